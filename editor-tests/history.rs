@@ -5,7 +5,7 @@ use std::path::Path;
 use adjutant::environment::Timestamp;
 use adjutant::id::{CallId, MessageId, PartId, SessionId};
 use adjutant::message::{
-    Assistant, Call, CallState, Compaction, Completed, Content, Finish, Kind, Message, ModelRef, Part, Role, Text,
+    Assistant, Call, CallState, Compaction, Completed, Content, Finish, Message, ModelRef, Part, Role, Text, ToolKind,
     Usage, User,
 };
 use adjutant::store::{Record, Store};
@@ -70,7 +70,7 @@ fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::R
             provider_id: None,
             tool: "read".into(),
             input: json!({ "filePath": "a.txt" }).into(),
-            kind: Kind::Read,
+            kind: ToolKind::Read,
             title: "Read a.txt".into(),
             locations: Vec::new(),
             state: CallState::Completed(Completed { output: output.into(), ..Completed::default() }),

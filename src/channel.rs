@@ -28,7 +28,6 @@ pub fn channel<T>(room: usize) -> (Sender<T>, Receiver<T>) {
 struct ChannelState {
     room: usize,
     waiting: AtomicUsize,
-    /// Nobody receives any more.
     gone: AtomicBool,
     freed: Notify,
 }

@@ -17,7 +17,7 @@ mod insert;
 mod jsonc;
 pub mod kept;
 pub mod language_server;
-mod layers;
+pub(crate) mod layers;
 mod legacy;
 mod loosen;
 pub mod markdown;
@@ -41,8 +41,10 @@ pub mod trust;
 
 use std::path::{Path, PathBuf};
 
-pub use declare::{schema, schema_text, table};
-pub use disk::Fingerprint;
+#[cfg(test)]
+pub(crate) use declare::keys::table;
+pub use declare::schema_text;
+pub use disk::ConfigFingerprint;
 pub use problem::{Problem, ProblemCode, ProblemSeverity, nearest};
 pub use settings::Settings;
 pub use show::{check, show};
@@ -64,7 +66,7 @@ pub struct Loaded {
     /// What the project asks for beyond what an untrusted one may have.
     pub trust: trust::Review,
     /// Everything that was looked at, to notice a change.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: ConfigFingerprint,
     /// The joined tree, where every value knows who said it.
     tree: Node,
     /// The texts that were read, lowest layer first.
@@ -72,12 +74,14 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    pub fn tree(&self) -> &Node {
+    #[cfg(test)]
+    pub(crate) fn tree(&self) -> &Node {
         &self.tree
     }
 
     /// Whether a file that was looked at is different by now.
-    pub fn is_stale(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_stale(&self) -> bool {
         self.fingerprint.is_stale()
     }
 
@@ -154,12 +158,12 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     }
     let everywhere = alone.get("trust").and_then(Node::as_text) == Some("all")
         || environment.setting("TRUST").is_some_and(|value| value == "all");
-    let store = trust::Store::path(environment);
+    let store = trust::TrustStore::path(environment);
     disk.look(&store).ok();
     let decision = match (items.is_empty(), everywhere) {
         (true, _) => trust::Decision::Nothing,
         (false, true) => trust::Decision::Trusted,
-        (false, false) => trust::Store::open(environment).decision(&worktree.root, &digest),
+        (false, false) => trust::TrustStore::open(environment).decision(&worktree.root, &digest),
     };
     let trust = trust::Review { items, digest, decision };
     if trust.is_withheld() {

@@ -68,7 +68,6 @@ struct Clock {
 }
 
 impl Environment {
-    /// Reads the process's environment.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
     pub fn read() -> Self {
         let vars = std::env::vars_os()

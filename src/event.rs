@@ -21,7 +21,7 @@ use crate::environment::Timestamp;
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::lock::locked;
 use crate::message::{Call, CallFacts, CallState, Change, FailureCause, File, Todo};
-pub use crate::message::{Kind, Location, ProgramExit};
+pub use crate::message::{Location, ProgramExit, ToolKind};
 pub use form::{
     FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, ManyLimits, TextFormat, TextLimits,
 };
@@ -89,7 +89,6 @@ pub enum Event {
     },
     /// A call is new or has changed.
     Call(Box<CallUpdate>),
-    /// The plan, whole.
     Plan(Vec<Todo>),
     /// Another agent speaks from now on.
     Mode(String),
@@ -124,7 +123,7 @@ pub enum Event {
         id: PartId,
         /// False when the user asked for it.
         auto: bool,
-        state: Compaction,
+        state: CompactionState,
     },
     /// What the session is doing.
     Status(Status),
@@ -133,7 +132,6 @@ pub enum Event {
     /// What the session was told by the one that delegated to it.
     Told {
         message: MessageId,
-        /// Who said so.
         sender: SessionId,
         text: String,
     },
@@ -153,7 +151,7 @@ impl Event {
             Self::Plan(_)
             | Self::Mode(_)
             | Self::Info { .. }
-            | Self::Compaction { state: Compaction::Completed { .. }, .. }
+            | Self::Compaction { state: CompactionState::Completed { .. }, .. }
             | Self::Subagent(_)
             | Self::Told { .. } => true,
             _ => false,
@@ -196,7 +194,7 @@ pub enum Severity {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Compaction {
+pub enum CompactionState {
     InProgress,
     /// Done: tokens before and after, and the summary.
     Completed {
@@ -222,9 +220,7 @@ pub enum Status {
         limit: u32,
         /// When it will be sent, and how long that is from now.
         next: Timestamp,
-        /// See `next`.
         wait: Duration,
-        /// Why, for a person.
         cause: String,
     },
     Compacting,
@@ -238,9 +234,7 @@ pub enum Progress {
     Pending,
     Running,
     Completed,
-    /// Failed or refused.
     Failed,
-    /// The user stopped it.
     Cancelled,
 }
 
@@ -259,7 +253,7 @@ pub struct CallUpdate {
     /// What it does, one line: "Read src/lib.rs:10-40".
     pub title: Option<String>,
     /// What kind of work it is.
-    pub kind: Option<Kind>,
+    pub kind: Option<ToolKind>,
     pub progress: Option<Progress>,
     /// The arguments, an object.
     pub input: Option<Value>,
@@ -272,7 +266,6 @@ pub struct CallUpdate {
     pub stream: Option<String>,
     /// Images and the like that came out.
     pub attachments: Option<Vec<File>>,
-    /// How a program ended.
     pub exit: Option<ProgramExit>,
     pub metadata: Option<Map<String, Value>>,
     /// The call may be one of an earlier turn, which the editor has been shown.
@@ -305,7 +298,7 @@ impl From<&Call> for CallUpdate {
             CallState::Completed(done) => {
                 update.output = Some(done.display.clone().unwrap_or_else(|| done.output.to_string()));
                 // What looks at a command that runs elsewhere has not failed with it.
-                update.exit = done.facts.exit.clone().filter(|_| call.kind == Kind::Execute);
+                update.exit = done.facts.exit.clone().filter(|_| call.kind == ToolKind::Execute);
                 update.metadata = Some(done.facts.to_json()).filter(|facts| !facts.is_empty());
                 update.attachments = (!done.attachments.is_empty()).then(|| done.attachments.clone());
                 update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
@@ -346,7 +339,6 @@ pub struct WriteFile {
     /// Absolute.
     pub path: PathBuf,
     pub text: String,
-    /// Done, or why not.
     pub reply: oneshot::Sender<Result<(), NotWritten>>,
 }
 

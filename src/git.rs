@@ -43,7 +43,6 @@ pub struct IndexEntry<'i> {
     pub mode: u32,
     /// When its inode changed and when its content did, in nanoseconds since 1970.
     pub changed: i128,
-    /// See `changed`.
     pub modified: i128,
     /// The lower half of its inode's number.
     pub inode: u32,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::node::{ConfigOrigin, Layer, SourceLocation};
 use crate::config::settings::{InstructionEntry, Settings};
-use crate::config::{Fingerprint, Problem, ProblemCode};
+use crate::config::{ConfigFingerprint, Problem, ProblemCode};
 use crate::environment::Environment;
 use crate::permission::Action;
 use crate::permission::sight::Sight;
@@ -54,7 +54,7 @@ pub struct Instructions {
     /// What was not read and why, what was taken out.
     pub problems: Vec<Problem>,
     /// What was looked at, to notice a change.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: ConfigFingerprint,
 }
 
 /// Reads the instructions that hold in a directory; of the project, those that `sight` shows. Blocks
@@ -116,7 +116,7 @@ pub fn load(
 /// Where the page at an address is kept once it was fetched.
 pub fn kept(environment: &Environment, address: &str) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, address.as_bytes());
-    let name: String = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let name = crate::text::hex(&digest.as_ref()[..16]);
     environment.dirs.cache.join("instructions").join(format!("{name}.md"))
 }
 
@@ -435,7 +435,7 @@ mod tests {
                 source: "test".to_owned(),
             };
             let rules = Rules(vec![rule("*", Action::Allow), rule("secret/*", Action::Deny)]);
-            let place = crate::permission::Place::new(environment, worktree, &self.path("repo"));
+            let place = crate::permission::PermissionContext::new(environment, worktree, &self.path("repo"));
             Sight::new(&Policy { rules, place, ..Policy::default() })
         }
 

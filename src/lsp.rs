@@ -15,18 +15,17 @@ mod shape;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use self::ask::Question;
+pub use self::ask::Navigation;
 pub use self::errors::introduced;
-pub use self::peer::Peer;
-use self::server::Link;
-pub use self::server::{Breakdown, Unready};
-pub use self::shape::{Diagnostic, Judged, Place, Position, Range, Symbol, TextEdit};
+pub use self::peer::LspClient;
+use self::server::LspLink;
+pub use self::server::{LspFailure, Unready};
+pub use self::shape::{Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
 pub use self::units::Units;
 use crate::config::language_server::ServerRun;
 use crate::lock::locked;
@@ -34,18 +33,18 @@ use crate::process::Program;
 
 /// The language servers of this process. A std mutex: a leaf around a map.
 #[derive(Default)]
-pub struct LanguageServers(Mutex<HashMap<String, Weak<Server>>>);
+pub struct LanguageServers(Mutex<HashMap<String, Weak<ServerHandle>>>);
 
 /// Those that one session uses, and what its user was told of them. Std mutexes: leaves around a map and a set.
 pub struct SessionServers {
     shared: Arc<LanguageServers>,
-    used: Mutex<BTreeMap<String, Arc<Server>>>,
+    used: Mutex<BTreeMap<String, Arc<ServerHandle>>>,
     told: Mutex<BTreeSet<String>>,
 }
 
 /// A server that is kept for as long as somebody has this.
-pub struct Server {
-    link: Arc<Link>,
+pub struct ServerHandle {
+    link: Arc<LspLink>,
     _stop: DropGuard,
 }
 
@@ -57,7 +56,7 @@ impl SessionServers {
 
     /// The server that runs like this; started if nobody has it. `confined` is whatever else decides what it may
     /// do: servers that differ in it are not shared.
-    pub fn get(&self, run: &ServerRun, confined: &str, program: impl FnOnce() -> Program) -> Arc<Server> {
+    pub fn get(&self, run: &ServerRun, confined: &str, program: impl FnOnce() -> Program) -> Arc<ServerHandle> {
         let key = format!("{confined}\n{run:?}");
         let mut used = locked(&self.used);
         let server = used.entry(key.clone()).or_insert_with(|| self.shared.get(key, run, program));
@@ -65,7 +64,7 @@ impl SessionServers {
     }
 
     /// Those that this session has asked for.
-    pub fn used(&self) -> Vec<Arc<Server>> {
+    pub fn used(&self) -> Vec<Arc<ServerHandle>> {
         locked(&self.used).values().cloned().collect()
     }
 
@@ -81,37 +80,31 @@ impl SessionServers {
 }
 
 impl LanguageServers {
-    fn get(&self, key: String, run: &ServerRun, program: impl FnOnce() -> Program) -> Arc<Server> {
+    fn get(&self, key: String, run: &ServerRun, program: impl FnOnce() -> Program) -> Arc<ServerHandle> {
         let mut all = locked(&self.0);
         all.retain(|_, server| server.strong_count() > 0);
         if let Some(server) = all.get(&key).and_then(Weak::upgrade) {
             return server;
         }
-        let link = Link::new(&run.name, run.root.clone(), run.initialization.clone());
+        let link = LspLink::new(&run.name, run.root.clone(), run.initialization.clone());
         let stop = CancellationToken::new();
         tokio::spawn(server::keep(link.clone(), program(), stop.clone()));
-        let server = Arc::new(Server { link, _stop: stop.drop_guard() });
+        let server = Arc::new(ServerHandle { link, _stop: stop.drop_guard() });
         all.insert(key, Arc::downgrade(&server));
         server
     }
 }
 
-impl Server {
-    /// As in the settings.
+impl ServerHandle {
     pub fn name(&self) -> &str {
         &self.link.name
-    }
-
-    /// The folder it works on.
-    pub fn root(&self) -> &Path {
-        &self.link.root
     }
 
     /// The server as it works, started again where it sleeps. Waits until `until` at most.
     ///
     /// # Errors
     /// Why it cannot be asked.
-    pub async fn peer(&self, until: Instant) -> Result<Arc<Peer>, Unready> {
+    pub async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unready> {
         self.link.peer(until).await
     }
 }

@@ -39,13 +39,13 @@ use tokio_util::sync::CancellationToken;
 use self::invite::Invitation;
 use self::keeper::Reach;
 use self::kept::KeptLogin;
-use self::link::{About, Link, OfferedTool, REST, ReadyServer, ServerState, Trouble};
+use self::link::{About, McpLink, OfferedTool, REST, ReadyServer, ServerState, Trouble};
 use crate::config::Settings;
 use crate::config::settings::{McpEntry, Transport};
 use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
 use crate::lock::locked;
-use crate::model::http::Client;
+use crate::model::http::HttpClient;
 use crate::permission::Rules;
 use crate::process::{Program, Variables};
 use crate::text;
@@ -72,7 +72,7 @@ pub struct McpServers {
     board: watch::Sender<u64>,
     environment: Environment,
     variables: Variables,
-    client: Arc<Client>,
+    client: Arc<HttpClient>,
     /// How long a call may take without a word.
     call_limit: Duration,
     /// What the editor gave this session.
@@ -94,7 +94,7 @@ pub struct ForSession {
 
 struct ServerConnection {
     settings: McpEntry,
-    link: Arc<Link>,
+    link: Arc<McpLink>,
     /// What has been told of it.
     told: Option<Announced>,
     /// The tools it was told are not offered, because of their names.
@@ -126,7 +126,7 @@ impl McpServers {
         (cwd, extra): (&Path, &[PathBuf]),
         environment: &Environment,
         settings: &Settings,
-        client: Arc<Client>,
+        client: Arc<HttpClient>,
         session: ForSession,
     ) -> Self {
         let roots = std::iter::once(cwd).chain(extra.iter().map(PathBuf::as_path)).map(Path::to_owned).collect();
@@ -142,12 +142,12 @@ impl McpServers {
         self.board.subscribe()
     }
 
-    fn links(&self) -> Vec<Arc<Link>> {
+    fn links(&self) -> Vec<Arc<McpLink>> {
         self.list().iter().map(|server| server.link.clone()).collect()
     }
 
     /// Those that are there, or on their way back, with what they have.
-    fn ready(&self) -> Vec<(Arc<Link>, Arc<ReadyServer>)> {
+    fn ready(&self) -> Vec<(Arc<McpLink>, Arc<ReadyServer>)> {
         self.links().into_iter().filter_map(|link| link.offers().map(|ready| (link, ready))).collect()
     }
 
@@ -202,7 +202,7 @@ impl McpServers {
             _ => None,
         };
         let (about, board) = (self.about.clone(), self.board.clone());
-        let link = Link::new(settings, call_limit, login.clone(), about, board);
+        let link = McpLink::new(settings, call_limit, login.clone(), about, board);
         let stop = CancellationToken::new();
         let reach = match &settings.transport {
             Transport::Local { command, cwd, environment } => {
@@ -212,7 +212,7 @@ impl McpServers {
                 let (path, args) = command.split_first().map(|(path, args)| (path.clone(), args)).unwrap_or_default();
                 Reach::Program(Program::new(path, dir, env).args(args.iter().cloned()))
             }
-            Transport::Remote { url, headers, sse, .. } => Reach::Address(Box::new(remote::Address {
+            Transport::Remote { url, headers, sse, .. } => Reach::Address(Box::new(remote::RemoteServer {
                 url: url.clone(),
                 headers: headers.clone(),
                 sse: *sse,
@@ -293,7 +293,7 @@ impl McpServers {
         }
         let stale: Vec<_> = {
             let list = self.list();
-            let stale = |link: &&Arc<Link>| match link.state() {
+            let stale = |link: &&Arc<McpLink>| match link.state() {
                 ServerState::Ready(ready) => ready.changes < *link.changes().borrow(),
                 _ => false,
             };
@@ -457,7 +457,6 @@ fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
 
 /// That tools are not offered because their names are taken.
 fn collision(server: &str, lost: &[String]) -> Option<Event> {
-    /// How many are named.
     const NAMED: usize = 20;
     let count = text::count(lost.len(), "tool");
     let title =

@@ -9,8 +9,8 @@ mod call;
 mod tests;
 
 pub use call::{
-    BackgroundJob, Call, CallFacts, CallState, Change, ChildSession, Completed, FailureCause, JobState, Kind, Location,
-    ProgramExit,
+    BackgroundJob, Call, CallFacts, CallState, Change, ChildSession, Completed, FailureCause, JobState, Location,
+    ProgramExit, ToolKind,
 };
 
 use std::borrow::Cow;
@@ -61,7 +61,6 @@ impl std::fmt::Display for ModelRef {
 pub struct Message {
     /// Stable across live updates, replay and fork.
     pub id: MessageId,
-    /// When it began.
     pub created: Timestamp,
     /// Whose it is, with what belongs to that role.
     #[serde(flatten)]
@@ -92,7 +91,6 @@ pub struct User {
 pub struct Assistant {
     /// The user message it answers.
     pub parent: MessageId,
-    /// The agent that spoke.
     pub agent: String,
     /// The model that was asked.
     pub model: ModelRef,
@@ -104,7 +102,6 @@ pub struct Assistant {
     /// True for the summary a compaction made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub summary: bool,
-    /// What the provider counted.
     #[serde(default)]
     pub usage: Usage,
     /// In US dollars, where the price is known; the subagents it set to work included.
@@ -117,9 +114,7 @@ pub struct Assistant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finish {
-    /// It was done.
     Stop,
-    /// It wants tools run.
     ToolCalls,
     /// It ran out of output tokens.
     Length,
@@ -168,7 +163,6 @@ pub struct Usage {
     pub input: u64,
     /// Visible output tokens.
     pub output: u64,
-    /// Reasoning tokens.
     #[serde(default)]
     pub reasoning: u64,
     /// Input tokens read from the provider's cache.
@@ -212,7 +206,6 @@ pub struct Part {
 pub enum Content {
     Text(Text),
     Reasoning(Reasoning),
-    /// Something attached.
     File(File),
     Tool(Call),
     /// Files that a step changed: what they were before it, and what they were after it.
@@ -274,7 +267,6 @@ pub struct Compaction {
     /// Tokens before and after, as far as they could be known; 0 while it is only asked for.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub before: u64,
-    /// See `before`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub after: u64,
     /// Skills that the model had in front of it, and has again.
@@ -319,7 +311,6 @@ pub struct Reasoning {
 pub struct File {
     /// `image/png`, `application/pdf`, `text/plain` …
     pub mime: String,
-    /// What to call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Where it came from: a `file://` or other URI.

@@ -50,11 +50,11 @@ pub use crate::config::settings::Price;
 use crate::message::ModelRef;
 
 /// The answer as it comes in. Dropping it drops the connection.
-pub type Answer = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
+pub type AnswerStream = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
 
 pub trait Provider: Send + Sync {
     /// Asks. The request is sent when the answer is first polled.
-    fn ask(&self, request: Arc<Request>) -> Answer;
+    fn ask(&self, request: Arc<Request>) -> AnswerStream;
 
     /// Whether the provider itself searches the web where this model is asked to.
     fn searches(&self, _model: &Model) -> bool {
@@ -67,7 +67,6 @@ pub trait Provider: Send + Sync {
 pub struct Model {
     /// `provider/model`, with the chosen effort.
     pub id: ModelRef,
-    /// For people.
     pub name: String,
     /// For people: the provider's name.
     pub provider_name: String,
@@ -81,7 +80,7 @@ pub struct Model {
     pub output: Option<u64>,
     /// US dollars per million tokens, where known.
     pub price: Option<Price>,
-    pub images: Sight,
+    pub images: ImageSupport,
     pub pdf: bool,
     /// Whether it can hear, and its wire can say it.
     pub audio: bool,
@@ -94,12 +93,12 @@ pub struct Model {
 
 /// Whether a model sees pictures: known, or looked up when the first picture is there.
 #[derive(Clone)]
-pub struct Sight {
+pub struct ImageSupport {
     known: OnceLock<bool>,
     look: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
-impl Sight {
+impl ImageSupport {
     /// `look` may read files, once.
     pub fn looked_up(look: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { known: OnceLock::new(), look: Some(Arc::new(look)) }
@@ -110,21 +109,21 @@ impl Sight {
     }
 }
 
-impl From<bool> for Sight {
+impl From<bool> for ImageSupport {
     fn from(known: bool) -> Self {
         Self { known: known.into(), look: None }
     }
 }
 
-impl PartialEq for Sight {
+impl PartialEq for ImageSupport {
     fn eq(&self, other: &Self) -> bool {
         self.get() == other.get()
     }
 }
 
-impl fmt::Debug for Sight {
+impl fmt::Debug for ImageSupport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sight").field(&self.known.get()).finish()
+        f.debug_tuple("ImageSupport").field(&self.known.get()).finish()
     }
 }
 

@@ -99,7 +99,7 @@ pub struct Need {
     pub changes: Vec<Change>,
     /// What a command line does, where the need is one: then `patterns` is for show, and its units
     /// are judged instead.
-    pub command: Option<Arc<shell::Line>>,
+    pub command: Option<Arc<shell::JudgedLine>>,
     /// What the system keeps the command from, in words.
     pub sandbox: Option<String>,
     /// The address that led to this one.
@@ -124,7 +124,6 @@ impl Need {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub action: Action,
-    /// The pattern that decided.
     pub pattern: String,
     /// The rule that decided; none when nothing matched (which asks) or a grant or a floor decided.
     pub rule: Option<Rule>,
@@ -138,7 +137,6 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Nothing is needed.
     fn allowed(what: &str) -> Self {
         let (pattern, rule, reason, units) = (what.to_owned(), None, None, vec![]);
         Self { action: Action::Allow, pattern, rule, reason, units, proven_read_only: false }
@@ -157,7 +155,6 @@ pub struct UnitVerdict {
     pub action: Action,
     /// The rule that decided, if one did.
     pub rule: Option<Rule>,
-    /// Why, for a person.
     pub reason: Option<String>,
     /// It is known to change nothing.
     pub read_only: bool,
@@ -173,7 +170,7 @@ pub struct Policy {
     pub approvals: Approvals,
     /// Hosts of this machine and network that may be fetched from.
     pub private: Vec<String>,
-    pub place: Place,
+    pub place: PermissionContext,
     /// A sandbox was tried and holds, for who asks what would become of something.
     pub sandboxed: bool,
 }
@@ -192,7 +189,7 @@ impl Policy {
 
 /// Where a command or a path is judged. Absolute paths throughout.
 #[derive(Debug, Clone, Default)]
-pub struct Place {
+pub struct PermissionContext {
     /// Where the command starts; relative paths start here.
     pub cwd: PathBuf,
     /// The project; rules about paths are relative to it. Symlinks resolved.
@@ -214,7 +211,7 @@ pub struct Place {
     pub trusted: bool,
 }
 
-impl Place {
+impl PermissionContext {
     pub fn new(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
         // What is compared with where paths really lead is resolved as well.
         let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());

@@ -47,7 +47,6 @@ pub enum Level {
 }
 
 impl Level {
-    /// For people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ReadOnly => "read-only",
@@ -78,7 +77,7 @@ impl Mechanism {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
+pub struct SandboxPolicy {
     pub level: Level,
     /// Whether it may use the network.
     pub network: bool,
@@ -111,7 +110,6 @@ pub struct ProvenSandbox {
 }
 
 impl ProvenSandbox {
-    /// Nothing holds.
     pub fn none(level: Level, failed: Vec<(Mechanism, String)>) -> Self {
         Self {
             level,
@@ -162,7 +160,6 @@ impl ProvenSandbox {
         text
     }
 
-    /// Why nothing better holds.
     pub fn reasons(&self) -> String {
         let reasons: Vec<String> = self.failed.iter().map(|(what, why)| format!("{}: {why}", what.key())).collect();
         if reasons.is_empty() { "nothing of the kind is known for this system".into() } else { reasons.join("; ") }
@@ -182,7 +179,6 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Tries nothing yet.
     pub fn new(environment: &Environment) -> Arc<Self> {
         Arc::new(Self {
             program: environment.program.clone(),
@@ -252,12 +248,18 @@ impl Sandbox {
 
     /// The program as it must be started to be kept in; as it is where nothing holds. On Linux it
     /// ends with this process, also when that is killed.
-    pub fn wrap(&self, held: &ProvenSandbox, policy: &Policy, program: Program) -> Program {
+    pub fn wrap(&self, held: &ProvenSandbox, policy: &SandboxPolicy, program: Program) -> Program {
         let bare = inside::Orders { parent: own_id(), ..inside::Orders::default() };
         self.wrapped(held, policy, bare, program)
     }
 
-    fn wrapped(&self, held: &ProvenSandbox, policy: &Policy, mut orders: inside::Orders, program: Program) -> Program {
+    fn wrapped(
+        &self,
+        held: &ProvenSandbox,
+        policy: &SandboxPolicy,
+        mut orders: inside::Orders,
+        program: Program,
+    ) -> Program {
         let Some(own) = self.own() else { return program };
         let read_only = policy.level == Level::ReadOnly;
         // Landlock keeps tracing to what the command itself has started.

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::disk::{ConfigReader, plain};
+use crate::config::layers::down_to;
 use crate::config::node::{ConfigOrigin, Layer, Node, SourceLocation};
 use crate::config::settings::Settings;
-use crate::config::{Fingerprint, Problem, ProblemCode, markdown};
+use crate::config::{ConfigFingerprint, Problem, ProblemCode, markdown};
 use crate::environment::Environment;
 use crate::permission::{Action, Need, Rules, evaluate};
 use crate::text;
@@ -68,7 +69,7 @@ pub struct LoadedSkills {
     /// Addresses of indexes that were never fetched.
     pub missing: Vec<String>,
     /// What was looked at, to notice a change.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: ConfigFingerprint,
 }
 
 /// Looks for the skills that there are in a directory. Blocks while it reads.
@@ -125,15 +126,6 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
     let mut skills = search.found;
     skills.sort_by(|a, b| a.name.cmp(&b.name));
     LoadedSkills { skills: Skills(skills), problems: search.disk.problems, missing, fingerprint: search.disk.seen }
-}
-
-/// The directories from the project's root down to the session's.
-fn down_to(root: &Path, cwd: &Path) -> Vec<PathBuf> {
-    let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| normal(cwd));
-    let mut down: Vec<PathBuf> =
-        real.ancestors().take_while(|dir| dir.starts_with(root)).map(Path::to_path_buf).collect();
-    down.reverse();
-    if down.is_empty() { vec![real] } else { down }
 }
 
 struct SkillSearch<'a> {

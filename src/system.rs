@@ -30,7 +30,6 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Where a session is.
     pub fn new(cwd: &std::path::Path, worktree: &crate::worktree::Worktree, now: Timestamp) -> Self {
         Self {
             cwd: cwd.display().to_string(),
@@ -51,9 +50,7 @@ pub struct Layers<'a> {
     /// The names of the tools it is offered. A prompt speaks of no others.
     pub tools: &'a [&'a str],
     pub surroundings: &'a Surroundings,
-    /// What commands can reach.
     pub commands: &'a str,
-    /// What adjutant's notes carry.
     pub mark: &'a ReminderMark,
     /// Further directories with a description: name, path, description.
     pub references: &'a [(String, String, String)],

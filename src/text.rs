@@ -76,6 +76,13 @@ pub fn capitalised(words: &str) -> String {
     }
 }
 
+/// Bytes as two lower-case digits each.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |n: u8| char::from(DIGITS.get(usize::from(n)).copied().unwrap_or(b'0'));
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
 /// A number with its noun: `1 line`, `2 lines`.
 pub fn count(n: usize, noun: &str) -> String {
     let plural = if n == 1 {

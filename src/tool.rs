@@ -84,9 +84,10 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
+use crate::config::settings::OutputLimits;
 use crate::environment::Environment;
 use crate::event::{
-    CallUpdate, Event, Kind, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, TurnMessage,
+    CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, ToolKind, TurnMessage,
     WriteFile,
 };
 use crate::id::{CallId, MessageId, SessionId};
@@ -105,14 +106,14 @@ pub trait Tool: Send + Sync + 'static {
     /// What it does, for the model: `prompts/tool/<name>.md`.
     const DESCRIPTION: &'static str;
     /// What kind of work it does.
-    const KIND: Kind;
+    const KIND: ToolKind;
     /// Whether calls of one step may run side by side with others.
     const CONCURRENT: bool;
     /// The permission that hides it when it is denied for everything; `prepare` names it too.
     const PERMISSION: &'static str = Self::NAME;
     const OFFER: Offer = Offer::Everyone;
     /// Whether a call may change files that it does not name.
-    const SWEEPS: bool = matches!(Self::KIND, Kind::Execute | Kind::Delete | Kind::Move | Kind::Other);
+    const SWEEPS: bool = matches!(Self::KIND, ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other);
     /// Whether its results stay in the model's view however old they are: they say how to work.
     const KEEPS_OUTPUT: bool = false;
     /// Whether its arguments stay in memory when a turn has ended: undo reads them.
@@ -190,7 +191,7 @@ pub struct ToolContext {
     /// What the system forbids the commands of this agent.
     pub confinement: confinement::Confinement,
     /// Limits of what goes to the model.
-    pub limits: truncate::OutputLimits,
+    pub limits: OutputLimits,
     pub cancelled: CancellationToken,
 }
 
@@ -385,7 +386,7 @@ pub trait AnyTool: Send + Sync {
     /// The JSON Schema of its arguments.
     fn schema(&self) -> Arc<Value>;
     /// What kind of work it does.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> ToolKind;
     /// Whether calls of one step may run side by side with others.
     fn concurrent(&self) -> bool;
     /// Whether one call may: its arguments may say more.
@@ -415,7 +416,6 @@ pub trait AnyTool: Send + Sync {
     }
     /// A title and locations for arguments, as far as they are valid.
     fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription>;
-    /// See [`Tool::prepare`].
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>>;
 }
 
@@ -461,7 +461,7 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
         self.schema.get_or_init(|| Arc::new(schema::<T::Input>())).clone()
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> ToolKind {
         T::KIND
     }
 

@@ -6,9 +6,9 @@ use adjutant::message::ModelRef;
 use adjutant::model::anthropic::Messages;
 use adjutant::model::chat::Chat;
 use adjutant::model::gemini::Gemini;
-use adjutant::model::request::{BodyCache, CallResult, Input, Message, Output, Params, Tool};
+use adjutant::model::request::{BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use adjutant::model::responses::Responses;
-use adjutant::model::sse::Parser;
+use adjutant::model::sse::SseParser;
 use adjutant::model::target::{Knobs, Target};
 use adjutant::model::wire::Wire;
 use adjutant::model::{Error, Model, Request};
@@ -71,7 +71,7 @@ fn stream(name: &str) -> String {
 fn decode(bencher: Bencher, name: &str) {
     let text = stream(name);
     bencher.counter(BytesCount::new(text.len())).bench_local(|| {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         let mut decoder = wire(name).decoder(&Target::default());
         let mut deltas = Vec::new();
         let mut pieces = 0;
@@ -90,8 +90,8 @@ fn history() -> Request {
     let messages = (0..250).flat_map(|turn| {
         let id: Arc<str> = format!("call_{turn}").into();
         [
-            Message::User(vec![Input::Text(format!("Question {turn}: {}", &code[..200]))]),
-            Message::Assistant(vec![
+            ModelMessage::User(vec![Input::Text(format!("Question {turn}: {}", &code[..200]))]),
+            ModelMessage::Assistant(vec![
                 Output::Text { text: format!("I shall look. {}", &code[..100]), provider: Map::new() },
                 Output::Call {
                     id: id.clone(),
@@ -101,7 +101,7 @@ fn history() -> Request {
                     provider: Map::new(),
                 },
             ]),
-            Message::Results(vec![CallResult {
+            ModelMessage::Results(vec![CallResult {
                 id,
                 provider_id: None,
                 name: "read".into(),
@@ -109,13 +109,13 @@ fn history() -> Request {
                 failed: false,
                 attachments: Vec::new(),
             }]),
-            Message::Assistant(vec![Output::Text {
+            ModelMessage::Assistant(vec![Output::Text {
                 text: format!("Here is why. {}", &code[..500]),
                 provider: Map::new(),
             }]),
         ]
     });
-    let tool = |name: &str| Tool {
+    let tool = |name: &str| ToolSpec {
         name: name.into(),
         description: "Does something with a file. ".repeat(20),
         schema: json!({"type": "object", "properties": {"filePath": {"type": "string"}}, "required": ["filePath"]})
@@ -127,7 +127,7 @@ fn history() -> Request {
         messages: messages.collect(),
         tools: ["bash", "edit", "glob", "grep", "read", "write"].map(tool).to_vec(),
         must_call: false,
-        params: Params::default(),
+        params: ModelParams::default(),
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }

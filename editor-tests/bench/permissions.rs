@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 
 use adjutant::permission::check::check_line;
-use adjutant::permission::{Action, Place, Policy, Rules, command_need, evaluate};
+use adjutant::permission::{Action, PermissionContext, Policy, Rules, command_need, evaluate};
 use divan::{Bencher, black_box};
 
 fn rules() -> Rules {
     Rules::built_in(&[("bash", "*", Action::Allow), ("bash", "rm *", Action::Deny)])
 }
 
-fn place() -> Place {
+fn place() -> PermissionContext {
     let root = PathBuf::from("/tmp");
     let path = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec();
-    Place { cwd: root.clone(), root, path, ..Place::default() }
+    PermissionContext { cwd: root.clone(), root, path, ..PermissionContext::default() }
 }
 
 fn judge(bencher: Bencher<'_, '_>, line: &str) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use adjutant::environment::Environment;
 use adjutant::process::Program;
-use adjutant::sandbox::{Level, Policy, ProvenSandbox, Sandbox, existing, outskirts};
+use adjutant::sandbox::{Level, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts};
 use divan::Bencher;
 
 #[divan::bench(args = ["bare", "bound", "read-only", "workspace-write"])]
@@ -21,7 +21,7 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
         "read-only" | "workspace-write" => runtime.block_on(sandbox.held(level)),
         _ => ProvenSandbox::none(level, vec![]).into(),
     };
-    let policy = Policy {
+    let policy = SandboxPolicy {
         level,
         network: level == Level::WorkspaceWrite,
         writable: existing(outskirts(&environment)),

@@ -11,7 +11,7 @@ use adjutant::config::settings::{McpEntry, Transport};
 use adjutant::environment::Environment;
 use adjutant::event::Outlet;
 use adjutant::mcp::{ForSession, McpServers};
-use adjutant::model::http::Client;
+use adjutant::model::http::HttpClient;
 use serde_json::{Map, Value, json};
 
 use crate::marathon::{Talk, proc};
@@ -141,7 +141,7 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
             transport,
             source: "a benchmark".into(),
         };
-        let (client, dir) = (Arc::new(Client::new(&environment)), std::env::temp_dir());
+        let (client, dir) = (Arc::new(HttpClient::new(&environment)), std::env::temp_dir());
         let session = ForSession::default();
         let servers = McpServers::new((&dir, &[]), &environment, &Settings::default(), client, session);
         servers.survey(std::slice::from_ref(&entry)).await;

@@ -154,7 +154,6 @@ impl<'de> Deserialize<'de> for Initialize2 {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SetModel {
-    /// The session.
     pub session_id: v1::SessionId,
     /// The model's id, as in the `model` config option.
     pub model_id: String,
@@ -262,7 +261,6 @@ fn new_file(content: &[v1::ToolCallContent]) -> bool {
 /// How far adjutant goes with a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
-    /// It works.
     Served,
     /// Answered with an error (-32601 where it is not known at all), and why.
     Refused(&'static str),

@@ -239,17 +239,17 @@ impl State {
     }
 }
 
-/// The place of a line in the order in which lines are written. Dropping it before [`Place::queued`]
+/// The place of a line in the order in which lines are written. Dropping it before [`LineSlot::queued`]
 /// has returned takes the line back, where it is not on its way yet.
 #[derive(Debug)]
-pub struct Place {
+pub struct LineSlot {
     outbox: Outbox,
     number: u64,
     /// None: the line is queued, or never will be.
     queued: Option<oneshot::Receiver<()>>,
 }
 
-impl Place {
+impl LineSlot {
     /// Waits until the line is queued; at once where there was room for it.
     pub async fn queued(&mut self) {
         if let Some(queued) = &mut self.queued {
@@ -270,7 +270,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LineSlot {
     fn drop(&mut self) {
         self.withdraw();
     }
@@ -326,10 +326,10 @@ impl Outbox {
     }
 
     /// Gives one line its place: behind those that wait already, while more than 256 KiB is unwritten.
-    pub fn place(&self, line: Vec<u8>) -> Place {
+    pub fn place(&self, line: Vec<u8>) -> LineSlot {
         let mut state = self.lock();
         let number = state.next;
-        let mut place = Place { outbox: self.clone(), number, queued: None };
+        let mut place = LineSlot { outbox: self.clone(), number, queued: None };
         if state.closed || state.broken || (state.has_room() && state.waiting.is_empty()) {
             drop(state);
             self.push(&line);
@@ -585,7 +585,7 @@ mod tests {
         let outbox = Outbox::start(ours);
         // Fills the pipe and the outbox.
         while outbox.place(vec![b'a'; 100 << 10]).queued.is_none() {}
-        let mut asleep: Vec<Place> = (0..100).map(|_| outbox.place(b"b".to_vec())).collect();
+        let mut asleep: Vec<LineSlot> = (0..100).map(|_| outbox.place(b"b".to_vec())).collect();
         let taken_back = outbox.place(b"c".to_vec());
         let mut last = outbox.place(b"d".to_vec());
         drop(taken_back);

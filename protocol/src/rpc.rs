@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use crate::acp::Method;
-use crate::lines::{Outbox, Place};
+use crate::lines::{LineSlot, Outbox};
 
 /// JSON-RPC and ACP error codes.
 pub mod code {
@@ -63,7 +63,6 @@ impl Error {
         self.data(serde_json::json!({ "details": details.into() }))
     }
 
-    /// Sets the data.
     #[must_use]
     pub fn data(mut self, data: serde_json::Value) -> Self {
         self.data = Some(data);
@@ -120,27 +119,23 @@ impl Id {
         (text == "null" || integer() || string()).then(|| Self(text.into()))
     }
 
-    /// The JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A message that arrived.
 #[derive(Debug)]
 pub enum Message<'a> {
     /// Wants exactly one reply.
     Request {
         /// To be echoed exactly.
         id: Id,
-        /// The method's name.
         method: String,
         /// Raw params; `{}` where there were none.
         params: &'a str,
     },
     /// Wants none.
     Notification {
-        /// The method's name.
         method: String,
         /// Raw params; `{}` where there were none.
         params: &'a str,
@@ -159,7 +154,6 @@ pub enum Message<'a> {
 pub struct Invalid {
     /// The id, where one could be read.
     pub id: Id,
-    /// What was wrong.
     pub error: Error,
 }
 
@@ -395,7 +389,7 @@ impl Peer {
 struct Waiting<'a> {
     peer: &'a Peer,
     id: u64,
-    place: Place,
+    place: LineSlot,
 }
 
 impl Drop for Waiting<'_> {

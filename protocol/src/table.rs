@@ -26,14 +26,12 @@ use crate::rpc::{self, Error, Id};
 
 /// What a handler gives back from its first phase.
 pub enum Reply<R> {
-    /// The answer is known.
     Now(Result<R, Error>),
     /// The answer comes when this future ends.
     Later(BoxFuture<Result<R, Error>>),
 }
 
 impl<R> Reply<R> {
-    /// Answered already.
     pub fn now(result: Result<R, Error>) -> Self {
         Self::Now(result)
     }
@@ -73,7 +71,6 @@ impl Cx {
 
 /// The finished or unfinished reply to one request: the line to write.
 pub enum Dispatch {
-    /// Write this.
     Done(Vec<u8>),
     /// Poll this, then write what it gives.
     Pending(BoxFuture<Vec<u8>>),
@@ -110,7 +107,6 @@ pub struct Table<S> {
 }
 
 impl<S: Send + Sync + 'static> Table<S> {
-    /// An empty table.
     pub fn new(state: Arc<S>) -> Self {
         Self { requests: RpcModule::new(state.clone()), state, notes: HashMap::new(), gate: None }
     }

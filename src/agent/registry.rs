@@ -1,6 +1,6 @@
 //! Which agents there are: the built-in ones, changed and joined by the settings.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Agent;
@@ -171,12 +171,4 @@ fn mentions(settings: &Settings, all: &[Agent]) -> Vec<Problem> {
         }
     }
     problems
-}
-
-/// Where a project keeps its agents, for writing a new one.
-pub fn folder(project: Option<&Path>, environment: &Environment) -> PathBuf {
-    match project {
-        Some(root) => root.join(".adjutant").join("agents"),
-        None => environment.dirs.config.join("agents"),
-    }
 }

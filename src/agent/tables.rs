@@ -8,7 +8,7 @@ use super::Agents;
 use crate::config;
 use crate::environment::Environment;
 use crate::permission::cases::records;
-use crate::permission::{Action, Place, Rules, Verdict, command_need, evaluate};
+use crate::permission::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
 use crate::worktree::Worktree;
 
 /// How many everyday lines that want no question may be asked about: 8 were when the table was made.
@@ -79,7 +79,6 @@ impl Lab {
         self.dir.path().canonicalize().unwrap().join(name)
     }
 
-    /// Prepares the project.
     fn run(&self, script: &str) {
         let output = command("bash")
             .args(["-c", script])
@@ -97,7 +96,7 @@ impl Lab {
 
     /// The rules of an agent under the user's settings, and the place of a session. `first` stands
     /// before the directories of `PATH`.
-    fn agent(&self, agent: &str, bash: &str, first: &str) -> (Rules, Place) {
+    fn agent(&self, agent: &str, bash: &str, first: &str) -> (Rules, PermissionContext) {
         let settings = if bash.is_empty() { "{}".into() } else { format!(r#"{{"permission": {{"bash": {bash}}}}}"#) };
         let file = self.path(&format!("home/{agent}.json"));
         std::fs::write(&file, settings).unwrap();
@@ -114,7 +113,7 @@ impl Lab {
         assert!(!loaded.has_errors(), "{:?}", loaded.problems);
         let (agents, _) = Agents::build(&loaded.settings, &environment, &worktree);
         let rules = agents.get(agent).unwrap().rules.clone();
-        (rules, Place::new(&environment, &worktree, &worktree.root))
+        (rules, PermissionContext::new(&environment, &worktree, &worktree.root))
     }
 }
 
@@ -123,7 +122,7 @@ fn command(program: &str) -> std::process::Command {
     std::process::Command::new(program)
 }
 
-fn judge((rules, place): &(Rules, Place), line: &str) -> Verdict {
+fn judge((rules, place): &(Rules, PermissionContext), line: &str) -> Verdict {
     evaluate(rules, &Rules::default(), &command_need(line, place))
 }
 
@@ -169,7 +168,7 @@ fn by_settings(table: &str, least: usize, preparations: &[&str]) {
     let rows = records(table);
     assert!(rows.len() > least, "{}", rows.len());
     let plain = Lab::new(preparations);
-    let mut known: BTreeMap<(&str, &str), (Rules, Place)> = BTreeMap::new();
+    let mut known: BTreeMap<(&str, &str), (Rules, PermissionContext)> = BTreeMap::new();
     for row in &rows {
         known.entry((&row[2], &row[3])).or_insert_with(|| plain.agent(&row[2], &row[3], ""));
     }
@@ -218,10 +217,10 @@ const FREE: &str = r#"{"*": "allow"}"#;
 
 /// The agents that the columns of the older tables are about.
 struct Columns {
-    r1: (Rules, Place),
-    r2: (Rules, Place),
-    plan: (Rules, Place),
-    free: (Rules, Place),
+    r1: (Rules, PermissionContext),
+    r2: (Rules, PermissionContext),
+    plan: (Rules, PermissionContext),
+    free: (Rules, PermissionContext),
     out: String,
 }
 

@@ -12,7 +12,7 @@ use crate::agent::{Mode, create, show};
 use crate::environment::Environment;
 use crate::message::ModelRef;
 use crate::model::registry::Registry;
-use crate::model::request::{BodyCache, Input, Message, Params};
+use crate::model::request::{BodyCache, Input, ModelMessage, ModelParams};
 use crate::model::{Delta, Model, Provider, Request};
 use crate::session::models::ModelSources;
 
@@ -125,12 +125,15 @@ async fn who(wish: &Wish, here: &Here, environment: &Environment) -> anyhow::Res
 }
 
 async fn ask(model: &Arc<Model>, provider: &dyn Provider, system: &str, text: String) -> anyhow::Result<String> {
-    let params =
-        Params { temperature: model.temperature.then_some(0.3), max_output: model.max_output(), ..Params::default() };
+    let params = ModelParams {
+        temperature: model.temperature.then_some(0.3),
+        max_output: model.max_output(),
+        ..ModelParams::default()
+    };
     let request = Request {
         model: Arc::clone(model),
         system: vec![system.trim().to_owned()],
-        messages: vec![Message::User(vec![Input::Text(text)])],
+        messages: vec![ModelMessage::User(vec![Input::Text(text)])],
         tools: Vec::new(),
         must_call: false,
         params,

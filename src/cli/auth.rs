@@ -13,8 +13,8 @@ use crate::config::settings::{ProviderEntry, Secret, Settings};
 use crate::environment::Environment;
 use crate::model::auth::{Auth, Credential};
 use crate::model::catalog::Catalog;
-use crate::model::http::Client;
-use crate::model::oauth::{Service, Step};
+use crate::model::http::HttpClient;
+use crate::model::oauth::{LoginStep, Service};
 use crate::model::platform;
 
 /// What to do with the keys.
@@ -97,7 +97,7 @@ pub(super) async fn login(
             Credential::Key(Secret::new(text))
         }
         Some(service) => {
-            let client = Arc::new(Client::new(environment));
+            let client = Arc::new(HttpClient::new(environment));
             let device = device || !service.has_browser();
             if device {
                 service.type_code(&client, environment, show).await
@@ -150,10 +150,10 @@ fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Prov
     }
 }
 
-fn show(step: Step) {
+fn show(step: LoginStep) {
     super::say(&match step {
-        Step::Open(address) => format!("Open this address in a browser on this machine:\n\n  {address}\n"),
-        Step::Type { address, code } => format!("Open {address} and type this code:\n\n  {code}\n"),
+        LoginStep::Open(address) => format!("Open this address in a browser on this machine:\n\n  {address}\n"),
+        LoginStep::Type { address, code } => format!("Open {address} and type this code:\n\n  {code}\n"),
     });
 }
 

@@ -14,7 +14,7 @@ use crate::extension::scripts::Scripts;
 use crate::extension::{survey, tally};
 use crate::mcp::survey::ReportedState;
 use crate::model::local;
-use crate::model::registry::Access;
+use crate::model::registry::KeySource;
 use crate::process;
 use crate::sandbox::{Level, ProvenSandbox, Sandbox};
 use crate::session::models::ModelSources;
@@ -32,7 +32,6 @@ pub(super) struct DoctorArgs {
 struct DoctorReport {
     lines: Vec<String>,
     data: serde_json::Map<String, Value>,
-    /// What does not work.
     broken: Vec<String>,
 }
 
@@ -288,11 +287,11 @@ async fn providers(report: &mut DoctorReport, here: &Here, environment: &Environ
     let mut list = Vec::new();
     for facts in configured.providers() {
         let (usable, how) = match &facts.access {
-            Access::Configured => (true, "key from the settings".to_owned()),
-            Access::Kept => (true, "key from auth.json".to_owned()),
-            Access::Variable(name) => (true, format!("key from {name}")),
-            Access::Free => (true, "no key needed".to_owned()),
-            Access::Missing(why) => (false, why.clone()),
+            KeySource::Configured => (true, "key from the settings".to_owned()),
+            KeySource::Kept => (true, "key from auth.json".to_owned()),
+            KeySource::Variable(name) => (true, format!("key from {name}")),
+            KeySource::Free => (true, "no key needed".to_owned()),
+            KeySource::Missing(why) => (false, why.clone()),
         };
         report.say("provider", &format!("{}: {how}", facts.id));
         list.push(json!({ "id": facts.id, "usable": usable, "access": how }));

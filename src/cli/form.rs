@@ -13,12 +13,11 @@ pub(super) struct Field {
     pub(super) words: String,
     /// What each option puts in.
     labels: Vec<String>,
-    takes: Takes,
+    takes: AnswerType,
 }
 
-/// What an answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
+enum AnswerType {
     Words,
     Several,
     Switch,
@@ -33,7 +32,7 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
     let field = |(name, property): (&String, &v1::ElicitationPropertySchema)| {
         let Shown { words, default, options, takes } = shown(property);
         let mut text = format!("? {words}");
-        if takes == Takes::Switch {
+        if takes == AnswerType::Switch {
             text += " (y/n)";
         }
         match default {
@@ -46,7 +45,7 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
             let more = if description.is_empty() { String::new() } else { format!(": {description}") };
             text += &format!("  {}  {label}{more}\n", number + 1);
         }
-        if takes == Takes::Several {
+        if takes == AnswerType::Several {
             text += "  (several: 1, 2)\n";
         }
         let own = format!("{name}{OWN}");
@@ -65,7 +64,7 @@ impl Field {
         if line.is_empty() {
             return;
         }
-        let several = self.takes == Takes::Several;
+        let several = self.takes == AnswerType::Several;
         let put = match numbers(line, self.labels.len(), several) {
             Some(numbers) => {
                 let chosen: Vec<String> = numbers.into_iter().map(|number| self.labels[number].clone()).collect();
@@ -76,17 +75,17 @@ impl Field {
             }
             None => {
                 let put = match self.takes {
-                    Takes::Switch => match line.to_ascii_lowercase().as_str() {
+                    AnswerType::Switch => match line.to_ascii_lowercase().as_str() {
                         "y" | "yes" => Put::Boolean(true),
                         "n" | "no" => Put::Boolean(false),
                         _ => return,
                     },
-                    Takes::Number => match (line.parse(), line.parse()) {
+                    AnswerType::Number => match (line.parse(), line.parse()) {
                         (Ok(whole), _) => Put::Integer(whole),
                         (_, Ok(number)) => Put::Number(number),
                         _ => return,
                     },
-                    Takes::Words | Takes::Several => Put::String(line.to_owned()),
+                    AnswerType::Words | AnswerType::Several => Put::String(line.to_owned()),
                 };
                 content.insert(self.own.clone(), put);
                 return;
@@ -106,7 +105,7 @@ struct Shown {
     default: Option<String>,
     /// What each puts in, what it is called, and what it means.
     options: Vec<(String, String, String)>,
-    takes: Takes,
+    takes: AnswerType,
 }
 
 fn shown(property: &v1::ElicitationPropertySchema) -> Shown {
@@ -120,7 +119,7 @@ fn shown(property: &v1::ElicitationPropertySchema) -> Shown {
             words: words(&text.description, &text.title),
             default: text.default.clone(),
             options: text.one_of.iter().flatten().map(triple).collect(),
-            takes: Takes::Words,
+            takes: AnswerType::Words,
         },
         v1::ElicitationPropertySchema::Array(array) => {
             let options = match &array.items {
@@ -128,27 +127,27 @@ fn shown(property: &v1::ElicitationPropertySchema) -> Shown {
                 _ => Vec::new(),
             };
             let default = array.default.as_ref().map(|all| all.join(", "));
-            Shown { words: words(&array.description, &array.title), default, options, takes: Takes::Several }
+            Shown { words: words(&array.description, &array.title), default, options, takes: AnswerType::Several }
         }
         v1::ElicitationPropertySchema::Boolean(switch) => Shown {
             words: words(&switch.description, &switch.title),
             default: switch.default.map(|yes| if yes { "y" } else { "n" }.to_owned()),
             options: Vec::new(),
-            takes: Takes::Switch,
+            takes: AnswerType::Switch,
         },
         v1::ElicitationPropertySchema::Integer(number) => Shown {
             words: words(&number.description, &number.title),
             default: number.default.map(|number| number.to_string()),
             options: Vec::new(),
-            takes: Takes::Number,
+            takes: AnswerType::Number,
         },
         v1::ElicitationPropertySchema::Number(number) => Shown {
             words: words(&number.description, &number.title),
             default: number.default.map(|number| number.to_string()),
             options: Vec::new(),
-            takes: Takes::Number,
+            takes: AnswerType::Number,
         },
-        _ => Shown { words: String::new(), default: None, options: Vec::new(), takes: Takes::Words },
+        _ => Shown { words: String::new(), default: None, options: Vec::new(), takes: AnswerType::Words },
     }
 }
 

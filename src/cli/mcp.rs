@@ -18,7 +18,7 @@ use crate::mcp::kept::KeptLogin;
 use crate::mcp::login;
 use crate::mcp::survey::{ReportedState, ServerReport};
 use crate::mcp::{ForSession, McpServers};
-use crate::model::http::Client;
+use crate::model::http::HttpClient;
 use crate::permission::{Action, Need, evaluate};
 use crate::text;
 
@@ -123,7 +123,7 @@ pub(super) fn servers(here: &Here, environment: &Environment) -> McpServers {
 
 /// The same; `attended`: what they ask can be answered.
 fn asking(here: &Here, environment: &Environment, attended: bool) -> McpServers {
-    let (client, session) = (Arc::new(Client::new(environment)), ForSession { attended, ..ForSession::default() });
+    let (client, session) = (Arc::new(HttpClient::new(environment)), ForSession { attended, ..ForSession::default() });
     McpServers::new((&here.cwd, &[]), environment, &here.loaded.settings, client, session)
 }
 
@@ -177,7 +177,6 @@ pub(super) fn state(report: &ServerReport) -> String {
     }
 }
 
-/// The same for scripts.
 pub(super) fn data(report: &ServerReport) -> Value {
     let (state, why) = match &report.state {
         ReportedState::Connected => ("connected", None),
@@ -248,7 +247,7 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
         }
     };
     let kept = KeptLogin::new(name, &url, environment);
-    let client = Arc::new(Client::new(environment));
+    let client = Arc::new(HttpClient::new(environment));
     let show = |address: &str| super::say(&format!("Open this address in a browser on this machine:\n\n  {address}\n"));
     let done = login::log_in(name, &url, &oauth, &kept, &client, show).await;
     done.map_err(|why| anyhow!("the login to {name} failed: {why}"))?;

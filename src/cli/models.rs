@@ -10,8 +10,8 @@ use super::place::Here;
 use crate::config::settings::Rates;
 use crate::environment::Environment;
 use crate::model::Model;
-use crate::model::catalog::Refreshed;
-use crate::model::registry::{Access, ProviderSummary, Registry};
+use crate::model::catalog::CatalogRefresh;
+use crate::model::registry::{KeySource, ProviderSummary, Registry};
 use crate::session::models::ModelSources;
 
 /// What to show.
@@ -34,8 +34,8 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let sources = ModelSources::new(environment);
     if args.refresh {
         let said = match sources.refresh().await? {
-            Refreshed::Newer(count) => format!("Updated the catalogue: {count} models."),
-            Refreshed::Same => "The catalogue is up to date.".to_owned(),
+            CatalogRefresh::Newer(count) => format!("Updated the catalogue: {count} models."),
+            CatalogRefresh::Same => "The catalogue is up to date.".to_owned(),
         };
         if !args.json {
             super::say(&said);
@@ -61,7 +61,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let offline = ProviderSummary {
         id: Registry::OFFLINE.into(),
         name: "Offline".into(),
-        access: Access::Free,
+        access: KeySource::Free,
         open: false,
         known: false,
     };
@@ -91,11 +91,11 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
 
 fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut String) {
     let key = match &facts.access {
-        Access::Configured => "key from the settings".to_owned(),
-        Access::Kept => "key from auth.json".to_owned(),
-        Access::Variable(name) => format!("key from {name}"),
-        Access::Free => "no key needed".to_owned(),
-        Access::Missing(why) => why.clone(),
+        KeySource::Configured => "key from the settings".to_owned(),
+        KeySource::Kept => "key from auth.json".to_owned(),
+        KeySource::Variable(name) => format!("key from {name}"),
+        KeySource::Free => "no key needed".to_owned(),
+        KeySource::Missing(why) => why.clone(),
     };
     let _ = writeln!(out, "{} ({}): {key}", facts.id, facts.name);
     if facts.open {
@@ -150,11 +150,11 @@ fn dollars(rates: &Rates) -> String {
 
 fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
     let (key, missing) = match &facts.access {
-        Access::Configured => ("settings", None),
-        Access::Kept => ("auth.json", None),
-        Access::Variable(name) => (name.as_str(), None),
-        Access::Free => ("none needed", None),
-        Access::Missing(why) => ("", Some(why)),
+        KeySource::Configured => ("settings", None),
+        KeySource::Kept => ("auth.json", None),
+        KeySource::Variable(name) => (name.as_str(), None),
+        KeySource::Free => ("none needed", None),
+        KeySource::Missing(why) => ("", Some(why)),
     };
     let rates = |rates: &Rates| {
         json!({ "input": rates.input, "output": rates.output, "cacheRead": rates.cache_read,

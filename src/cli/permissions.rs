@@ -12,7 +12,7 @@ use crate::environment::Environment;
 use crate::permission::check::check_line;
 use crate::permission::explain::explain;
 use crate::permission::paths::{self, Barred};
-use crate::permission::{Access, Action, Need, Place, Policy, Rules, Verdict, command_need};
+use crate::permission::{Access, Action, Need, PermissionContext, Policy, Rules, Verdict, command_need};
 use crate::sandbox::Sandbox;
 use crate::store::Grant;
 use crate::tool::confinement::Confinement;
@@ -142,7 +142,7 @@ pub(super) fn policy(agent: &str, here: &Here, environment: &Environment) -> any
         let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
         bail!("no agent \"{agent}\"; available: {}", names.join(", "));
     };
-    let place = Place::new(environment, &here.worktree, &here.cwd);
+    let place = PermissionContext::new(environment, &here.worktree, &here.cwd);
     let private = here.loaded.settings.webfetch_private.clone();
     let approvals = here.loaded.settings.approvals;
     Ok(Policy { rules: found.rules.clone(), grants: Rules::default(), approvals, private, place, sandboxed: false })
@@ -174,7 +174,7 @@ fn path_needs(policy: &Policy, access: Access, path: &str) -> Vec<Need> {
 }
 
 fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
-    let mut out = super::terminal::Lines::new();
+    let mut out = super::terminal::JsonWriter::new();
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input cannot be read")?;
         if !line.trim().is_empty() {

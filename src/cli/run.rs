@@ -77,8 +77,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
     /// What to print: the answer, or the raw ACP messages as JSON lines.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
 }
 
 /// What is wrong with the command line.
@@ -87,7 +87,7 @@ pub(super) struct Args {
 struct Misuse(String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum OutputFormat {
     Text,
     Json,
 }
@@ -101,7 +101,6 @@ pub(super) async fn run(args: Args, environment: Environment) -> ExitCode {
     }
 }
 
-/// What a run does.
 struct Task {
     blocks: Vec<v1::ContentBlock>,
     schema: Option<Value>,
@@ -139,7 +138,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let peer = Peer::new(Outbox::start(to_agent));
     let routes =
         Table::new(client.clone()).notification(Client::update).request(Client::permit).request(Client::inquire);
-    let lines = tee(lines::read(from_agent), args.format == Format::Json);
+    let lines = tee(lines::read(from_agent), args.format == OutputFormat::Json);
     let done = CancellationToken::new();
     let reading = tokio::spawn({
         let (peer, done) = (peer.clone(), done.clone());
@@ -289,7 +288,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
         _ => Some("it has reached a limit of its turn"),
     };
     match (of_ours(response.meta.as_ref(), STRUCTURED), &args.schema) {
-        (Some(result), Some(_)) if args.format == Format::Text => {
+        (Some(result), Some(_)) if args.format == OutputFormat::Text => {
             client.end(false);
             terminal::json(&format!("{result:#}"));
             return Ok(0);

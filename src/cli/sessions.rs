@@ -70,7 +70,7 @@ pub(super) enum Verb {
         id: String,
         /// JSON can be imported again; HTML is for reading
         #[arg(long, default_value = "json")]
-        format: Format,
+        format: ExportFormat,
         /// File to write [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -135,7 +135,7 @@ pub(super) enum Verb {
 
 /// What a session is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
+pub(super) enum ExportFormat {
     Json,
     Html,
 }
@@ -213,18 +213,18 @@ async fn search(store: &Store, environment: &Environment, words: &str, all: bool
 }
 
 fn export_as(
-    format: Format,
+    format: ExportFormat,
     stored: StoredSession,
     output: Option<&Path>,
     environment: &Environment,
 ) -> anyhow::Result<u8> {
     let home = environment.home.as_ref().map(|home| home.display().to_string());
     let text = match format {
-        Format::Json => export::json::export(&stored),
-        Format::Html => export::html::page(&shown(stored), home.as_deref()),
+        ExportFormat::Json => export::json::export(&stored),
+        ExportFormat::Html => export::html::page(&shown(stored), home.as_deref()),
     };
     match output {
-        None if format == Format::Json => terminal::json(&text),
+        None if format == ExportFormat::Json => terminal::json(&text),
         None => super::say(&text),
         Some(file) => {
             let written = crate::environment::private_note(file, text.as_bytes());

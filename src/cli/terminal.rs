@@ -44,14 +44,13 @@ fn print(pieces: &[&[u8]]) {
 }
 
 /// Prints many lines of JSON.
-pub(super) struct Lines(BufWriter<StdoutLock<'static>>);
+pub(super) struct JsonWriter(BufWriter<StdoutLock<'static>>);
 
-impl Lines {
+impl JsonWriter {
     pub(super) fn new() -> Self {
         Self(BufWriter::new(io::stdout().lock()))
     }
 
-    /// One more.
     pub(super) fn line(&mut self, words: &str) -> io::Result<()> {
         writeln!(self.0, "{}", text::json(words))
     }
@@ -66,7 +65,6 @@ pub(super) fn aside(words: &str) {
     writeln!(io::stderr().lock(), "{}", text::shown(words)).ok();
 }
 
-/// The same with colours.
 fn beside(words: &Styled) {
     let end = if words.as_str().ends_with('\n') { "" } else { "\n" };
     write!(io::stderr().lock(), "{}{end}", words.as_str()).ok();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::config::trust::{Decision, Store};
+use crate::config::trust::{Decision, TrustStore};
 use crate::environment::Environment;
 
 use super::place::Here;
@@ -44,7 +44,7 @@ pub(super) fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8
     let here = Here::read(&args.dir, environment)?;
     let root = &here.worktree.root;
     if args.revoke {
-        let was = Store::open(environment).revoke(root).context("the decision cannot be forgotten")?;
+        let was = TrustStore::open(environment).revoke(root).context("the decision cannot be forgotten")?;
         let shown = root.display();
         super::say(&if was { format!("Forgotten: {shown}") } else { format!("No decision about {shown} was stored.") });
         return Ok(0);
@@ -73,7 +73,7 @@ pub(super) fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8
                 ));
                 return Ok(u8::from(review.decision == Decision::Unasked));
             };
-            let kept = Store::open(environment).decide(root, review, yes, environment.now());
+            let kept = TrustStore::open(environment).decide(root, review, yes, environment.now());
             kept.context("the answer cannot be kept")?;
             super::say(if yes {
                 "Trusted. You are asked again when any of these changes; `adjutant trust --revoke` takes it back."
@@ -98,7 +98,7 @@ fn asked(root: &Path) -> anyhow::Result<Option<bool>> {
 }
 
 fn list(environment: &Environment) -> u8 {
-    let store = Store::open(environment);
+    let store = TrustStore::open(environment);
     let mut any = false;
     for (root, entry) in store.list() {
         any = true;

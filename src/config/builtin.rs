@@ -40,7 +40,6 @@ const PLAIN: BuiltIn = BuiltIn {
     read_only: false,
 };
 
-/// What a researcher needs.
 const LOOKING: &[&str] = &[
     "read",
     "list",

@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use super::insert::shell_inserts;
 
-/// What one plugin adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contribution {
     /// The plugin, for people.

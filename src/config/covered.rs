@@ -91,7 +91,6 @@ pub(crate) struct Covered {
     pub(crate) files: Vec<PathBuf>,
     /// Stands for what is in them.
     pub(crate) content: String,
-    /// For people.
     pub(crate) besides: Vec<String>,
 }
 
@@ -454,14 +453,7 @@ fn digest(path: &Path) -> Option<String> {
         read += count as u64;
         context.update(buffer.get(..count)?);
     }
-    (read <= BYTES).then(|| hex(context.finish().as_ref()))
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    (read <= BYTES).then(|| crate::text::hex(context.finish().as_ref()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
-//! What `config/file.rs` declares, as data: the JSON Schema for editors, the rows of the table in this
-//! folder's README, and the check of a tree against it. A value that does not fit is taken out and told of,
-//! so one wrong key costs that key and no more.
+//! What `config/file.rs` declares, as data: the JSON Schema for editors, and the check of a tree against
+//! it. A value that does not fit is taken out and told of, so one wrong key costs that key and no more.
+
+#[cfg(test)]
+pub(super) mod keys;
 
 use std::sync::LazyLock;
 
@@ -13,41 +15,12 @@ use super::node::{MapEntry, Node, NodeValue};
 use super::problem::{Problem, ProblemCode, nearest};
 
 /// The schema of a settings file.
-pub fn schema() -> Json {
+pub(super) fn schema() -> Json {
     let mut schema = SchemaSettings::draft07().into_generator().into_root_schema_for::<ConfigFile>();
     schema.insert("title".into(), "adjutant and OpenCode settings".into());
     schema.insert("allowComments".into(), true.into());
     schema.insert("allowTrailingCommas".into(), true.into());
     schema.to_value()
-}
-
-/// One key of a settings file, for the table in this folder's README.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyRow {
-    /// The way to it: `compaction.auto`, `agent.<name>.model`.
-    pub key: String,
-    /// What may stand there.
-    pub kind: String,
-    /// Its doc comment, with what it waits for or why it does nothing.
-    pub text: String,
-}
-
-/// Every key that can be set, in the order of its declaration, old spellings last.
-pub fn rows() -> Vec<KeyRow> {
-    let declared = ConfigSchema::from(schema());
-    let mut rows = Vec::new();
-    declared.rows(&declared.root, "", &mut rows);
-    rows
-}
-
-/// The table in this folder's README.
-pub fn table() -> String {
-    let mut table = String::from("| Key | Value | Meaning |\n| --- | --- | --- |\n");
-    for row in rows() {
-        let kind = row.kind.replace('|', "\\|");
-        table.push_str(&format!("| `{}` | {kind} | {} |\n", row.key, row.text.replace('|', "\\|")));
-    }
-    table
 }
 
 /// A declaration that trees are checked against.
@@ -262,50 +235,6 @@ impl ConfigSchema {
         }
         kinds.join(" or ")
     }
-
-    fn rows(&self, schema: &Json, prefix: &str, rows: &mut Vec<KeyRow>) {
-        let mut late = Vec::new();
-        for choice in self.choices(schema) {
-            if let Some(known) = choice.get("properties").and_then(Json::as_object) {
-                for (key, declared) in known {
-                    let mut inner = Vec::new();
-                    self.row(&join(prefix, key), declared, &mut inner);
-                    let old = declared.get("deprecated").and_then(Json::as_bool) == Some(true);
-                    if old { late.append(&mut inner) } else { rows.append(&mut inner) }
-                }
-            }
-        }
-        rows.append(&mut late);
-    }
-
-    fn row(&self, key: &str, declared: &Json, rows: &mut Vec<KeyRow>) {
-        let mut text = declared.get("description").and_then(Json::as_str).unwrap_or_default().replace('\n', " ");
-        if let Some(status) = declared.get("x-status").and_then(Json::as_str) {
-            let mut letters = status.chars();
-            let status: String = letters.next().map(|c| c.to_ascii_uppercase()).into_iter().chain(letters).collect();
-            text = format!("{} {status}.", text.trim());
-        }
-        let choices = self.choices(declared);
-        let kind = match self.expected(&choices) {
-            kind if kind.is_empty() => "anything".to_owned(),
-            kind => kind,
-        };
-        rows.push(KeyRow { key: key.to_owned(), kind, text: text.trim().to_owned() });
-        // The old spellings mean the same as the new ones: their inner keys are not repeated.
-        if declared.get("deprecated").and_then(Json::as_bool) == Some(true) {
-            return;
-        }
-        if key.ends_with("permission") && key.contains('.') {
-            return;
-        }
-        for choice in choices {
-            if choice.get("properties").is_some() {
-                self.rows(choice, key, rows);
-            } else if let Some(entry) = choice.get("additionalProperties").filter(|schema| schema.is_object()) {
-                self.rows(entry, &format!("{key}.<name>"), rows);
-            }
-        }
-    }
 }
 
 /// Takes the descriptions of schemas out. A key of the settings that is called so has a schema, no text.
@@ -318,10 +247,6 @@ fn without_descriptions(schema: &mut Json) {
         Json::Array(all) => all.iter_mut().for_each(without_descriptions),
         _ => {}
     }
-}
-
-fn join(prefix: &str, key: &str) -> String {
-    if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
 }
 
 /// What a declared key has to say about itself: an old spelling, a key without effect.

@@ -22,7 +22,7 @@ const DEEPEST: usize = 16;
 
 /// What a file looked like from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileStamp {
+struct PathStamp {
     changed: Option<(i64, i64)>,
     size: u64,
     inode: u64,
@@ -30,22 +30,12 @@ struct FileStamp {
 
 /// Everything that was looked at, and what it looked like.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fingerprint(BTreeMap<PathBuf, Option<FileStamp>>);
+pub struct ConfigFingerprint(BTreeMap<PathBuf, Option<PathStamp>>);
 
-impl Fingerprint {
+impl ConfigFingerprint {
     /// Whether anything looks different by now. Costs one look at each file's metadata.
     pub fn is_stale(&self) -> bool {
         self.0.iter().any(|(path, stamp)| std::fs::metadata(path).ok().map(|meta| stamp_of(&meta)) != *stamp)
-    }
-
-    /// How many files and directories are watched.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether nothing was looked at.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Notes what a path looks like. None where there is nothing.
@@ -74,24 +64,24 @@ impl Fingerprint {
     }
 }
 
-fn stamp_of(meta: &Metadata) -> FileStamp {
+fn stamp_of(meta: &Metadata) -> PathStamp {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        FileStamp { changed: Some((meta.mtime(), meta.mtime_nsec())), size: meta.len(), inode: meta.ino() }
+        PathStamp { changed: Some((meta.mtime(), meta.mtime_nsec())), size: meta.len(), inode: meta.ino() }
     }
     #[cfg(not(unix))]
     {
         let since = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
         let changed = since.map(|d| (i64::try_from(d.as_secs()).unwrap_or(0), i64::from(d.subsec_nanos())));
-        FileStamp { changed, size: meta.len(), inode: 0 }
+        PathStamp { changed, size: meta.len(), inode: 0 }
     }
 }
 
 pub(crate) struct ConfigReader<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) worktree: &'a Worktree,
-    pub(crate) seen: Fingerprint,
+    pub(crate) seen: ConfigFingerprint,
     pub(crate) problems: Vec<Problem>,
     /// What a project's settings take from outside the project.
     pub(crate) uses: Vec<ExternalValue>,
@@ -113,7 +103,7 @@ impl<'a> ConfigReader<'a> {
         Self {
             environment,
             worktree,
-            seen: Fingerprint::default(),
+            seen: ConfigFingerprint::default(),
             problems: Vec::new(),
             uses: Vec::new(),
             tokens: Vec::new(),

@@ -7,7 +7,7 @@ use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
 use super::rules;
 use crate::permission::url::judge::{UrlVerdict, judge_url};
-use crate::permission::{Action, Need, Place, Rules, command_need, evaluate};
+use crate::permission::{Action, Need, PermissionContext, Rules, command_need, evaluate};
 
 pub(crate) const KEY: &str = "$examples";
 
@@ -55,7 +55,7 @@ fn part<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
 fn check(permission: &mut Node, way: &str, under: &Rules, disk: &mut ConfigReader<'_>) -> bool {
     let Some(examples) = permission.take(KEY) else { return true };
     let environment = disk.environment;
-    let place = Place::new(environment, disk.worktree, &disk.worktree.root);
+    let place = PermissionContext::new(environment, disk.worktree, &disk.worktree.root);
     let rules = Rules::built_in(&[("*", "*", Action::Allow)])
         .then(under)
         .then(&rules::rules(permission, environment.home.as_deref()));
@@ -87,7 +87,7 @@ fn named(case: &Node) -> Vec<(&str, &str)> {
     }
 }
 
-fn judge(rules: &Rules, key: &str, text: &str, place: &Place) -> (Action, String) {
+fn judge(rules: &Rules, key: &str, text: &str, place: &PermissionContext) -> (Action, String) {
     let need = match key {
         "bash" => command_need(text, place),
         "webfetch" => {

@@ -316,20 +316,6 @@ impl<T> Default for Ordered<T> {
     }
 }
 
-impl<T> Ordered<T> {
-    pub fn get(&self, key: &str) -> Option<&T> {
-        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value))
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Ordered<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entries<T>(std::marker::PhantomData<T>);

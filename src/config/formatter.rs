@@ -30,7 +30,6 @@ pub struct FormatterEntry {
 /// What shows that a project means a formatter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// The program is there.
     Found,
     /// A `package.json` or `composer.json` between the file and the root of the project depends on it.
     Dependency(&'static str),
@@ -40,7 +39,7 @@ enum When {
     Mentioned(&'static [(&'static str, &'static str)]),
 }
 
-struct Known {
+struct KnownFormatter {
     name: &'static str,
     /// Words that are separated by single spaces.
     command: &'static str,
@@ -59,38 +58,51 @@ const RUFF: When = When::Mentioned(&[
     ("Pipfile", "ruff"),
 ]);
 
-const fn known(name: &'static str, command: &'static str, extensions: &'static str) -> Known {
-    Known { name, command, extensions, when: When::Found, loads_code: false }
+const fn known(name: &'static str, command: &'static str, extensions: &'static str) -> KnownFormatter {
+    KnownFormatter { name, command, extensions, when: When::Found, loads_code: false }
 }
 
 /// Those that need no command in the settings, with OpenCode's names. In this order they run.
-const KNOWN: &[Known] = &[
+const KNOWN: &[KnownFormatter] = &[
     known("gofmt", "gofmt -w $FILE", ".go"),
-    Known { loads_code: true, ..known("mix", "mix format $FILE", ".ex .exs .eex .heex .leex .neex .sface") },
-    Known { when: When::Dependency("prettier"), loads_code: true, ..known("prettier", "prettier --write $FILE", WEB) },
-    Known { when: When::Dependency("oxfmt"), ..known("oxfmt", "oxfmt $FILE", ".js .jsx .mjs .cjs .ts .tsx .mts .cts") },
-    Known { when: When::Settings(&["biome.json", "biome.jsonc"]), ..known("biome", "biome format --write $FILE", WEB) },
+    KnownFormatter { loads_code: true, ..known("mix", "mix format $FILE", ".ex .exs .eex .heex .leex .neex .sface") },
+    KnownFormatter {
+        when: When::Dependency("prettier"),
+        loads_code: true,
+        ..known("prettier", "prettier --write $FILE", WEB)
+    },
+    KnownFormatter {
+        when: When::Dependency("oxfmt"),
+        ..known("oxfmt", "oxfmt $FILE", ".js .jsx .mjs .cjs .ts .tsx .mts .cts")
+    },
+    KnownFormatter {
+        when: When::Settings(&["biome.json", "biome.jsonc"]),
+        ..known("biome", "biome format --write $FILE", WEB)
+    },
     known("zig", "zig fmt $FILE", ".zig .zon"),
-    Known {
+    KnownFormatter {
         when: When::Settings(&[".clang-format"]),
         ..known("clang-format", "clang-format -i $FILE", ".c .cc .cpp .cxx .c++ .h .hh .hpp .hxx .h++ .ino .C .H")
     },
     known("ktlint", "ktlint -F $FILE", ".kt .kts"),
-    Known { when: RUFF, ..known("ruff", "ruff format $FILE", ".py .pyi") },
+    KnownFormatter { when: RUFF, ..known("ruff", "ruff format $FILE", ".py .pyi") },
     known("uv", "uv format -- $FILE", ".py .pyi"),
     known("air", "air format $FILE", ".R"),
-    Known { loads_code: true, ..known("rubocop", "rubocop --autocorrect $FILE", ".rb .rake .gemspec .ru") },
-    Known { loads_code: true, ..known("standardrb", "standardrb --fix $FILE", ".rb .rake .gemspec .ru") },
+    KnownFormatter { loads_code: true, ..known("rubocop", "rubocop --autocorrect $FILE", ".rb .rake .gemspec .ru") },
+    KnownFormatter { loads_code: true, ..known("standardrb", "standardrb --fix $FILE", ".rb .rake .gemspec .ru") },
     known("htmlbeautifier", "htmlbeautifier $FILE", ".erb"),
     known("dart", "dart format $FILE", ".dart"),
-    Known { when: When::Settings(&[".ocamlformat"]), ..known("ocamlformat", "ocamlformat -i $FILE", ".ml .mli") },
+    KnownFormatter {
+        when: When::Settings(&[".ocamlformat"]),
+        ..known("ocamlformat", "ocamlformat -i $FILE", ".ml .mli")
+    },
     known("terraform", "terraform fmt $FILE", ".tf .tfvars"),
     known("latexindent", "latexindent -w -s $FILE", ".tex"),
     known("gleam", "gleam format $FILE", ".gleam"),
     known("shfmt", "shfmt -w $FILE", ".sh .bash"),
     known("nixfmt", "nixfmt $FILE", ".nix"),
     known("rustfmt", "rustfmt --edition $EDITION $FILE", ".rs"),
-    Known { when: When::Dependency("laravel/pint"), loads_code: true, ..known("pint", "pint $FILE", ".php") },
+    KnownFormatter { when: When::Dependency("laravel/pint"), loads_code: true, ..known("pint", "pint $FILE", ".php") },
     known("ormolu", "ormolu -i $FILE", ".hs"),
     known("cljfmt", "cljfmt fix --quiet $FILE", ".clj .cljs .cljc .edn"),
     known("dfmt", "dfmt -i $FILE", ".d"),
@@ -99,11 +111,9 @@ const KNOWN: &[Known] = &[
 /// A formatter as it would run on one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatterRun {
-    /// As in [`FormatterEntry::name`].
     pub name: String,
     /// The program where it was found, and its arguments with the file among them.
     pub command: (PathBuf, Vec<String>),
-    /// As in [`FormatterEntry::environment`].
     pub environment: Vec<(String, String)>,
     /// The program, or code that it loads, belongs to the project.
     pub of_project: bool,
@@ -114,14 +124,13 @@ pub struct FormatterRun {
 /// A formatter that is wanted, and whose program is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingFormatter {
-    /// As in [`FormatterEntry::name`].
     pub name: String,
     /// The program that was looked for, on `PATH` or below the project's root.
     pub program: String,
 }
 
 impl FormatterEntry {
-    fn of(known: &Known) -> Self {
+    fn of(known: &KnownFormatter) -> Self {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
         Self {
             name: known.name.to_owned(),

@@ -11,7 +11,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A command that runs when something happens in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookEntry {
-    /// Its key.
     pub name: String,
     pub on: HookPoint,
     /// The tools it is for, as wildcards; none: all.
@@ -33,18 +32,6 @@ pub struct HookEntry {
 }
 
 impl HookPoint {
-    /// All of them, in the order of a session.
-    pub const ALL: [Self; 8] = [
-        Self::SessionStart,
-        Self::Prompt,
-        Self::ToolBefore,
-        Self::Permission,
-        Self::ToolAfter,
-        Self::Compaction,
-        Self::TurnEnd,
-        Self::SessionEnd,
-    ];
-
     /// As the settings have it: `tool.before`.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -24,14 +24,13 @@ pub struct ServerEntry {
     /// Sent to it at the start.
     pub initialization: Option<Value>,
     /// What is known of it; none for one of the user's own.
-    known: Option<&'static Known>,
+    known: Option<&'static KnownServer>,
     /// The program is looked for in the project as well.
     usual: bool,
 }
 
-/// What is known of a server.
 #[derive(Debug, PartialEq)]
-struct Known {
+struct KnownServer {
     name: &'static str,
     /// Words that are separated by single spaces.
     command: &'static str,
@@ -61,19 +60,19 @@ const fn known(
     extensions: &'static str,
     roots: &'static str,
     install: &'static str,
-) -> Known {
-    Known { name, command, extensions, roots, required: false, unless: "", install }
+) -> KnownServer {
+    KnownServer { name, command, extensions, roots, required: false, unless: "", install }
 }
 
-const fn required(known: Known) -> Known {
-    Known { required: true, ..known }
+const fn required(known: KnownServer) -> KnownServer {
+    KnownServer { required: true, ..known }
 }
 
 /// Those that need no command in the settings, with OpenCode's names. In this order they are asked.
 #[rustfmt::skip]
-const KNOWN: &[Known] = &[
+const KNOWN: &[KnownServer] = &[
     required(known("deno", "deno lsp", ".ts .tsx .js .jsx .mjs", "deno.json deno.jsonc", "https://deno.com")),
-    Known { unless: "deno.json deno.jsonc", ..known("typescript", "typescript-language-server --stdio", SCRIPTS, LOCKS, "npm install -g typescript-language-server typescript") },
+    KnownServer { unless: "deno.json deno.jsonc", ..known("typescript", "typescript-language-server --stdio", SCRIPTS, LOCKS, "npm install -g typescript-language-server typescript") },
     known("vue", "vue-language-server --stdio", ".vue", LOCKS, "npm install -g @vue/language-server typescript"),
     required(known("eslint", "vscode-eslint-language-server --stdio", ".ts .tsx .js .jsx .mjs .cjs .mts .cts .vue", ESLINT, "npm install -g vscode-langservers-extracted")),
     required(known("oxlint", "oxlint --lsp", ".ts .tsx .js .jsx .mjs .cjs .mts .cts .vue .astro .svelte", ".oxlintrc.json oxlint.config.ts", "npm install -D oxlint")),
@@ -147,11 +146,9 @@ const LANGUAGES: &[(&str, &str)] = &[
 /// A server as it would run for a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerRun {
-    /// As in [`ServerEntry::name`].
     pub name: String,
     /// The program where it was found, and its arguments.
     pub command: (PathBuf, Vec<String>),
-    /// As in [`ServerEntry::environment`].
     pub environment: Vec<(String, String)>,
     /// Sent to it at the start.
     pub initialization: Option<Value>,
@@ -162,7 +159,6 @@ pub struct ServerRun {
 /// A server that is wanted, and whose program is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingServer {
-    /// As in [`ServerEntry::name`].
     pub name: String,
     /// The program that was looked for.
     pub program: String,
@@ -171,7 +167,7 @@ pub struct MissingServer {
 }
 
 impl ServerEntry {
-    fn of(known: &'static Known) -> Self {
+    fn of(known: &'static KnownServer) -> Self {
         // A no-break space stands for one within a word.
         let word = |word: &str| word.replace('\u{a0}', " ");
         Self {
@@ -255,7 +251,7 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
     };
     // Two that judge the same files would say everything twice: ty is for those who name it.
     let ty = named.iter().any(|(name, written)| name == "ty" && !written.disabled);
-    let double = |known: &&&'static Known| known.name != if ty { "pyright" } else { "ty" };
+    let double = |known: &&&'static KnownServer| known.name != if ty { "pyright" } else { "ty" };
     let mut entries: Vec<ServerEntry> =
         KNOWN.iter().collect::<Vec<_>>().iter().filter(double).map(|known| ServerEntry::of(known)).collect();
     let mut incomplete = Vec::new();

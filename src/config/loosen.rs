@@ -27,7 +27,7 @@ use crate::worktree::Worktree;
 
 /// Something a project says that has a part in what is allowed.
 #[derive(Debug, Clone)]
-pub(crate) struct Piece {
+pub(crate) struct LoosenedKey {
     /// In which of the texts.
     told: usize,
     /// The keys that lead to it.
@@ -42,7 +42,7 @@ pub(crate) struct Piece {
 
 /// What of a project's texts loosens something: without these pieces the rest does not. `told` are all
 /// texts, the user's among them, lowest first.
-pub(crate) fn loosening(told: &[ParsedLayer], environment: &Environment, worktree: &Worktree) -> Vec<Piece> {
+pub(crate) fn loosening(told: &[ParsedLayer], environment: &Environment, worktree: &Worktree) -> Vec<LoosenedKey> {
     let alone = join(told.iter().filter(|told| !told.origin.project));
     let pieces = pieces(told, &alone);
     if pieces.is_empty() {
@@ -54,7 +54,7 @@ pub(crate) fn loosening(told: &[ParsedLayer], environment: &Environment, worktre
     if review.stands(&[]) {
         return Vec::new();
     }
-    let mut left: Vec<Piece> = pieces;
+    let mut left: Vec<LoosenedKey> = pieces;
     left.sort_by_key(|piece| piece.turn);
     let mut withheld = left.clone();
     let mut kept = Vec::new();
@@ -69,7 +69,7 @@ pub(crate) fn loosening(told: &[ParsedLayer], environment: &Environment, worktre
 }
 
 /// Takes pieces out of the texts they were found in.
-pub(crate) fn remove(told: &mut [ParsedLayer], pieces: &[Piece]) {
+pub(crate) fn remove(told: &mut [ParsedLayer], pieces: &[LoosenedKey]) {
     for piece in pieces {
         if let Some(told) = told.get_mut(piece.told) {
             take(&mut told.node, &piece.way);
@@ -143,12 +143,12 @@ fn part(told: &ParsedLayer) -> Node {
 }
 
 /// Everything in the project's texts that has a part in what is allowed. `alone` is what the user says.
-fn pieces(told: &[ParsedLayer], alone: &Node) -> Vec<Piece> {
+fn pieces(told: &[ParsedLayer], alone: &Node) -> Vec<LoosenedKey> {
     let mut found = Vec::new();
     for (at, told) in told.iter().enumerate().filter(|(_, told)| told.origin.project) {
         let mut push = |way: &[&str], turn: u8, key: String, detail: String, place: &SourceLocation| {
             let way = way.iter().map(|key| (*key).to_owned()).collect();
-            found.push(Piece { told: at, way, turn, key, detail, place: place.clone() });
+            found.push(LoosenedKey { told: at, way, turn, key, detail, place: place.clone() });
         };
         if let Some(permission) = told.node.get("permission") {
             for (way, turn, detail, place) in rule_pieces(permission, 2) {
@@ -261,7 +261,7 @@ impl<'a> LooseningReview<'a> {
     }
 
     /// Whether nothing is loosened where some pieces are left out.
-    fn stands(&self, without: &[Piece]) -> bool {
+    fn stands(&self, without: &[LoosenedKey]) -> bool {
         let mut told = self.told.clone();
         remove(&mut told, without);
         let tree = join(told.iter());
@@ -271,9 +271,10 @@ impl<'a> LooseningReview<'a> {
 
     /// Keeps as many of the pieces as do not loosen anything together with those kept before.
     /// `withheld` are all that are not kept yet, and at the end those that loosen.
-    fn keep(&self, pieces: &[Piece], kept: &mut Vec<Piece>, withheld: &mut Vec<Piece>) {
-        let chosen = |piece: &Piece| pieces.iter().any(|other| (other.told, &other.way) == (piece.told, &piece.way));
-        let (ours, rest): (Vec<Piece>, Vec<Piece>) = withheld.iter().cloned().partition(chosen);
+    fn keep(&self, pieces: &[LoosenedKey], kept: &mut Vec<LoosenedKey>, withheld: &mut Vec<LoosenedKey>) {
+        let chosen =
+            |piece: &LoosenedKey| pieces.iter().any(|other| (other.told, &other.way) == (piece.told, &piece.way));
+        let (ours, rest): (Vec<LoosenedKey>, Vec<LoosenedKey>) = withheld.iter().cloned().partition(chosen);
         if self.stands(&rest) {
             kept.extend(ours);
             *withheld = rest;

@@ -117,7 +117,6 @@ pub(crate) fn command(origin: &Arc<ConfigOrigin>, disk: &mut ConfigReader<'_>) -
 /// What a file whose front matter is not YAML is worth.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnBadYaml {
-    /// It is not used.
     Unused,
     /// What stands below the front matter counts.
     PlainBody,

@@ -11,7 +11,6 @@ use serde_json::Number;
 /// Who said something, lowest first: the order in which layers win.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
-    /// The program itself.
     BuiltIn,
     /// The defaults of an organisation, as they were last fetched.
     Remote,
@@ -45,7 +44,6 @@ pub struct ConfigOrigin {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceLocation {
-    /// In which text.
     pub origin: Arc<ConfigOrigin>,
     /// From 1; 0 where the text as a whole is meant.
     pub line: u32,
@@ -89,7 +87,6 @@ pub enum NodeValue {
     Bool(bool),
     Number(Number),
     Text(String),
-    /// Values in order.
     List(Vec<Node>),
     /// Keys in the order they were written, each once.
     Map(Vec<MapEntry>),

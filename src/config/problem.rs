@@ -17,7 +17,6 @@ pub enum ProblemSeverity {
 }
 
 impl ProblemSeverity {
-    /// For people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -59,7 +58,6 @@ pub enum ProblemCode {
     UnsetVariable,
     /// A file that leads out of the project, or in a circle.
     Link,
-    /// More than is read.
     TooMuch,
     /// Characters that nobody can see were taken out.
     HiddenCharacters,

@@ -32,7 +32,6 @@ pub struct ProviderEntry {
     pub id: String,
     /// The id the catalogue knows it by, where that is another.
     pub known_as: Option<String>,
-    /// For people.
     pub name: Option<String>,
     /// The SDK package whose wire it speaks, as OpenCode and the catalogue name wires.
     pub npm: Option<String>,
@@ -66,7 +65,6 @@ pub struct ModelEntry {
     pub key: String,
     /// The provider's own id for it, where that differs.
     pub id: Option<String>,
-    /// For people.
     pub name: Option<String>,
     /// `2026-11-21`.
     pub released: Option<String>,
@@ -114,7 +112,6 @@ pub struct Login {
     pub token_url: String,
     /// Where codes to be typed come from.
     pub device_url: Option<String>,
-    /// What is asked for.
     pub scopes: Vec<String>,
 }
 
@@ -182,7 +179,6 @@ impl From<Rates> for Price {
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps it.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }

@@ -108,7 +108,7 @@ fn is_ref(branch: &str) -> bool {
 /// A folder name that people recognise and no two addresses share.
 fn folder(name: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
-    let short: String = digest.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let short = crate::text::hex(&digest.as_ref()[..6]);
     let last = name.trim_end_matches(".git").rsplit(['/', ':']).next().unwrap_or_default();
     let plain: String = last.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(40).collect();
     format!("{plain}-{short}")

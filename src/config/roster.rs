@@ -14,7 +14,6 @@ use crate::worktree::Worktree;
 #[derive(Debug, Clone)]
 pub(crate) struct RosterEntry {
     pub(crate) name: String,
-    /// What people see.
     pub(crate) label: String,
     pub(crate) mode: Mode,
     pub(crate) hidden: bool,

@@ -13,7 +13,6 @@ use crate::environment::Environment;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScriptKind {
-    /// Its exports are tools.
     Tool,
     /// Its exports are functions that give hooks and tools.
     Plugin,
@@ -28,7 +27,6 @@ pub struct ScriptEntry {
     /// The file, or the directory of the package.
     pub path: PathBuf,
     pub package: bool,
-    /// Given to a plugin.
     pub options: Value,
     /// A project's file names it, or it is one.
     pub project: bool,

@@ -70,7 +70,6 @@ pub struct TlsFiles {
 /// A proxy that is believed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedProxy {
-    /// Where it connects from.
     pub addresses: Vec<String>,
     /// The header in which it names the user.
     pub user_header: Option<String>,

@@ -116,7 +116,7 @@ impl Default for Settings {
             commands: Vec::new(),
             skills: SkillSources::default(),
             references: Vec::new(),
-            tool_output: OutputLimits { lines: 2_000, bytes: 50 << 10 },
+            tool_output: OutputLimits::default(),
             images: ImageSettings::default(),
             keep_days: None,
             store: None,
@@ -185,7 +185,6 @@ pub struct AgentEntry {
     pub color: Option<String>,
     /// How many steps one prompt may take.
     pub steps: Option<u32>,
-    /// Sent with every request.
     pub options: Map<String, Value>,
     pub rules: Rules,
     /// Where it was last said something about, for people.
@@ -205,7 +204,6 @@ pub struct InstructionEntry {
 pub struct CommandEntry {
     /// What is typed after the slash.
     pub name: String,
-    /// What is sent.
     pub template: String,
     pub description: Option<String>,
     pub agent: Option<String>,
@@ -250,6 +248,12 @@ pub struct OutputLimits {
     pub bytes: usize,
 }
 
+impl Default for OutputLimits {
+    fn default() -> Self {
+        Self { lines: 2_000, bytes: 50 << 10 }
+    }
+}
+
 /// How pictures are made to fit a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageSettings {
@@ -283,9 +287,7 @@ impl Default for BudgetSettings {
 /// What happens when a session outgrows the context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactionSettings {
-    /// Summarise by itself.
     pub auto: bool,
-    /// Clear old tool results.
     pub prune: bool,
     /// How many of the latest turns are kept word for word.
     pub tail_turns: u32,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::trust::{Decision, Kind, Store};
+use super::trust::{Decision, TrustKind, TrustStore};
 use super::*;
 use crate::environment::Timestamp;
 use crate::permission::{Action, Rules};
@@ -77,7 +77,7 @@ impl ConfigFixture {
     fn trust(&self) {
         let environment = self.environment();
         let loaded = self.load();
-        Store::open(&environment).decide(&self.worktree().root, &loaded.trust, true, Timestamp(1)).unwrap();
+        TrustStore::open(&environment).decide(&self.worktree().root, &loaded.trust, true, Timestamp(1)).unwrap();
     }
 }
 
@@ -271,14 +271,14 @@ fn settings_are_shown_with_their_sources_and_without_secrets() {
 
 #[test]
 fn the_declaration_is_complete() {
-    let keys: Vec<String> = declare::rows().into_iter().map(|row| row.key).collect();
+    let keys: Vec<String> = declare::keys::rows().into_iter().map(|row| row.key).collect();
     let known = "$schema shell logLevel server command skills references reference watcher snapshot plugin share autoshare \
                  autoupdate disabled_providers enabled_providers model small_model default_agent subagent_depth username mode agent \
                  provider mcp formatter lsp instructions layout permission tools attachment enterprise tool_output compaction experimental";
     for key in known.split_whitespace() {
         assert!(keys.iter().any(|row| row == key), "{key}");
     }
-    for row in declare::rows() {
+    for row in declare::keys::rows() {
         assert!(!row.text.is_empty() && !row.kind.is_empty(), "{row:?}");
     }
     let table = table();
@@ -295,7 +295,7 @@ fn the_declaration_is_complete() {
         assert!(keys.iter().any(|row| row == key), "{key}: {keys:#?}");
     }
     // What the schema accepts and what the check accepts are the same thing, made from one source.
-    let schema = schema();
+    let schema = declare::schema();
     let validator = jsonschema::validator_for(&schema).unwrap();
     assert!(
         validator

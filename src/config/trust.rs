@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::answers::{Entry, Store};
+pub use self::answers::{TrustEntry, TrustStore};
 pub(crate) use self::programs::drop_idle;
-use self::programs::{Known, is_off};
+use self::programs::{KnownPrograms, is_off};
 use self::requests::{option_ways, provider_ways};
 use super::covered::{self, Covered};
 use super::disk::ExternalValue;
@@ -27,7 +27,7 @@ use super::formatter;
 use super::insert::shell_inserts;
 use super::language_server;
 use super::layers::ParsedLayer;
-use super::loosen::{self, Piece};
+use super::loosen::{self, LoosenedKey};
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use crate::environment::Environment;
@@ -35,7 +35,7 @@ use crate::permission::shell::variable_danger;
 use crate::worktree::Worktree;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum TrustKind {
     /// A program is started as an MCP server, or one elsewhere is called.
     Mcp,
     Formatter,
@@ -60,7 +60,7 @@ pub enum Kind {
     Fetches,
 }
 
-impl Kind {
+impl TrustKind {
     /// For people: what it is, in the singular and in the plural.
     fn words(self) -> [&'static str; 2] {
         match self {
@@ -86,8 +86,8 @@ impl Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
-    pub kind: Kind,
+pub struct TrustItem {
+    pub kind: TrustKind,
     /// Its key: `mcp.db`, `permission.bash`.
     pub key: String,
     /// Exactly what would happen: the whole command line, the address, the rule.
@@ -97,7 +97,7 @@ pub struct Item {
     pub(crate) covered: Covered,
 }
 
-impl std::fmt::Display for Item {
+impl std::fmt::Display for TrustItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}: {} ({})", self.kind.as_str(), self.key, self.detail, self.place.short())?;
         if !self.covered.besides.is_empty() {
@@ -111,10 +111,9 @@ impl std::fmt::Display for Item {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Review {
     /// Everything that needs trust, in the order it was found.
-    pub items: Vec<Item>,
+    pub items: Vec<TrustItem>,
     /// Stands for all of it.
     pub digest: String,
-    /// What the user said.
     pub decision: Decision,
 }
 
@@ -143,7 +142,7 @@ impl Review {
         if !self.is_withheld() || self.items.is_empty() {
             return None;
         }
-        let mut kinds: BTreeMap<Kind, usize> = BTreeMap::new();
+        let mut kinds: BTreeMap<TrustKind, usize> = BTreeMap::new();
         for item in &self.items {
             *kinds.entry(item.kind).or_default() += 1;
         }
@@ -177,9 +176,9 @@ pub(crate) fn review(
     environment: &Environment,
     worktree: &Worktree,
     cwd: &Path,
-) -> Vec<Item> {
+) -> Vec<TrustItem> {
     let mut found = Vec::new();
-    let known = Known::of(told);
+    let known = KnownPrograms::of(told);
     for told in told.iter().filter(|told| told.origin.project) {
         needs(&told.node, &known, worktree, cwd, &mut |item| found.push(item));
     }
@@ -190,24 +189,24 @@ pub(crate) fn review(
         found.extend(servers_meant(alone, &tree));
     }
     for piece in loosen::loosening(told, environment, worktree) {
-        let Piece { key, detail, place, .. } = piece;
-        found.push(item(Kind::Permission, key, detail, &place));
+        let LoosenedKey { key, detail, place, .. } = piece;
+        found.push(item(TrustKind::Permission, key, detail, &place));
     }
     for used in uses {
-        found.push(item(Kind::Reads, used.key.clone(), used.what.clone(), &used.at));
+        found.push(item(TrustKind::Reads, used.key.clone(), used.what.clone(), &used.at));
     }
     found
 }
 
 /// The project's own programs that the wish for the usual formatters would run, and those that load its code.
-fn formatters_meant(tree: &Node, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Vec<Item> {
+fn formatters_meant(tree: &Node, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Vec<TrustItem> {
     let Some(node) = tree.get("formatter") else { return Vec::new() };
     let Ok(written) = super::decode::decode(node) else { return Vec::new() };
     let (entries, _) = formatter::entries(Some(written));
     let item = |(name, words): (String, Vec<String>)| {
         let plain: Vec<&str> = words.iter().map(String::as_str).collect();
-        Item {
-            kind: Kind::Formatter,
+        TrustItem {
+            kind: TrustKind::Formatter,
             key: format!("formatter.{name}"),
             detail: words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
             place: node.at.clone(),
@@ -219,13 +218,13 @@ fn formatters_meant(tree: &Node, environment: &Environment, worktree: &Worktree,
 
 /// The user's wish for language servers, which run code of whatever project they look at: build scripts, plug-ins, the
 /// compiler that lies in it.
-fn servers_meant(alone: &Node, tree: &Node) -> Option<Item> {
+fn servers_meant(alone: &Node, tree: &Node) -> Option<TrustItem> {
     let node = alone.get("lsp")?;
     let (entries, _) = language_server::entries(super::decode::decode(tree.get("lsp")?).ok()?);
     let own = node.entries().iter().filter_map(|entry| command_line(&entry.node, "command"));
     let detail = std::iter::once("the usual ones that are installed".to_owned()).chain(own).collect::<Vec<_>>();
-    (!entries.is_empty()).then(|| Item {
-        kind: Kind::LanguageServer,
+    (!entries.is_empty()).then(|| TrustItem {
+        kind: TrustKind::LanguageServer,
         key: "lsp".into(),
         detail: format!("{}; they run code of the project", detail.join(", ")),
         place: node.at.clone(),
@@ -233,26 +232,26 @@ fn servers_meant(alone: &Node, tree: &Node) -> Option<Item> {
     })
 }
 
-fn item(kind: Kind, key: String, detail: String, place: &SourceLocation) -> Item {
-    Item { kind, key, detail, place: place.clone(), covered: Covered::default() }
+fn item(kind: TrustKind, key: String, detail: String, place: &SourceLocation) -> TrustItem {
+    TrustItem { kind, key, detail, place: place.clone(), covered: Covered::default() }
 }
 
 /// What a layer of the project's would run, send or loosen.
-fn needs(node: &Node, known: &Known, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
+fn needs(node: &Node, known: &KnownPrograms, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(TrustItem)) {
     programs(node, known, worktree, cwd, found);
     if let Some(sandbox) = node.get("sandbox").filter(|sandbox| widens(sandbox)) {
-        found(item(Kind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at));
+        found(item(TrustKind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at));
     }
     if let Some(webfetch) = node.get("webfetch") {
         let detail = webfetch.get("private").map(|private| private.to_json().to_string()).unwrap_or_default();
-        found(item(Kind::Permission, "webfetch.private".into(), detail, &webfetch.at));
+        found(item(TrustKind::Permission, "webfetch.private".into(), detail, &webfetch.at));
     }
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
         let template = entry.node.get("template").and_then(Node::as_text).unwrap_or_default();
         for insert in shell_inserts(template) {
             let covered = covered::covered_line(insert, &starts(None, worktree, cwd), &worktree.root);
             let key = format!("command.{}", entry.key);
-            found(Item { covered, ..item(Kind::Command, key, insert.to_owned(), &entry.at) });
+            found(TrustItem { covered, ..item(TrustKind::Command, key, insert.to_owned(), &entry.at) });
         }
     }
     for provider in node.get("provider").map(Node::entries).unwrap_or_default() {
@@ -263,56 +262,58 @@ fn needs(node: &Node, known: &Known, worktree: &Worktree, cwd: &Path, found: &mu
                 .last()
                 .is_some_and(|key| ["apiKey", "accessKeyId", "secretAccessKey", "sessionToken"].contains(key));
             let detail = if secret { "a key".to_owned() } else { value.to_json().to_string() };
-            found(item(Kind::Provider, format!("provider.{}.{}", provider.key, way.join(".")), detail, &value.at));
+            found(item(TrustKind::Provider, format!("provider.{}.{}", provider.key, way.join(".")), detail, &value.at));
         }
     }
     for way in option_ways(node) {
         let way: Vec<&str> = way.iter().map(String::as_str).collect();
         if let Some(value) = node.at(&way) {
-            found(item(Kind::Provider, way.join("."), value.to_json().to_string(), &value.at));
+            found(item(TrustKind::Provider, way.join("."), value.to_json().to_string(), &value.at));
         }
     }
     read_elsewhere(node, worktree, found);
 }
 
 /// Servers, formatters, language servers, hooks and the shell.
-fn programs(node: &Node, known: &Known, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
+fn programs(node: &Node, known: &KnownPrograms, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(TrustItem)) {
     for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
         if !is_off("mcp", entry, known) {
             let command = command_line(&entry.node, "command");
             let address = entry.node.get("url").and_then(Node::as_text).map(str::to_owned);
             let detail = described(command.or(address).unwrap_or_else(|| "is switched on".to_owned()), &entry.node);
             let covered = runs(&entry.node, worktree, cwd);
-            found(Item { covered, ..item(Kind::Mcp, format!("mcp.{}", entry.key), detail, &entry.at) });
+            found(TrustItem { covered, ..item(TrustKind::Mcp, format!("mcp.{}", entry.key), detail, &entry.at) });
         }
     }
-    for (key, kind) in [("formatter", Kind::Formatter), ("lsp", Kind::LanguageServer), ("hook", Kind::Hook)] {
+    for (key, kind) in
+        [("formatter", TrustKind::Formatter), ("lsp", TrustKind::LanguageServer), ("hook", TrustKind::Hook)]
+    {
         let Some(tools) = node.get(key) else { continue };
         if known.switches_on(key, tools) {
             found(item(kind, key.into(), "the usual ones that are installed".into(), &tools.at));
         }
         for entry in tools.entries().iter().filter(|entry| !is_off(key, entry, known)) {
             let detail = command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
-            let detail = if kind == Kind::Hook { hooked(&detail, &entry.node) } else { detail };
+            let detail = if kind == TrustKind::Hook { hooked(&detail, &entry.node) } else { detail };
             let covered = runs(&entry.node, worktree, cwd);
             let detail = described(detail, &entry.node);
-            found(Item { covered, ..item(kind, format!("{key}.{}", entry.key), detail, &entry.at) });
+            found(TrustItem { covered, ..item(kind, format!("{key}.{}", entry.key), detail, &entry.at) });
         }
     }
     if let Some(shell) = node.get("shell") {
         let text = shell.as_text().unwrap_or_default();
         let covered = covered::covered(&[text], &starts(None, worktree, cwd), &worktree.root);
-        found(Item { covered, ..item(Kind::Shell, "shell".into(), text.into(), &shell.at) });
+        found(TrustItem { covered, ..item(TrustKind::Shell, "shell".into(), text.into(), &shell.at) });
     }
 }
 
 /// What lies outside the project and is read or fetched.
-fn read_elsewhere(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(Item)) {
+fn read_elsewhere(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(TrustItem)) {
     for way in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
         let Some(NodeValue::List(list)) = node.at(way).map(|node| &node.value) else { continue };
         for node in list {
             if let Some(text) = node.as_text().filter(|text| is_elsewhere(text, worktree)) {
-                found(item(Kind::Fetches, way.join("."), text.to_owned(), &node.at));
+                found(item(TrustKind::Fetches, way.join("."), text.to_owned(), &node.at));
             }
         }
     }
@@ -327,7 +328,7 @@ fn read_elsewhere(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(Item))
                 (None, Some(repository), Some(branch)) => format!("clone and read {repository}, branch {branch}"),
                 (None, repository, _) => format!("clone and read {}", repository.unwrap_or_default()),
             };
-            found(item(Kind::Permission, format!("references.{}", entry.key), detail, &entry.at));
+            found(item(TrustKind::Permission, format!("references.{}", entry.key), detail, &entry.at));
         }
     }
 }
@@ -335,7 +336,7 @@ fn read_elsewhere(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(Item))
 /// Takes out of the project's layers whatever `review` names. What loosens is found again once all
 /// else is gone, so that nothing relies on what went.
 pub(crate) fn strip(told: &mut [ParsedLayer], uses: &[ExternalValue], environment: &Environment, worktree: &Worktree) {
-    let known = Known::of(told);
+    let known = KnownPrograms::of(told);
     for told in told.iter_mut().filter(|told| told.origin.project) {
         strip_layer(&mut told.node, &known, uses, worktree);
     }
@@ -343,7 +344,7 @@ pub(crate) fn strip(told: &mut [ParsedLayer], uses: &[ExternalValue], environmen
     loosen::remove(told, &pieces);
 }
 
-fn strip_layer(node: &mut Node, known: &Known, uses: &[ExternalValue], worktree: &Worktree) {
+fn strip_layer(node: &mut Node, known: &KnownPrograms, uses: &[ExternalValue], worktree: &Worktree) {
     drop_uses(node, uses);
     if let Some(mcp) = node.get_mut("mcp").and_then(Node::entries_mut) {
         mcp.retain(|entry| is_off("mcp", entry, known));
@@ -453,7 +454,7 @@ fn hooked(command: &str, node: &Node) -> String {
 /// Takes out of a project's files the hooks whose names the user's own settings have: a project neither
 /// changes those nor switches them off.
 pub(crate) fn drop_doubles(told: &mut [ParsedLayer], problems: &mut Vec<Problem>) {
-    let known = Known::of(told);
+    let known = KnownPrograms::of(told);
     for told in told.iter_mut().filter(|told| told.origin.project) {
         let Some(hooks) = told.node.get_mut("hook").and_then(Node::entries_mut) else { continue };
         hooks.retain(|entry| {
@@ -522,12 +523,12 @@ fn reference_elsewhere(node: &Node, worktree: &Worktree) -> bool {
 }
 
 /// A digest of everything that needs trust.
-pub(crate) fn digest(items: &[Item]) -> String {
+pub(crate) fn digest(items: &[TrustItem]) -> String {
     let mut lines: Vec<String> = items
         .iter()
         .map(|item| format!("{}\u{1}{}\u{1}{}\u{1}{}", item.kind.as_str(), item.key, item.detail, item.covered.content))
         .collect();
     lines.sort();
     lines.dedup();
-    covered::hex(ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref())
+    crate::text::hex(ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref())
 }

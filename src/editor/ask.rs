@@ -7,9 +7,9 @@ use protocol::rpc::CallError;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::face::{Answer, AnswerKind, Asked, Asking, Picked};
+use super::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
 use super::markdown::{fenced, plainly};
-use crate::event::{CallUpdate, Confirmation, Kind, PermissionReply, PermissionRequest, Progress};
+use crate::event::{CallUpdate, Confirmation, PermissionReply, PermissionRequest, Progress, ToolKind};
 use crate::permission::Denial;
 use crate::text::{self, shown};
 
@@ -26,8 +26,8 @@ const NAME: usize = 60;
 
 /// May this call go on? One answer per kind. What is to be run stands first, then one sentence why it is
 /// asked, then what else there is to know.
-pub fn question(ask: &PermissionRequest) -> Asked {
-    let answer = |id, name: String, kind| Answer { id, name, kind };
+pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
+    let answer = |id, name: String, kind| AnswerOption { id, name, kind };
     let mut answers = vec![answer(ONCE, "Allow once".into(), AnswerKind::Once)];
     let whose = ask.agent.as_ref().map_or_else(|| "The agent".to_owned(), |agent| format!("The {agent} subagent"));
     let command = ask.show.metadata.as_ref().and_then(|facts| facts.get("command")).and_then(Value::as_str);
@@ -47,15 +47,15 @@ pub fn question(ask: &PermissionRequest) -> Asked {
     if !details.is_empty() {
         text.push(fenced("", &shown(details.trim_start())));
     }
-    Asked { show: ask.show.clone(), text: text.join("\n\n"), answers }
+    ChoiceRequest { show: ask.show.clone(), text: text.join("\n\n"), answers }
 }
 
 /// Waits for the answer, and gives it to whoever waits for it. When nobody waits any more — a grant, a
 /// cancel — the question is withdrawn. It comes back when the connection has ended before its answer.
-pub async fn ask(asking: Asking<Option<Picked>>, mut ask: PermissionRequest) -> Option<PermissionRequest> {
+pub async fn ask(asking: EditorAnswer<Option<PickedAnswer>>, mut ask: PermissionRequest) -> Option<PermissionRequest> {
     let answer = answered(asking, &mut ask.reply).await?;
     let answer = match answer {
-        Ok(Some(Picked { id, words })) => match &*id {
+        Ok(Some(PickedAnswer { id, words })) => match &*id {
             ONCE => PermissionReply::Once,
             ALWAYS if ask.always.is_some() => PermissionReply::Always,
             REJECT => PermissionReply::No(words.map_or(Denial::Rejected, Denial::Corrected)),
@@ -74,30 +74,30 @@ pub async fn ask(asking: Asking<Option<Picked>>, mut ask: PermissionRequest) -> 
 }
 
 /// Waits for an answer as long as somebody waits for it here.
-async fn answered<T, R>(asking: Asking<T>, reply: &mut oneshot::Sender<R>) -> Option<Result<T, CallError>> {
+async fn answered<T, R>(asking: EditorAnswer<T>, reply: &mut oneshot::Sender<R>) -> Option<Result<T, CallError>> {
     tokio::select! {
         answer = asking => Some(answer),
         () = reply.closed() => None,
     }
 }
 
-pub fn choice(choose: &Confirmation) -> Asked {
+pub fn choice(choose: &Confirmation) -> ChoiceRequest {
     let show = CallUpdate {
         title: Some(text::escaped(&choose.title)),
-        kind: Some(Kind::Other),
+        kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
         input: Some(choose.facts.clone()),
         ..CallUpdate::of(&choose.call)
     };
     let answers = vec![
-        Answer { id: YES, name: choose.yes.to_owned(), kind: AnswerKind::Always },
-        Answer { id: NO, name: choose.no.to_owned(), kind: AnswerKind::No },
+        AnswerOption { id: YES, name: choose.yes.to_owned(), kind: AnswerKind::Always },
+        AnswerOption { id: NO, name: choose.no.to_owned(), kind: AnswerKind::No },
     ];
-    Asked { show, text: shown(&choose.text).into_owned(), answers }
+    ChoiceRequest { show, text: shown(&choose.text).into_owned(), answers }
 }
 
 /// Waits for its answer. Only one that was offered is one. It comes back when the connection has ended before.
-pub async fn choose(asking: Asking<Option<Picked>>, mut choose: Confirmation) -> Option<Confirmation> {
+pub async fn choose(asking: EditorAnswer<Option<PickedAnswer>>, mut choose: Confirmation) -> Option<Confirmation> {
     let answer = match answered(asking, &mut choose.reply).await? {
         Ok(Some(picked)) => match &*picked.id {
             YES => true,

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::markdown::fenced;
-use crate::event::{CallUpdate, Kind, ProgramExit, Progress};
+use crate::event::{CallUpdate, ProgramExit, Progress, ToolKind};
 use crate::message::{Change, File};
 use crate::text;
 use crate::tool::language::DIAGNOSTICS;
@@ -29,10 +29,9 @@ const TAIL: usize = 8 << 10;
 #[derive(Debug, Default, Clone)]
 pub struct ShownCall {
     /// What kind of work it is.
-    pub kind: Kind,
+    pub kind: ToolKind,
     /// The editor shows a terminal for it.
     pub terminal: bool,
-    /// Something was printed there.
     pub fed: bool,
     /// How the program in it ended: told with the end of the call.
     pub exit: Option<ProgramExit>,
@@ -67,7 +66,7 @@ fn errors_in(files: &Map<String, Value>) -> String {
 
 /// A piece of what a card shows.
 #[derive(Debug)]
-pub enum Piece<'a> {
+pub enum CardPart<'a> {
     Change(&'a Change),
     /// Markdown.
     Words(String),
@@ -128,46 +127,46 @@ impl ShownCall {
         self.exit.is_some() || self.progress == Some(Progress::Completed)
     }
 
-    pub fn content(&self) -> Vec<Piece<'_>> {
+    pub fn content(&self) -> Vec<CardPart<'_>> {
         let mut out = self.changes();
         let failed = matches!(self.progress, Some(Progress::Failed | Progress::Cancelled));
         if self.terminal {
-            out.push(Piece::Terminal);
+            out.push(CardPart::Terminal);
         }
-        let words = |text: &str| Piece::Words(text.to_owned());
+        let words = |text: &str| CardPart::Words(text.to_owned());
         match (&self.output, self.kind) {
             (Some(_), _) if self.terminal && self.ran() => {}
-            (Some(output), Kind::Execute) if self.ran() => out.extend(code(output)),
+            (Some(output), ToolKind::Execute) if self.ran() => out.extend(code(output)),
             // Why it failed is said in plain words.
             (Some(output), _) if failed => out.push(words(output)),
             (Some(_), _) if self.terminal => {}
             // The change says it all.
-            (Some(_), Kind::Edit) if !self.changes.is_empty() => out.extend(self.errors.as_deref().map(words)),
-            (Some(output), Kind::Execute | Kind::Read | Kind::Search) => out.extend(code(output)),
+            (Some(_), ToolKind::Edit) if !self.changes.is_empty() => out.extend(self.errors.as_deref().map(words)),
+            (Some(output), ToolKind::Execute | ToolKind::Read | ToolKind::Search) => out.extend(code(output)),
             (Some(output), _) if !output.is_empty() => out.push(words(output)),
             _ => out.extend(code(&self.tail)),
         }
-        out.extend(self.attachments.iter().map(Piece::File));
+        out.extend(self.attachments.iter().map(CardPart::File));
         out.extend(self.note.as_deref().map(words));
         out
     }
 
     /// The changes of files, as far as they make no line too long.
-    pub fn changes(&self) -> Vec<Piece<'_>> {
+    pub fn changes(&self) -> Vec<CardPart<'_>> {
         let mut room = CHANGES;
         let one = |change| match room.checked_sub(needed(change)) {
             Some(left) => {
                 room = left;
-                Piece::Change(change)
+                CardPart::Change(change)
             }
-            None => Piece::Words(format!("{} is too large to show the change.", change.path)),
+            None => CardPart::Words(format!("{} is too large to show the change.", change.path)),
         };
         self.changes.iter().map(one).collect()
     }
 }
 
-fn code<'a>(text: &str) -> Option<Piece<'a>> {
-    (!text.is_empty()).then(|| Piece::Words(fenced("", text)))
+fn code<'a>(text: &str) -> Option<CardPart<'a>> {
+    (!text.is_empty()).then(|| CardPart::Words(fenced("", text)))
 }
 
 /// The arguments of a call, as far as they are to be sent.

@@ -4,10 +4,12 @@
 use protocol::rpc::CallError;
 use serde_json::{Map, Value, json};
 
-use super::face::{Answer, AnswerKind, Asked, Asking, Filled, Form, FormAnswer, Picked, View};
+use super::face::{
+    AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, Filled, Form, FormAnswer, PickedAnswer, SessionView,
+};
 use super::markdown::plainly;
 use super::server::Capabilities;
-use crate::event::{CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Kind, Progress};
+use crate::event::{CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Progress, ToolKind};
 use crate::id::SessionId;
 use crate::text::{self, shown};
 
@@ -19,15 +21,13 @@ const NO: &str = "decline";
 const LONGEST: usize = 16 << 10;
 
 pub enum FormPrompt {
-    Form(Asking<FormAnswer>),
+    Form(EditorAnswer<FormAnswer>),
     /// Like a permission, and what each answer puts in.
-    Permission(Asking<Option<Picked>>, [Filled; 2]),
-    /// It cannot show it.
+    Permission(EditorAnswer<Option<PickedAnswer>>, [Filled; 2]),
     None,
 }
 
-/// How it is shown.
-pub fn way(own: &SessionId, asked: &mut FormRequest, editor: &Capabilities, view: &mut dyn View) -> FormPrompt {
+pub fn way(own: &SessionId, asked: &mut FormRequest, editor: &Capabilities, view: &mut dyn SessionView) -> FormPrompt {
     let has = match asked.asks {
         FormPage::Fields(_) => editor.forms,
         FormPage::Address(_) => editor.addresses,
@@ -47,7 +47,7 @@ pub fn way(own: &SessionId, asked: &mut FormRequest, editor: &Capabilities, view
 }
 
 /// The same in the way of a permission, where two answers and a no are all there is.
-fn simply(asked: &FormRequest) -> Option<(Asked, [Filled; 2])> {
+fn simply(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
     let put = |key: &str, value: &str| Filled::from([(key.to_owned(), vec![value.to_owned()])]);
     let call = asked.call.as_ref()?;
     let (answers, puts): (Vec<String>, [Filled; 2]) = match &asked.asks {
@@ -83,15 +83,15 @@ fn simply(asked: &FormRequest) -> Option<(Asked, [Filled; 2])> {
     }
     let show = CallUpdate {
         title: Some(text::title(&asked.who)),
-        kind: Some(Kind::Other),
+        kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
         input: Some(Value::Object(facts)),
         ..CallUpdate::of(call)
     };
     let answers = answers.into_iter().zip(ANSWERS);
-    let answers = answers.map(|(name, id)| Answer { id, name: text::title(&name), kind: AnswerKind::Once });
-    let no = Answer { id: NO, name: "Decline".into(), kind: AnswerKind::No };
-    Some((Asked { show, text, answers: answers.chain([no]).collect() }, puts))
+    let answers = answers.map(|(name, id)| AnswerOption { id, name: text::title(&name), kind: AnswerKind::Once });
+    let no = AnswerOption { id: NO, name: "Decline".into(), kind: AnswerKind::No };
+    Some((ChoiceRequest { show, text, answers: answers.chain([no]).collect() }, puts))
 }
 
 /// Waits for the answer, and gives it to whoever waits for it. When nobody does any more, it is withdrawn. It comes
@@ -108,7 +108,7 @@ pub async fn elicit(way: FormPrompt, mut asked: FormRequest) -> Option<FormReque
                 Err(e) => refused(&e),
             },
             FormPrompt::Permission(asking, puts) => match asking.await {
-                Ok(Some(Picked { id, .. })) => Some(match ANSWERS.iter().position(|answer| *answer == id) {
+                Ok(Some(PickedAnswer { id, .. })) => Some(match ANSWERS.iter().position(|answer| *answer == id) {
                     Some(at) => accepted(asks, &puts[at]),
                     None => FormReply::Declined,
                 }),

@@ -19,7 +19,6 @@ pub enum Refusal {
     /// The request makes no sense as it is: what is wrong, and what would be right.
     Invalid(String),
     NoSession(String),
-    /// The handshake comes first.
     TooEarly,
     /// Something failed on our side or beyond: what, and what to do.
     Failed {

@@ -1,5 +1,5 @@
 //! What a version of the protocol has to be able to say, and the nouns in which it is told: the core of
-//! the door speaks to a [`View`] and knows of no version.
+//! the door speaks to a [`SessionView`] and knows of no version.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,45 +13,45 @@ use crate::id::{CallId, SessionId};
 use crate::turn::Outcome;
 
 /// Lines for the editor, in order.
-pub type Lines = Vec<Vec<u8>>;
+pub type UpdateLines = Vec<Vec<u8>>;
 
 /// The id of a session's plan, of which there is one.
 pub const PLAN: &str = "todos";
 
 /// An answer of the editor's on its way. Dropped before it came, the question is withdrawn.
-pub type Asking<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
+pub type EditorAnswer<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
 
 /// Makes the view of a session that begins now.
-pub type NewView = fn(&Peer, DisplayCapabilities) -> Box<dyn View>;
+pub type NewView = fn(&Peer, DisplayCapabilities) -> Box<dyn SessionView>;
 
 /// What the editor is shown of a session, in one version of the protocol. It remembers what it has shown.
-pub trait View: Send {
+pub trait SessionView: Send {
     /// The lines that show an event.
-    fn event(&mut self, session: &SessionId, event: &Event, out: &mut Lines);
+    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines);
 
     /// The lines that show what can be chosen.
-    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut Lines);
+    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines);
 
     /// The lines that show what a session does. Versions without a word for it say it with the answer to a
     /// prompt.
-    fn state(&mut self, _: &SessionId, _: &State, _: &mut Lines) {}
+    fn state(&mut self, _: &SessionId, _: &SessionActivity, _: &mut UpdateLines) {}
 
-    fn ask(&mut self, session: &SessionId, asked: Asked) -> Asking<Option<Picked>>;
+    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>>;
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer>;
+    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer>;
 
     /// Reads a file through the editor.
-    fn read(&mut self, _: &SessionId, _: PathBuf) -> Asking<String> {
+    fn read(&mut self, _: &SessionId, _: PathBuf) -> EditorAnswer<String> {
         no_such_call("reading files")
     }
 
     /// Writes a file through the editor.
-    fn write(&mut self, _: &SessionId, _: PathBuf, _: String) -> Asking<()> {
+    fn write(&mut self, _: &SessionId, _: PathBuf, _: String) -> EditorAnswer<()> {
         no_such_call("writing files")
     }
 }
 
-fn no_such_call<T: Send + 'static>(what: &str) -> Asking<T> {
+fn no_such_call<T: Send + 'static>(what: &str) -> EditorAnswer<T> {
     let error = rpc::Error::method_not_found(what);
     Box::pin(async move { Err(CallError::Refused(error)) })
 }
@@ -71,7 +71,7 @@ pub struct DisplayCapabilities {
 
 /// What a session does, for the user.
 #[derive(Debug, Clone, PartialEq)]
-pub enum State {
+pub enum SessionActivity {
     Running,
     /// All its work waits for the user.
     Waiting,
@@ -81,21 +81,18 @@ pub enum State {
 
 /// A question with a few answers, complete in itself.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct ChoiceRequest {
     /// The call it is about, as it is to be shown.
     pub show: CallUpdate,
     /// All that the answer depends on, as Markdown.
     pub text: String,
     /// One per kind, in the order to be shown.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<AnswerOption>,
 }
 
-/// An answer to choose.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    /// What comes back.
+pub struct AnswerOption {
     pub id: &'static str,
-    /// What the user sees.
     pub name: String,
     pub kind: AnswerKind,
 }
@@ -110,7 +107,7 @@ pub enum AnswerKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Picked {
+pub struct PickedAnswer {
     /// The answer's id, as it came back.
     pub id: String,
     /// What they said beside it.
@@ -159,10 +156,8 @@ pub enum Category {
 /// What a setting is now, and could be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingValue {
-    /// On or off.
     Switch(bool),
     List(String, Vec<Alternative>),
-    /// One of several lists.
     Groups(String, Vec<Group>),
 }
 

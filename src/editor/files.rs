@@ -3,11 +3,11 @@
 use protocol::rpc::{CallError, code};
 use tokio::sync::oneshot;
 
-use super::face::Asking;
+use super::face::EditorAnswer;
 use crate::event::NotWritten;
 
 /// Gives a file that the editor reads to whoever waits for it.
-pub async fn read(asking: Asking<String>, mut reply: oneshot::Sender<Result<String, String>>) {
+pub async fn read(asking: EditorAnswer<String>, mut reply: oneshot::Sender<Result<String, String>>) {
     let answer = tokio::select! {
         answer = asking => answer,
         () = reply.closed() => return,
@@ -18,7 +18,7 @@ pub async fn read(asking: Asking<String>, mut reply: oneshot::Sender<Result<Stri
 
 /// Says whether the editor has written a file. What it does not know may be written past it; what it
 /// refuses may not.
-pub async fn write(asking: Asking<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
+pub async fn write(asking: EditorAnswer<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
     let refused = |error: CallError| match error {
         CallError::Refused(error) if ![code::NOT_FOUND, code::METHOD_NOT_FOUND].contains(&error.code) => {
             let details = error.data.as_ref().and_then(|data| data["details"].as_str());

@@ -4,33 +4,31 @@
 use protocol::rpc::CallError;
 use serde_json::json;
 
-use super::face::{Answer, AnswerKind, Asked, Filled, Form, FormAnswer, Picked, View};
+use super::face::{AnswerKind, AnswerOption, ChoiceRequest, Filled, Form, FormAnswer, PickedAnswer, SessionView};
 use super::markdown::plainly;
 use crate::event::{
-    CallUpdate, FieldKind, FormField, FormPage, Kind, ManyLimits, Progress, Question, QuestionReply, QuestionRequest,
-    TextLimits,
+    CallUpdate, FieldKind, FormField, FormPage, ManyLimits, Progress, Question, QuestionReply, QuestionRequest,
+    TextLimits, ToolKind,
 };
 use crate::id::SessionId;
 
 /// The answers of a question in the way of a permission.
 const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
 
-/// None of them.
 const NEITHER: &str = "neither";
 
 /// The longest answer that is passed on, in bytes.
 const LONGEST: usize = 16 << 10;
 
 pub enum QuestionPrompt {
-    Form(super::face::Asking<FormAnswer>),
+    Form(super::face::EditorAnswer<FormAnswer>),
     /// One after the other, each like a permission.
-    Permissions(Vec<super::face::Asking<Option<Picked>>>),
-    /// It cannot show them.
+    Permissions(Vec<super::face::EditorAnswer<Option<PickedAnswer>>>),
     None,
 }
 
 /// How questions are shown. `forms`: the editor has them.
-pub fn way(session: &SessionId, inquiry: &QuestionRequest, forms: bool, view: &mut dyn View) -> QuestionPrompt {
+pub fn way(session: &SessionId, inquiry: &QuestionRequest, forms: bool, view: &mut dyn SessionView) -> QuestionPrompt {
     if forms {
         return QuestionPrompt::Form(view.fill(session, form(inquiry)));
     }
@@ -75,11 +73,11 @@ fn own(at: usize) -> String {
     format!("question{}_own", at + 1)
 }
 
-fn permission(inquiry: &QuestionRequest, question: &Question) -> Asked {
+fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
     let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
     let show = CallUpdate {
         title: Some(crate::text::title(&question.text)),
-        kind: Some(Kind::Other),
+        kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
         input: Some(json!({ "question": question.text, "options": labels })),
         ..CallUpdate::of(&inquiry.call)
@@ -90,9 +88,9 @@ fn permission(inquiry: &QuestionRequest, question: &Question) -> Asked {
     }
     // An answer is for this once, whichever it is.
     let once = question.options.iter().zip(ANSWERS);
-    let once = once.map(|(option, id)| Answer { id, name: option.label.clone(), kind: AnswerKind::Once });
-    let neither = Answer { id: NEITHER, name: "Something else".into(), kind: AnswerKind::No };
-    Asked { show, text, answers: once.chain([neither]).collect() }
+    let once = once.map(|(option, id)| AnswerOption { id, name: option.label.clone(), kind: AnswerKind::Once });
+    let neither = AnswerOption { id: NEITHER, name: "Something else".into(), kind: AnswerKind::No };
+    ChoiceRequest { show, text, answers: once.chain([neither]).collect() }
 }
 
 /// Waits for the answers, and gives them to whoever waits for them. When nobody does any more, the questions
@@ -143,8 +141,8 @@ fn refused(e: &CallError) -> Option<QuestionReply> {
 }
 
 /// The option that was chosen in the way of a permission, or the words beside none of them.
-fn chosen(question: &Question, picked: Option<Picked>) -> Option<String> {
-    let Picked { id, words } = picked?;
+fn chosen(question: &Question, picked: Option<PickedAnswer>) -> Option<String> {
+    let PickedAnswer { id, words } = picked?;
     if id == NEITHER {
         return words;
     }
@@ -213,7 +211,7 @@ mod tests {
     #[test]
     fn an_option_that_was_not_offered_is_no_answer() {
         let two = question(&["a", "b"], false);
-        let picked = |id: &str, words: Option<&str>| Some(Picked { id: id.into(), words: words.map(Into::into) });
+        let picked = |id: &str, words: Option<&str>| Some(PickedAnswer { id: id.into(), words: words.map(Into::into) });
         for (id, expected) in [("answer-1", Some("a")), ("answer-2", Some("b")), ("neither", None), ("once", None)] {
             assert_eq!(chosen(&two, picked(id, None)).as_deref(), expected, "{id}");
         }

@@ -142,7 +142,6 @@ impl<S> ShownTurn<S> {
         }
     }
 
-    /// See [`LiveTurns::asks`].
     pub fn asks(&self, questions: usize) {
         self.live_turns.asks(questions);
     }
@@ -223,7 +222,6 @@ pub struct Hosted<S> {
     ended: CancellationToken,
 }
 
-/// Where a session is.
 enum SessionPlace<S> {
     With(Weak<S>),
     /// Its editor is away. Ends when it is not any more.
@@ -237,7 +235,6 @@ pub enum FoundSession<S> {
     With(Arc<S>),
 }
 
-/// A prompt that counts.
 pub struct TurnCount {
     turns: Arc<AtomicUsize>,
     meters: Arc<Meters>,
@@ -306,7 +303,6 @@ impl<S: Holder<S> + 'static> Hosted<S> {
         });
     }
 
-    /// Looks for a session.
     pub fn find(&self, id: &SessionId) -> FoundSession<S> {
         let mut places = locked(&self.places);
         match places.remove(id) {

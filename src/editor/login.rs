@@ -8,7 +8,6 @@ use crate::model::auth::Auth;
 
 /// A way to log in, as the editor shows it.
 pub struct LoginMethod {
-    /// What comes back.
     pub id: &'static str,
     pub name: &'static str,
     pub description: &'static str,

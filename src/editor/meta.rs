@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value};
 
-/// The key of it.
 pub const OWN: &str = "adjutant";
 /// In a prompt: the JSON Schema that its result must fit.
 pub const SCHEMA: &str = "schema";

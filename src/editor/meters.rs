@@ -79,7 +79,6 @@ const KINDS: [&str; 7] = ["ended", "cancelled", "refused", "max_tokens", "step_l
 const FAULTS: [&str; 7] = ["auth", "provider", "context_overflow", "picture", "interrupted", "store", "internal"];
 
 impl Meters {
-    /// A turn has ended.
     pub fn ended(&self, outcome: &Outcome) {
         let (kind, fault) = match outcome {
             Outcome::Ended => (0, None),

@@ -6,23 +6,24 @@ use std::path::PathBuf;
 use protocol::rpc::CallError;
 use tokio_util::sync::CancellationToken;
 
-use super::face::{Asked, Asking, Form, FormAnswer, Lines, Picked, Setting, State, View};
+use super::face::{
+    ChoiceRequest, EditorAnswer, Form, FormAnswer, PickedAnswer, SessionActivity, SessionView, Setting, UpdateLines,
+};
 use crate::event::Event;
 use crate::id::SessionId;
 
-/// Such a view.
 pub struct Movable {
-    view: Box<dyn View>,
+    view: Box<dyn SessionView>,
     moved: CancellationToken,
 }
 
 impl Movable {
     /// What it asks fails when `moved` ends.
-    pub fn new(view: Box<dyn View>, moved: CancellationToken) -> Self {
+    pub fn new(view: Box<dyn SessionView>, moved: CancellationToken) -> Self {
         Self { view, moved }
     }
 
-    fn until<T: Send + 'static>(&self, asking: Asking<T>) -> Asking<T> {
+    fn until<T: Send + 'static>(&self, asking: EditorAnswer<T>) -> EditorAnswer<T> {
         let moved = self.moved.clone();
         Box::pin(async move {
             tokio::select! {
@@ -34,35 +35,35 @@ impl Movable {
     }
 }
 
-impl View for Movable {
-    fn event(&mut self, session: &SessionId, event: &Event, out: &mut Lines) {
+impl SessionView for Movable {
+    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
         self.view.event(session, event, out);
     }
 
-    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut Lines) {
+    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
         self.view.settings(session, settings, out);
     }
 
-    fn state(&mut self, session: &SessionId, state: &State, out: &mut Lines) {
+    fn state(&mut self, session: &SessionId, state: &SessionActivity, out: &mut UpdateLines) {
         self.view.state(session, state, out);
     }
 
-    fn ask(&mut self, session: &SessionId, asked: Asked) -> Asking<Option<Picked>> {
+    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
         let asking = self.view.ask(session, asked);
         self.until(asking)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer> {
+    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
         let asking = self.view.fill(session, form);
         self.until(asking)
     }
 
-    fn read(&mut self, session: &SessionId, path: PathBuf) -> Asking<String> {
+    fn read(&mut self, session: &SessionId, path: PathBuf) -> EditorAnswer<String> {
         let asking = self.view.read(session, path);
         self.until(asking)
     }
 
-    fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> Asking<()> {
+    fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> EditorAnswer<()> {
         let asking = self.view.write(session, path, text);
         self.until(asking)
     }

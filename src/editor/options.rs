@@ -46,17 +46,15 @@ const DEFAULT: &str = "default";
 
 /// What was chosen and has not taken effect yet.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Pending<'a> {
+pub struct PendingChoice<'a> {
     pub mode: Option<&'a str>,
     pub model: Option<&'a ModelRef>,
-    /// Whether messages steer.
     pub steer: Option<bool>,
-    /// How much is asked.
     pub approvals: Option<Approvals>,
 }
 
 /// The settings of a session as they will be once what is pending has taken effect.
-pub fn settings(server: &Server, session: &Handle, pending: Pending<'_>) -> Vec<Setting> {
+pub fn settings(server: &Server, session: &Handle, pending: PendingChoice<'_>) -> Vec<Setting> {
     let mut choice = session.choice();
     if let Some(mode) = pending.mode {
         choice.agent = mode.to_owned();
@@ -154,7 +152,6 @@ fn models(session: &Handle, now: &ModelRef) -> SettingValue {
 #[derive(Debug, Clone, Copy)]
 pub enum Chosen<'a> {
     Value(&'a str),
-    /// On or off.
     Switch(bool),
 }
 
@@ -201,7 +198,7 @@ pub fn choose(
             )));
         }
     };
-    let response = settings(server, session, Pending { mode, model: model.as_ref(), ..Pending::default() });
+    let response = settings(server, session, PendingChoice { mode, model: model.as_ref(), ..PendingChoice::default() });
     Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
 }
 
@@ -213,13 +210,13 @@ fn approve(server: &Server, session: &Handle, word: &str) -> Result<ChoiceReply<
         return Err(Refusal::Invalid(why.into()));
     }
     let written = session.choose_approvals(chosen)?;
-    let response = settings(server, session, Pending { approvals: Some(chosen), ..Pending::default() });
+    let response = settings(server, session, PendingChoice { approvals: Some(chosen), ..PendingChoice::default() });
     Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
 }
 
 fn steer(server: &Server, session: &Handle, on: bool) -> Result<ChoiceReply<Vec<Setting>>, Refusal> {
     let written = session.choose_steer(on)?;
-    let response = settings(server, session, Pending { steer: Some(on), ..Pending::default() });
+    let response = settings(server, session, PendingChoice { steer: Some(on), ..PendingChoice::default() });
     Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
 }
 

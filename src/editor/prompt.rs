@@ -13,7 +13,7 @@ use tokio::sync::oneshot::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::error::Refusal;
-use super::face::State;
+use super::face::SessionActivity;
 use super::hosted::{ShownTurn, TurnCount, Viewer};
 use super::meta::{Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours};
 use super::meters::Meters;
@@ -41,11 +41,10 @@ pub struct IncomingPrompt {
 }
 
 /// A turn that was asked for.
-pub struct Turn {
+pub struct PromptTurn {
     turn: PendingTurn,
     session: Handle,
     updates: UpdateSender,
-    /// More may come up.
     open: bool,
     /// The user was told that it runs.
     begun: bool,
@@ -162,7 +161,7 @@ pub struct Ended {
 ///
 /// # Errors
 /// There is no such session, or it takes no more.
-pub fn queue(server: &Arc<Server>, said: IncomingPrompt) -> Result<(Handle, Option<Turn>), Refusal> {
+pub fn queue(server: &Arc<Server>, said: IncomingPrompt) -> Result<(Handle, Option<PromptTurn>), Refusal> {
     let session = server.session(&said.session)?;
     let mut parts = said.parts;
     if !parts.iter().any(says_something) {
@@ -181,7 +180,7 @@ pub fn queue(server: &Arc<Server>, said: IncomingPrompt) -> Result<(Handle, Opti
     let hosted = hosted.map(|begin| begin(turn.number));
     let (updates, asked) = (UpdateSender::new(server, &session), session.clone());
     let (open, begun, withdrawn, over) = (true, false, false, None);
-    Ok((session, Some(Turn { turn, session: asked, updates, open, begun, withdrawn, over, hosted })))
+    Ok((session, Some(PromptTurn { turn, session: asked, updates, open, begun, withdrawn, over, hosted })))
 }
 
 /// What a prompt says about itself: further words for the system prompt, and tools that it does without.
@@ -248,7 +247,7 @@ pub async fn queue_when_open(
     said: impl FnOnce() -> Result<IncomingPrompt, Refusal>,
     wait: super::server::OpenWaiter,
     cancelled: &CancellationToken,
-) -> Result<Option<(Handle, Option<Turn>)>, Refusal> {
+) -> Result<Option<(Handle, Option<PromptTurn>)>, Refusal> {
     let open = tokio::select! {
         open = wait.over() => open,
         () = cancelled.cancelled() => false,
@@ -256,7 +255,7 @@ pub async fn queue_when_open(
     if open { queue(server, said()?).map(Some) } else { Ok(None) }
 }
 
-impl Turn {
+impl PromptTurn {
     /// Shows what comes up until the prompt is part of the conversation: the id of its message. None where it was
     /// cancelled before.
     pub async fn inserted(&mut self, cancelled: &CancellationToken) -> Option<MessageId> {
@@ -300,12 +299,12 @@ impl Turn {
                 if let Some(hosted) = &self.hosted {
                     hosted.ended(&outcome);
                 }
-                self.updates.state(State::Idle(Some(outcome.clone()))).await;
+                self.updates.state(SessionActivity::Idle(Some(outcome.clone()))).await;
                 Ok(Ended { outcome, structured, told })
             }
             // The session's task has died: its state on disk is whole, and can be loaded again.
             Err(_) => {
-                self.updates.state(State::Idle(Some(Outcome::Failed(lost())))).await;
+                self.updates.state(SessionActivity::Idle(Some(Outcome::Failed(lost())))).await;
                 Err(lost().into())
             }
         }

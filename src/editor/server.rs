@@ -10,10 +10,9 @@ use protocol::rpc::{self, Peer};
 use protocol::table::Reply;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::error::Refusal;
-use super::face::{DisplayCapabilities, NewView, View};
+use super::face::{DisplayCapabilities, NewView, SessionView};
 use super::hosted::{FoundSession, Holder, Hosted, LiveSession, Liveness};
 use crate::id::SessionId;
 use crate::lock::locked;
@@ -23,14 +22,9 @@ use crate::tool::FileCapabilities;
 
 /// One connection to an editor.
 pub struct Server {
-    /// What all sessions share.
     pub shared: Arc<Sessions>,
-    /// The editor.
     pub peer: Peer,
-    /// Ends with the connection.
     pub ended: CancellationToken,
-    /// What runs beside the requests: news of sessions between turns.
-    pub tasks: TaskTracker,
     /// Makes what the editor is shown of a session, in its version of the protocol.
     view: NewView,
     // A std mutex: a leaf around a value.
@@ -99,7 +93,6 @@ impl Drop for OpenGuard {
 
 /// What a choice of the user's is answered with, and what is to be kept before.
 pub struct ChoiceReply<R> {
-    /// The answer.
     pub response: R,
     /// The session, and its word that it has written the choice down; none where nothing is kept.
     pub kept: Option<(Handle, SavedReceiver)>,
@@ -110,7 +103,6 @@ pub struct ChoiceReply<R> {
 pub struct Capabilities {
     /// Reads and writes files for us.
     pub files: FileCapabilities,
-    /// What it can show.
     pub shows: DisplayCapabilities,
     /// It shows forms, and brings back what was filled in.
     pub forms: bool,
@@ -143,7 +135,6 @@ impl Server {
             shared,
             peer,
             ended,
-            tasks: TaskTracker::new(),
             view,
             capabilities: Mutex::default(),
             sessions: Mutex::default(),
@@ -244,7 +235,7 @@ impl Server {
     }
 
     /// A view of a session that has been shown nothing yet.
-    pub fn view(&self) -> Box<dyn View> {
+    pub fn view(&self) -> Box<dyn SessionView> {
         (self.view)(&self.peer, self.capabilities().shows)
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::error::Refusal;
-use super::face::State;
+use super::face::SessionActivity;
 use super::hosted::LiveSession;
 use super::meta::BEFORE;
 use super::server::{Capabilities, Server};
@@ -34,7 +34,7 @@ const PAGE: usize = 100;
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// Where a session is to work, as the editor says.
-pub struct Place {
+pub struct SessionSetup {
     pub cwd: PathBuf,
     pub extra: Vec<PathBuf>,
     /// MCP servers; none for one of a kind that was not offered.
@@ -69,12 +69,12 @@ fn given(name: String, transport: Transport) -> McpEntry {
 
 /// Whether an editor that opens a session is shown what was said in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum History {
+pub enum HistoryMode {
     Shown,
     Known,
 }
 
-impl History {
+impl HistoryMode {
     fn word(self) -> &'static str {
         match self {
             Self::Shown => "load",
@@ -83,7 +83,10 @@ impl History {
     }
 }
 
-pub fn create(server: &Arc<Server>, place: Place) -> impl Future<Output = Result<Handle, Refusal>> + Send + 'static {
+pub fn create(
+    server: &Arc<Server>,
+    place: SessionSetup,
+) -> impl Future<Output = Result<Handle, Refusal>> + Send + 'static {
     let place = checked(server, place);
     let server = server.clone();
     async move {
@@ -110,8 +113,8 @@ pub fn reopen(
     server: &Arc<Server>,
     cx: &Cx,
     id: &str,
-    place: Place,
-    history: History,
+    place: SessionSetup,
+    history: HistoryMode,
 ) -> impl Future<Output = Result<Reopened, Refusal>> + Send + 'static {
     let place = known_place(server, id, place);
     let claim = server.claim(id);
@@ -137,8 +140,8 @@ pub fn reopen(
         let mut updates = UpdateSender::new(&server, &session);
         let live = LiveSession::new(session.clone(), options);
         let left = match history {
-            History::Known => replay.associations(),
-            History::Shown => {
+            HistoryMode::Known => replay.associations(),
+            HistoryMode::Shown => {
                 while let Some(event) = replay.next().await {
                     if cancelled.is_cancelled() {
                         drop(replay);
@@ -155,7 +158,7 @@ pub fn reopen(
         };
         // From here on the session has its history.
         drop(replay);
-        updates.state(State::Idle(None)).await;
+        updates.state(SessionActivity::Idle(None)).await;
         drop(updates);
         server.take_in(live);
         Ok(Reopened { session, left })
@@ -172,7 +175,12 @@ enum CameBack {
 }
 
 /// Goes on with a session whose connection has ended, or gave it up: what runs in it runs on.
-async fn come_back(server: &Arc<Server>, live: LiveSession<Server>, place: &OpenOptions, history: History) -> CameBack {
+async fn come_back(
+    server: &Arc<Server>,
+    live: LiveSession<Server>,
+    place: &OpenOptions,
+    history: HistoryMode,
+) -> CameBack {
     if !same_directory(&live.handle.cwd, &place.cwd) {
         let (id, kept, asked) = (live.handle.id.clone(), live.handle.cwd.clone(), place.cwd.clone());
         if let Some(hosted) = server.hosted() {
@@ -188,13 +196,13 @@ async fn come_back(server: &Arc<Server>, live: LiveSession<Server>, place: &Open
     let (session, live_turns) = (live.handle.clone(), live.live_turns.clone());
     // Whoever asks meanwhile whose it is, hears that.
     server.take_in(live);
-    let shown = history == History::Shown;
+    let shown = history == HistoryMode::Shown;
     if !live_turns.show(server, shown).await {
         let mut updates = UpdateSender::new(server, &session);
         if shown {
             updates.replay(None).await;
         }
-        updates.state(State::Idle(None)).await;
+        updates.state(SessionActivity::Idle(None)).await;
     }
     CameBack::To(Reopened { session, left: Vec::new() })
 }
@@ -263,7 +271,7 @@ pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
 pub fn fork(
     server: &Arc<Server>,
     id: &str,
-    place: Place,
+    place: SessionSetup,
     before: Option<Value>,
 ) -> impl Future<Output = Result<Handle, Refusal>> + Send + 'static {
     let place = checked(server, place);
@@ -337,7 +345,7 @@ pub async fn status(server: Arc<Server>, id: SessionId) -> Result<Use, Refusal> 
 }
 
 /// A page of the sessions there are.
-pub struct SessionPage {
+pub struct ShownPage {
     /// Newest first.
     pub sessions: Vec<Record>,
     /// Where the next page begins, if there is one.
@@ -353,14 +361,14 @@ pub async fn list(
     cwd: Option<PathBuf>,
     archived: Option<bool>,
     after: Option<String>,
-) -> Result<SessionPage, Refusal> {
+) -> Result<ShownPage, Refusal> {
     let after = after.as_deref().map(cursor).transpose()?;
     if let Some(cwd) = cwd.as_deref().filter(|cwd| !cwd.is_absolute()) {
         return Err(Refusal::Invalid(format!("cwd must be absolute; {} is not", cwd.display())));
     }
     let page = server.shared.store.list_archived(cwd.as_deref().map(normal).as_deref(), archived, after, PAGE).await?;
     let next = page.next.map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
-    Ok(SessionPage { sessions: page.sessions, next })
+    Ok(ShownPage { sessions: page.sessions, next })
 }
 
 fn cursor(text: &str) -> Result<ListCursor, Refusal> {
@@ -437,7 +445,7 @@ pub fn cancel(server: &Server, id: &str) {
 }
 
 /// Checks where a session is to go on. One whose directory is gone cannot, but it is not lost.
-fn known_place(server: &Server, id: &str, place: Place) -> Result<OpenOptions, Refusal> {
+fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOptions, Refusal> {
     let gone = place.cwd.is_absolute() && !place.cwd.exists();
     checked(server, place).map_err(|refusal| match refusal {
         Refusal::Invalid(why) if gone => {
@@ -451,8 +459,8 @@ fn known_place(server: &Server, id: &str, place: Place) -> Result<OpenOptions, R
 }
 
 /// Checks where a session is to work.
-fn checked(server: &Server, place: Place) -> Result<OpenOptions, Refusal> {
-    let Place { cwd, extra, servers, system } = place;
+fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal> {
+    let SessionSetup { cwd, extra, servers, system } = place;
     directory("cwd", &cwd)?;
     let system = match system {
         None => None,

@@ -7,9 +7,9 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
-use super::face::{Lines, State, View};
+use super::face::{SessionActivity, SessionView, UpdateLines};
 use super::movable::Movable;
-use super::options::{self, Pending};
+use super::options::{self, PendingChoice};
 use super::server::Server;
 use super::{ask, elicit, files, form};
 use crate::event::{Event, Progress, Severity, TurnMessage};
@@ -26,13 +26,12 @@ type Beside = Pin<Box<dyn Future<Output = Option<TurnMessage>> + Send>>;
 pub struct UpdateSender {
     server: Arc<Server>,
     session: Handle,
-    view: Box<dyn View>,
+    view: Box<dyn SessionView>,
     calls: FuturesUnordered<Beside>,
     waits: Waits,
-    lines: Lines,
+    lines: UpdateLines,
     /// Ends when what was asked is to be asked elsewhere.
     moved: CancellationToken,
-    /// Questions that came back.
     unanswered: Vec<TurnMessage>,
 }
 
@@ -47,7 +46,6 @@ struct Waits {
     /// The calls that were asked about; whether a subagent made them, so that the call which set it to work
     /// waits as well.
     asked: Vec<(CallId, bool)>,
-    /// The calls at work.
     working: Vec<CallId>,
 }
 
@@ -78,7 +76,7 @@ impl Waits {
 }
 
 /// A view of a session; where the session can go on in another connection, so can what it asks.
-fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn View> {
+fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn SessionView> {
     match server.hosted() {
         None => server.view(),
         Some(_) => Box::new(Movable::new(server.view(), moved.clone())),
@@ -90,7 +88,7 @@ impl UpdateSender {
     pub fn new(server: &Arc<Server>, session: &Handle) -> Self {
         let moved = CancellationToken::new();
         let (calls, waits, view) = (FuturesUnordered::new(), Waits::default(), view(server, &moved));
-        let (server, session, lines, unanswered) = (server.clone(), session.clone(), Lines::new(), Vec::new());
+        let (server, session, lines, unanswered) = (server.clone(), session.clone(), UpdateLines::new(), Vec::new());
         Self { server, session, view, calls, waits, lines, moved, unanswered }
     }
 
@@ -153,12 +151,12 @@ impl UpdateSender {
     /// Tells that a turn has begun.
     pub async fn begin(&mut self) {
         self.waits = Waits { runs: true, ..Waits::default() };
-        self.state(State::Running).await;
+        self.state(SessionActivity::Running).await;
     }
 
     /// Tells what the session does.
-    pub async fn state(&mut self, state: State) {
-        if matches!(state, State::Idle(_)) {
+    pub async fn state(&mut self, state: SessionActivity) {
+        if matches!(state, SessionActivity::Idle(_)) {
             self.waits.runs = false;
         }
         self.view.state(&self.session.id, &state, &mut self.lines);
@@ -170,7 +168,7 @@ impl UpdateSender {
         let waits = self.waits.all();
         if self.waits.runs && waits != self.waits.told {
             self.waits.told = waits;
-            let state = if waits { State::Waiting } else { State::Running };
+            let state = if waits { SessionActivity::Waiting } else { SessionActivity::Running };
             self.view.state(&self.session.id, &state, &mut self.lines);
         }
     }
@@ -289,14 +287,14 @@ impl UpdateSender {
             }
         }
         if switched {
-            let settings = options::settings(&self.server, &self.session, Pending::default());
+            let settings = options::settings(&self.server, &self.session, PendingChoice::default());
             self.view.settings(&self.session.id, settings, &mut self.lines);
         }
         self.flush().await;
     }
 
     /// Shows what can be chosen, as it will be.
-    pub async fn settings(&mut self, pending: Pending<'_>) {
+    pub async fn settings(&mut self, pending: PendingChoice<'_>) {
         let settings = options::settings(&self.server, &self.session, pending);
         self.view.settings(&self.session.id, settings, &mut self.lines);
         self.flush().await;

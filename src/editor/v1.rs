@@ -18,6 +18,5 @@ mod update;
 use protocol::acp::v1 as acp;
 use same::{form, kept};
 
-pub use initialize::answer;
 pub use table::table;
 pub use update::view;

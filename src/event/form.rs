@@ -38,7 +38,6 @@ pub enum FormPage {
 pub struct FormField {
     /// What the answer comes back under.
     pub key: String,
-    /// A few words.
     pub title: String,
     /// The whole question, where the title is not all.
     pub words: Option<String>,
@@ -58,9 +57,7 @@ pub enum FieldKind {
         most: Option<f64>,
         default: Option<f64>,
     },
-    /// Yes or no.
     Switch(Option<bool>),
-    /// One of these.
     One(Vec<FieldOption>, Option<String>),
     /// Some of these.
     Many(Vec<FieldOption>, ManyLimits),
@@ -93,9 +90,7 @@ pub struct ManyLimits {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldOption {
-    /// What comes back.
     pub value: String,
-    /// What the user sees.
     pub label: String,
     /// What follows from it; may be empty.
     pub description: String,
@@ -112,9 +107,7 @@ impl From<QuestionOption> for FieldOption {
 pub enum FormReply {
     /// Agreed, with what was put in.
     Accepted(Map<String, Value>),
-    /// Said no.
     Declined,
-    /// Put it away.
     Cancelled,
     /// They did not see it: their editor cannot show it.
     Unshown,

@@ -61,7 +61,6 @@ pub struct Confirmation {
 pub struct QuestionRequest {
     /// The call that waits for the answers.
     pub call: CallId,
-    /// In order.
     pub questions: Vec<Question>,
     /// Where the answers go. Dropping it means that there is no way to show them; dropping the receiver
     /// withdraws them.
@@ -75,7 +74,6 @@ pub struct Question {
     pub text: String,
     /// Answers to choose from, if any. The user may always answer in other words.
     pub options: Vec<QuestionOption>,
-    /// Several may be chosen.
     pub multiple: bool,
 }
 

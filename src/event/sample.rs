@@ -3,14 +3,14 @@
 use tokio::sync::oneshot;
 
 use crate::model::FoundPage;
-use crate::model::request::Message;
+use crate::model::request::ModelMessage;
 
 /// A question for the session's model. The user has agreed to it.
 #[derive(Debug)]
 pub struct SampleRequest {
     pub system: Option<String>,
     /// Oldest first.
-    pub messages: Vec<Message>,
+    pub messages: Vec<ModelMessage>,
     /// Tokens of the answer at most.
     pub max_output: u64,
     /// Its provider is to search the web for the answer.

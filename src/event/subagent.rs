@@ -51,7 +51,6 @@ pub enum SubagentStop {
     Failed(String),
 }
 
-/// Work for a subagent.
 #[derive(Debug)]
 pub struct SpawnSubagent {
     /// The call that waits for the result.
@@ -85,7 +84,6 @@ pub struct SubagentReport {
     pub text: String,
     /// Its calls, one line each, as far as they are shown.
     pub calls: String,
-    /// How its turn ended.
     pub end: SubagentEnd,
 }
 

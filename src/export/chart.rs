@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Step {
+pub struct UsageStep {
     /// Input that was not cached.
     pub input: u64,
     /// Input from the cache.
@@ -14,7 +14,7 @@ pub struct Step {
     pub cost: Option<f64>,
 }
 
-impl Step {
+impl UsageStep {
     fn tokens(&self) -> u64 {
         self.input + self.cached + self.output
     }
@@ -31,13 +31,13 @@ const BOTTOM: f64 = 22.0;
 const BARS: usize = 160;
 
 /// Draws a bar per step, stacked, and the cost so far as a line. Empty where nothing was counted.
-pub fn chart(steps: &[Step]) -> String {
-    let most = steps.iter().map(Step::tokens).max().unwrap_or(0);
+pub fn chart(steps: &[UsageStep]) -> String {
+    let most = steps.iter().map(UsageStep::tokens).max().unwrap_or(0);
     if most == 0 {
         return String::new();
     }
     let per_bar = steps.len().div_ceil(BARS).max(1);
-    let bars: Vec<Step> =
+    let bars: Vec<UsageStep> =
         steps.chunks(per_bar).filter_map(|of| of.iter().max_by_key(|s| s.tokens()).copied()).collect();
     let top = round(most);
     let (width, height) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
@@ -79,7 +79,7 @@ pub fn chart(steps: &[Step]) -> String {
     svg
 }
 
-fn cost_line(steps: &[Step], per_bar: usize, width: f64, height: f64) -> String {
+fn cost_line(steps: &[UsageStep], per_bar: usize, width: f64, height: f64) -> String {
     let total: f64 = steps.iter().filter_map(|step| step.cost).sum();
     if total <= 0.0 {
         return String::new();
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn nothing_counted_is_nothing_drawn_and_much_stays_small() {
-        assert_eq!(chart(&[Step::default()]), "");
-        let step = Step { input: 10, cached: 5_000, output: 300, cost: Some(0.01) };
+        assert_eq!(chart(&[UsageStep::default()]), "");
+        let step = UsageStep { input: 10, cached: 5_000, output: 300, cost: Some(0.01) };
         assert_eq!(chart(&[step; 2]).matches("<rect").count(), 6);
         assert!(chart(&vec![step; 100_000]).matches("<g>").count() <= BARS);
     }

@@ -7,10 +7,10 @@ use std::fmt::{self, Write as _};
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
-use super::chart::{self, Step};
+use super::chart::{self, UsageStep};
 use super::markdown;
 use crate::environment::Timestamp;
-use crate::message::{Assistant, Call, CallState, Change, Completed, Content, File, Kind, Message, Part, Role};
+use crate::message::{Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind};
 use crate::store::StoredSession;
 use crate::text;
 
@@ -93,17 +93,16 @@ pub fn page(stored: &StoredSession, home: Option<&str>) -> String {
 struct Numbers {
     turns: usize,
     calls: usize,
-    /// When the turn began.
     began: Timestamp,
     /// What paths of the project begin with.
     root: String,
 }
 
-fn steps(stored: &StoredSession) -> Vec<Step> {
+fn steps(stored: &StoredSession) -> Vec<UsageStep> {
     let one = |message: &Message| {
         let assistant = message.assistant()?;
         let usage = assistant.usage;
-        Some(Step {
+        Some(UsageStep {
             input: usage.input + usage.cache_write,
             cached: usage.cache_read,
             output: usage.output + usage.reasoning,
@@ -284,7 +283,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
     for change in changes {
         diff(out, change, &numbers.root);
     }
-    let shown = changes.is_empty() || call.kind == Kind::Execute;
+    let shown = changes.is_empty() || call.kind == ToolKind::Execute;
     if shown && call.input.as_object().is_none_or(|input| !input.is_empty()) {
         put!(out, "<h4>{}</h4><pre>{}</pre>", Esc(&call.tool), Esc(&input(call)));
     }
@@ -308,7 +307,7 @@ fn input(call: &Call) -> String {
     match &*call.input {
         Value::String(raw) => raw.clone(),
         Value::Object(input) => {
-            if let Some(Value::String(command)) = input.get("command").filter(|_| call.kind == Kind::Execute) {
+            if let Some(Value::String(command)) = input.get("command").filter(|_| call.kind == ToolKind::Execute) {
                 return format!("$ {command}");
             }
             let line = |(key, value): (&String, &Value)| match value {
@@ -324,15 +323,15 @@ fn input(call: &Call) -> String {
 
 fn class(call: &Call) -> String {
     let kind = match call.kind {
-        Kind::Read => "read",
-        Kind::Edit => "edit",
-        Kind::Delete => "delete",
-        Kind::Move => "move",
-        Kind::Search => "search",
-        Kind::Execute => "execute",
-        Kind::Think => "think",
-        Kind::Fetch => "fetch",
-        Kind::SwitchMode | Kind::Other => "other",
+        ToolKind::Read => "read",
+        ToolKind::Edit => "edit",
+        ToolKind::Delete => "delete",
+        ToolKind::Move => "move",
+        ToolKind::Search => "search",
+        ToolKind::Execute => "execute",
+        ToolKind::Think => "think",
+        ToolKind::Fetch => "fetch",
+        ToolKind::SwitchMode | ToolKind::Other => "other",
     };
     let state = match &call.state {
         CallState::Completed(done) if exit(done).is_empty() => "",

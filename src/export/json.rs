@@ -50,7 +50,7 @@ pub fn export(stored: &StoredSession) -> String {
 /// [`Error`].
 pub fn import(text: &str) -> Result<StoredSession, Error> {
     #[derive(Deserialize)]
-    struct File {
+    struct ExportedFile {
         adjutant: u64,
         session: Record,
         messages: Vec<Whole>,
@@ -62,7 +62,7 @@ pub fn import(text: &str) -> Result<StoredSession, Error> {
         Some(_) => {}
         None => return Err(Error::Shape("the member \"adjutant\" with its format is missing".into())),
     }
-    let file: File = serde_json::from_value(value).map_err(shape)?;
+    let file: ExportedFile = serde_json::from_value(value).map_err(shape)?;
     debug_assert!(file.adjutant <= FORMAT);
     let messages = file.messages.into_iter().map(|whole| Message { parts: whole.parts, ..whole.message });
     Ok(StoredSession { record: file.session, messages: messages.collect(), damage: Vec::new() })

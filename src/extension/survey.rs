@@ -20,9 +20,7 @@ use crate::permission::Policy;
 use crate::sandbox::Sandbox;
 use crate::text;
 use crate::tool::confinement::Confinement;
-use crate::tool::{
-    CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, truncate,
-};
+use crate::tool::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext};
 use crate::worktree::Worktree;
 
 /// What was found out.
@@ -92,7 +90,7 @@ fn context(settings: &Arc<Settings>, environment: &Environment, worktree: &Workt
         },
         policy: Arc::new(Policy::default()),
         confinement: confinement.for_agent(&Policy::default().rules, settings),
-        limits: truncate::OutputLimits { lines: settings.tool_output.lines, bytes: settings.tool_output.bytes },
+        limits: settings.tool_output,
         cancelled: CancellationToken::new(),
     }
 }

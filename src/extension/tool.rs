@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::host::{CallNews, FromHost, Host, HostCall, HostError};
 use crate::config::file::PERMISSIONS;
-use crate::event::{CallUpdate, Kind};
+use crate::event::{CallUpdate, ToolKind};
 use crate::message::File;
 use crate::permission::{Action, Need};
 use crate::text;
@@ -81,8 +81,8 @@ impl AnyTool for CustomTool {
         self.schema.clone()
     }
 
-    fn kind(&self) -> Kind {
-        Kind::Other
+    fn kind(&self) -> ToolKind {
+        ToolKind::Other
     }
 
     fn concurrent(&self) -> bool {

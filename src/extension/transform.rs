@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::model::Request;
-use crate::model::request::{CallResult, Input, Message, Output};
+use crate::model::request::{CallResult, Input, ModelMessage, Output};
 
 /// What stands for a message; the same for as long as nothing before it changes.
 fn message_id(at: usize) -> String {
@@ -23,25 +23,25 @@ pub(super) fn messages(request: &Request, session: &str, agent: &str) -> Value {
     let mut all = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
         let results = match request.messages.get(at + 1) {
-            Some(Message::Results(results)) => results.as_slice(),
+            Some(ModelMessage::Results(results)) => results.as_slice(),
             _ => &[],
         };
         let id = message_id(at);
         let common = |within: usize| json!({ "id": part_id(at, within), "sessionID": session, "messageID": id });
         let (role, parts): (&str, Vec<Value>) = match message {
-            Message::User(inputs) => {
+            ModelMessage::User(inputs) => {
                 let texts = inputs.iter().enumerate().filter_map(|(within, input)| match input {
                     Input::Text(text) => Some(with(common(within), json!({ "type": "text", "text": text }))),
                     Input::File(_) => None,
                 });
                 ("user", texts.collect())
             }
-            Message::Assistant(outputs) => {
+            ModelMessage::Assistant(outputs) => {
                 let parts =
                     outputs.iter().enumerate().map(|(within, output)| with(common(within), part(output, results)));
                 ("assistant", parts.collect())
             }
-            Message::Results(_) => continue,
+            ModelMessage::Results(_) => continue,
         };
         let model = json!({ "providerID": request.model.id.provider, "modelID": request.model.id.model });
         let info = json!({
@@ -118,12 +118,12 @@ fn change(request: &mut Request, id: &str, part: &Value) {
     let text = words("/text").filter(|text| !text.trim().is_empty());
     let mut result = None;
     match request.messages.get_mut(at) {
-        Some(Message::User(inputs)) => {
+        Some(ModelMessage::User(inputs)) => {
             if let (Some(Input::Text(old)), Some(text)) = (inputs.get_mut(within), text) {
                 *old = text;
             }
         }
-        Some(Message::Assistant(outputs)) => match outputs.get_mut(within) {
+        Some(ModelMessage::Assistant(outputs)) => match outputs.get_mut(within) {
             Some(Output::Text { text: old, .. }) => {
                 if let Some(text) = text {
                     *old = text;
@@ -140,10 +140,10 @@ fn change(request: &mut Request, id: &str, part: &Value) {
             // A provider wants it back as it was.
             Some(Output::Reasoning { .. }) | None => {}
         },
-        Some(Message::Results(_)) | None => {}
+        Some(ModelMessage::Results(_)) | None => {}
     }
     let Some((call, text)) = result else { return };
-    if let Some(Message::Results(results)) = request.messages.get_mut(at + 1)
+    if let Some(ModelMessage::Results(results)) = request.messages.get_mut(at + 1)
         && let Some(result) = results.iter_mut().find(|result| result.id == call)
     {
         result.text = text.into();
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::message::ModelRef;
     use crate::model::Model;
-    use crate::model::request::{BodyCache, Params};
+    use crate::model::request::{BodyCache, ModelParams};
 
     fn request() -> Request {
         let call = Output::Call {
@@ -180,13 +180,13 @@ mod tests {
             model: Model::unknown(ModelRef::parse("p/m").unwrap()).into(),
             system: Vec::new(),
             messages: vec![
-                Message::User(vec![Input::Text("Hi.".into())]),
-                Message::Assistant(vec![thought, call]),
-                Message::Results(vec![result]),
+                ModelMessage::User(vec![Input::Text("Hi.".into())]),
+                ModelMessage::Assistant(vec![thought, call]),
+                ModelMessage::Results(vec![result]),
             ],
             tools: Vec::new(),
             must_call: false,
-            params: Params::default(),
+            params: ModelParams::default(),
             session: "s".into(),
             body_cache: BodyCache::default(),
         }
@@ -205,9 +205,9 @@ mod tests {
         after[1]["parts"][1]["state"]["output"] = "[pruned]".into();
         after[1]["parts"][1]["state"]["input"] = json!({"filePath": "b"});
         assert!(!take(&mut asked, &before, &after));
-        let Message::Assistant(outputs) = &asked.messages[1] else { panic!() };
-        let Message::Results(results) = &asked.messages[2] else { panic!() };
-        assert_eq!(asked.messages[0], Message::User(vec![Input::Text("Hello.".into())]));
+        let ModelMessage::Assistant(outputs) = &asked.messages[1] else { panic!() };
+        let ModelMessage::Results(results) = &asked.messages[2] else { panic!() };
+        assert_eq!(asked.messages[0], ModelMessage::User(vec![Input::Text("Hello.".into())]));
         assert_eq!(
             (&*results[0].text, outputs[0].clone()),
             ("[pruned]", Output::Reasoning { text: "Hm.".into(), provider: Map::new() })

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::peer::Peer;
-use super::shape::{self, Diagnostic, Judged, Place, Position, Range, Symbol, TextEdit};
+use super::peer::LspClient;
+use super::shape::{self, Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
 use super::units::Units;
 
 /// A question about a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
+pub enum Navigation {
     Definition,
     References,
     Implementation,
 }
 
-impl Peer {
+impl LspClient {
     /// What it counts characters in.
     pub fn units(&self) -> Units {
         self.abilities().units
@@ -44,25 +44,25 @@ impl Peer {
     /// In words that follow "it".
     pub async fn places(
         &self,
-        what: Question,
+        what: Navigation,
         path: &Path,
         at: Position,
         until: Instant,
-    ) -> Result<Vec<Place>, String> {
+    ) -> Result<Vec<FileRange>, String> {
         let what = match what {
-            Question::Definition => ("definitionProvider", "textDocument/definition"),
-            Question::References => ("referencesProvider", "textDocument/references"),
-            Question::Implementation => ("implementationProvider", "textDocument/implementation"),
+            Navigation::Definition => ("definitionProvider", "textDocument/definition"),
+            Navigation::References => ("referencesProvider", "textDocument/references"),
+            Navigation::Implementation => ("implementationProvider", "textDocument/implementation"),
         };
         let mut params = place(path, at);
         params["context"] = json!({"includeDeclaration": true});
-        Ok(Place::read_all(&self.answer(what, params, until).await?))
+        Ok(FileRange::read_all(&self.answer(what, params, until).await?))
     }
 
     /// What is known of a place.
     ///
     /// # Errors
-    /// As [`Peer::places`].
+    /// As [`LspClient::places`].
     pub async fn hover(&self, path: &Path, at: Position, until: Instant) -> Result<String, String> {
         let answer = self.answer(("hoverProvider", "textDocument/hover"), place(path, at), until).await?;
         Ok(shape::hover(&answer))
@@ -71,7 +71,7 @@ impl Peer {
     /// What a file declares.
     ///
     /// # Errors
-    /// As [`Peer::places`].
+    /// As [`LspClient::places`].
     pub async fn symbols(&self, path: &Path, until: Instant) -> Result<Vec<Symbol>, String> {
         let params = json!({"textDocument": {"uri": shape::uri(path)}});
         let answer = self.answer(("documentSymbolProvider", "textDocument/documentSymbol"), params, until).await?;
@@ -81,7 +81,7 @@ impl Peer {
     /// What the whole project declares under such a name.
     ///
     /// # Errors
-    /// As [`Peer::places`].
+    /// As [`LspClient::places`].
     pub async fn find(&self, query: &str, until: Instant) -> Result<Vec<Symbol>, String> {
         let params = json!({"query": query});
         let answer = self.answer(("workspaceSymbolProvider", "workspace/symbol"), params, until).await?;
@@ -92,7 +92,7 @@ impl Peer {
     /// caller's file.
     ///
     /// # Errors
-    /// As [`Peer::places`].
+    /// As [`LspClient::places`].
     pub async fn calls(
         &self,
         incoming: bool,
@@ -119,7 +119,7 @@ impl Peer {
     /// What it has to say of all files, for one that looks at them all when it is asked.
     ///
     /// # Errors
-    /// As [`Peer::places`].
+    /// As [`LspClient::places`].
     pub async fn whole(&self, until: Instant) -> Result<Vec<Judged>, String> {
         if !self.judges_all() {
             return Ok(Vec::new());
@@ -137,7 +137,7 @@ impl Peer {
     /// What to change so that something has another name.
     ///
     /// # Errors
-    /// As [`Peer::places`].
+    /// As [`LspClient::places`].
     pub async fn rename(
         &self,
         path: &Path,

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::ask::Question;
+use super::ask::Navigation;
 use super::errors::ends;
-use super::peer::Peer;
+use super::peer::LspClient;
 use super::shape::{Position, Symbol};
 
 /// Of so many declarations the uses are looked for, and so many files are looked at.
 const DECLARATIONS: usize = 8;
 const FILES: usize = 16;
 
-impl Peer {
+impl LspClient {
     /// The files that use what is declared in the lines that are about to change, the nearest first. The server has
     /// the file open as it is (`old`); `new` is none where it is about to be removed.
     pub async fn concerned(&self, path: &Path, old: &str, new: Option<&str>, until: Instant) -> Vec<PathBuf> {
@@ -24,7 +24,7 @@ impl Peer {
         }
         let Ok(symbols) = self.symbols(path, until).await else { return Vec::new() };
         let chosen = declared(symbols, old, new);
-        let uses = chosen.iter().map(|symbol| self.places(Question::References, path, at_name(symbol, old), until));
+        let uses = chosen.iter().map(|symbol| self.places(Navigation::References, path, at_name(symbol, old), until));
         let mut found = BTreeSet::new();
         for place in join_all(uses).await.into_iter().flatten().flatten() {
             found.insert(place.path);

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::peer::{Peer, TSSERVER};
+use super::peer::{LspClient, TSSERVER};
 use super::shape::{self, Diagnostic, Judged};
 
 /// A server that says several things of a file says them within this.
@@ -18,7 +18,7 @@ const OTHERS: Duration = Duration::from_secs(2);
 /// How long a server that says it is at work is waited for, beyond what its answers took.
 const BUSY: Duration = Duration::from_secs(5);
 
-impl Peer {
+impl LspClient {
     /// What the server says of files it has open, the most important ones first and `others` after them. Waits
     /// until `until` at most, somewhat longer where it says that it is at work, and not at all for one that was
     /// waited for in vain.

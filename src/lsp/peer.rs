@@ -25,7 +25,7 @@ const FILES: usize = 2_000;
 const OF_EACH: usize = 500;
 
 /// A server that has been greeted.
-pub struct Peer {
+pub struct LspClient {
     out: mpsc::Sender<Vec<u8>>,
     ids: AtomicU64,
     /// The folder it works on.
@@ -34,7 +34,7 @@ pub struct Peer {
     configuration: Value,
     // Leaf locks around maps.
     waiting: Mutex<HashMap<u64, oneshot::Sender<Result<Value, String>>>>,
-    said: Mutex<BTreeMap<PathBuf, Said>>,
+    said: Mutex<BTreeMap<PathBuf, PublishedDiagnostics>>,
     open: Mutex<HashMap<PathBuf, OpenFile>>,
     busy: Mutex<HashSet<String>>,
     /// How much it has said of files, and of how busy it is.
@@ -63,10 +63,9 @@ pub(super) struct Abilities {
 }
 
 /// What a server has said of a file by itself.
-struct Said {
+struct PublishedDiagnostics {
     /// Of which of our versions, if it says so.
     version: Option<i64>,
-    /// When, counted in news.
     at: u64,
     when: Instant,
     all: Vec<Diagnostic>,
@@ -86,11 +85,10 @@ pub(super) struct Heard {
     pub(super) all: Vec<Diagnostic>,
     /// It is about the text the server has.
     pub(super) fresh: bool,
-    /// When it was said.
     pub(super) when: Instant,
 }
 
-impl Peer {
+impl LspClient {
     pub(super) fn new(out: mpsc::Sender<Vec<u8>>, root: PathBuf, configuration: Value) -> Self {
         Self {
             out,
@@ -170,7 +168,7 @@ impl Peer {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         locked(&self.waiting).insert(id, reply);
-        let asked = Asked { peer: self, id };
+        let asked = PendingRequest { peer: self, id };
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
         let answer = tokio::select! {
             answer = answer => answer.unwrap_or_else(|_| Err("it has ended".into())),
@@ -295,13 +293,12 @@ impl Peer {
         {
             let mut said = locked(&self.said);
             if said.len() < FILES || said.contains_key(&path) {
-                said.insert(path, Said { version, at, when: Instant::now(), all });
+                said.insert(path, PublishedDiagnostics { version, at, when: Instant::now(), all });
             }
         }
         self.stir();
     }
 
-    /// There is news.
     fn stir(&self) {
         self.news.send_modify(|news| *news += 1);
     }
@@ -412,12 +409,12 @@ impl Peer {
 }
 
 /// A question that is waited for. Whoever gives up takes it back.
-struct Asked<'a> {
-    peer: &'a Peer,
+struct PendingRequest<'a> {
+    peer: &'a LspClient,
     id: u64,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         if locked(&self.peer.waiting).remove(&self.id).is_some() {
             self.peer.tell("$/cancelRequest", json!({"id": self.id}));

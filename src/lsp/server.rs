@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::frame;
-use super::peer::{Peer, QUEUE};
+use super::peer::{LspClient, QUEUE};
 use crate::lock::{locked, unlocked};
 use crate::process::{Program, StdioMode};
 use crate::text;
@@ -36,13 +36,11 @@ const COMPLAINT: usize = 2 << 10;
 const FLOOD: u32 = 2_000;
 
 /// One server, as everybody but its keeper sees it.
-pub(super) struct Link {
+pub(super) struct LspLink {
     pub(super) name: String,
     pub(super) root: PathBuf,
-    /// Its own options.
     pub(super) options: Option<Value>,
-    state: watch::Sender<State>,
-    /// Somebody wants it.
+    state: watch::Sender<LinkState>,
     wake: Notify,
     used: Mutex<Instant>,
     /// It was waited for while it started, in vain.
@@ -50,17 +48,17 @@ pub(super) struct Link {
 }
 
 #[derive(Clone)]
-pub(super) enum State {
+pub(super) enum LinkState {
     Starting,
-    Ready(Arc<Peer>),
+    Ready(Arc<LspClient>),
     /// Nobody asked for a while.
     Asleep,
-    Failed(Arc<Breakdown>),
+    Failed(Arc<LspFailure>),
 }
 
 /// A server that does not work.
 #[derive(Debug, Clone)]
-pub struct Breakdown {
+pub struct LspFailure {
     /// Why, in a few words that follow "does not work:".
     pub why: String,
     /// What it wrote to its standard error.
@@ -73,12 +71,10 @@ pub struct Breakdown {
 /// Why a server cannot be asked now.
 #[derive(Debug, Clone)]
 pub enum Unready {
-    /// It is still starting.
     Late,
-    Failed(Arc<Breakdown>),
+    Failed(Arc<LspFailure>),
 }
 
-/// How a conversation ended.
 enum End {
     /// Nobody needs it any more.
     Stopped,
@@ -88,13 +84,13 @@ enum End {
     Broke(String, Option<Instant>),
 }
 
-impl Link {
+impl LspLink {
     pub(super) fn new(name: &str, root: PathBuf, options: Option<Value>) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
             root,
             options,
-            state: watch::Sender::new(State::Starting),
+            state: watch::Sender::new(LinkState::Starting),
             wake: Notify::new(),
             used: Mutex::new(Instant::now()),
             late: AtomicBool::new(false),
@@ -106,20 +102,20 @@ impl Link {
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) async fn peer(&self, until: Instant) -> Result<Arc<Peer>, Unready> {
+    pub(super) async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unready> {
         *locked(&self.used) = Instant::now();
         let mut state = self.state.subscribe();
         let ready = async {
             loop {
                 match &*state.borrow_and_update() {
-                    State::Ready(peer) if !peer.gone.is_cancelled() => return Ok(peer.clone()),
+                    LinkState::Ready(peer) if !peer.gone.is_cancelled() => return Ok(peer.clone()),
                     // Its keeper is about to notice.
-                    State::Ready(_) | State::Starting => {}
-                    State::Asleep => self.wake.notify_one(),
-                    State::Failed(breakdown) if breakdown.since.elapsed() < REST => {
+                    LinkState::Ready(_) | LinkState::Starting => {}
+                    LinkState::Asleep => self.wake.notify_one(),
+                    LinkState::Failed(breakdown) if breakdown.since.elapsed() < REST => {
                         return Err(Unready::Failed(breakdown.clone()));
                     }
-                    State::Failed(_) => self.wake.notify_one(),
+                    LinkState::Failed(_) => self.wake.notify_one(),
                 }
                 if state.changed().await.is_err() {
                     return Err(Unready::Late);
@@ -136,8 +132,8 @@ impl Link {
         }
     }
 
-    fn set(&self, state: State) {
-        if !matches!(state, State::Starting) {
+    fn set(&self, state: LinkState) {
+        if !matches!(state, LinkState::Starting) {
             self.late.store(false, Ordering::Relaxed);
         }
         self.state.send_replace(state);
@@ -156,7 +152,7 @@ impl Link {
 }
 
 /// Keeps a server until it is stopped.
-pub(super) async fn keep(link: Arc<Link>, program: Program, stop: CancellationToken) {
+pub(super) async fn keep(link: Arc<LspLink>, program: Program, stop: CancellationToken) {
     let mut failures = 0;
     loop {
         let complaint = Mutex::new(String::new());
@@ -164,13 +160,13 @@ pub(super) async fn keep(link: Arc<Link>, program: Program, stop: CancellationTo
         let (why, worked) = match end {
             End::Stopped => return,
             End::Idle => {
-                link.set(State::Asleep);
+                link.set(LinkState::Asleep);
                 tokio::select! {
                     () = link.wake.notified() => {}
                     () = stop.cancelled() => return,
                 }
                 failures = 0;
-                link.set(State::Starting);
+                link.set(LinkState::Starting);
                 continue;
             }
             End::Broke(why, worked) => (why, worked),
@@ -179,22 +175,22 @@ pub(super) async fn keep(link: Arc<Link>, program: Program, stop: CancellationTo
         failures = if worked.is_some_and(|since| since.elapsed() >= STEADY) { 1 } else { failures + 1 };
         // One that worked is started again at once; one that never did would do the same again.
         if worked.is_some() && failures < FAILURES {
-            link.set(State::Starting);
+            link.set(LinkState::Starting);
             continue;
         }
         let (rests, since, wrote) = (worked.is_some(), Instant::now(), unlocked(complaint));
-        link.set(State::Failed(Arc::new(Breakdown { why, wrote, rests, since })));
+        link.set(LinkState::Failed(Arc::new(LspFailure { why, wrote, rests, since })));
         tokio::select! {
             () = link.wake.notified() => {}
             () = stop.cancelled() => return,
         }
         failures = 0;
-        link.set(State::Starting);
+        link.set(LinkState::Starting);
     }
 }
 
 /// Runs the program from its start to its end.
-async fn run(link: &Link, program: &Program, stop: &CancellationToken, complaint: &Mutex<String>) -> End {
+async fn run(link: &LspLink, program: &Program, stop: &CancellationToken, complaint: &Mutex<String>) -> End {
     /// Whatever a server starts is found by the name of its work, so each has one of its own.
     static STARTED: AtomicU64 = AtomicU64::new(0);
     let work = format!("lsp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
@@ -233,10 +229,10 @@ async fn run(link: &Link, program: &Program, stop: &CancellationToken, complaint
     End::Broke(why, worked)
 }
 
-async fn talk(link: &Link, stdin: impl AsyncWrite + Unpin, stdout: impl AsyncRead + Unpin) -> End {
+async fn talk(link: &LspLink, stdin: impl AsyncWrite + Unpin, stdout: impl AsyncRead + Unpin) -> End {
     let (out, queue) = mpsc::channel(QUEUE);
     let options = link.options.as_ref();
-    let peer = Arc::new(Peer::new(out, link.root.clone(), options.cloned().unwrap_or_default()));
+    let peer = Arc::new(LspClient::new(out, link.root.clone(), options.cloned().unwrap_or_default()));
     let mut worked = None;
     let greet = async {
         match tokio::time::timeout(GREETING, peer.greet(options)).await {
@@ -245,7 +241,7 @@ async fn talk(link: &Link, stdin: impl AsyncWrite + Unpin, stdout: impl AsyncRea
             Err(_) => return Some(format!("it did not answer within {} s", GREETING.as_secs())),
         }
         worked = Some(Instant::now());
-        link.set(State::Ready(peer.clone()));
+        link.set(LinkState::Ready(peer.clone()));
         link.idle().await;
         None
     };
@@ -259,7 +255,7 @@ async fn talk(link: &Link, stdin: impl AsyncWrite + Unpin, stdout: impl AsyncRea
 }
 
 /// Reads what a server says until it says no more; why that is.
-async fn hear(peer: &Peer, from: impl AsyncRead + Unpin) -> String {
+async fn hear(peer: &LspClient, from: impl AsyncRead + Unpin) -> String {
     let mut from = BufReader::with_capacity(64 << 10, from);
     let (mut since, mut count) = (Instant::now(), 0);
     loop {

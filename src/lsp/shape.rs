@@ -88,12 +88,12 @@ pub struct Judged {
 
 /// A place in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct FileRange {
     pub path: PathBuf,
     pub range: Range,
 }
 
-impl Place {
+impl FileRange {
     /// A `Location` or a `LocationLink`.
     pub(super) fn read(sent: &Value) -> Option<Self> {
         let uri = sent.get("uri").or_else(|| sent.get("targetUri"))?;
@@ -111,7 +111,6 @@ impl Place {
     }
 }
 
-/// Something with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
     pub name: String,
@@ -121,7 +120,6 @@ pub struct Symbol {
     pub container: String,
     /// How deep it stands within others.
     pub depth: usize,
-    /// All of it.
     pub range: Range,
     /// Where its name stands, where that was said.
     pub selection: Range,
@@ -139,7 +137,7 @@ impl Symbol {
             if found.len() == MOST {
                 break;
             }
-            let place = one.get("location").and_then(Place::read);
+            let place = one.get("location").and_then(FileRange::read);
             let range = |key: &str| one.get(key).and_then(|range| Range::deserialize(range).ok());
             let whole = range("range").or(place.as_ref().map(|place| place.range));
             let text = |key: &str| one.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -257,7 +255,6 @@ pub(super) fn edits(sent: &Value) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, Strin
     changes.map(|(uri, edits)| all(uri, Some(edits))).collect()
 }
 
-/// A file's address.
 pub(super) fn uri(path: &Path) -> String {
     reqwest::Url::from_file_path(path).map_or_else(|()| String::new(), String::from)
 }
@@ -295,7 +292,7 @@ mod tests {
         assert_eq!(Diagnostic::of_tsserver(&ts).unwrap().range.start, Position { line: 1, character: 2 });
         let link = json!([{"targetUri": "file:///a%20b%3A", "targetRange": range, "targetSelectionRange": range}, {"uri": "untitled:x", "range": range}]);
         assert_eq!(
-            Place::read_all(&link).iter().map(|place| place.path.clone()).collect::<Vec<_>>(),
+            FileRange::read_all(&link).iter().map(|place| place.path.clone()).collect::<Vec<_>>(),
             [PathBuf::from("/a b:")]
         );
         assert_eq!(path(&uri(Path::new("/ü/a b#c"))), Some(PathBuf::from("/ü/a b#c")));

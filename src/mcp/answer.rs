@@ -12,7 +12,7 @@ use rmcp::model::{
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::link::Link;
+use super::link::McpLink;
 use crate::event::{
     Event, FieldKind, FieldOption, FormField, FormPage, FormReply, ManyLimits, Severity, TextFormat, TextLimits,
 };
@@ -25,7 +25,7 @@ const MESSAGE: usize = 4_000;
 const LABEL: usize = 200;
 
 /// The directories of the session.
-pub(super) fn roots(link: &Link) -> ListRootsResult {
+pub(super) fn roots(link: &McpLink) -> ListRootsResult {
     let root = |path: &PathBuf| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let root = Root::new(uri(path));
@@ -45,7 +45,7 @@ fn uri(path: &Path) -> String {
 /// # Errors
 /// What is asked for is more than anybody fills in.
 pub(super) async fn elicit(
-    link: &Link,
+    link: &McpLink,
     asked: ElicitRequestParams,
     withdrawn: &CancellationToken,
 ) -> Result<ElicitResult, ErrorData> {

@@ -5,8 +5,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::{
-    CallUpdate, FormPage, FormReply, FormRequest, Kind, Outlet, PermissionReply, PermissionRequest, Progress, Sample,
-    SampleRequest, SessionRequest, SessionRequestSender, TurnMessage,
+    CallUpdate, FormPage, FormReply, FormRequest, Outlet, PermissionReply, PermissionRequest, Progress, Sample,
+    SampleRequest, SessionRequest, SessionRequestSender, ToolKind, TurnMessage,
 };
 use crate::id::CallId;
 use crate::tool::ToolContext;
@@ -53,7 +53,7 @@ impl Asker {
         let (reply, said) = oneshot::channel();
         let show = CallUpdate {
             title: Some(title),
-            kind: Some(Kind::Other),
+            kind: Some(ToolKind::Other),
             progress: Some(Progress::Pending),
             input: Some(input),
             ..CallUpdate::of(&self.call)

@@ -14,7 +14,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use serde_json::Value;
 
-use super::link::Link;
+use super::link::McpLink;
 use super::{answer, sample};
 use crate::text;
 
@@ -23,7 +23,7 @@ const LOGGED: usize = 2_000;
 
 #[derive(Clone)]
 pub(super) struct McpClient {
-    pub link: Arc<Link>,
+    pub link: Arc<McpLink>,
 }
 
 impl ClientHandler for McpClient {

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::failure::{End, stranger, unlisted};
-use super::link::{Link, ReadyServer, ServerState};
+use super::failure::{Disconnect, stranger, unlisted};
+use super::link::{McpLink, ReadyServer, ServerState};
 use super::lists::{self, Has};
 use super::tool;
 use crate::text;
@@ -25,7 +25,7 @@ pub(super) const GRACE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Greets a server and attends to it; says why it is over, or nothing where it was stopped.
-pub(super) async fn talk<T, E, A>(us: McpClient, transport: T, stop: &CancellationToken) -> Option<End>
+pub(super) async fn talk<T, E, A>(us: McpClient, transport: T, stop: &CancellationToken) -> Option<Disconnect>
 where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
@@ -33,10 +33,10 @@ where
     let link = us.link.clone();
     match greet(us, transport).await {
         Ok(running) => attend(&link, running, stop).await,
-        Err(GreetError::Late) => Some(End::because(late(&link, "answer"))),
+        Err(GreetError::Late) => Some(Disconnect::because(late(&link, "answer"))),
         Err(GreetError::Refused(e)) => Some(match *e {
             ClientInitializeError::TransportError { .. } | ClientInitializeError::ConnectionClosed(_) => {
-                End::because("it ended before it had answered")
+                Disconnect::because("it ended before it had answered")
             }
             e => stranger(&e),
         }),
@@ -86,16 +86,16 @@ where
     }
 }
 
-pub(super) fn late(link: &Link, what: &str) -> String {
+pub(super) fn late(link: &McpLink, what: &str) -> String {
     format!("it did not {what} within {} s", link.limit.as_secs_f64())
 }
 
 /// Lists what a server has, again whenever that changes, and says why it is over.
 pub(super) async fn attend(
-    link: &Arc<Link>,
+    link: &Arc<McpLink>,
     running: RunningService<RoleClient, McpClient>,
     stop: &CancellationToken,
-) -> Option<End> {
+) -> Option<Disconnect> {
     let peer = running.peer().clone();
     let has = Has::of(&peer);
     let mut changes = link.changes();
@@ -117,13 +117,13 @@ pub(super) async fn attend(
         let so_far = *changes.borrow_and_update();
         let listed = tokio::select! {
             listed = tokio::time::timeout(link.limit, lists::offered(&peer, &has)) => listed,
-            _ = &mut over => return Some(End::because("it has closed the connection")),
+            _ = &mut over => return Some(Disconnect::because("it has closed the connection")),
             () = stop.cancelled() => break,
         };
         let (tools, cut, prompts) = match listed {
             Ok(Ok(listed)) => listed,
             Ok(Err(e)) => return Some(unlisted(&e)),
-            Err(_) => return Some(End::because(late(link, "list its tools"))),
+            Err(_) => return Some(Disconnect::because(late(link, "list its tools"))),
         };
         let offered = tools.into_iter().map(|tool| tool::of(link, tool)).collect();
         let Has { completes, resources, subscribes, ref instructions, .. } = has;
@@ -150,7 +150,7 @@ pub(super) async fn attend(
         }
         tokio::select! {
             _ = changes.changed() => {}
-            _ = &mut over => return Some(End::because("it has closed the connection")),
+            _ = &mut over => return Some(Disconnect::because("it has closed the connection")),
             () = stop.cancelled() => break,
         }
         tokio::select! {
@@ -166,7 +166,7 @@ pub(super) async fn attend(
 
 /// What was read before a connection broke is watched by the next one. Whether it has changed meanwhile nobody
 /// knows, so it counts as changed.
-async fn again(link: &Link) {
+async fn again(link: &McpLink) {
     let ServerState::Ready(ready) = link.state() else { return };
     for uri in link.subscribed() {
         if ready.subscribes && tokio::time::timeout(link.limit, lists::subscribe(&ready.peer, &uri)).await.is_ok() {

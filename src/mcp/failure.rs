@@ -8,18 +8,16 @@ use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 
-use super::link::Link;
+use super::link::McpLink;
 use super::sse::{self, SseError};
 use crate::text;
 
-/// How a conversation ended.
-pub(super) struct End {
+pub(super) struct Disconnect {
     pub why: String,
-    /// A login is missing.
     pub login: bool,
 }
 
-impl End {
+impl Disconnect {
     pub(super) fn because(why: impl Into<String>) -> Self {
         Self { why: why.into(), login: false }
     }
@@ -42,7 +40,7 @@ fn cause<E: std::error::Error + 'static>(error: &DynamicTransportError) -> Optio
 }
 
 /// Why a server was not to be had, for a person.
-pub(super) fn refusal(e: &ClientInitializeError) -> End {
+pub(super) fn refusal(e: &ClientInitializeError) -> Disconnect {
     match e {
         ClientInitializeError::TransportError { error, .. } => {
             if let Some(e) = cause::<StreamableHttpError<reqwest::Error>>(error) {
@@ -50,17 +48,19 @@ pub(super) fn refusal(e: &ClientInitializeError) -> End {
             }
             match cause::<SseError>(error) {
                 Some(SseError::Login) => wants_login(),
-                Some(e) => End::because(e.to_string()),
-                None => End::because("the connection to it broke"),
+                Some(e) => Disconnect::because(e.to_string()),
+                None => Disconnect::because("the connection to it broke"),
             }
         }
-        ClientInitializeError::ConnectionClosed(_) => End::because("it closed the connection before it had answered"),
+        ClientInitializeError::ConnectionClosed(_) => {
+            Disconnect::because("it closed the connection before it had answered")
+        }
         e => stranger(e),
     }
 }
 
 /// What is the matter with one that answers, but not as it should: for a person.
-pub(super) fn stranger(e: &ClientInitializeError) -> End {
+pub(super) fn stranger(e: &ClientInitializeError) -> Disconnect {
     let theirs: Vec<String> = match e {
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
             server_supported.iter().map(|version| version.as_str().to_owned()).collect()
@@ -75,14 +75,14 @@ pub(super) fn stranger(e: &ClientInitializeError) -> End {
     if !theirs.is_empty() {
         let ours = ProtocolVersion::KNOWN_VERSIONS;
         let span = [ours.first(), ours.last()].map(|version| version.map_or("", ProtocolVersion::as_str));
-        return End::because(text::title(&format!(
+        return Disconnect::because(text::title(&format!(
             "it speaks other versions of MCP ({}) than adjutant does ({} to {}); update the older of the two",
             theirs.join(", "),
             span[0],
             span[1],
         )));
     }
-    End::because(match e {
+    Disconnect::because(match e {
         ClientInitializeError::JsonRpcError(e) => {
             text::title(&format!("it refused to begin: {} ({})", e.message, e.code.0))
         }
@@ -91,7 +91,7 @@ pub(super) fn stranger(e: &ClientInitializeError) -> End {
 }
 
 /// Why a request to a server failed, for a person.
-pub(super) fn service_words(e: &ServiceError, link: &Link) -> String {
+pub(super) fn service_words(e: &ServiceError, link: &McpLink) -> String {
     let ServiceError::TransportSend(error) = e else { return text::title(&e.to_string()) };
     let command = link.login.as_ref().map_or_else(String::new, |(_, command)| format!(": run `{command}`"));
     if let Some(e) = cause::<StreamableHttpError<reqwest::Error>>(error) {
@@ -112,50 +112,52 @@ pub(super) fn service_words(e: &ServiceError, link: &Link) -> String {
 }
 
 /// Why a server cannot be asked what it has.
-pub(super) fn unlisted(e: &ServiceError) -> End {
+pub(super) fn unlisted(e: &ServiceError) -> Disconnect {
     let found = match e {
         ServiceError::TransportSend(error) => cause::<StreamableHttpError<reqwest::Error>>(error).map(streamable_words),
         _ => None,
     };
     match found {
         Some(end) if end.login => end,
-        Some(end) => End::because(format!("its tools cannot be listed: {}", end.why)),
-        None if matches!(e, ServiceError::UnexpectedResponse) => End::because(
+        Some(end) => Disconnect::because(format!("its tools cannot be listed: {}", end.why)),
+        None if matches!(e, ServiceError::UnexpectedResponse) => Disconnect::because(
             "its list of tools does not fit MCP's schema (every tool has a name and an inputSchema); update it",
         ),
-        None => End::because(format!("its tools cannot be listed: {}", text::title(&e.to_string()))),
+        None => Disconnect::because(format!("its tools cannot be listed: {}", text::title(&e.to_string()))),
     }
 }
 
-fn wants_login() -> End {
-    End { why: "it wants a login".into(), login: true }
+fn wants_login() -> Disconnect {
+    Disconnect { why: "it wants a login".into(), login: true }
 }
 
-fn streamable_words(e: &StreamableHttpError<reqwest::Error>) -> End {
+fn streamable_words(e: &StreamableHttpError<reqwest::Error>) -> Disconnect {
     match e {
-        StreamableHttpError::Client(e) => End::because(sse::reached(e)),
+        StreamableHttpError::Client(e) => Disconnect::because(sse::reached(e)),
         StreamableHttpError::AuthRequired(_) | StreamableHttpError::Auth(AuthError::AuthorizationRequired) => {
             wants_login()
         }
         StreamableHttpError::Auth(e) => {
-            End::because(format!("its login cannot be renewed: {}", text::title(&e.to_string())))
+            Disconnect::because(format!("its login cannot be renewed: {}", text::title(&e.to_string())))
         }
         StreamableHttpError::InsufficientScope(_) => {
-            End { why: "the login does not reach far enough".into(), login: true }
+            Disconnect { why: "the login does not reach far enough".into(), login: true }
         }
         StreamableHttpError::UnexpectedServerResponse(said) => match said.strip_prefix("HTTP ") {
             Some(said) if said.starts_with("401") => wants_login(),
-            Some(said) if said.starts_with('3') => End::because(sse::MOVED),
-            Some(said) => End::because(format!("it answered {}", text::title(said.trim_end_matches([':', ' '])))),
-            None => End::because(format!("it does not speak MCP: {}", text::title(said))),
+            Some(said) if said.starts_with('3') => Disconnect::because(sse::MOVED),
+            Some(said) => {
+                Disconnect::because(format!("it answered {}", text::title(said.trim_end_matches([':', ' ']))))
+            }
+            None => Disconnect::because(format!("it does not speak MCP: {}", text::title(said))),
         },
         StreamableHttpError::UnexpectedContentType(kind) => {
             let kind = text::title(kind.as_deref().unwrap_or("without a type"));
-            End::because(format!("it does not speak MCP: it answered with something else ({kind})"))
+            Disconnect::because(format!("it does not speak MCP: it answered with something else ({kind})"))
         }
         StreamableHttpError::ReservedHeaderConflict(name) => {
-            End::because(format!("the header {name} belongs to MCP itself and cannot be set; remove it"))
+            Disconnect::because(format!("the header {name} belongs to MCP itself and cannot be set; remove it"))
         }
-        e => End::because(text::title(&e.to_string())),
+        e => Disconnect::because(text::title(&e.to_string())),
     }
 }

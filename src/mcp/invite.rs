@@ -12,7 +12,7 @@ use super::kept::KeptLogin;
 use super::login;
 use crate::config::settings::OAuth;
 use crate::event::{FormPage, FormReply, Outlet};
-use crate::model::http::Client;
+use crate::model::http::HttpClient;
 use crate::text;
 
 /// A server at which nobody is logged in.
@@ -21,7 +21,7 @@ pub(super) struct Invitation {
     pub url: String,
     pub oauth: OAuth,
     pub kept: KeptLogin,
-    pub client: Arc<Client>,
+    pub client: Arc<HttpClient>,
     /// It has been offered. Taken back where the user has not seen it.
     pub offered: Arc<AtomicBool>,
     pub stop: CancellationToken,

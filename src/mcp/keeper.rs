@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
 use super::conversation::{GRACE, talk};
-use super::failure::End;
-use super::link::{Breakdown, FAILURES, Link, ServerState, Trouble};
-use super::remote::Address;
+use super::failure::Disconnect;
+use super::link::{FAILURES, McpFailure, McpLink, ServerState, Trouble};
+use super::remote::RemoteServer;
 use crate::lock::{locked, unlocked};
 use crate::process::{Program, StdioMode};
 use crate::text;
@@ -24,11 +24,11 @@ const COMPLAINT: usize = 2 << 10;
 
 pub(super) enum Reach {
     Program(Program),
-    Address(Box<Address>),
+    Address(Box<RemoteServer>),
 }
 
 /// Keeps a server until it is stopped.
-pub(super) async fn keep(link: Arc<Link>, reach: Reach, stop: CancellationToken) {
+pub(super) async fn keep(link: Arc<McpLink>, reach: Reach, stop: CancellationToken) {
     let mut failures = 0;
     loop {
         let us = McpClient { link: link.clone() };
@@ -52,7 +52,7 @@ pub(super) async fn keep(link: Arc<Link>, reach: Reach, stop: CancellationToken)
             Some(_) => Trouble::Broke,
         };
         let since = Instant::now();
-        link.set(ServerState::Failed(Arc::new(Breakdown {
+        link.set(ServerState::Failed(Arc::new(McpFailure {
             trouble,
             why: end.why,
             wrote,
@@ -72,14 +72,14 @@ pub(super) async fn keep(link: Arc<Link>, reach: Reach, stop: CancellationToken)
 }
 
 /// Runs a program from its start to its end; none where it was stopped.
-async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &mut String) -> Option<End> {
+async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &mut String) -> Option<Disconnect> {
     /// Whatever a server starts is found by the name of its work, so each has one of its own.
     static STARTED: AtomicU64 = AtomicU64::new(0);
     let name = us.link.name.clone();
     let work = format!("mcp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
     let mut child = match program.start(StdioMode::Separate, &work) {
         Ok(child) => child,
-        Err(e) => return Some(End::because(program.unstarted(&e))),
+        Err(e) => return Some(Disconnect::because(program.unstarted(&e))),
     };
     let (stdin, stdout, stderr) = child.streams();
     let complaint = Mutex::new(String::new());
@@ -87,7 +87,7 @@ async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &
         let talk = async {
             match (stdin, stdout) {
                 (Some(stdin), Some(stdout)) => talk(us, (stdout, stdin), stop).await,
-                _ => Some(End::because("it has no pipes")),
+                _ => Some(Disconnect::because("it has no pipes")),
             }
         };
         let listen = listen(&name, stderr, &complaint);

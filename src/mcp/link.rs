@@ -41,7 +41,7 @@ pub(super) struct About {
 }
 
 /// One server's connection, as everybody but its keeper sees it.
-pub(super) struct Link {
+pub(super) struct McpLink {
     pub name: String,
     pub about: Arc<About>,
     /// Its entry allows it to have a model asked.
@@ -55,7 +55,6 @@ pub(super) struct Link {
     /// Where a login is kept, if it may have one, and the command that makes one.
     pub login: Option<(KeptLogin, String)>,
     state: watch::Sender<ServerState>,
-    /// Somebody wants it back.
     wake: Notify,
     /// How often it has said that its lists have changed.
     changes: watch::Sender<u64>,
@@ -92,7 +91,7 @@ pub(super) enum ServerState {
     /// With what it offered before it broke off.
     Starting(Option<Arc<ReadyServer>>),
     Ready(Arc<ReadyServer>),
-    Failed(Arc<Breakdown>),
+    Failed(Arc<McpFailure>),
 }
 
 pub(super) struct ReadyServer {
@@ -125,13 +124,12 @@ pub(super) struct OfferedTool {
     pub tool: Arc<dyn AnyTool>,
 }
 
-pub(super) struct Breakdown {
+pub(super) struct McpFailure {
     pub trouble: Trouble,
     /// Why, in a few words that follow "it does not work:".
     pub why: String,
     /// What it wrote to its standard error.
     pub wrote: String,
-    /// What it offered before.
     pub last: Option<Arc<ReadyServer>>,
     pub since: Instant,
     /// When the logins were last changed before it was tried.
@@ -141,17 +139,15 @@ pub(super) struct Breakdown {
 /// What is the matter with a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It has never worked.
     Start,
     /// It worked and broke off; the next call starts it again.
     Broke,
     /// It failed again and again, and is left alone for a while.
     Rests,
-    /// Nobody is logged in.
     Login,
 }
 
-impl Link {
+impl McpLink {
     pub(super) fn new(
         entry: &McpEntry,
         call_limit: Duration,
@@ -225,7 +221,6 @@ impl Link {
         }
     }
 
-    /// Has it started again.
     pub(super) fn wake(&self) {
         self.wake.notify_one();
     }
@@ -242,7 +237,7 @@ impl Link {
     }
 
     /// Whether somebody may have logged in since it broke down.
-    pub(super) fn has_new_login(&self, breakdown: &Breakdown) -> bool {
+    pub(super) fn has_new_login(&self, breakdown: &McpFailure) -> bool {
         self.login.as_ref().is_some_and(|(kept, _)| kept.stamp() != breakdown.logins && kept.is_there().is_some())
     }
 
@@ -314,7 +309,6 @@ impl Link {
         self.useful.swap(false, Ordering::Relaxed)
     }
 
-    /// Its lists have changed.
     pub(super) fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -334,7 +328,7 @@ impl Link {
         state.wait_for(settled).await.ok();
     }
 
-    /// What is said about the progress of a call; to be given back with [`Link::leave`].
+    /// What is said about the progress of a call; to be given back with [`McpLink::leave`].
     pub(super) fn follow(&self, token: &ProgressToken) -> watch::Receiver<Option<ProgressNotificationParam>> {
         let mut all = locked(&self.progress);
         all.entry(token.clone()).or_insert_with(|| watch::Sender::new(None)).subscribe()
@@ -420,7 +414,7 @@ impl Link {
 
 /// A call that a server works for.
 pub(super) struct Entered<'a> {
-    link: &'a Link,
+    link: &'a McpLink,
     number: u64,
 }
 
@@ -432,7 +426,7 @@ impl Drop for Entered<'_> {
 
 /// A question that waits for the user.
 pub(super) struct Asking<'a> {
-    link: &'a Link,
+    link: &'a McpLink,
 }
 
 impl Drop for Asking<'_> {
@@ -446,7 +440,7 @@ mod tests {
     use super::*;
     use crate::config::settings::Transport;
 
-    fn link() -> Arc<Link> {
+    fn link() -> Arc<McpLink> {
         let entry = McpEntry {
             name: "a".into(),
             enabled: true,
@@ -458,7 +452,7 @@ mod tests {
             source: "a test".into(),
         };
         let about = Arc::new(About { roots: Arc::from([]), attended: true });
-        Link::new(&entry, Duration::from_secs(1), None, about, watch::Sender::new(0))
+        McpLink::new(&entry, Duration::from_secs(1), None, about, watch::Sender::new(0))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rmcp::model::{
 use rmcp::service::{Peer, RoleClient};
 use serde::Serialize;
 
-use super::link::{Link, ReadyServer, Resources};
+use super::link::{McpLink, ReadyServer, Resources};
 use crate::config::settings::McpLog;
 
 /// Things of one kind that one server may list; more are left out.
@@ -143,7 +143,7 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
 }
 
 /// Hears of changes in the way of the newest protocol, as long as the server tells of them.
-pub(super) async fn listen(link: Arc<Link>, peer: Peer<RoleClient>) {
+pub(super) async fn listen(link: Arc<McpLink>, peer: Peer<RoleClient>) {
     let about =
         SubscriptionFilter::builder().tools_list_changed().prompts_list_changed().resources_list_changed().build();
     let mut told = match peer.listen(about).await {

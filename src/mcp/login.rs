@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use super::kept::KeptLogin;
 use crate::config::mcp::is_near;
 use crate::config::settings::{OAuth, Secret};
-use crate::model::http::Client;
+use crate::model::http::HttpClient;
 use crate::model::oauth;
 use crate::text;
 
@@ -27,7 +27,7 @@ const PATH: &str = "/mcp/oauth/callback";
 /// Requests of a login, sent by the client that asks the models. Nothing of it goes to a public host unencrypted.
 struct LoginRequests {
     who: Arc<str>,
-    client: Arc<Client>,
+    client: Arc<HttpClient>,
 }
 
 impl OAuthHttpClient for LoginRequests {
@@ -49,7 +49,7 @@ pub(super) async fn manager(
     kept: &KeptLogin,
     name: &str,
     url: &str,
-    client: &Arc<Client>,
+    client: &Arc<HttpClient>,
 ) -> Option<AuthorizationManager> {
     kept.is_there()?;
     let mut manager = begin(kept, name, url, client).await.ok()?;
@@ -72,7 +72,7 @@ async fn begin(
     kept: &KeptLogin,
     name: &str,
     url: &str,
-    client: &Arc<Client>,
+    client: &Arc<HttpClient>,
 ) -> Result<AuthorizationManager, AuthError> {
     let requests = LoginRequests { who: format!("The MCP server {name}").into(), client: client.clone() };
     let mut manager = AuthorizationManager::new_with_oauth_http_client(url, Arc::new(requests)).await?;
@@ -127,7 +127,7 @@ pub async fn log_in(
     url: &str,
     oauth: &OAuth,
     kept: &KeptLogin,
-    client: &Arc<Client>,
+    client: &Arc<HttpClient>,
     show: impl Fn(&str),
 ) -> Result<(), String> {
     let parsed = reqwest::Url::parse(url).map_err(|e| format!("its URL is not valid: {e}"))?;
@@ -198,7 +198,7 @@ pub async fn log_in(
 
 /// What the server says to somebody who is not logged in: where to log in, and for what. Some let everybody in, and
 /// nobody see what they have.
-async fn challenge(name: &str, url: &str, client: &Arc<Client>) -> Option<String> {
+async fn challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<String> {
     let version = ProtocolVersion::LATEST_WITH_INITIALIZE;
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": version, "capabilities": {},

@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 use super::McpServers;
 use super::asker::Asker;
 use super::content::ServerContent;
-use super::link::{Link, ReadyServer};
-use super::request::{self, Caller};
+use super::link::{McpLink, ReadyServer};
+use super::request::{self, RequestCaller};
 use crate::command;
-use crate::event::{CommandInfo, FieldKind, FieldOption, FormField, FormPage, FormReply, Kind, TextLimits};
+use crate::event::{CommandInfo, FieldKind, FieldOption, FormField, FormPage, FormReply, TextLimits, ToolKind};
 use crate::text;
 use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
 
@@ -97,7 +97,7 @@ fn positional(prompt: &Prompt, typed: &str) -> Map<String, Value> {
 /// Gets a prompt: no model is offered it.
 struct GetPrompt {
     name: String,
-    link: Arc<Link>,
+    link: Arc<McpLink>,
     prompt: Arc<Prompt>,
 }
 
@@ -114,8 +114,8 @@ impl AnyTool for GetPrompt {
         Arc::new(json!({"type": "object", "properties": {}}))
     }
 
-    fn kind(&self) -> Kind {
-        Kind::Fetch
+    fn kind(&self) -> ToolKind {
+        ToolKind::Fetch
     }
 
     fn concurrent(&self) -> bool {
@@ -145,7 +145,7 @@ impl AnyTool for GetPrompt {
 }
 
 async fn get(
-    link: &Link,
+    link: &McpLink,
     prompt: &Prompt,
     mut arguments: Map<String, Value>,
     context: &ToolContext,
@@ -153,7 +153,7 @@ async fn get(
     complete(link, prompt, &mut arguments, context).await?;
     let params = GetPromptRequestParams::new(prompt.name.clone()).with_arguments(arguments);
     let request = ClientRequest::GetPromptRequest(GetPromptRequest::new(params));
-    match request::request(link, request, &Caller::of(context)).await? {
+    match request::request(link, request, &RequestCaller::of(context)).await? {
         ServerResult::GetPromptResult(result) => {
             let said = said(result);
             let text = said.text();
@@ -165,7 +165,7 @@ async fn get(
 
 /// Asks for the arguments that must be there and are not.
 async fn complete(
-    link: &Link,
+    link: &McpLink,
     prompt: &Prompt,
     arguments: &mut Map<String, Value>,
     context: &ToolContext,

@@ -15,35 +15,35 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
 use super::conversation::{GreetError, attend, greet, late};
-use super::failure::{End, refusal, streamable};
+use super::failure::{Disconnect, refusal, streamable};
 use super::kept::KeptLogin;
 use super::login;
 use super::sse::{SseError, SseTransport};
 use crate::config::mcp as address;
-use crate::model::http::{self, Client};
+use crate::model::http::{self, HttpClient};
 
-pub(super) struct Address {
+pub(super) struct RemoteServer {
     pub url: String,
     pub headers: Vec<(String, String)>,
     /// Only the older way is spoken there.
     pub sse: bool,
-    pub client: Arc<Client>,
+    pub client: Arc<HttpClient>,
     /// Where a login is kept, if one may be used.
     pub kept: Option<KeptLogin>,
     pub command: String,
 }
 
-impl Address {
+impl RemoteServer {
     /// Greets the server and attends to it; says why it is over, or nothing where it was stopped.
-    pub(super) async fn talk(&self, us: McpClient, stop: &CancellationToken) -> Option<End> {
+    pub(super) async fn talk(&self, us: McpClient, stop: &CancellationToken) -> Option<Disconnect> {
         let link = us.link.clone();
         if let Some(why) = address::refused(&self.url, &self.headers) {
-            return Some(End::because(why));
+            return Some(Disconnect::because(why));
         }
         let connecting = async {
             match self.connect(us).await {
                 Ok(running) => Ok(running),
-                Err(GreetError::Late) => Err(End::because(late(&link, "answer"))),
+                Err(GreetError::Late) => Err(Disconnect::because(late(&link, "answer"))),
                 Err(GreetError::Refused(e)) => Err(self.told(refusal(&e))),
             }
         };
@@ -58,16 +58,16 @@ impl Address {
     }
 
     /// What there is to do where a login is missing.
-    fn told(&self, end: End) -> End {
+    fn told(&self, end: Disconnect) -> Disconnect {
         if !end.login {
             return end;
         }
         match &self.kept {
-            Some(_) => End { why: format!("{}: run `{}`", end.why, self.command), login: true },
+            Some(_) => Disconnect { why: format!("{}: run `{}`", end.why, self.command), login: true },
             None if self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) => {
-                End::because("it refuses the Authorization header of the settings (401)")
+                Disconnect::because("it refuses the Authorization header of the settings (401)")
             }
-            None => End::because("it wants a login, and its \"oauth\" is false"),
+            None => Disconnect::because("it wants a login, and its \"oauth\" is false"),
         }
     }
 

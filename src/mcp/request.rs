@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::asker::Asker;
 use super::failure::service_words;
-use super::link::Link;
+use super::link::McpLink;
 use super::rounds;
 use crate::event::CallUpdate;
 use crate::text;
@@ -24,7 +24,7 @@ const ALTOGETHER: u32 = 60;
 const PACE: Duration = Duration::from_millis(100);
 
 /// Whom a request is made for.
-pub(super) struct Caller<'a> {
+pub(super) struct RequestCaller<'a> {
     pub cancelled: &'a CancellationToken,
     /// The call that is told how far it is.
     pub context: Option<&'a ToolContext>,
@@ -32,12 +32,11 @@ pub(super) struct Caller<'a> {
     pub asker: Option<Asker>,
 }
 
-impl<'a> Caller<'a> {
+impl<'a> RequestCaller<'a> {
     pub(super) fn of(context: &'a ToolContext) -> Self {
         Self { cancelled: &context.cancelled, context: Some(context), asker: Some(Asker::of(context)) }
     }
 
-    /// Nobody hears of it.
     pub(super) fn nobody(cancelled: &'a CancellationToken) -> Self {
         Self { cancelled, context: None, asker: None }
     }
@@ -55,9 +54,9 @@ enum Waited {
 /// # Errors
 /// Why there is no answer, for the model.
 pub(super) async fn request(
-    link: &Link,
+    link: &McpLink,
     mut request: ClientRequest,
-    caller: &Caller<'_>,
+    caller: &RequestCaller<'_>,
 ) -> Result<ServerResult, Failure> {
     let _entered = caller.asker.clone().map(|asker| link.enter(asker));
     for _ in 0..rounds::ROUNDS {
@@ -78,7 +77,7 @@ pub(super) async fn request(
     Err(Failure::Tell(format!("The MCP server {} wants to know something again and again.", link.name)))
 }
 
-async fn once(link: &Link, request: ClientRequest, caller: &Caller<'_>) -> Result<ServerResult, Failure> {
+async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>) -> Result<ServerResult, Failure> {
     let server = &link.name;
     let ready = tokio::select! {
         biased;
@@ -141,12 +140,12 @@ async fn once(link: &Link, request: ClientRequest, caller: &Caller<'_>) -> Resul
 }
 
 /// When nothing may have been heard for too long, and when it has taken too long altogether.
-fn limits(link: &Link) -> (Instant, Instant) {
+fn limits(link: &McpLink) -> (Instant, Instant) {
     let now = Instant::now();
     (now + link.call_limit, now + link.call_limit.saturating_mul(ALTOGETHER))
 }
 
-async fn withdraw(link: &Link, peer: &Peer<RoleClient>, id: RequestId, why: &str) {
+async fn withdraw(link: &McpLink, peer: &Peer<RoleClient>, id: RequestId, why: &str) {
     let param = CancelledNotificationParam::new(Some(id), Some(why.into()));
     if let Err(e) = peer.notify_cancelled(param).await {
         tracing::debug!("MCP server {} was not told of a cancel: {e}", link.name);
@@ -154,7 +153,7 @@ async fn withdraw(link: &Link, peer: &Peer<RoleClient>, id: RequestId, why: &str
 }
 
 /// Why there is no answer, for the model.
-async fn failed(link: &Link, e: ServiceError) -> Failure {
+async fn failed(link: &McpLink, e: ServiceError) -> Failure {
     let server = &link.name;
     Failure::Tell(match e {
         ServiceError::McpError(e) => {

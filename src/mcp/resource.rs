@@ -11,10 +11,10 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::content::ServerContent;
-use super::link::{Link, ReadyServer};
-use super::request::{self, Caller};
+use super::link::{McpLink, ReadyServer};
+use super::request::{self, RequestCaller};
 use super::{McpServers, lists, tool};
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::permission::{Action, Need, Rules, evaluate};
 use crate::text;
 use crate::tool::{AnyTool, CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, erase};
@@ -36,11 +36,11 @@ fn need(server: &str, uri: &str) -> Need {
 }
 
 #[derive(Clone, Default)]
-struct Servers(Vec<Arc<Link>>);
+struct Servers(Vec<Arc<McpLink>>);
 
 impl Servers {
     /// The server of this name; without one, all of them.
-    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Link>>, Failure> {
+    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<McpLink>>, Failure> {
         let Some(name) = name.map(str::trim).filter(|name| !name.is_empty()) else { return Ok(self.0.clone()) };
         let found: Vec<_> = self.0.iter().filter(|link| link.name == name).cloned().collect();
         if found.is_empty() {
@@ -55,12 +55,12 @@ impl Servers {
 
 /// Reads the lists of all of these at once.
 async fn listed<T: Serialize>(
-    links: Vec<Arc<Link>>,
+    links: Vec<Arc<McpLink>>,
     kind: &str,
     of: impl Fn(&super::link::Resources) -> Vec<T>,
     cancelled: &CancellationToken,
 ) -> Result<ToolOutput, Failure> {
-    let one = |link: Arc<Link>| async move {
+    let one = |link: Arc<McpLink>| async move {
         let ready = link.ready().await.map_err(|why| format!("The MCP server {} does not work: {why}", link.name))?;
         let listed = tokio::time::timeout(link.limit, lists::resources(&ready)).await;
         let late = |_| format!("The MCP server {} did not list its resources in time.", link.name);
@@ -110,12 +110,12 @@ macro_rules! list_tool {
         impl Tool for $tool {
             const NAME: &'static str = $name;
             const DESCRIPTION: &'static str = include_str!(concat!("../../prompts/tool/", $name, ".md"));
-            const KIND: Kind = Kind::Read;
+            const KIND: ToolKind = ToolKind::Read;
             const CONCURRENT: bool = true;
             const PERMISSION: &'static str = READ;
             const OFFER: Offer = Offer::PerStep;
             type Input = ListInput;
-            type Ready = Vec<Arc<Link>>;
+            type Ready = Vec<Arc<McpLink>>;
 
             fn describe(input: &ListInput, _: &ToolContext) -> CallDescription {
                 let of = input.server.as_deref().map_or_else(String::new, |server| format!(" of {server}"));
@@ -156,12 +156,12 @@ pub struct ReadInput {
 impl Tool for ReadResource {
     const NAME: &'static str = "read_mcp_resource";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/read_mcp_resource.md");
-    const KIND: Kind = Kind::Read;
+    const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const PERMISSION: &'static str = READ;
     const OFFER: Offer = Offer::PerStep;
     type Input = ReadInput;
-    type Ready = (Arc<Link>, String);
+    type Ready = (Arc<McpLink>, String);
 
     fn describe(input: &ReadInput, _: &ToolContext) -> CallDescription {
         let title = text::title(&format!("Read {} of {}", input.uri, input.server));
@@ -179,13 +179,13 @@ impl Tool for ReadResource {
     }
 
     async fn run(&self, (link, uri): Self::Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let said = read(&link, &uri, &Caller::of(&context)).await?;
+        let said = read(&link, &uri, &RequestCaller::of(&context)).await?;
         Ok(tool::data(&link.name, said))
     }
 }
 
 /// Reads a resource, and has its server tell when it changes.
-async fn read(link: &Link, uri: &str, caller: &Caller<'_>) -> Result<ServerContent, Failure> {
+async fn read(link: &McpLink, uri: &str, caller: &RequestCaller<'_>) -> Result<ServerContent, Failure> {
     let params = ReadResourceRequestParams::new(uri);
     let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
     // First, so that no change between the two is missed.
@@ -228,7 +228,7 @@ pub struct ChangedResource {
 }
 
 impl McpServers {
-    fn with_resources(&self) -> Vec<(Arc<Link>, Arc<ReadyServer>)> {
+    fn with_resources(&self) -> Vec<(Arc<McpLink>, Arc<ReadyServer>)> {
         self.ready().into_iter().filter(|(_, ready)| ready.resources).collect()
     }
 
@@ -259,7 +259,7 @@ impl McpServers {
         if addresses.is_empty() || servers.is_empty() {
             return Vec::new();
         }
-        let one = |(link, ready): (Arc<Link>, Arc<ReadyServer>)| async move {
+        let one = |(link, ready): (Arc<McpLink>, Arc<ReadyServer>)| async move {
             let listed = tokio::time::timeout(PATIENCE, lists::resources(&ready)).await;
             (link.name.clone(), listed.unwrap_or_default())
         };
@@ -277,14 +277,14 @@ impl McpServers {
 
     /// Resources that were read and have changed since this was last asked, with what they hold now.
     pub async fn changed_resources(&self, rules: &Rules, cancelled: &CancellationToken) -> Vec<ChangedResource> {
-        let outdated: Vec<(Arc<Link>, String)> = self
+        let outdated: Vec<(Arc<McpLink>, String)> = self
             .links()
             .into_iter()
             .flat_map(|link| link.outdated().into_iter().map(move |uri| (link.clone(), uri)))
             .collect();
-        let one = |(link, uri): (Arc<Link>, String)| async move {
+        let one = |(link, uri): (Arc<McpLink>, String)| async move {
             let may = evaluate(rules, &Rules::default(), &need(&link.name, &uri)).action == Action::Allow;
-            let caller = Caller::nobody(cancelled);
+            let caller = RequestCaller::nobody(cancelled);
             let now = match may {
                 true => tokio::time::timeout(PATIENCE, read(&link, &uri, &caller)).await.ok().and_then(Result::ok),
                 false => None,

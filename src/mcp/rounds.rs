@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::link::Link;
+use super::link::McpLink;
 use super::{answer, sample};
 
 /// How often one call may be made again.
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// What it wants cannot be answered.
 pub(super) async fn fill(
-    link: &Link,
+    link: &McpLink,
     wanted: InputRequiredResult,
     request: &mut ClientRequest,
     cancelled: &CancellationToken,

@@ -8,9 +8,9 @@ use rmcp::model::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::link::Link;
+use super::link::McpLink;
 use crate::event::SampleRequest;
-use crate::model::request::{Attachment, Input, Message, Output};
+use crate::model::request::{Attachment, Input, ModelMessage, Output};
 use crate::text;
 
 /// How much a server may ask in one go, in bytes.
@@ -23,7 +23,7 @@ const SHOWN: usize = 20_000;
 /// # Errors
 /// The entry does not allow it, the user does not agree, or there is no answer.
 pub(super) async fn sample(
-    link: &Link,
+    link: &McpLink,
     asked: CreateMessageRequestParams,
     withdrawn: &CancellationToken,
 ) -> Result<CreateMessageResult, ErrorData> {
@@ -67,10 +67,10 @@ pub(super) async fn sample(
 }
 
 /// What is asked, for the model, and as it is shown to the user.
-fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<Message>, String), String> {
+fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<ModelMessage>, String), String> {
     let mut shown: Vec<String> = system.map(|system| format!("System: {system}")).into_iter().collect();
     let mut size = system.map_or(0, str::len);
-    let mut messages: Vec<Message> = Vec::new();
+    let mut messages: Vec<ModelMessage> = Vec::new();
     for message in said {
         let user = message.role == Role::User;
         for piece in message.content.into_vec() {
@@ -92,7 +92,7 @@ fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<Message
     }
     match messages.first() {
         None => Err("nothing is asked".into()),
-        Some(Message::User(_)) if size <= LARGEST => {
+        Some(ModelMessage::User(_)) if size <= LARGEST => {
             let whole = shown.join("\n\n");
             let mut shown = text::cut_chars(&whole, SHOWN);
             if shown.len() < whole.len() {
@@ -100,22 +100,22 @@ fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<Message
             }
             Ok((messages, shown))
         }
-        Some(Message::User(_)) => Err(format!("more than {} KiB are asked at once", LARGEST >> 10)),
+        Some(ModelMessage::User(_)) => Err(format!("more than {} KiB are asked at once", LARGEST >> 10)),
         Some(_) => Err("the first message must be the user's".into()),
     }
 }
 
 /// Adds a piece: to the last message, where the same one speaks.
-fn put(messages: &mut Vec<Message>, user: bool, piece: Input) {
+fn put(messages: &mut Vec<ModelMessage>, user: bool, piece: Input) {
     let text = |piece: Input| match piece {
         Input::Text(text) => Output::Text { text, provider: serde_json::Map::new() },
         Input::File(file) => Output::Text { text: format!("[{}]", file.mime), provider: serde_json::Map::new() },
     };
     match (messages.last_mut(), user) {
-        (Some(Message::User(pieces)), true) => pieces.push(piece),
-        (Some(Message::Assistant(pieces)), false) => pieces.push(text(piece)),
-        (_, true) => messages.push(Message::User(vec![piece])),
-        (_, false) => messages.push(Message::Assistant(vec![text(piece)])),
+        (Some(ModelMessage::User(pieces)), true) => pieces.push(piece),
+        (Some(ModelMessage::Assistant(pieces)), false) => pieces.push(text(piece)),
+        (_, true) => messages.push(ModelMessage::User(vec![piece])),
+        (_, false) => messages.push(ModelMessage::Assistant(vec![text(piece)])),
     }
 }
 

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::permission::Need;
 use crate::text;
 use crate::tool::accept::AcceptedArguments;
@@ -63,7 +63,7 @@ impl AnyTool for Unlisted {
         self.0.schema()
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> ToolKind {
         self.0.kind()
     }
 
@@ -109,7 +109,7 @@ pub struct SearchInput {
 impl Tool for SearchTool {
     const NAME: &'static str = SEARCH;
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/search_mcp_tools.md");
-    const KIND: Kind = Kind::Search;
+    const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;
     type Input = SearchInput;
@@ -243,8 +243,8 @@ impl AnyTool for CallTool {
             "properties": {"name": {"type": "string"}, "arguments": {"type": "object"}}}))
     }
 
-    fn kind(&self) -> Kind {
-        Kind::Other
+    fn kind(&self) -> ToolKind {
+        ToolKind::Other
     }
 
     fn concurrent(&self) -> bool {
@@ -291,8 +291,8 @@ mod tests {
             Arc::new(json!({"type": "object", "properties": {"repository": {"type": "string"}}}))
         }
 
-        fn kind(&self) -> Kind {
-            Kind::Other
+        fn kind(&self) -> ToolKind {
+            ToolKind::Other
         }
 
         fn concurrent(&self) -> bool {

@@ -13,7 +13,7 @@ use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 
 use crate::model::http;
-use crate::model::sse::{BadEvent, Flow, Parser};
+use crate::model::sse::{BadEvent, Flow, SseParser};
 use crate::text;
 
 /// What is said of an address that sends us elsewhere.
@@ -33,7 +33,6 @@ pub(super) enum SseError {
 
 pub(super) struct SseTransport {
     client: reqwest::Client,
-    /// Where messages are posted.
     post: Arc<Url>,
     headers: Arc<HeaderMap>,
     events: Events,
@@ -42,7 +41,7 @@ pub(super) struct SseTransport {
 /// The stream, read as far as somebody wanted.
 struct Events {
     bytes: BoxStream<'static, Result<bytes::Bytes, reqwest::Error>>,
-    parser: Parser,
+    parser: SseParser,
     waiting: VecDeque<(String, String)>,
 }
 
@@ -77,7 +76,7 @@ impl SseTransport {
             return Err(SseError::Words(format!("it does not speak MCP: it answered with something else ({kind})")));
         }
         let bytes = response.bytes_stream().boxed();
-        let mut events = Events { bytes, parser: Parser::default(), waiting: VecDeque::new() };
+        let mut events = Events { bytes, parser: SseParser::default(), waiting: VecDeque::new() };
         let endpoint = loop {
             match events.next().await? {
                 Some((name, data)) if name == "endpoint" => break data,

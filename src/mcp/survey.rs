@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::asker::Asker;
 use super::link::{ServerState, Trouble};
-use super::request::Caller;
+use super::request::RequestCaller;
 use super::{McpServers, lists, prompt, tool};
 use crate::config::settings::{McpEntry, Transport};
 use crate::event::Outlet;
@@ -22,7 +22,6 @@ pub struct ServerReport {
     /// How it is reached, for people.
     pub place: String,
     pub state: ReportedState,
-    /// How long that took.
     pub took: Duration,
     pub tools: Vec<ToolReport>,
     /// As the user says them, without the stroke before: `server:prompt`.
@@ -34,7 +33,6 @@ pub struct ServerReport {
 pub enum ReportedState {
     Connected,
     Disabled,
-    /// What to do.
     NeedsLogin(String),
     Failed(String),
 }
@@ -119,7 +117,7 @@ impl McpServers {
         let link = link.ok_or_else(|| format!("there is no MCP server {server}"))?;
         let cancelled = CancellationToken::new();
         let asker = Some(Asker::alone(outlet, cancelled.clone()));
-        let caller = Caller { asker, ..Caller::nobody(&cancelled) };
+        let caller = RequestCaller { asker, ..RequestCaller::nobody(&cancelled) };
         let done = tool::call(&link, tool::params(own, arguments), &caller).await;
         done.map_err(|failure| failure.to_string())
     }

@@ -6,9 +6,9 @@ use rmcp::model::{CallToolRequest, CallToolRequestParams, CallToolResult, Client
 use serde_json::{Map, Value};
 
 use super::content::ServerContent;
-use super::link::{Link, OfferedTool};
-use super::request::{self, Caller};
-use crate::event::Kind;
+use super::link::{McpLink, OfferedTool};
+use super::request::{self, RequestCaller};
+use crate::event::ToolKind;
 use crate::permission::{Action, Need};
 use crate::text;
 use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
@@ -30,14 +30,14 @@ struct McpTool {
     /// What people are told it is called.
     title: String,
     /// What kind of work the server says it does: enough to show it, not to run it unasked.
-    kind: Kind,
+    kind: ToolKind,
     /// The server says that it changes nothing: enough to run it beside others, not to run it unasked.
     calm: bool,
-    link: Arc<Link>,
+    link: Arc<McpLink>,
 }
 
 /// The tool of a server that calls it this.
-pub(super) fn of(link: &Arc<Link>, tool: rmcp::model::Tool) -> OfferedTool {
+pub(super) fn of(link: &Arc<McpLink>, tool: rmcp::model::Tool) -> OfferedTool {
     let server = link.name.as_str();
     let mut schema = Value::Object(tool.input_schema.as_ref().clone());
     if let Some(schema) = schema.as_object_mut() {
@@ -69,12 +69,12 @@ fn title(tool: &rmcp::model::Tool) -> String {
 }
 
 /// What kind of work a server says that a tool does. A stranger's word: only shown.
-fn kind(hints: Option<&rmcp::model::ToolAnnotations>) -> Kind {
+fn kind(hints: Option<&rmcp::model::ToolAnnotations>) -> ToolKind {
     let is = |hint: Option<bool>| hint == Some(true);
     match hints {
-        Some(hints) if is(hints.read_only_hint) => Kind::Fetch,
-        Some(hints) if is(hints.destructive_hint) => Kind::Delete,
-        _ => Kind::Other,
+        Some(hints) if is(hints.read_only_hint) => ToolKind::Fetch,
+        Some(hints) if is(hints.destructive_hint) => ToolKind::Delete,
+        _ => ToolKind::Other,
     }
 }
 
@@ -105,7 +105,7 @@ impl AnyTool for McpTool {
         self.schema.clone()
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> ToolKind {
         self.kind
     }
 
@@ -148,7 +148,7 @@ impl AnyTool for McpTool {
             let link = self.link.clone();
             let params = params(&self.own, arguments);
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-                Box::pin(async move { call(&link, params, &Caller::of(&context)).await })
+                Box::pin(async move { call(&link, params, &RequestCaller::of(&context)).await })
             };
             Ok(PreparedCall { needs: vec![need], run: Box::new(run) })
         })
@@ -160,9 +160,9 @@ impl AnyTool for McpTool {
 /// # Errors
 /// Why there is no result, or what the tool says that went wrong.
 pub(super) async fn call(
-    link: &Link,
+    link: &McpLink,
     params: CallToolRequestParams,
-    caller: &Caller<'_>,
+    caller: &RequestCaller<'_>,
 ) -> Result<ToolOutput, Failure> {
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     match request::request(link, request, caller).await? {
@@ -215,12 +215,15 @@ mod tests {
     #[test]
     fn hints_are_shown() {
         let table = [
-            (serde_json::json!({}), ("say", Kind::Other)),
-            (serde_json::json!({"title": "Say it", "annotations": {"title": "No"}}), ("Say it", Kind::Other)),
-            (serde_json::json!({"annotations": {"title": "Say", "readOnlyHint": true}}), ("Say", Kind::Fetch)),
-            (serde_json::json!({"annotations": {"destructiveHint": true}}), ("say", Kind::Delete)),
-            (serde_json::json!({"annotations": {"destructiveHint": true, "readOnlyHint": true}}), ("say", Kind::Fetch)),
-            (serde_json::json!({"title": "a\nb"}), ("a\\nb", Kind::Other)),
+            (serde_json::json!({}), ("say", ToolKind::Other)),
+            (serde_json::json!({"title": "Say it", "annotations": {"title": "No"}}), ("Say it", ToolKind::Other)),
+            (serde_json::json!({"annotations": {"title": "Say", "readOnlyHint": true}}), ("Say", ToolKind::Fetch)),
+            (serde_json::json!({"annotations": {"destructiveHint": true}}), ("say", ToolKind::Delete)),
+            (
+                serde_json::json!({"annotations": {"destructiveHint": true, "readOnlyHint": true}}),
+                ("say", ToolKind::Fetch),
+            ),
+            (serde_json::json!({"title": "a\nb"}), ("a\\nb", ToolKind::Other)),
         ];
         for (mut json, expected) in table {
             json["name"] = "say".into();

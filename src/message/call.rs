@@ -26,7 +26,7 @@ pub struct Call {
     pub input: Arc<Value>,
     /// What kind of work it is.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: ToolKind,
     /// What it does, for people: one line.
     #[serde(default)]
     pub title: String,
@@ -60,9 +60,7 @@ pub enum CallState {
     Completed(Completed),
     /// It failed, was refused or was interrupted; the model is told why.
     Failed {
-        /// For the model.
         error: String,
-        /// What follows from it.
         cause: FailureCause,
         /// What is known of it besides.
         facts: CallFacts,
@@ -199,7 +197,6 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// How it has ended.
     pub fn how(&self) -> Option<&str> {
         match self {
             Self::Running => None,
@@ -240,7 +237,6 @@ impl CallFacts {
     const PROCESS_ENDED: &str = "processEnded";
     const NOT_BEGUN: &str = "notBegun";
 
-    /// Nothing is known.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -462,7 +458,7 @@ impl Serialize for CallState {
 /// Kinds of work, for icons and policies. The words are ACP's because they are the field's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ToolKind {
     Read,
     Edit,
     Delete,
@@ -478,7 +474,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl ToolKind {
     /// Whether such work may change something outside the conversation.
     pub fn acts(self) -> bool {
         !matches!(self, Self::Read | Self::Search | Self::Think | Self::SwitchMode)

@@ -9,7 +9,7 @@ use super::chat::Chat;
 use super::delta::lines;
 use super::gemini::Gemini;
 use super::responses::Responses;
-use super::sse::{Flow, Parser};
+use super::sse::{Flow, SseParser};
 use super::target::Target;
 use super::wire::Wire;
 use super::{Delta, Error};
@@ -118,7 +118,7 @@ impl Dialect {
     /// What is read of bytes that come in packets of this size.
     fn read(&self, bytes: &[u8], size: usize) -> Result<(Vec<Delta>, bool), Error> {
         let mut decoder = self.wire.decoder(&Target { name: "Acme".into(), ..Target::default() });
-        let (mut parser, mut out) = (Parser::default(), Vec::new());
+        let (mut parser, mut out) = (SseParser::default(), Vec::new());
         for packet in bytes.chunks(size) {
             if parser.push::<Error>(packet, |name, data| decoder.decode(name, data, &mut out))? == Flow::Done {
                 return Ok((out, true));

@@ -6,14 +6,14 @@ use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::request::Message;
+use super::request::ModelMessage;
 use super::request::cache::{CachedBody, ElementEnd};
 use super::target::Target;
 use super::wire::merge;
 use super::{Error, Request};
 
 /// A body that is being written.
-pub struct Body {
+pub struct RequestBody {
     bytes: Vec<u8>,
     empty: bool,
 }
@@ -27,7 +27,7 @@ pub struct Element<T> {
     pub value: T,
 }
 
-impl Body {
+impl RequestBody {
     /// A body with these fields, with the user's options merged over them. A `null` takes a field
     /// out. Fields of the conversation itself cannot be overridden.
     ///
@@ -125,7 +125,7 @@ impl Body {
     /// With room for what the request holds, so that it need not be moved as it grows.
     fn with_room(self, request: &Request) -> Vec<u8> {
         let mut bytes = self.bytes;
-        let length: usize = request.messages.iter().map(Message::length).sum();
+        let length: usize = request.messages.iter().map(ModelMessage::length).sum();
         // Line ends and quotes take two bytes.
         bytes.reserve(length + length / 8 + 128 * request.messages.len());
         bytes
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::message::ModelRef;
     use crate::model::Model;
-    use crate::model::request::{BodyCache, Input, Params};
+    use crate::model::request::{BodyCache, Input, ModelParams};
 
     fn model(name: &str) -> Arc<Model> {
         Arc::new(Model::unknown(ModelRef { provider: "p".into(), model: name.into(), effort: None }))
@@ -159,7 +159,7 @@ mod tests {
         let options = json!({"a": {"b": 3}, "stream": null, "messages": [], "d": 4});
         let written = |head: Value, options: Value| {
             let options = options.as_object().unwrap();
-            let body = Body::new(head.as_object().unwrap().clone(), options, &["messages"]).unwrap();
+            let body = RequestBody::new(head.as_object().unwrap().clone(), options, &["messages"]).unwrap();
             body.finish("messages", &elements(&["x"], 0), &request(&[]), &Target::default()).unwrap()
         };
         assert_eq!(written(head, options), r#"{"model":"m","a":{"b":3,"c":2},"d":4,"messages":["x"]}"#);
@@ -170,10 +170,10 @@ mod tests {
         Request {
             model: model("m"),
             system: vec!["s".into()],
-            messages: words.iter().map(|word| Message::User(vec![Input::Text((*word).to_owned())])).collect(),
+            messages: words.iter().map(|word| ModelMessage::User(vec![Input::Text((*word).to_owned())])).collect(),
             tools: Vec::new(),
             must_call: false,
-            params: Params::default(),
+            params: ModelParams::default(),
             session: String::new(),
             body_cache: BodyCache::default(),
         }
@@ -230,7 +230,10 @@ mod tests {
                 let counted =
                     |e: Element<_>| Element { upto: e.upto, settled: e.settled, value: Counted(e.value, &count) };
                 let elements: Vec<_> = elements(words, *unsettled).into_iter().map(counted).collect();
-                Body::new(head.clone(), &Map::new(), &[]).unwrap().finish("m", &elements, request, target).unwrap()
+                RequestBody::new(head.clone(), &Map::new(), &[])
+                    .unwrap()
+                    .finish("m", &elements, request, target)
+                    .unwrap()
             };
             let first = request(before);
             drop(write(before, &first, &target(), &Map::new()));
@@ -251,7 +254,7 @@ mod tests {
     fn what_somebody_still_sends_does_not_change() {
         let first = request(&["a"]);
         let write = |words: &[&str], request: &Request| {
-            let body = Body::new(Map::new(), &Map::new(), &[]).unwrap();
+            let body = RequestBody::new(Map::new(), &Map::new(), &[]).unwrap();
             body.finish("m", &elements(words, 0), request, &Target::default()).unwrap()
         };
         let sent = write(&["a"], &first);

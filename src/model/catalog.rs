@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::http::Client;
+use super::http::HttpClient;
 use super::{Error, Price};
 use crate::config::settings::{self as said, Rates};
 use crate::environment::{Environment, private_dir};
@@ -34,7 +34,7 @@ const MODELS: &[u8] = include_bytes!("catalog/models.gz");
 
 #[derive(Debug)]
 pub struct Catalog {
-    providers: Vec<Provider>,
+    providers: Vec<KnownProvider>,
     ids: Vec<(String, Vec<String>)>,
     packed: Cow<'static, [u8]>,
     /// One line per provider: its id, a tab, its models.
@@ -71,7 +71,7 @@ impl Catalog {
         kept.unwrap_or_else(Self::bundled)
     }
 
-    fn of(providers: Vec<Provider>, packed: Cow<'static, [u8]>) -> Self {
+    fn of(providers: Vec<KnownProvider>, packed: Cow<'static, [u8]>) -> Self {
         let ids = providers.iter().map(|p| (p.id.clone(), p.env.clone())).collect();
         Self { providers, ids, packed, lines: OnceLock::new() }
     }
@@ -134,7 +134,7 @@ fn unpack(packed: &[u8]) -> Option<String> {
 
 /// What a look at the catalogue's home brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refreshed {
+pub enum CatalogRefresh {
     /// There was a newer one, with so many models; the next [`Catalog::load`] finds it.
     Newer(usize),
     /// The one kept is the newest.
@@ -169,7 +169,7 @@ pub fn is_due(environment: &Environment) -> bool {
 /// # Errors
 /// [`Error::Network`] and the like where it cannot be fetched, [`Error::Garbled`] where it is no
 /// catalogue or cannot be kept.
-pub async fn refresh(client: &Client, environment: &Environment) -> Result<Refreshed, Error> {
+pub async fn refresh(client: &HttpClient, environment: &Environment) -> Result<CatalogRefresh, Error> {
     const PATIENCE: Duration = Duration::from_secs(30);
     let mut seen = seen(environment);
     let origin = origin(environment);
@@ -188,7 +188,7 @@ pub async fn refresh(client: &Client, environment: &Environment) -> Result<Refre
     kept.map_err(io::Error::other).and_then(|kept| kept).map_err(unkept)
 }
 
-fn keep(environment: &Environment, api: Option<&[u8]>, seen: &FetchState) -> io::Result<Refreshed> {
+fn keep(environment: &Environment, api: Option<&[u8]>, seen: &FetchState) -> io::Result<CatalogRefresh> {
     let dir = &environment.dirs.cache;
     private_dir(dir)?;
     let put = |path: PathBuf, bytes: &[u8]| {
@@ -197,13 +197,13 @@ fn keep(environment: &Environment, api: Option<&[u8]>, seen: &FetchState) -> io:
         file.persist(path).map(drop).map_err(|e| e.error)
     };
     let refreshed = match api {
-        None => Refreshed::Same,
+        None => CatalogRefresh::Same,
         Some(api) => {
             let (index, packed, count) = pack(&String::from_utf8_lossy(api))?;
             for (path, bytes) in kept(environment).into_iter().zip([index, packed]) {
                 put(path, &bytes)?;
             }
-            Refreshed::Newer(count)
+            CatalogRefresh::Newer(count)
         }
     };
     put(seen_path(environment), &serde_json::to_vec(seen)?)?;
@@ -241,7 +241,7 @@ fn pack(api: &str) -> io::Result<(Vec<u8>, Vec<u8>, usize)> {
         count += rows.len();
         writeln!(gz, "{id}\t{}", serde_json::to_string(&rows)?)?;
         let name = provider.name.unwrap_or_else(|| id.clone());
-        providers.push(Provider { id, name, env: provider.env, npm: provider.npm, api: provider.api });
+        providers.push(KnownProvider { id, name, env: provider.env, npm: provider.npm, api: provider.api });
     }
     if providers.is_empty() {
         return Err(io::Error::other("there are no models in it"));
@@ -257,7 +257,7 @@ fn pack(api: &str) -> io::Result<(Vec<u8>, Vec<u8>, usize)> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Provider {
+struct KnownProvider {
     id: String,
     name: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -375,7 +375,7 @@ struct ApiModel {
     #[serde(default)]
     status: Option<String>,
     #[serde(default)]
-    provider: Option<ModelProvider>,
+    provider: Option<ModelOverride>,
 }
 
 fn yes() -> bool {
@@ -444,7 +444,7 @@ impl Cost {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct ModelProvider {
+struct ModelOverride {
     npm: Option<String>,
     api: Option<String>,
 }

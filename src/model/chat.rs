@@ -11,7 +11,7 @@ mod think;
 use serde_json::{Map, Value, json};
 
 use super::target::{Knobs, Target};
-use super::wire::{Call, Decoder, Wire, entry};
+use super::wire::{Decoder, HttpCall, Wire, entry};
 use super::{Error, Model, Request};
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,7 +22,7 @@ impl Wire for Chat {
         "chat"
     }
 
-    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
         encode::call(request, target, knobs)
     }
 

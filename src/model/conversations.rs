@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
-use super::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
+use super::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use super::responses::Responses;
 use super::target::{Knobs, Target};
 use super::wire::Wire;
@@ -19,15 +19,15 @@ use crate::message::ModelRef;
 const WIRES: &[(&str, &dyn Wire)] =
     &[("chat", &Chat), ("messages", &Messages), ("responses", &Responses), ("gemini", &Gemini)];
 
-fn user(text: &str) -> Message {
-    Message::User(vec![Input::Text(text.into())])
+fn user(text: &str) -> ModelMessage {
+    ModelMessage::User(vec![Input::Text(text.into())])
 }
 
-fn said(text: &str) -> Message {
-    Message::Assistant(vec![Output::Text { text: text.into(), provider: Map::new() }])
+fn said(text: &str) -> ModelMessage {
+    ModelMessage::Assistant(vec![Output::Text { text: text.into(), provider: Map::new() }])
 }
 
-fn calls(ids: &[(&str, Option<&str>)]) -> Message {
+fn calls(ids: &[(&str, Option<&str>)]) -> ModelMessage {
     let call = |(id, wire): &(&str, Option<&str>)| Output::Call {
         id: (*id).into(),
         provider_id: wire.map(str::to_owned),
@@ -35,10 +35,10 @@ fn calls(ids: &[(&str, Option<&str>)]) -> Message {
         arguments: json!({"path": "ä\u{0}\"\\\n🦀"}).into(),
         provider: Map::new(),
     };
-    Message::Assistant(ids.iter().map(call).collect())
+    ModelMessage::Assistant(ids.iter().map(call).collect())
 }
 
-fn results(ids: &[(&str, Option<&str>)]) -> Message {
+fn results(ids: &[(&str, Option<&str>)]) -> ModelMessage {
     let result = |(id, wire): &(&str, Option<&str>)| CallResult {
         id: (*id).into(),
         provider_id: wire.map(str::to_owned),
@@ -47,7 +47,7 @@ fn results(ids: &[(&str, Option<&str>)]) -> Message {
         failed: false,
         attachments: vec![Attachment { mime: "image/png".into(), data: "AAAA".into(), name: None }],
     };
-    Message::Results(ids.iter().map(result).collect())
+    ModelMessage::Results(ids.iter().map(result).collect())
 }
 
 fn file(mime: &str) -> Input {
@@ -65,7 +65,7 @@ fn failed(id: &str, wire: Option<&str>) -> CallResult {
     }
 }
 
-fn long() -> Vec<Message> {
+fn long() -> Vec<ModelMessage> {
     let turn = |n: usize| {
         let (id, wire) = (format!("call_{n}"), format!("w{}", n % 7));
         let one = [(id.as_str(), Some(wire.as_str()))];
@@ -75,7 +75,7 @@ fn long() -> Vec<Message> {
 }
 
 /// A name and a conversation.
-type Row = (&'static str, Vec<Message>);
+type Row = (&'static str, Vec<ModelMessage>);
 
 fn conversations() -> Vec<Row> {
     let doubled = [("call_a", Some("same")), ("call_b", Some("same")), ("call_c", None)];
@@ -102,7 +102,7 @@ fn conversations() -> Vec<Row> {
             "reasoning of nobody's",
             vec![
                 user("a"),
-                Message::Assistant(vec![
+                ModelMessage::Assistant(vec![
                     Output::Reasoning { text: "hm".into(), provider: Map::new() },
                     Output::Text { text: "b".into(), provider: Map::new() },
                 ]),
@@ -111,14 +111,14 @@ fn conversations() -> Vec<Row> {
         ),
         (
             "images and PDF from the user",
-            vec![Message::User(vec![Input::Text("look".into()), file("image/png"), file("application/pdf")])],
+            vec![ModelMessage::User(vec![Input::Text("look".into()), file("image/png"), file("application/pdf")])],
         ),
         (
             "calls that were interrupted or failed",
             vec![
                 user("a"),
                 calls(&[("call_a", Some("wa")), ("call_b", None)]),
-                Message::Results(vec![failed("call_a", Some("wa")), failed("call_b", None)]),
+                ModelMessage::Results(vec![failed("call_a", Some("wa")), failed("call_b", None)]),
                 user("go on"),
             ],
         ),
@@ -126,7 +126,7 @@ fn conversations() -> Vec<Row> {
             "words and calls in one answer, and nothing after the results",
             vec![
                 user("a"),
-                Message::Assistant(vec![
+                ModelMessage::Assistant(vec![
                     Output::Text { text: "I look.".into(), provider: Map::new() },
                     Output::Call {
                         id: "call_w".into(),
@@ -143,7 +143,7 @@ fn conversations() -> Vec<Row> {
             "a refusal",
             vec![
                 user("a"),
-                Message::Assistant(vec![Output::Text {
+                ModelMessage::Assistant(vec![Output::Text {
                     text: "I will not.".into(),
                     provider: Map::from_iter([("refusal".to_owned(), true.into())]),
                 }]),
@@ -154,7 +154,7 @@ fn conversations() -> Vec<Row> {
             "another model's signatures",
             vec![
                 user("a"),
-                Message::Assistant(vec![
+                ModelMessage::Assistant(vec![
                     Output::Reasoning {
                         text: "hm".into(),
                         provider: Map::from_iter([("unknown".to_owned(), json!({"x": [1]}))]),
@@ -167,7 +167,7 @@ fn conversations() -> Vec<Row> {
         ("a long history", long()),
         (
             "a file nobody reads",
-            vec![Message::User(vec![Input::File(Attachment {
+            vec![ModelMessage::User(vec![Input::File(Attachment {
                 mime: "video/mp4".into(),
                 data: "AAAA".into(),
                 name: Some("v".into()),
@@ -176,7 +176,7 @@ fn conversations() -> Vec<Row> {
     ]
 }
 
-fn request(messages: Vec<Message>, tools: bool) -> Request {
+fn request(messages: Vec<ModelMessage>, tools: bool) -> Request {
     let id = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
     Request {
@@ -184,12 +184,12 @@ fn request(messages: Vec<Message>, tools: bool) -> Request {
         system: vec!["s".into()],
         messages,
         tools: if tools {
-            vec![Tool { name: "read".into(), description: "d".into(), schema: schema.into() }]
+            vec![ToolSpec { name: "read".into(), description: "d".into(), schema: schema.into() }]
         } else {
             Vec::new()
         },
         must_call: false,
-        params: Params::default(),
+        params: ModelParams::default(),
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }
@@ -253,14 +253,14 @@ fn every_wire_writes_every_conversation_and_pairs_calls_with_results() {
 }
 
 /// The same messages, with ids that no other has.
-fn anew(messages: &[Message], number: usize) -> Vec<Message> {
+fn anew(messages: &[ModelMessage], number: usize) -> Vec<ModelMessage> {
     let own = |id: &mut Arc<str>| *id = format!("{id}-{number}").into();
     let mut messages = messages.to_vec();
     for message in &mut messages {
         match message {
-            Message::User(_) => {}
-            Message::Results(results) => results.iter_mut().for_each(|result| own(&mut result.id)),
-            Message::Assistant(outputs) => outputs.iter_mut().for_each(|output| {
+            ModelMessage::User(_) => {}
+            ModelMessage::Results(results) => results.iter_mut().for_each(|result| own(&mut result.id)),
+            ModelMessage::Assistant(outputs) => outputs.iter_mut().for_each(|output| {
                 if let Output::Call { id, .. } = output {
                     own(id);
                 }
@@ -275,7 +275,7 @@ fn anew(messages: &[Message], number: usize) -> Vec<Message> {
 #[test]
 fn what_was_written_before_changes_no_byte() {
     let mut random = fastrand::Rng::with_seed(7);
-    let all: Vec<Vec<Message>> = conversations().into_iter().map(|(_, messages)| messages).collect();
+    let all: Vec<Vec<ModelMessage>> = conversations().into_iter().map(|(_, messages)| messages).collect();
     for (name, wire) in WIRES {
         for model in ["m", "claude-sonnet-4-5", "gemini-3-pro", "mistral-large"] {
             let target = Target { base_url: "http://h".into(), ..Target::default() };
@@ -287,7 +287,7 @@ fn what_was_written_before_changes_no_byte() {
                     1 if !messages.is_empty() => {
                         let at = random.usize(..messages.len());
                         match &mut messages[at] {
-                            Message::Results(results) => results[0].text = "gone".into(),
+                            ModelMessage::Results(results) => results[0].text = "gone".into(),
                             other => *other = user("other words"),
                         }
                     }
@@ -446,7 +446,7 @@ fn what_came_goes_back_in_its_order_and_bytes() {
             decoder.decode("", &event.to_string(), &mut deltas).unwrap();
         }
         decoder.end(&mut deltas).unwrap();
-        let messages = vec![user("a"), Message::Assistant(outputs(&deltas)), user("go on")];
+        let messages = vec![user("a"), ModelMessage::Assistant(outputs(&deltas)), user("go on")];
         let body = wire.encode(&request(messages, true), &target, &Knobs::default()).unwrap().body;
         let body = std::str::from_utf8(&body).unwrap();
         for part in expected {

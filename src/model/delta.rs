@@ -11,7 +11,6 @@ use crate::message::{Finish, Usage};
 pub enum Delta {
     Text {
         index: usize,
-        /// To be appended.
         text: String,
     },
     Reasoning {
@@ -36,7 +35,6 @@ pub enum Delta {
     /// item, an id); merged key by key.
     Provider {
         index: usize,
-        /// What to keep.
         data: Map<String, Value>,
     },
     /// Pages that the provider's own search has found.
@@ -52,9 +50,7 @@ pub enum Delta {
 pub struct FoundPage {
     pub title: String,
     pub url: String,
-    /// When it was written.
     pub date: String,
-    /// What of it counts.
     pub extract: String,
 }
 

@@ -6,24 +6,22 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use serde_json::{Map, Value};
 
-use super::http::{Client, RequestTimeouts};
+use super::http::{HttpClient, RequestTimeouts};
 use super::oauth::TokenRefresher;
 use super::responses::Responses;
 use super::target::{Knobs, Target};
 use super::wire::{Wire, merge};
-use super::{Answer, Error, Model, Provider, Request, family};
+use super::{AnswerStream, Error, Model, Provider, Request, family};
 use crate::config::settings::Secret;
 
 pub struct Endpoint {
-    pub client: Arc<Client>,
+    pub client: Arc<HttpClient>,
     pub wire: &'static dyn Wire,
-    /// Where and as whom.
     pub target: Target,
     /// The key, wherever in the target it is: it must not be shown.
     pub secret: Option<Secret>,
     /// The login that gives the key, where there is no key.
     pub login: Option<TokenRefresher>,
-    /// How long to wait.
     pub limits: RequestTimeouts,
     /// What the provider's and the model's settings say.
     pub options: Map<String, Value>,
@@ -80,7 +78,7 @@ impl Endpoint {
         }
     }
 
-    fn ask_at(&self, target: &Target, request: &Request, secret: Option<Secret>) -> Answer {
+    fn ask_at(&self, target: &Target, request: &Request, secret: Option<Secret>) -> AnswerStream {
         let searching = request.params.search.then(|| self.search_wire(&request.model)).flatten();
         let wire = searching.unwrap_or(self.wire);
         match wire.encode(request, target, &self.knobs(request)) {
@@ -99,7 +97,7 @@ impl Endpoint {
     }
 }
 
-fn refuse(e: Error) -> Answer {
+fn refuse(e: Error) -> AnswerStream {
     Box::pin(futures_util::stream::iter([Err(e)]))
 }
 
@@ -108,7 +106,7 @@ impl Provider for Arc<Endpoint> {
         self.unusable.is_none() && self.search_wire(model).is_some()
     }
 
-    fn ask(&self, request: Arc<Request>) -> Answer {
+    fn ask(&self, request: Arc<Request>) -> AnswerStream {
         if let Some(why) = &self.unusable {
             return refuse(why.clone());
         }
@@ -135,13 +133,13 @@ impl Provider for Arc<Endpoint> {
 }
 
 /// Some providers repeat the key in what they complain about it.
-fn without_key(answer: Answer, key: Option<Secret>) -> Answer {
+fn without_key(answer: AnswerStream, key: Option<Secret>) -> AnswerStream {
     let Some(key) = key.filter(|key| key.expose().len() >= 6) else { return answer };
     Box::pin(answer.map(move |item| item.map_err(|e| e.reworded(|text| text.replace(key.expose(), "[key]")))))
 }
 
 /// A model that the provider does not have is usually misspelt, or has a successor.
-fn suggesting(answer: Answer, asked: String, siblings: Arc<[String]>) -> Answer {
+fn suggesting(answer: AnswerStream, asked: String, siblings: Arc<[String]>) -> AnswerStream {
     let is_missing = |text: &str| {
         let text = text.to_lowercase();
         let gone =

@@ -18,7 +18,6 @@ pub enum Error {
     /// The provider is busy or broken at the moment (5xx, overloaded).
     #[error("{message}")]
     Overloaded {
-        /// What it said.
         message: String,
         /// How long it asks to wait, where it said so; may be days.
         after: Option<Duration>,

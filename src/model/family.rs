@@ -12,7 +12,6 @@ use super::wire::entry;
 pub struct Sampling {
     pub temperature: Option<f64>,
     pub top_p: Option<f64>,
-    /// Candidates.
     pub top_k: Option<u64>,
 }
 

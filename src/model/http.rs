@@ -19,21 +19,21 @@ use tokio::time::{Instant, timeout};
 
 use self::stream::ResponseStream;
 use super::tape::Tape;
-use super::wire::{Call, Decoder};
-use super::{Answer, Error, Model, classify, is_loopback};
+use super::wire::{Decoder, HttpCall};
+use super::{AnswerStream, Error, Model, classify, is_loopback};
 pub use crate::config::settings::RequestTimeouts;
 use crate::config::settings::Secret;
 use crate::environment::Environment;
 
 /// The one way out. Cheap until first used: reading the certificate store takes milliseconds.
 #[derive(Debug)]
-pub struct Client {
+pub struct HttpClient {
     environment: Environment,
     outside: OnceLock<Result<reqwest::Client, String>>,
     loopback: OnceLock<Result<reqwest::Client, String>>,
 }
 
-impl Client {
+impl HttpClient {
     /// A client that takes proxies and certificates from the process's environment.
     pub fn new(environment: &Environment) -> Self {
         Self { environment: environment.clone(), outside: OnceLock::new(), loopback: OnceLock::new() }
@@ -44,11 +44,11 @@ impl Client {
     pub fn ask(
         self: &Arc<Self>,
         who: Arc<str>,
-        call: Call,
+        call: HttpCall,
         decoder: Box<dyn Decoder>,
         limits: RequestTimeouts,
         tape: Option<Arc<Tape>>,
-    ) -> Answer {
+    ) -> AnswerStream {
         let client = Arc::clone(self);
         let begin = async move {
             let deadline = limits.total.map(|total| Instant::now() + total);
@@ -68,14 +68,21 @@ impl Client {
     }
 
     /// A tape for this call, where the user wants its traffic recorded.
-    pub fn record(&self, wire: &str, who: &str, model: &Model, call: &Call, key: Option<&Secret>) -> Option<Arc<Tape>> {
+    pub fn record(
+        &self,
+        wire: &str,
+        who: &str,
+        model: &Model,
+        call: &HttpCall,
+        key: Option<&Secret>,
+    ) -> Option<Arc<Tape>> {
         Tape::begin(&self.environment, wire, who, model, call, key)
     }
 
     /// Fetches a small JSON document.
     ///
     /// # Errors
-    /// As [`Client::ask`].
+    /// As [`HttpClient::ask`].
     pub async fn get(&self, who: &str, url: &str, headers: &[(String, String)], most: usize) -> Result<Bytes, Error> {
         let (body, _) = self.fetch(who, url, headers, most).await?;
         Ok(body.unwrap_or_default())
@@ -85,7 +92,7 @@ impl Client {
     /// `if-none-match` names.
     ///
     /// # Errors
-    /// As [`Client::ask`].
+    /// As [`HttpClient::ask`].
     pub async fn fetch(
         &self,
         who: &str,
@@ -146,7 +153,7 @@ impl Client {
     async fn post(
         &self,
         who: &str,
-        call: Call,
+        call: HttpCall,
         first: Option<Duration>,
         tape: Option<&Tape>,
     ) -> Result<reqwest::Response, Error> {
@@ -329,7 +336,7 @@ pub fn chain(e: &reqwest::Error) -> String {
 }
 
 /// Bytes that were kept, read as if they came from a connection.
-pub fn read(who: Arc<str>, bytes: BytesStream, decoder: Box<dyn Decoder>, limits: RequestTimeouts) -> Answer {
+pub fn read(who: Arc<str>, bytes: BytesStream, decoder: Box<dyn Decoder>, limits: RequestTimeouts) -> AnswerStream {
     ResponseStream::new(who, bytes, decoder, limits, None).answer()
 }
 

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::http::Client;
+use super::http::HttpClient;
 use crate::config::settings as said;
 
 /// How long all of the looking may take.
@@ -17,7 +17,6 @@ pub const MOMENT: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub struct Local {
     pub id: &'static str,
-    /// For people.
     pub name: &'static str,
     pub port: u16,
 }
@@ -32,7 +31,7 @@ pub const SERVERS: &[Local] = &[
 
 /// Asks each server for its models. Those that do not answer in time, or with something else, are
 /// not there.
-pub async fn find(client: &Client, servers: &[Local]) -> Vec<said::ProviderEntry> {
+pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<said::ProviderEntry> {
     let end = Instant::now() + MOMENT;
     let looks = servers.iter().map(|server| async move {
         let base_url = format!("http://127.0.0.1:{}/v1", server.port);
@@ -103,7 +102,7 @@ mod tests {
             Local { id: "c", name: "C", port: server(Some("<html>")).await },
             Local { id: "d", name: "D", port: 1 },
         ];
-        let client = Client::new(&Environment::from_vars(BTreeMap::new()));
+        let client = HttpClient::new(&Environment::from_vars(BTreeMap::new()));
         let begun = Instant::now();
         let found = find(&client, &servers).await;
         assert!(begun.elapsed() < MOMENT * 5, "{:?}", begun.elapsed());

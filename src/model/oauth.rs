@@ -17,8 +17,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::Error;
-use super::auth::{Auth, Credential, Tokens};
-use super::http::Client;
+use super::auth::{Auth, Credential, OauthTokens};
+use super::http::HttpClient;
 use crate::config::settings::{Login, ProviderEntry, Secret};
 use crate::environment::Environment;
 use crate::lock::locked;
@@ -28,7 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// A token that runs out sooner than this is exchanged before it is used.
 const MARGIN: u64 = 60_000;
 
-/// Where one logs in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Service {
     provider: String,
@@ -46,7 +45,7 @@ enum ServiceKind {
 
 /// What a person has to do to log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum LoginStep {
     /// Open this address in a browser on this machine.
     Open(String),
     /// Open this address anywhere and type this code.
@@ -88,9 +87,9 @@ impl Service {
     /// [`Error`], with what the server said.
     pub async fn browse(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<HttpClient>,
         environment: &Environment,
-        show: impl Fn(Step),
+        show: impl Fn(LoginStep),
     ) -> Result<Credential, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(local)?;
         let port = listener.local_addr().map_err(local)?.port();
@@ -105,7 +104,7 @@ impl Service {
                     .append_pair("callback_url", &back)
                     .append_pair("code_challenge", challenge.as_str())
                     .append_pair("code_challenge_method", challenge.method());
-                show(Step::Open(url.into()));
+                show(LoginStep::Open(url.into()));
                 let path = format!("/{}", state.secret());
                 let code = code(&come_back(&self.provider, &listener, &path, None).await?);
                 self.buy(client, exchange, &code, &verifier).await
@@ -123,7 +122,7 @@ impl Service {
                     .add_scopes(login.scopes.iter().cloned().map(Scope::new))
                     .set_pkce_challenge(challenge)
                     .url();
-                show(Step::Open(url.into()));
+                show(LoginStep::Open(url.into()));
                 let code = code(&come_back(&self.provider, &listener, "/callback", Some(&expected)).await?);
                 let send = sender(client, &self.provider);
                 let answer = oauth
@@ -143,9 +142,9 @@ impl Service {
     /// [`Error`], with what the server said.
     pub async fn type_code(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<HttpClient>,
         environment: &Environment,
-        show: impl Fn(Step),
+        show: impl Fn(LoginStep),
     ) -> Result<Credential, Error> {
         let (ServiceKind::Standard(login), true) = (&self.kind, self.has_codes()) else {
             let text = format!("There is no login with a code at {}.", self.provider);
@@ -161,7 +160,7 @@ impl Service {
         let asked = oauth.exchange_device_code().add_scopes(login.scopes.iter().cloned().map(Scope::new));
         let details: StandardDeviceAuthorizationResponse =
             asked.request_async(&send).await.map_err(|e| refused(&self.provider, e))?;
-        show(Step::Type {
+        show(LoginStep::Type {
             address: details.verification_uri().to_string(),
             code: details.user_code().secret().clone(),
         });
@@ -174,7 +173,7 @@ impl Service {
     /// Exchanges a code for a key that stays.
     async fn buy(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<HttpClient>,
         exchange: &str,
         code: &str,
         verifier: &PkceCodeVerifier,
@@ -289,9 +288,9 @@ async fn visit(socket: TcpStream, path: &str, state: Option<&str>) -> Option<Res
     came
 }
 
-fn tokens(answer: &BasicTokenResponse, login: &Login, old: Option<&Secret>, environment: &Environment) -> Tokens {
+fn tokens(answer: &BasicTokenResponse, login: &Login, old: Option<&Secret>, environment: &Environment) -> OauthTokens {
     let lasts = |lasts: Duration| environment.now().0 + u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX / 2);
-    Tokens {
+    OauthTokens {
         access: Secret::new(answer.access_token().secret()),
         // A server that gives no new refresh token means the old one to go on.
         refresh: answer.refresh_token().map(|token| Secret::new(token.secret())).or_else(|| old.cloned()),
@@ -303,15 +302,15 @@ fn tokens(answer: &BasicTokenResponse, login: &Login, old: Option<&Secret>, envi
 /// The tokens of one provider, exchanged when they run out.
 pub struct TokenRefresher {
     provider: String,
-    client: Arc<Client>,
+    client: Arc<HttpClient>,
     environment: Environment,
     path: PathBuf,
     // A leaf lock around what was last known; never held across an await.
-    tokens: Mutex<Tokens>,
+    tokens: Mutex<OauthTokens>,
 }
 
 impl TokenRefresher {
-    pub fn new(provider: &str, tokens: Tokens, client: Arc<Client>, environment: &Environment) -> Self {
+    pub fn new(provider: &str, tokens: OauthTokens, client: Arc<HttpClient>, environment: &Environment) -> Self {
         let path = Auth::path(environment);
         Self { provider: provider.into(), client, environment: environment.clone(), path, tokens: Mutex::new(tokens) }
     }
@@ -358,11 +357,11 @@ impl TokenRefresher {
         }
     }
 
-    fn known(&self) -> Tokens {
+    fn known(&self) -> OauthTokens {
         locked(&self.tokens).clone()
     }
 
-    fn holds(&self, tokens: &Tokens) -> bool {
+    fn holds(&self, tokens: &OauthTokens) -> bool {
         tokens.expires.is_none_or(|expires| expires > self.environment.now().0 + MARGIN)
     }
 
@@ -380,7 +379,7 @@ impl TokenRefresher {
 }
 
 /// What the library asks for, sent by our client.
-fn sender(client: &Arc<Client>, who: &str) -> impl Fn(HttpRequest) -> Sent + use<> {
+fn sender(client: &Arc<HttpClient>, who: &str) -> impl Fn(HttpRequest) -> Sent + use<> {
     let (client, who) = (Arc::clone(client), Arc::<str>::from(who));
     move |request| {
         let (client, who) = (Arc::clone(&client), Arc::clone(&who));
@@ -390,7 +389,7 @@ fn sender(client: &Arc<Client>, who: &str) -> impl Fn(HttpRequest) -> Sent + use
 
 type Sent = Pin<Box<dyn Future<Output = Result<HttpResponse, Error>> + Send>>;
 
-impl Client {
+impl HttpClient {
     /// Sends a request of a login. `who` is the provider, for people.
     ///
     /// # Errors

@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use futures_util::stream;
 
-use self::turn::{Step, Turn, Waits};
-use super::request::Message;
-use super::{Answer, Delta, Provider, Request};
+use self::turn::{OfflineStep, OfflineTurn, OrStep};
+use super::request::ModelMessage;
+use super::{AnswerStream, Delta, Provider, Request};
 use crate::message::{Finish, Usage};
 use crate::text::cut_chars;
 
@@ -34,18 +34,18 @@ const HELP: &str = include_str!("../../prompts/offline/help.md");
 pub struct Offline;
 
 impl Provider for Offline {
-    fn ask(&self, request: Arc<Request>) -> Answer {
+    fn ask(&self, request: Arc<Request>) -> AnswerStream {
         Box::pin(stream::iter(think(&request).into_iter().map(Ok)))
     }
 }
 
 /// What is answered to a request: pure.
 pub fn think(request: &Request) -> Vec<Delta> {
-    let turn = Turn::of(request);
-    deltas(&answer(&turn, request).map_or_else(|step| *step, |text| Step { text, calls: Vec::new() }), request)
+    let turn = OfflineTurn::of(request);
+    deltas(&answer(&turn, request).map_or_else(|step| *step, |text| OfflineStep { text, calls: Vec::new() }), request)
 }
 
-fn answer(turn: &Turn, request: &Request) -> Waits<String> {
+fn answer(turn: &OfflineTurn, request: &Request) -> OrStep<String> {
     let head: String = request.system.concat().to_lowercase().chars().take(200).collect();
     if request.tools.is_empty() && head.contains("summar") {
         // Of a transcript, in which each entry is headed by who speaks, what the user said.
@@ -61,7 +61,7 @@ fn answer(turn: &Turn, request: &Request) -> Waits<String> {
 }
 
 /// A step as it would come from a model: words a few at a time, calls, the count.
-fn deltas(step: &Step, request: &Request) -> Vec<Delta> {
+fn deltas(step: &OfflineStep, request: &Request) -> Vec<Delta> {
     let words = step.text.split_inclusive(char::is_whitespace);
     let mut deltas: Vec<Delta> = words.map(|text| Delta::Text { index: 0, text: text.to_owned() }).collect();
     for (index, (name, arguments)) in (1..).zip(&step.calls) {
@@ -71,7 +71,7 @@ fn deltas(step: &Step, request: &Request) -> Vec<Delta> {
     // An estimate, as everywhere: four bytes a token.
     let tokens = |bytes: usize| u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX);
     let system = request.system.iter().chain(request.tools.iter().map(|tool| &tool.description)).map(String::len);
-    let input = system.chain(request.messages.iter().map(Message::length)).sum();
+    let input = system.chain(request.messages.iter().map(ModelMessage::length)).sum();
     deltas.push(Delta::Usage(Usage { input: tokens(input), output: tokens(step.text.len()), ..Usage::default() }));
     deltas.push(Delta::Finish(if step.calls.is_empty() { Finish::Stop } else { Finish::ToolCalls }));
     deltas

@@ -11,12 +11,12 @@ use strsim::levenshtein;
 use super::auth::Auth;
 use super::catalog::Catalog;
 use super::endpoint::Endpoint;
-use super::http::Client;
+use super::http::HttpClient;
 use super::oauth::TokenRefresher;
-use super::replay::Replay;
+use super::replay::ReplayProvider;
 use super::target::Target;
 use super::wire::Wire;
-use super::{Error, Model, Provider, Sight, platform};
+use super::{Error, ImageSupport, Model, Provider, platform};
 use crate::config::settings::{self as said, Secret};
 use crate::environment::Environment;
 use crate::lock::locked;
@@ -36,11 +36,9 @@ pub struct Sources<'a> {
     pub enabled: Option<&'a [String]>,
     /// Whether providers nobody has a key for are in it as well: to be looked at.
     pub everything: bool,
-    /// Keys given once.
     pub auth: &'a Auth,
-    /// Keys in variables.
     pub environment: &'a Environment,
-    pub client: Arc<Client>,
+    pub client: Arc<HttpClient>,
     /// Who answers when nobody else can.
     pub offline: Arc<dyn Provider>,
 }
@@ -57,15 +55,14 @@ pub struct Registry {
     /// OpenCode's own are not asked with a key: some of its models are for everybody.
     free: bool,
     // Directories of recordings that are being played. A leaf lock around a map.
-    replays: Mutex<BTreeMap<String, Arc<Replay>>>,
+    replays: Mutex<BTreeMap<String, Arc<ReplayProvider>>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderSummary {
     pub id: String,
     pub name: String,
-    /// How it is asked.
-    pub access: Access,
+    pub access: KeySource,
     /// Whether any name of a model is tried, because nobody listed them.
     pub open: bool,
     /// Whether the catalogue knows it.
@@ -74,14 +71,13 @@ pub struct ProviderSummary {
 
 /// Where a provider's key comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Access {
+pub enum KeySource {
     /// From the settings.
     Configured,
     /// From an `auth.json`.
     Kept,
     /// From the environment variable of this name.
     Variable(String),
-    /// It needs none.
     Free,
     /// From nowhere; what to do about it.
     Missing(String),
@@ -99,7 +95,7 @@ struct Entry {
 struct EntryFactory {
     environment: Environment,
     auth: Auth,
-    client: Arc<Client>,
+    client: Arc<HttpClient>,
     catalog: Arc<Catalog>,
 }
 
@@ -224,7 +220,8 @@ impl Registry {
     pub fn find(&self, wanted: &ModelRef) -> Result<(Arc<Model>, Arc<dyn Provider>), NotFound> {
         if wanted.provider == ModelRef::REPLAY {
             let mut replays = locked(&self.replays);
-            let replay = replays.entry(wanted.model.clone()).or_insert_with(|| Replay::new(Path::new(&wanted.model)));
+            let replay =
+                replays.entry(wanted.model.clone()).or_insert_with(|| ReplayProvider::new(Path::new(&wanted.model)));
             return Ok((Arc::new(replay.model(wanted)), Arc::new(Arc::clone(replay))));
         }
         let made;
@@ -371,24 +368,24 @@ fn offline_ref() -> ModelRef {
 
 impl EntryFactory {
     /// The key of a provider, and where it comes from.
-    fn access(&self, settings: &said::ProviderEntry, npm: Option<&str>) -> (Option<Secret>, Access) {
-        let kept = || Some((self.auth.key(&settings.id)?, Access::Kept));
+    fn access(&self, settings: &said::ProviderEntry, npm: Option<&str>) -> (Option<Secret>, KeySource) {
+        let kept = || Some((self.auth.key(&settings.id)?, KeySource::Kept));
         let variable = || {
             let (name, key) = platform::key_variable(&settings.env, &self.environment)?;
-            Some((Secret::new(key), Access::Variable(name.to_owned())))
+            Some((Secret::new(key), KeySource::Variable(name.to_owned())))
         };
         let token = || {
             let (name, token) = platform::token(npm, &self.environment)?;
-            Some((Secret::new(token), Access::Variable(name.to_owned())))
+            Some((Secret::new(token), KeySource::Variable(name.to_owned())))
         };
-        let configured = settings.api_key.clone().map(|key| (key, Access::Configured));
+        let configured = settings.api_key.clone().map(|key| (key, KeySource::Configured));
         match configured.or_else(kept).or_else(variable).or_else(token) {
             Some((key, access)) => (Some(key), access),
-            None if self.auth.tokens(&settings.id).is_some() => (None, Access::Kept),
+            None if self.auth.tokens(&settings.id).is_some() => (None, KeySource::Kept),
             None => {
                 let name = settings.name.as_deref().unwrap_or(&settings.id);
                 let missing = platform::needs_key(npm, settings, None, name);
-                (None, missing.map_or(Access::Free, |error| Access::Missing(error.to_string())))
+                (None, missing.map_or(KeySource::Free, |error| KeySource::Missing(error.to_string())))
             }
         }
     }
@@ -399,19 +396,19 @@ impl EntryFactory {
         model: &said::ModelEntry,
         settings: &said::ProviderEntry,
         npm: Option<&str>,
-    ) -> (Option<Secret>, Access) {
+    ) -> (Option<Secret>, KeySource) {
         match self.access(settings, npm) {
-            (None, Access::Missing(_)) if settings.id == OPENCODE && is_free(model) => {
-                (Some(Secret::new(EVERYBODY)), Access::Free)
+            (None, KeySource::Missing(_)) if settings.id == OPENCODE && is_free(model) => {
+                (Some(Secret::new(EVERYBODY)), KeySource::Free)
             }
             other => other,
         }
     }
 
     /// Of a model of the user's own it is known what others of its name can see.
-    fn as_others(&self, model: &said::ModelEntry) -> Sight {
+    fn as_others(&self, model: &said::ModelEntry) -> ImageSupport {
         let (catalog, name) = (Arc::clone(&self.catalog), model.id.clone().unwrap_or_else(|| model.key.clone()));
-        Sight::looked_up(move || catalog.sees(&name).unwrap_or(false))
+        ImageSupport::looked_up(move || catalog.sees(&name).unwrap_or(false))
     }
 
     fn entry(&self, settings: &said::ProviderEntry, model: &said::ModelEntry, names: &Arc<[String]>) -> Entry {
@@ -428,7 +425,7 @@ impl EntryFactory {
             input: model.input.filter(|n| *n > 0),
             output: model.output.filter(|n| *n > 0),
             price: model.price.clone(),
-            images: takes("image").or(model.attachment).map_or_else(|| self.as_others(model), Sight::from),
+            images: takes("image").or(model.attachment).map_or_else(|| self.as_others(model), ImageSupport::from),
             pdf: takes("pdf").unwrap_or(false),
             tools: model.tool_call.unwrap_or(true),
             reasoning: model.reasoning.unwrap_or(false),
@@ -443,7 +440,7 @@ impl EntryFactory {
             Err(why) => (platform::CHAT, String::new(), Some(why)),
         };
         let missing = match &access {
-            Access::Missing(why) => Some(Error::Auth(why.clone())),
+            KeySource::Missing(why) => Some(Error::Auth(why.clone())),
             _ => None,
         };
         let unusable = unusable.or(missing);
@@ -458,7 +455,7 @@ impl EntryFactory {
             reasoning_field: model.interleaved.clone(),
         };
         target.headers.extend(settings.headers.iter().chain(&model.headers).cloned());
-        let tokens = self.auth.tokens(&settings.id).filter(|_| access == Access::Kept && target.key.is_none());
+        let tokens = self.auth.tokens(&settings.id).filter(|_| access == KeySource::Kept && target.key.is_none());
         let login =
             tokens.map(|tokens| TokenRefresher::new(&settings.id, tokens, Arc::clone(&self.client), &self.environment));
         let secret = target.key.clone();

@@ -15,25 +15,24 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use super::http::{self, RequestTimeouts};
 use super::tape::{RecordLine, RecordedRequest};
 use super::target::{Knobs, Target};
-use super::{Answer, Error, Model, Provider, Request, classify, platform};
+use super::{AnswerStream, Error, Model, Provider, Request, classify, platform};
 use crate::environment::Timestamp;
 use crate::lock::locked;
 use crate::message::ModelRef;
 
 /// A directory of recordings, as someone who can be asked.
-pub struct Replay {
+pub struct ReplayProvider {
     dir: PathBuf,
     // A leaf lock around what was not played yet; none before the first request.
     left: Mutex<Option<VecDeque<Exchange>>>,
 }
 
-/// A file, read.
 struct Exchange {
     asked: Box<RecordedRequest>,
     lines: Vec<RecordLine>,
 }
 
-impl Replay {
+impl ReplayProvider {
     /// Plays what is in a directory.
     pub fn new(dir: &Path) -> Arc<Self> {
         Arc::new(Self { dir: dir.into(), left: Mutex::new(None) })
@@ -98,8 +97,8 @@ fn read(dir: &Path) -> io::Result<VecDeque<Exchange>> {
     Ok(paths.iter().filter_map(exchange).collect())
 }
 
-impl Provider for Arc<Replay> {
-    fn ask(&self, request: Arc<Request>) -> Answer {
+impl Provider for Arc<ReplayProvider> {
+    fn ask(&self, request: Arc<Request>) -> AnswerStream {
         match self.next(&request) {
             Ok(exchange) => exchange.play(),
             Err(e) => Box::pin(futures_util::stream::iter([Err(e)])),
@@ -108,8 +107,8 @@ impl Provider for Arc<Replay> {
 }
 
 impl Exchange {
-    fn play(self) -> Answer {
-        let fail = |e: Error| -> Answer { Box::pin(futures_util::stream::iter([Err(e)])) };
+    fn play(self) -> AnswerStream {
+        let fail = |e: Error| -> AnswerStream { Box::pin(futures_util::stream::iter([Err(e)])) };
         let name = self.asked.provider;
         let Some(wire) = platform::wire(&self.asked.wire) else {
             return fail(Error::BadRequest(format!("The wire \"{}\" is not supported.", self.asked.wire)));

@@ -17,21 +17,20 @@ pub struct Request {
     /// The system prompt, in blocks; the earlier ones change less often.
     pub system: Vec<String>,
     /// The conversation, oldest first.
-    pub messages: Vec<Message>,
+    pub messages: Vec<ModelMessage>,
     /// What it may call, sorted by name.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ToolSpec>,
     /// Whether it must call a tool.
     pub must_call: bool,
-    pub params: Params,
+    pub params: ModelParams,
     /// Names the conversation, for the provider's cache.
     pub session: String,
     /// What it becomes on the wire; no part of the question.
     pub body_cache: BodyCache,
 }
 
-/// Sampling and limits.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Params {
+pub struct ModelParams {
     /// Where the agent sets it and the model takes it.
     pub temperature: Option<f64>,
     /// Where the agent sets it.
@@ -48,7 +47,7 @@ pub struct Params {
 
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tool {
+pub struct ToolSpec {
     pub name: String,
     pub description: String,
     /// JSON Schema of its arguments: an object.
@@ -56,9 +55,8 @@ pub struct Tool {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Message {
+pub enum ModelMessage {
     User(Vec<Input>),
-    /// From the model.
     Assistant(Vec<Output>),
     /// The results of the calls in the assistant message before it, all of them, in order.
     Results(Vec<CallResult>),
@@ -91,7 +89,6 @@ pub enum Output {
     },
     /// Reasoning of this same model. Another model's reasoning arrives as text or not at all.
     Reasoning {
-        /// What may be shown.
         text: String,
         /// Signatures and the like, untouched.
         provider: Map<String, Value>,
@@ -114,14 +111,13 @@ pub struct CallResult {
     pub id: Arc<str>,
     pub provider_id: Option<String>,
     pub name: String,
-    /// What came out.
     pub text: Arc<str>,
     pub failed: bool,
     /// Images and the like that came out.
     pub attachments: Vec<Attachment>,
 }
 
-impl Message {
+impl ModelMessage {
     /// Whether it says the same, byte for byte. What is shared need not be compared.
     pub fn same(&self, other: &Self) -> bool {
         let (Self::Results(results), Self::Results(others)) = (self, other) else { return self == other };

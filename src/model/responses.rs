@@ -9,7 +9,7 @@ mod encode;
 use serde_json::{Map, Value, json};
 
 use super::target::{Knobs, Target};
-use super::wire::{Call, Decoder, Wire};
+use super::wire::{Decoder, HttpCall, Wire};
 use super::{Error, Model, Request};
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,7 +20,7 @@ impl Wire for Responses {
         "responses"
     }
 
-    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
         encode::call(request, target, knobs)
     }
 

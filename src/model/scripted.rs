@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt;
 
-use super::{Answer, Delta, Error, Provider, Request};
+use super::{AnswerStream, Delta, Error, Provider, Request};
 use crate::lock::locked;
 use crate::message::{Finish, Usage};
 
 #[derive(Debug, Clone, Default)]
-pub struct Script {
+pub struct ScriptedAnswer {
     /// What comes, in order.
     pub pieces: Vec<Result<Delta, Error>>,
     /// Whether it then stays open without a word, until the asker hangs up.
     pub hangs: bool,
 }
 
-impl Script {
+impl ScriptedAnswer {
     pub fn text(text: &str) -> Self {
         Self::from_iter([
             Delta::Text { index: 0, text: text.into() },
@@ -81,7 +81,7 @@ impl Script {
     }
 }
 
-impl FromIterator<Delta> for Script {
+impl FromIterator<Delta> for ScriptedAnswer {
     fn from_iter<I: IntoIterator<Item = Delta>>(deltas: I) -> Self {
         Self { pieces: deltas.into_iter().map(Ok).collect(), hangs: false }
     }
@@ -96,7 +96,7 @@ pub struct Scripted {
 
 #[derive(Debug, Default)]
 struct State {
-    scripts: VecDeque<Script>,
+    scripts: VecDeque<ScriptedAnswer>,
     asked: Vec<Arc<Request>>,
     follows: Vec<bool>,
     paced: bool,
@@ -104,13 +104,13 @@ struct State {
 
 impl Scripted {
     /// With these answers, in order.
-    pub fn new(scripts: impl IntoIterator<Item = Script>) -> Arc<Self> {
+    pub fn new(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Arc<Self> {
         let scripts = scripts.into_iter().collect();
         Arc::new(Self { state: Mutex::new(State { scripts, ..State::default() }) })
     }
 
     /// With these answers, whose pieces come one after the other: everybody else is heard in between.
-    pub fn paced(scripts: impl IntoIterator<Item = Script>) -> Arc<Self> {
+    pub fn paced(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Arc<Self> {
         let scripts = scripts.into_iter().collect();
         Arc::new(Self { state: Mutex::new(State { scripts, paced: true, ..State::default() }) })
     }
@@ -132,12 +132,12 @@ impl Scripted {
 }
 
 impl Provider for Scripted {
-    fn ask(&self, request: Arc<Request>) -> Answer {
+    fn ask(&self, request: Arc<Request>) -> AnswerStream {
         let mut state = locked(&self.state);
         state.follows.push(request.body_cache.follows());
         // A copy: whoever asks wants the request itself back.
         state.asked.push(Arc::new(Request::clone(&request)));
-        let unscripted = || Script::fails(Error::BadRequest("the script has no more answers".into()));
+        let unscripted = || ScriptedAnswer::fails(Error::BadRequest("the script has no more answers".into()));
         let script = state.scripts.pop_front().unwrap_or_else(unscripted);
         let pieces = futures_util::stream::iter(script.pieces);
         if state.paced {
@@ -162,10 +162,10 @@ mod tests {
         Arc::new(Request {
             model: Arc::new(Model::unknown(id)),
             system: Vec::new(),
-            messages: vec![request::Message::User(vec![request::Input::Text("hi".into())])],
+            messages: vec![request::ModelMessage::User(vec![request::Input::Text("hi".into())])],
             tools: Vec::new(),
             must_call: false,
-            params: request::Params::default(),
+            params: request::ModelParams::default(),
             session: "s".into(),
             body_cache: request::BodyCache::default(),
         })
@@ -173,8 +173,10 @@ mod tests {
 
     #[tokio::test]
     async fn plays_its_scripts_in_order_and_then_fails() {
-        let scripted =
-            Scripted::new([Script::text("hello"), Script::text("cut").then_fails(Error::Network("gone".into()))]);
+        let scripted = Scripted::new([
+            ScriptedAnswer::text("hello"),
+            ScriptedAnswer::text("cut").then_fails(Error::Network("gone".into())),
+        ]);
         let first: Vec<_> = scripted.ask(request()).collect().await;
         assert_eq!(first.last(), Some(&Ok(Delta::Finish(Finish::Stop))));
         let second: Vec<_> = scripted.ask(request()).collect().await;

@@ -14,7 +14,6 @@ pub const LONGEST_EVENT: usize = 16 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// There may be more.
     More,
     /// The answer is complete; what follows does not matter.
     Done,
@@ -30,7 +29,7 @@ pub enum BadEvent {
 
 /// What is known of the event that is still coming in.
 #[derive(Debug, Default)]
-pub struct Parser {
+pub struct SseParser {
     line: Vec<u8>,
     name: Vec<u8>,
     data: Vec<u8>,
@@ -39,7 +38,7 @@ pub struct Parser {
     begun: bool,
 }
 
-impl Parser {
+impl SseParser {
     /// Takes more bytes and lends every event completed by them, its name and its data, to the
     /// sink, until that says [`Flow::Done`].
     ///
@@ -85,7 +84,7 @@ impl Parser {
     /// The stream is at its end: lends the event it left open, if there is one.
     ///
     /// # Errors
-    /// As [`Parser::push`].
+    /// As [`SseParser::push`].
     pub fn end<E: From<BadEvent>>(&mut self, mut sink: impl FnMut(&str, &str) -> Result<Flow, E>) -> Result<Flow, E> {
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() && self.line(&line, &mut sink)? == Flow::Done {
@@ -210,7 +209,7 @@ mod tests {
     }
 
     fn events(pieces: &[&[u8]]) -> Result<Vec<String>, BadEvent> {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         let mut seen = Vec::new();
         let mut sink = |name: &str, data: &str| {
             seen.push(format!("{name}|{data}"));

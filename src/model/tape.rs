@@ -18,7 +18,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::wire::Call;
+use super::wire::HttpCall;
 use super::{Error, Model};
 use crate::config::settings::{Rates, Secret};
 use crate::environment::{Environment, private_dir, private_file};
@@ -144,7 +144,7 @@ impl Tape {
         wire: &str,
         provider: &str,
         model: &Model,
-        call: &Call,
+        call: &HttpCall,
         key: Option<&Secret>,
     ) -> Option<Arc<Self>> {
         let dir = PathBuf::from(environment.var("ADJUTANT_RECORD")?);

@@ -9,7 +9,6 @@ use crate::config::settings::Secret;
 pub struct Target {
     /// The provider's id in the configuration.
     pub provider: String,
-    /// For people.
     pub name: String,
     /// Without the path of a method; may have a query.
     pub base_url: String,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::request::{Attachment, Message, Output};
+use super::request::{Attachment, ModelMessage, Output};
 use super::sse::Flow;
 use super::target::{Knobs, Target};
 use super::{Delta, Error, Model, Request};
@@ -25,7 +25,7 @@ pub trait Wire: Send + Sync {
     /// # Errors
     /// [`Error::BadRequest`] where the request cannot be said in this dialect, [`Error::Auth`]
     /// where a key is needed and missing.
-    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error>;
+    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error>;
 
     fn decoder(&self, target: &Target) -> Box<dyn Decoder>;
 
@@ -54,8 +54,7 @@ pub trait Decoder: Send {
 
 /// An HTTP call, ready to be posted.
 #[derive(Clone, PartialEq)]
-pub struct Call {
-    /// Where to.
+pub struct HttpCall {
     pub url: String,
     /// In the order they were set; the last of a name wins.
     pub headers: Vec<(String, String)>,
@@ -85,7 +84,7 @@ impl<'a> CallNames<'a> {
         let mut names: HashMap<&str, Cow<'_, str>> = HashMap::new();
         let mut used = HashSet::new();
         for message in &request.messages {
-            let Message::Assistant(outputs) = message else { continue };
+            let ModelMessage::Assistant(outputs) = message else { continue };
             for output in outputs {
                 let Output::Call { id, provider_id, .. } = output else { continue };
                 let wanted = provider_id.as_deref().filter(|id| !id.is_empty()).map(&tidy);
@@ -106,9 +105,9 @@ impl<'a> CallNames<'a> {
 /// Whether there are calls in the conversation.
 pub fn has_calls(request: &Request) -> bool {
     request.messages.iter().any(|message| match message {
-        Message::Assistant(outputs) => outputs.iter().any(|output| matches!(output, Output::Call { .. })),
-        Message::Results(_) => true,
-        Message::User(_) => false,
+        ModelMessage::Assistant(outputs) => outputs.iter().any(|output| matches!(output, Output::Call { .. })),
+        ModelMessage::Results(_) => true,
+        ModelMessage::User(_) => false,
     })
 }
 

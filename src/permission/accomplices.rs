@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::cases::{judge, plan, with};
-use super::{Action, Place};
+use super::{Action, PermissionContext};
 
 /// What is run in each repository.
 const COMMANDS: [&str; 35] = [
@@ -151,14 +151,21 @@ fn started(dir: &Path, setup: &str) -> Vec<usize> {
     told.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-fn place(dir: &Path) -> Place {
+fn place(dir: &Path) -> PermissionContext {
     let root = dir.join("work").canonicalize().unwrap();
     let path = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec();
-    Place { cwd: root.clone(), root, home: Some(dir.to_owned()), path, data: dir.join("data"), ..Place::default() }
+    PermissionContext {
+        cwd: root.clone(),
+        root,
+        home: Some(dir.to_owned()),
+        path,
+        data: dir.join("data"),
+        ..PermissionContext::default()
+    }
 }
 
 /// What is allowed, in plan and where every git command is.
-fn allowed(place: &Place) -> Vec<usize> {
+fn allowed(place: &PermissionContext) -> Vec<usize> {
     let rules = [plan(place), with(place, &[("*", Action::Ask), ("git *", Action::Allow)])];
     let passes = |command: &str| rules.iter().any(|rules| judge(rules, command, place).action == Action::Allow);
     (0..COMMANDS.len()).filter(|at| passes(COMMANDS[*at])).collect()
@@ -227,7 +234,7 @@ fn short_names_are_what_they_stand_for() {
         git config alias.u 'push \'; git config alias.st status; printf '[alias]\n\tv = push # x \\\n' >> .git/config"#,
     );
     for trusted in [false, true] {
-        let place = Place { trusted, ..place(dir.path()) };
+        let place = PermissionContext { trusted, ..place(dir.path()) };
         let rules = with(&place, &[("*", Action::Allow), ("git push*", Action::Deny)]);
         let table = [
             ("git p origin", Action::Deny),

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use super::approve::settles;
 use super::rule;
-use super::{Action, Place, Rules, Verdict, command_need, evaluate};
+use super::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
 use crate::approvals::Approvals;
 
 /// A workspace as the tables expect it, beside a directory `out` that does not belong to it.
 pub(crate) struct Lab {
     _dir: tempfile::TempDir,
-    pub(crate) place: Place,
+    pub(crate) place: PermissionContext,
     pub(super) out: PathBuf,
 }
 
@@ -44,13 +44,13 @@ impl Lab {
         std::os::unix::fs::symlink("../out", root.join("link")).unwrap();
         std::os::unix::fs::symlink("../out/secret", root.join("linkf")).unwrap();
         std::os::unix::fs::symlink("src", root.join("inlink")).unwrap();
-        let place = Place {
+        let place = PermissionContext {
             cwd: root.clone(),
             root,
             home: Some(home),
             path: ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
             data: top.join("data/adjutant"),
-            ..Place::default()
+            ..PermissionContext::default()
         };
         Self { _dir: dir, place, out }
     }
@@ -104,28 +104,28 @@ pub(crate) fn records(text: &str) -> Vec<Vec<String>> {
     records
 }
 
-fn base(place: &Place) -> Rules {
+fn base(place: &PermissionContext) -> Rules {
     rule::base(&place.data, Path::new("/scratch-of-the-session"), &[] as &[PathBuf])
 }
 
-pub(super) fn with(place: &Place, rules: &[(&str, Action)]) -> Rules {
+pub(super) fn with(place: &PermissionContext, rules: &[(&str, Action)]) -> Rules {
     base(place).then(&Rules::written("bash", rules))
 }
 
-pub(super) fn r1(place: &Place) -> Rules {
+pub(super) fn r1(place: &PermissionContext) -> Rules {
     with(place, &[("*", Action::Ask), ("git diff*", Action::Allow), ("ls*", Action::Allow)])
 }
 
-pub(super) fn r2(place: &Place) -> Rules {
+pub(super) fn r2(place: &PermissionContext) -> Rules {
     with(place, &[("*", Action::Allow), ("rm*", Action::Deny)])
 }
 
-pub(super) fn plan(place: &Place) -> Rules {
+pub(super) fn plan(place: &PermissionContext) -> Rules {
     let edits = Rules::built_in(&[("edit", "*", Action::Deny), ("edit", ".opencode/plans/*.md", Action::Allow)]);
     base(place).then(&edits).then(&Rules::read_only())
 }
 
-pub(super) fn judge(rules: &Rules, command: &str, place: &Place) -> Verdict {
+pub(super) fn judge(rules: &Rules, command: &str, place: &PermissionContext) -> Verdict {
     evaluate(rules, &Rules::default(), &command_need(command, place))
 }
 
@@ -231,7 +231,7 @@ fn a_home_is_no_project() {
     let lab = Lab::new();
     let home = lab.place.home.clone().unwrap();
     std::fs::write(home.join("f"), "").unwrap();
-    let place = Place { root: home.clone(), cwd: home, ..lab.place.clone() };
+    let place = PermissionContext { root: home.clone(), cwd: home, ..lab.place.clone() };
     assert_eq!(judge(&r2(&place), "cat f", &place).action, Action::Ask);
     assert_eq!(judge(&r2(&place), "ls > g", &place).action, Action::Ask);
 }

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::paths::{self, PathKind, PathVerdict, Refusal};
+use super::paths::{self, PathKind, PathRefusal, PathVerdict};
 use super::url::judge::{UrlVerdict, judge_url};
-use super::{Access, Need, Place, Policy, Rule, command_need, explain};
+use super::{Access, Need, PermissionContext, Policy, Rule, command_need, explain};
 
 #[derive(Deserialize)]
 struct Question {
@@ -35,7 +35,7 @@ pub fn check_line(policy: &Policy, secrets: &[String], line: &str) -> String {
     let elsewhere;
     let policy = match &question.cwd {
         Some(cwd) => {
-            let place = Place { cwd: policy.place.cwd.join(cwd), ..policy.place.clone() };
+            let place = PermissionContext { cwd: policy.place.cwd.join(cwd), ..policy.place.clone() };
             elsewhere = Policy { place, ..policy.clone() };
             &elsewhere
         }
@@ -99,7 +99,7 @@ fn path_verdict(policy: &Policy, permission: &str, path: &str, pattern: Option<&
                 && at.inside
                 && (at.found == PathKind::File && tool != "grep" || at.is_absent() && tool == "list")
             {
-                return PathVerdict::Refused(Refusal::NotDirectory(path.into()));
+                return PathVerdict::Refused(PathRefusal::NotDirectory(path.into()));
             }
             let about = found.map(|found| found.relative).unwrap_or_default();
             let own = Need::new(tool, if tool == "list" { &about } else { pattern.unwrap_or("*") });

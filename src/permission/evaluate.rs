@@ -2,10 +2,10 @@
 //!
 //! The last matching rule decides, with two refinements. A specific deny is not lifted by a broader
 //! rule that comes later. And a rule that allows one command allows it only as it stands: see
-//! [`Line`] and the reasons a [`Unit`] carries against it.
+//! [`JudgedLine`] and the reasons a [`Unit`] carries against it.
 
 use super::rule::{BUILT_IN, POSTURE};
-use super::shell::{Effect, Line, Unit};
+use super::shell::{Effect, JudgedLine, Unit};
 use super::url::{self, Address};
 use super::wildcard::UNKNOWN;
 use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, unread, wildcard};
@@ -126,7 +126,7 @@ fn stands(deny: &Rule, matching: &[&Rule]) -> bool {
     !matching[at + 1..].iter().any(|rule| rule.action != Action::Deny && !rule.broader_than(deny))
 }
 
-fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
+fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> Verdict {
     let bash = Bash { kept: need.kept, held: need.held, ..Bash::of(rules, grants, &need.permission) };
     let mut verdicts: Vec<UnitVerdict> = line.units.iter().map(|unit| bash.unit(unit)).collect();
     let worst = verdicts.iter().max_by_key(|unit| (unit.action, std::cmp::Reverse(unit.layer)));
@@ -179,7 +179,7 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
     verdict
 }
 
-impl Line {
+impl JudgedLine {
     /// Whether every part of it is known to change nothing, and was understood.
     pub fn is_read_only(&self) -> bool {
         self.opaque.is_none() && self.units.iter().all(Unit::is_read_only)

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::{Action, Place, Rules, Verdict, command_need, evaluate};
+use super::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
 
 /// The law that judging `line` breaks; none where all hold. That it ends and does not panic is the
 /// caller's to see.
@@ -40,12 +40,12 @@ pub fn broken(line: &str) -> Option<String> {
 /// A place that exists nowhere, so that the disk has no say.
 fn judge(rules: &Rules, line: &str) -> Verdict {
     let root = PathBuf::from("/nothing-is-here");
-    let place = Place {
+    let place = PermissionContext {
         cwd: root.clone(),
         root,
         path: ["/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
         data: "/no-data-here".into(),
-        ..Place::default()
+        ..PermissionContext::default()
     };
     evaluate(rules, &Rules::default(), &command_need(line, &place))
 }

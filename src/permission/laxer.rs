@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::examples::{self, Pattern};
 use super::rule::{BUILT_IN, POSTURE};
-use super::shell::{Effect, Line, Unit};
+use super::shell::{Effect, JudgedLine, Unit};
 use super::url::PERMISSION as ADDRESS;
 use super::{Action, Need, Rule, Rules, evaluate, wildcard};
 
@@ -186,29 +186,29 @@ fn commands(
     let mut needs = Vec::new();
     for text in &texts {
         for unit in units(text) {
-            let line = need(Line { text: text.clone(), units: vec![unit], ..Line::default() });
+            let line = need(JudgedLine { text: text.clone(), units: vec![unit], ..JudgedLine::default() });
             if posture {
                 needs.push(Need { kept: true, ..line.clone() });
             }
             needs.push(line);
         }
-        needs.push(need(Line { text: text.clone(), ..Line::default() }));
-        needs.push(need(Line { text: text.clone(), opaque: Some(String::new()), ..Line::default() }));
-        needs.push(need(Line { text: text.clone(), unread: vec![text.clone()], ..Line::default() }));
+        needs.push(need(JudgedLine { text: text.clone(), ..JudgedLine::default() }));
+        needs.push(need(JudgedLine { text: text.clone(), opaque: Some(String::new()), ..JudgedLine::default() }));
+        needs.push(need(JudgedLine { text: text.clone(), unread: vec![text.clone()], ..JudgedLine::default() }));
     }
     needs.extend(spelled::commands(rules, changed, posture));
     // What an option of another program carries out, and what it changes.
     for path in &edited {
         let touches = vec![Need::new("edit", path.as_str())];
         let unit = Unit { carried: true, effect: Effect::Writes, touches, ..Unit::default() };
-        let line = Line { units: vec![unit], ..Line::default() };
+        let line = JudgedLine { units: vec![unit], ..JudgedLine::default() };
         let command = Some(Arc::new(line));
         needs.push(Need { permission: "bash".into(), patterns: vec![path.clone()], command, ..Need::default() });
     }
     Some(needs)
 }
 
-fn need(line: Line) -> Need {
+fn need(line: JudgedLine) -> Need {
     let text = line.units.first().map_or(&line.text, |unit| &unit.text).clone();
     Need { permission: "bash".into(), patterns: vec![text], command: Some(Arc::new(line)), ..Need::default() }
 }

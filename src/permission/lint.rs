@@ -20,7 +20,6 @@ pub struct Lint {
 /// What is odd about a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LintKind {
-    /// Its pattern is empty.
     MatchesNothing,
     /// A later rule covers it.
     NeverDecides,

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::protected::{self, Protected};
-use super::{Access, Action, Need, Place, Policy, Verdict, evaluate};
+use super::{Access, Action, Need, PermissionContext, Policy, Verdict, evaluate};
 use crate::text;
 use crate::text::is_odd;
 
@@ -32,7 +32,6 @@ pub enum PathKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     pub given: String,
-    /// Where it really leads.
     pub path: PathBuf,
     /// That, relative to the project, for rules and people.
     pub relative: String,
@@ -47,7 +46,7 @@ pub struct Located {
 
 /// Why a path is refused before anybody is asked. Addressed to the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum PathRefusal {
     #[error("The path is empty.")]
     Empty,
     /// There is a NUL in it.
@@ -85,8 +84,8 @@ pub enum Refusal {
 /// Looks a path up.
 ///
 /// # Errors
-/// A [`Refusal`] where it cannot be a path of a file at all.
-pub fn locate(text: &str, place: &Place) -> Result<Located, Refusal> {
+/// A [`PathRefusal`] where it cannot be a path of a file at all.
+pub fn locate(text: &str, place: &PermissionContext) -> Result<Located, PathRefusal> {
     locate_from(text, &place.cwd, place)
 }
 
@@ -98,7 +97,7 @@ pub struct Folders(HashMap<PathBuf, Option<Resolved>>);
 ///
 /// # Errors
 /// As [`locate`].
-pub fn locate_from(text: &str, cwd: &Path, place: &Place) -> Result<Located, Refusal> {
+pub fn locate_from(text: &str, cwd: &Path, place: &PermissionContext) -> Result<Located, PathRefusal> {
     locate_known(text, cwd, place, &mut Folders::default())
 }
 
@@ -106,15 +105,20 @@ pub fn locate_from(text: &str, cwd: &Path, place: &Place) -> Result<Located, Ref
 ///
 /// # Errors
 /// As [`locate`].
-pub fn locate_known(text: &str, cwd: &Path, place: &Place, folders: &mut Folders) -> Result<Located, Refusal> {
+pub fn locate_known(
+    text: &str,
+    cwd: &Path,
+    place: &PermissionContext,
+    folders: &mut Folders,
+) -> Result<Located, PathRefusal> {
     if text.is_empty() {
-        return Err(Refusal::Empty);
+        return Err(PathRefusal::Empty);
     }
     if text.contains('\0') {
-        return Err(Refusal::Nul(text.into()));
+        return Err(PathRefusal::Nul(text.into()));
     }
     let decoded = if text.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("file://")) {
-        Some(address(text).ok_or_else(|| Refusal::Address(text.into()))?)
+        Some(address(text).ok_or_else(|| PathRefusal::Address(text.into()))?)
     } else {
         None
     };
@@ -124,7 +128,7 @@ pub fn locate_known(text: &str, cwd: &Path, place: &Place, folders: &mut Folders
         Some(rest) if rest.starts_with('/') => place.home.as_ref().map(|home| home.join(rest.trim_start_matches('/'))),
         Some(rest) => {
             let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
-            Some(home_of(user).ok_or_else(|| Refusal::NoUser(user.into(), text.into()))?.join(rest))
+            Some(home_of(user).ok_or_else(|| PathRefusal::NoUser(user.into(), text.into()))?.join(rest))
         }
         None => None,
     };
@@ -133,7 +137,7 @@ pub fn locate_known(text: &str, cwd: &Path, place: &Place, folders: &mut Folders
     let directory = plain.ends_with('/') || plain.ends_with("/.") || plain.ends_with("/..");
     let Resolved { path, links: followed, found, metadata } = folders.resolve(&absolute, directory)?;
     if descriptor(&absolute) || descriptor(&path) {
-        return Err(Refusal::Special(text.into()));
+        return Err(PathRefusal::Special(text.into()));
     }
     let shared = found == PathKind::File && metadata.as_ref().is_some_and(links);
     Ok(Located { given: text.into(), linked: followed > 0, found, shared, ..Located::at(&path, &absolute, place) })
@@ -147,7 +151,7 @@ fn home_of(user: &str) -> Option<PathBuf> {
 }
 
 /// Why a resolved path is special; `spelled` is how it was written, from the root.
-fn protection(path: &Path, spelled: &Path, place: &Place) -> Option<Protected> {
+fn protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
     let open = |dir: &&str| path.starts_with(place.data.join(dir));
     let own = !place.data.as_os_str().is_empty() && below_dir(path, &place.data);
     if process_internals(path) || (own && !["tool-output", "plans", "scratch"].iter().any(open)) {
@@ -193,7 +197,7 @@ struct Resolved {
 
 impl Folders {
     /// Resolves a path from its folder, where that is a plain one.
-    fn resolve(&mut self, absolute: &Path, directory: bool) -> Result<Resolved, Refusal> {
+    fn resolve(&mut self, absolute: &Path, directory: bool) -> Result<Resolved, PathRefusal> {
         let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
             return resolve(absolute, directory);
         };
@@ -211,7 +215,7 @@ impl Folders {
 }
 
 /// Follows a path as the kernel does: `..` is taken after a link, not before it.
-fn resolve(absolute: &Path, directory: bool) -> Result<Resolved, Refusal> {
+fn resolve(absolute: &Path, directory: bool) -> Result<Resolved, PathRefusal> {
     let root = Resolved { path: PathBuf::from("/"), links: 0, found: PathKind::Directory, metadata: None };
     follow(absolute, root, absolute.components().filter_map(part).collect(), directory)
 }
@@ -230,13 +234,13 @@ fn follow(
     from: Resolved,
     mut ahead: VecDeque<OsString>,
     directory: bool,
-) -> Result<Resolved, Refusal> {
+) -> Result<Resolved, PathRefusal> {
     let Resolved { mut path, mut links, mut metadata, .. } = from;
     let mut missing = 0_usize;
     while let Some(name) = ahead.pop_front() {
         if name == ".." {
             if metadata.as_ref().is_some_and(|metadata: &Metadata| !metadata.is_dir()) {
-                return Err(Refusal::NotDirectory(path.display().to_string()));
+                return Err(PathRefusal::NotDirectory(path.display().to_string()));
             }
             path.pop();
             missing = missing.saturating_sub(1);
@@ -244,7 +248,7 @@ fn follow(
             continue;
         }
         if metadata.as_ref().is_some_and(|metadata: &Metadata| !metadata.is_dir()) {
-            return Err(Refusal::NotDirectory(path.display().to_string()));
+            return Err(PathRefusal::NotDirectory(path.display().to_string()));
         }
         path.push(&name);
         if path == Path::new("/proc") {
@@ -269,7 +273,7 @@ fn follow(
                 links += 1;
                 let target = fs::read_link(&path).unwrap_or_default();
                 if links > 40 {
-                    return Err(Refusal::Loop(absolute.display().to_string()));
+                    return Err(PathRefusal::Loop(absolute.display().to_string()));
                 }
                 path.pop();
                 if target.is_absolute() {
@@ -294,7 +298,7 @@ fn follow(
         _ if missing > 1 => PathKind::Nowhere,
         None => PathKind::Missing,
         Some(found) if found.is_dir() => PathKind::Directory,
-        Some(_) if directory => return Err(Refusal::NotDirectory(path.display().to_string())),
+        Some(_) if directory => return Err(PathRefusal::NotDirectory(path.display().to_string())),
         Some(found) if found.is_file() => PathKind::File,
         Some(_) => PathKind::Special,
     };
@@ -332,13 +336,13 @@ fn descriptor(path: &Path) -> bool {
 }
 
 /// The directories that need no permission. A root that holds everything is none.
-fn roots(place: &Place) -> impl Iterator<Item = &PathBuf> {
+fn roots(place: &PermissionContext) -> impl Iterator<Item = &PathBuf> {
     let everything =
         |root: &&PathBuf| root.parent().is_some() && place.home.as_ref().is_none_or(|home| !home.starts_with(root));
     std::iter::once(&place.root).chain(&place.extra).filter(everything)
 }
 
-fn inside(path: &Path, place: &Place) -> bool {
+fn inside(path: &Path, place: &PermissionContext) -> bool {
     roots(place).chain(&place.scratch).any(|root| below_dir(path, root))
 }
 
@@ -361,19 +365,19 @@ fn below_dir(path: &Path, dir: &Path) -> bool {
 }
 
 /// The part of a path below the project, else the whole.
-fn below<'p>(path: &'p Path, place: &Place) -> &'p Path {
+fn below<'p>(path: &'p Path, place: &PermissionContext) -> &'p Path {
     roots(place).find_map(|root| path.strip_prefix(root).ok()).unwrap_or(path)
 }
 
 /// A resolved path relative to the project, with `/`; `..` where it lies beside it.
-pub(super) fn relative(path: &Path, place: &Place) -> String {
+pub(super) fn relative(path: &Path, place: &PermissionContext) -> String {
     let tree = crate::worktree::Worktree { root: place.root.clone(), git: false, extra: vec![] };
     tree.relative(path)
 }
 
 impl Located {
     /// A file that was found at a resolved path. Nothing is looked up but what makes a git directory.
-    pub fn at(path: &Path, spelled: &Path, place: &Place) -> Self {
+    pub fn at(path: &Path, spelled: &Path, place: &PermissionContext) -> Self {
         Self {
             given: String::new(),
             relative: relative(path, place),
@@ -450,17 +454,17 @@ impl Located {
     }
 
     /// Why it cannot be used in this way at all, whatever the rules say.
-    pub fn refusal(&self, access: Access) -> Option<Refusal> {
+    pub fn refusal(&self, access: Access) -> Option<PathRefusal> {
         if self.found == PathKind::Special {
-            return Some(Refusal::Special(self.given.clone()));
+            return Some(PathRefusal::Special(self.given.clone()));
         }
         if variable(&self.given) {
-            return Some(Refusal::Variable(self.given.clone()));
+            return Some(PathRefusal::Variable(self.given.clone()));
         }
         let foreign = self.given.starts_with('~') && !self.given.starts_with("~/");
         let hopeless = !foreign && (self.found == PathKind::Nowhere || self.linked || self.given.contains(['*', '?']));
         let refused = access != Access::Edit && self.is_absent() && hopeless && self.protected.is_none();
-        refused.then(|| Refusal::Missing(self.path.display().to_string()))
+        refused.then(|| PathRefusal::Missing(self.path.display().to_string()))
     }
 }
 
@@ -477,7 +481,7 @@ fn variable(text: &str) -> bool {
 pub enum Barred {
     /// A rule or a floor forbids it.
     Denied(Box<(Need, Verdict)>),
-    Refused(Refusal),
+    Refused(PathRefusal),
 }
 
 /// The gate: a deny first, then what cannot be done at all. What comes through is judged by its
@@ -511,7 +515,7 @@ pub fn admit(policy: &Policy, access: Access, text: &str) -> Result<Located, Bar
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathVerdict {
     Judged(Verdict),
-    Refused(Refusal),
+    Refused(PathRefusal),
 }
 
 /// Judges a use of a path, and `more` that goes with it: the strictest verdict counts.

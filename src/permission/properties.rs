@@ -4,16 +4,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::cases::{Lab, judge, plan, r1, r2, with};
-use super::{Action, Place, Rules, command_need, evaluate};
+use super::{Action, PermissionContext, Rules, command_need, evaluate};
 
 /// A place that nothing touches, so that one serves all cases.
-fn place() -> Place {
+fn place() -> PermissionContext {
     let root = std::env::temp_dir();
-    Place {
+    PermissionContext {
         cwd: root.join("nothing-here"),
         root: root.join("nothing-here"),
         path: ["/usr/bin", "/bin"].map(Into::into).to_vec(),
-        ..Place::default()
+        ..PermissionContext::default()
     }
 }
 
@@ -86,7 +86,7 @@ const WRAPPERS: [&str; 28] = [
     "env A=b",
 ];
 
-fn rule_sets(place: &Place) -> [Rules; 4] {
+fn rule_sets(place: &PermissionContext) -> [Rules; 4] {
     [r1(place), r2(place), plan(place), with(place, &[("*", Action::Allow)])]
 }
 
@@ -168,7 +168,7 @@ proptest! {
             prop_assert!(judge(&fewer, &command, &place).action >= before, "{} without {}", command, allow);
         }
         for pattern in patterns {
-            rules = rules.then(&with(&Place::default(), &[]).then(&Rules(vec![super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }])));
+            rules = rules.then(&with(&PermissionContext::default(), &[]).then(&Rules(vec![super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }])));
             // The base rules in between allow nothing new about commands that are denied.
             rules.0.retain(|rule| rule.source != "built in" || rule.permission != "*");
             let after = judge(&rules, &command, &place).action;

@@ -21,17 +21,17 @@ use std::sync::Arc;
 
 pub(crate) use expand::variable_danger;
 pub(crate) use named::{Name, commands};
-pub use unit::{Effect, Line, Unit};
+pub use unit::{Effect, JudgedLine, Unit};
 #[cfg(test)]
 pub(crate) use walk::is_subcommand;
 
-use super::{Action, Need, Place, arity};
+use super::{Action, Need, PermissionContext, arity};
 
 /// Longer lines are refused. 128 KiB.
 pub const LONGEST: usize = 128 * 1024;
 
 /// The need of a command line: everything it does, to be judged at once.
-pub fn command_need(command: &str, place: &Place) -> Need {
+pub fn command_need(command: &str, place: &PermissionContext) -> Need {
     let line = analyse(command, place);
     let (always, once) = match always(&line) {
         Ok(always) => (always, None),
@@ -45,14 +45,15 @@ pub fn command_need(command: &str, place: &Place) -> Need {
     Need { permission: "bash".into(), patterns, always, once, command: Some(Arc::new(line)), ..Need::default() }
 }
 
-pub fn analyse(command: &str, place: &Place) -> Line {
-    let refuse = |reason: &str| Line { text: command.into(), opaque: Some(reason.into()), ..Line::default() };
+pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
+    let refuse =
+        |reason: &str| JudgedLine { text: command.into(), opaque: Some(reason.into()), ..JudgedLine::default() };
     if command.contains('\0') {
         return refuse("the command holds a NUL byte, which no shell takes");
     }
     if command.len() > LONGEST {
         let (line, unread) = (refuse("the command is longer than 128 KiB"), vec![command.to_owned()]);
-        return Line { units: catastrophes(&unread, place), unread, ..line };
+        return JudgedLine { units: catastrophes(&unread, place), unread, ..line };
     }
     let mut line = walk::walk(command, place);
     let lost = catastrophes(&line.unread, place);
@@ -66,7 +67,7 @@ pub fn analyse(command: &str, place: &Place) -> Line {
 
 /// What would be denied under any rules in texts that were not taken apart: of their
 /// commands, those that begin like one are.
-fn catastrophes(texts: &[String], place: &Place) -> Vec<Unit> {
+fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<Unit> {
     const LOOKED_AT: usize = 32;
     const LONGEST: usize = 4 << 10;
     const NAMES: [&str; 12] =
@@ -84,7 +85,7 @@ fn catastrophes(texts: &[String], place: &Place) -> Vec<Unit> {
 }
 
 /// What "always" would grant, one pattern for each command; or why it is not offered.
-fn always(line: &Line) -> Result<Vec<String>, String> {
+fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
     /// More cannot be taken in at a glance.
     const MOST: usize = 4;
     if let Some(reason) = &line.opaque {

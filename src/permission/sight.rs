@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::paths::Located;
-use super::{Access, Action, Place, Policy, Rules, evaluate, wildcard};
+use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, wildcard};
 use crate::text;
 
 /// How many of the files that were left out are named.
@@ -24,7 +24,7 @@ impl Sight {
             let matters = |key: &str| ["read", "external_directory"].iter().any(|one| wildcard::matches(key, one));
             Rules(rules.0.iter().filter(|rule| matters(&rule.permission)).cloned().collect())
         };
-        let place: Place = policy.place.clone();
+        let place: PermissionContext = policy.place.clone();
         Self {
             policy: Policy { rules: about(&policy.rules), grants: about(&policy.grants), place, ..Policy::default() },
         }
@@ -113,7 +113,12 @@ mod tests {
     use super::*;
 
     fn sight(rules: &[(&str, &str, Action)]) -> Sight {
-        let place = Place { root: "/ws".into(), cwd: "/ws".into(), data: "/data".into(), ..Place::default() };
+        let place = PermissionContext {
+            root: "/ws".into(),
+            cwd: "/ws".into(),
+            data: "/data".into(),
+            ..PermissionContext::default()
+        };
         let own = Rules(
             Rules::built_in(rules)
                 .0

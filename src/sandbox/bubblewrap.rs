@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::{Policy, words};
+use super::{SandboxPolicy, words};
 
 /// Everything read-only, then what may be written, then what may not although it lies below that.
 ///
@@ -13,7 +13,7 @@ use super::{Policy, words};
 ///
 /// Who is `privileged`, as root is, needs no user namespace. In one root could not write the files of
 /// other users; what it could undo without one is taken from it inside, with its capabilities.
-pub(super) fn args(policy: &Policy, privileged: bool) -> Vec<OsString> {
+pub(super) fn args(policy: &SandboxPolicy, privileged: bool) -> Vec<OsString> {
     let mut args = if privileged { vec![] } else { words(["--unshare-user"]) };
     args.extend(words(["--unshare-ipc", "--unshare-uts", "--unshare-pid", "--die-with-parent"]));
     args.extend(words(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]));
@@ -53,14 +53,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(path("project/.git/hooks")).unwrap();
-        let mut policy = Policy {
+        let mut policy = SandboxPolicy {
             level: Level::WorkspaceWrite,
             network: true,
             foreign: false,
             writable: vec![path("project"), path("no such"), "/dev/shm".into()],
             protected: vec![path("project/.git/hooks"), path("project/.git/none")],
         };
-        let text = |policy: &Policy, privileged| {
+        let text = |policy: &SandboxPolicy, privileged| {
             let args: Vec<String> = args(policy, privileged).iter().map(|arg| arg.to_string_lossy().into()).collect();
             args.join(" ").replace(&dir.path().display().to_string(), "D")
         };

@@ -10,8 +10,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
-use super::trial::{Done, Process, Trial};
-use super::{Level, Mechanism, Policy, ProvenSandbox, Sandbox, inside};
+use super::trial::{Process, Trial, TrialOutcome};
+use super::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, inside};
 use crate::process::Program;
 
 /// How long a trial may take; a mechanism that hangs does not hold.
@@ -82,7 +82,7 @@ impl Bait {
     }
 
     /// Adds what is seen from outside to what was said.
-    fn look(&self, mut done: Done) -> Done {
+    fn look(&self, mut done: TrialOutcome) -> TrialOutcome {
         let path = |name: &str| self.directory.path().join(name);
         done.inside &= path("inside/made").exists();
         let intact = |name: &str| fs::read(path(name)).is_ok_and(|bytes| bytes == name.as_bytes());
@@ -113,7 +113,7 @@ async fn attempt(
     let bait = bait.map_err(|e| format!("it could not be tried in {}: {e}", sandbox.environment.tmp().display()))?;
     let directory = fs::canonicalize(bait.directory.path()).map_err(|e| e.to_string())?;
     let path = |name: &str| directory.join(name);
-    let policy = Policy {
+    let policy = SandboxPolicy {
         level,
         network: false,
         writable: vec![path("inside")],
@@ -142,12 +142,13 @@ async fn attempt(
         let why = String::from_utf8_lossy(&ran.stderr);
         return Err(crate::text::title(why.trim().lines().last().unwrap_or("it ended at once")));
     }
-    let done: Done = serde_json::from_slice(&ran.stdout).map_err(|e| format!("the trial said nonsense: {e}"))?;
+    let done: TrialOutcome =
+        serde_json::from_slice(&ran.stdout).map_err(|e| format!("the trial said nonsense: {e}"))?;
     let done = tokio::task::spawn_blocking(move || bait.look(done)).await.map_err(|e| e.to_string())?;
     judge(&held, &done)
 }
 
-fn judge(held: &ProvenSandbox, done: &Done) -> Result<ProvenSandbox, String> {
+fn judge(held: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, String> {
     if !done.inside {
         return Err("nothing could be written where it should be".into());
     }
@@ -182,7 +183,7 @@ mod tests {
     #[test]
     fn whatever_can_still_be_done_is_not_claimed() {
         let held = |level| ProvenSandbox { mechanism: Some(Mechanism::Landlock), ..ProvenSandbox::none(level, vec![]) };
-        let done = |what: &str| Done {
+        let done = |what: &str| TrialOutcome {
             inside: !what.contains("inside"),
             outside: what.contains("outside"),
             modes: what.contains("modes"),
@@ -226,7 +227,7 @@ mod tests {
         };
         let tried = trial.attempt();
         assert!(tried.outside && tried.local && tried.signals && tried.secrets, "{tried:?}");
-        let done = bait.look(Done { inside: true, ..Done::default() });
+        let done = bait.look(TrialOutcome { inside: true, ..TrialOutcome::default() });
         assert!(done.inside && done.outside && done.modes && done.control && done.network, "{done:?}");
     }
 }

@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{Level, Policy};
+use super::{Level, SandboxPolicy};
 
-pub(super) fn args(policy: &Policy) -> Vec<OsString> {
+pub(super) fn args(policy: &SandboxPolicy) -> Vec<OsString> {
     vec!["-p".into(), profile(policy).into()]
 }
 
 /// Everything is allowed but writing outside and, where it is cut off, the network. Later rules win.
-fn profile(policy: &Policy) -> String {
+fn profile(policy: &SandboxPolicy) -> String {
     let mut text = String::from("(version 1)\n(allow default)\n(deny file-write*)\n");
     text.push_str("(allow file-write* (literal \"/dev/null\") (literal \"/dev/zero\") (literal \"/dev/tty\")");
     text.push_str(" (literal \"/dev/dtracehelper\") (subpath \"/dev/fd\"))\n");
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn the_profile() {
-        let policy = Policy {
+        let policy = SandboxPolicy {
             level: Level::ReadOnly,
             network: false,
             writable: vec!["/private/tmp/a \"b\"".into()],

@@ -57,7 +57,7 @@ impl Process {
 
 /// What it says it could do.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Done {
+pub(super) struct TrialOutcome {
     pub(super) inside: bool,
     pub(super) outside: bool,
     pub(super) modes: bool,
@@ -76,7 +76,7 @@ impl Trial {
         if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    pub(super) fn attempt(&self) -> Done {
+    pub(super) fn attempt(&self) -> TrialOutcome {
         let path = |name: &str| self.directory.join(name);
         let append = |path: PathBuf| OpenOptions::new().append(true).open(path).and_then(|mut f| f.write_all(b"x"));
         let outside = [
@@ -99,7 +99,7 @@ impl Trial {
                 .and_then(|socket| socket.send_to(b"x", (Ipv4Addr::LOCALHOST, self.port)).map(drop)),
         ];
         let any = |results: &[io::Result<()>]| results.iter().any(Result::is_ok);
-        Done {
+        TrialOutcome {
             inside: fs::write(path("inside/made"), "x").is_ok(),
             outside: any(&outside),
             modes: any(&modes),

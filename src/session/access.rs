@@ -57,7 +57,6 @@ pub fn within(path: &Path, roots: &[PathBuf]) -> Result<(), BadDirectory> {
 /// Why a session that is kept cannot be opened again.
 #[derive(Debug, thiserror::Error)]
 pub enum ReopenError {
-    /// As for any other.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Another process has it. Who asks again in the same way takes it over.

@@ -12,9 +12,9 @@ use crate::event::{Event, Severity};
 use crate::instruction::{self, Instructions};
 use crate::message::ModelRef;
 use crate::model::local;
-use crate::model::registry::{Access, Registry};
+use crate::model::registry::{KeySource, Registry};
 use crate::permission::sight::Sight;
-use crate::permission::{Place, Policy};
+use crate::permission::{PermissionContext, Policy};
 use crate::skill::{self, Skills};
 use crate::worktree::Worktree;
 
@@ -96,7 +96,7 @@ impl NamedModels {
 
 fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry) -> Problem {
     let provider = everyone.providers().iter().find(|facts| facts.id == model.provider);
-    if let Some(Access::Missing(why)) = provider.map(|facts| &facts.access).filter(|_| everyone.has(model)) {
+    if let Some(KeySource::Missing(why)) = provider.map(|facts| &facts.access).filter(|_| everyone.has(model)) {
         let text = format!("the model {model} cannot be used: {}", why.trim_end_matches('.'));
         return Problem::warning(ProblemCode::NoKey, at, key, text);
     }
@@ -110,7 +110,7 @@ fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry
 /// What the project's instructions may show: what the agent that a session begins with may read.
 pub(super) fn sight(agents: &Agents, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Sight {
     let rules = agents.default().rules.clone();
-    Sight::new(&Policy { rules, place: Place::new(environment, worktree, cwd), ..Policy::default() })
+    Sight::new(&Policy { rules, place: PermissionContext::new(environment, worktree, cwd), ..Policy::default() })
 }
 
 /// Whether a request for this model would be sent, as far as can be said without sending one. Servers on
@@ -118,7 +118,7 @@ pub(super) fn sight(agents: &Agents, environment: &Environment, worktree: &Workt
 fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
     let provider = registry.providers().iter().find(|facts| facts.id == model.provider);
     match provider {
-        Some(facts) => registry.has(model) && !matches!(facts.access, Access::Missing(_)),
+        Some(facts) => registry.has(model) && !matches!(facts.access, KeySource::Missing(_)),
         None => registry.has(model) || local::SERVERS.iter().any(|server| server.id == model.provider),
     }
 }

@@ -12,7 +12,7 @@ use crate::config::reference::RepositoryClone;
 use crate::config::remote::{self, DefaultsAnswer, RemoteDefaults};
 use crate::environment::{Environment, private_dir};
 use crate::instruction;
-use crate::model::http::Client;
+use crate::model::http::HttpClient;
 use crate::process;
 use crate::skill::index::{self, FetchedSkill, IndexedSkill, SkillIndex};
 
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Fetches the defaults of the organisations that the user logged in to. Gives what the user should
 /// know, a sentence each.
-pub(super) async fn defaults(client: Arc<Client>, environment: Environment) -> Vec<String> {
+pub(super) async fn defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<String> {
     let Ok(wanted) = tokio::task::spawn_blocking(move || remote::wanted(&environment)).await else {
         return Vec::new();
     };
@@ -36,7 +36,7 @@ pub(super) async fn defaults(client: Arc<Client>, environment: Environment) -> V
     notices
 }
 
-async fn default(client: &Client, remote: &RemoteDefaults) -> Result<(), String> {
+async fn default(client: &HttpClient, remote: &RemoteDefaults) -> Result<(), String> {
     let first = DefaultsAnswer::read(&get(client, &remote.address, &[]).await?)?;
     let further = match &first.further {
         Some((url, headers)) => {
@@ -53,7 +53,7 @@ async fn default(client: &Client, remote: &RemoteDefaults) -> Result<(), String>
 }
 
 /// Fetches an instruction page. Gives what the user should know, if anything.
-pub(super) async fn page(client: Arc<Client>, environment: Environment, address: String) -> Option<String> {
+pub(super) async fn page(client: Arc<HttpClient>, environment: Environment, address: String) -> Option<String> {
     warm(&client, &address).await;
     let file = instruction::kept(&environment, &address);
     let fetched = match get(&client, &address, &[]).await {
@@ -70,7 +70,7 @@ const FETCHING: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 8;
 
 /// Fetches an index of skills, and those that are not kept as it has them. Gives what the user should know.
-pub(super) async fn skills(client: Arc<Client>, environment: Environment, address: String) -> Vec<String> {
+pub(super) async fn skills(client: Arc<HttpClient>, environment: Environment, address: String) -> Vec<String> {
     warm(&client, &address).await;
     let dir = index::kept(&environment, &address);
     match tokio::time::timeout(FETCHING, all_of(&client, &address, &dir)).await {
@@ -84,7 +84,7 @@ pub(super) async fn skills(client: Arc<Client>, environment: Environment, addres
     }
 }
 
-async fn all_of(client: &Client, address: &str, dir: &Path) -> Result<Vec<String>, String> {
+async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<String>, String> {
     let below = |parts: &[&str]| index::address_of(address, parts).ok_or_else(|| "this is no address".to_owned());
     let words = get(client, &below(&["index.json"])?, &[]).await?;
     let index = SkillIndex::read(words.as_bytes())?;
@@ -119,7 +119,7 @@ async fn all_of(client: &Client, address: &str, dir: &Path) -> Result<Vec<String
 
 /// A skill by its name, and all its files.
 async fn whole(
-    client: &Client,
+    client: &HttpClient,
     address: &str,
     skill: IndexedSkill,
 ) -> (String, Result<Vec<(String, Vec<u8>)>, String>) {
@@ -127,7 +127,7 @@ async fn whole(
     (skill.name, files)
 }
 
-async fn files(client: &Client, address: &str, skill: &IndexedSkill) -> Result<Vec<(String, Vec<u8>)>, String> {
+async fn files(client: &HttpClient, address: &str, skill: &IndexedSkill) -> Result<Vec<(String, Vec<u8>)>, String> {
     let (mut files, mut left) = (Vec::new(), index::SKILL);
     for file in &skill.files {
         let url = index::address_of(address, &[&skill.name, file]).unwrap_or_default();
@@ -206,14 +206,14 @@ async fn git(args: &[&str], cwd: &Path, environment: &Environment) -> Result<(),
 }
 
 /// Reading certificates takes milliseconds that nobody should wait for.
-async fn warm(client: &Arc<Client>, address: &str) {
+async fn warm(client: &Arc<HttpClient>, address: &str) {
     if address.starts_with("https://") {
         let client = client.clone();
         tokio::task::spawn_blocking(move || client.warm()).await.ok(); // if it fails, so does the request
     }
 }
 
-async fn get(client: &Client, address: &str, headers: &[(String, String)]) -> Result<String, String> {
+async fn get(client: &HttpClient, address: &str, headers: &[(String, String)]) -> Result<String, String> {
     let fetched = tokio::time::timeout(PATIENCE, client.get("The server", address, headers, instruction::LARGEST));
     match fetched.await {
         Ok(Ok(body)) => Ok(String::from_utf8_lossy(&body).into_owned()),

@@ -8,8 +8,8 @@ use crate::environment::Environment;
 use crate::lock::locked;
 use crate::model::Error;
 use crate::model::auth::Auth;
-use crate::model::catalog::{self, Catalog, Refreshed};
-use crate::model::http::Client;
+use crate::model::catalog::{self, Catalog, CatalogRefresh};
+use crate::model::http::HttpClient;
 use crate::model::local;
 use crate::model::offline::Offline;
 use crate::model::registry::{self, Registry};
@@ -20,20 +20,19 @@ pub(super) type RegistrySender = tokio::sync::watch::Sender<Arc<Registry>>;
 /// What registries are made of, besides a session's settings.
 pub struct ModelSources {
     environment: Environment,
-    client: Arc<Client>,
+    client: Arc<HttpClient>,
     // Read when the first session is opened, kept until there is a newer one. A leaf lock: held
     // while the file is read, never across an await.
     catalog: Mutex<Option<Arc<Catalog>>>,
 }
 
 impl ModelSources {
-    /// Nothing is read yet.
     pub fn new(environment: &Environment) -> Self {
-        let client = Arc::new(Client::new(environment));
+        let client = Arc::new(HttpClient::new(environment));
         Self { environment: environment.clone(), client, catalog: Mutex::default() }
     }
 
-    pub fn client(&self) -> Arc<Client> {
+    pub fn client(&self) -> Arc<HttpClient> {
         self.client.clone()
     }
 
@@ -58,9 +57,9 @@ impl ModelSources {
     ///
     /// # Errors
     /// As [`catalog::refresh`].
-    pub async fn refresh(&self) -> Result<Refreshed, Error> {
+    pub async fn refresh(&self) -> Result<CatalogRefresh, Error> {
         let refreshed = catalog::refresh(&self.client, &self.environment).await?;
-        if refreshed != Refreshed::Same {
+        if refreshed != CatalogRefresh::Same {
             *locked(&self.catalog) = None;
         }
         Ok(refreshed)

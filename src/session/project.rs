@@ -17,7 +17,7 @@ use super::trust::{self, TrustOutcome};
 use crate::agent::registry::Agents;
 use crate::config::contribution::Contribution;
 use crate::config::trust::Review;
-use crate::config::{self, Fingerprint, Problem, Settings};
+use crate::config::{self, ConfigFingerprint, Problem, Settings};
 use crate::environment::Environment;
 use crate::event::{Event, Severity};
 use crate::instruction;
@@ -55,7 +55,7 @@ pub(super) struct ConfigSnapshot {
     /// What is wrong with the settings.
     problems: Arc<[Problem]>,
     /// Everything that was looked at.
-    fingerprint: Arc<Fingerprint>,
+    fingerprint: Arc<ConfigFingerprint>,
     /// What plugins had added to it.
     added: Arc<[Contribution]>,
     /// What the project asks for beyond what an untrusted one may have.
@@ -68,9 +68,7 @@ pub(super) struct ConfigSnapshot {
 /// Something on the web that is read from where it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum WebSource {
-    /// A page of instructions.
     Page(String),
-    /// An index of skills.
     Skills(String),
 }
 

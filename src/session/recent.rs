@@ -9,7 +9,6 @@ use crate::store::{Error, Store};
 
 const MOST: usize = 5;
 
-/// Those of one project.
 #[derive(Debug, Clone)]
 pub struct RecentModels {
     store: Store,

@@ -201,7 +201,7 @@ fn summarised(history: &History, summary: &Message) -> Option<Event> {
     asked.parts.iter().find_map(|part| match &part.content {
         Content::Compaction(Compaction { auto, before, after, .. }) => {
             let (before, after) = (*before, *after);
-            let state = event::Compaction::Completed { before, after, summary: summary.visible_text() };
+            let state = event::CompactionState::Completed { before, after, summary: summary.visible_text() };
             Some(Event::Compaction { id: part.id.clone(), auto: *auto, state })
         }
         _ => None,

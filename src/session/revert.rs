@@ -24,7 +24,7 @@ use crate::message::{CallState, Content, FileChange, FileKind, FileState, Messag
 use crate::snapshot::Tracker;
 use crate::store::{Record, UndoEntry, visible};
 use crate::text;
-use crate::tool::seen::Fingerprint;
+use crate::tool::seen::TextFingerprint;
 use crate::tool::todowrite::TodowriteTool;
 use crate::tool::{self, Tool as _, disk};
 use crate::turn::record::Recorder;
@@ -443,7 +443,7 @@ impl RestoreContext {
         let editor = self.editor.as_ref().filter(|editor| editor.client.files.read)?;
         let saved = fs::read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok())?;
         let buffer = editor.buffer(path).await?;
-        (Fingerprint::of(&buffer) != Fingerprint::of(&saved)).then_some(buffer)
+        (TextFingerprint::of(&buffer) != TextFingerprint::of(&saved)).then_some(buffer)
     }
 
     fn name(&self, change: &FileChange) -> String {

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 
 use crate::event::{Sample, SampleRequest};
 use crate::message::{Finish, Usage};
-use crate::model::request::{BodyCache, Params};
+use crate::model::request::{BodyCache, ModelParams};
 use crate::model::{Delta, Request};
 use crate::turn::{TurnContext, budget, frame, step};
 
@@ -26,7 +26,7 @@ pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
 
 struct Question {
     system: Option<String>,
-    messages: Vec<crate::model::request::Message>,
+    messages: Vec<crate::model::request::ModelMessage>,
     max_output: u64,
     search: bool,
     temperature: Option<f64>,
@@ -64,7 +64,7 @@ impl Question {
             messages: self.messages,
             tools: Vec::new(),
             must_call: false,
-            params: Params {
+            params: ModelParams {
                 temperature: self.temperature.filter(|_| model.temperature),
                 top_p: None,
                 max_output: model.max_output().min(self.max_output.max(1)),

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::first_words::first_words;
 use crate::message::{Content, Message};
 use crate::model::registry::Registry;
-use crate::model::request::{BodyCache, Input, Message as ModelMessage, Params};
+use crate::model::request::{BodyCache, Input, ModelMessage, ModelParams};
 use crate::model::{Delta, Request};
 use crate::turn::{History, TurnContext, hooks};
 
@@ -44,7 +44,6 @@ pub(super) struct Titling {
 }
 
 impl Titling {
-    /// Asks it, once.
     pub(super) fn ask(&mut self, scope: &TurnContext, history: &History) {
         if !self.asked {
             self.task = ask(scope, history);
@@ -98,7 +97,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         messages: vec![ModelMessage::User(vec![Input::Text(material(first)?)])],
         tools: Vec::new(),
         must_call: false,
-        params: Params {
+        params: ModelParams {
             temperature: agent.temperature.filter(|_| model.temperature),
             top_p: agent.top_p,
             max_output: model.max_output().min(TOKENS),

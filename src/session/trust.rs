@@ -4,8 +4,8 @@
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::config::trust::{Decision, Review, Store};
-use crate::event::{CallUpdate, Confirmation, Event, Kind, Progress, TurnMessage};
+use crate::config::trust::{Decision, Review, TrustStore};
+use crate::event::{CallUpdate, Confirmation, Event, Progress, ToolKind, TurnMessage};
 use crate::turn::TurnContext;
 
 const TITLE: &str = "Trust this project?";
@@ -28,7 +28,7 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
     };
     let (environment, root, kept) = (scope.environment.clone(), scope.project.worktree.root.clone(), review.clone());
     let written = tokio::task::spawn_blocking(move || {
-        Store::open(&environment).decide(&root, &kept, yes, environment.now()).map_err(|e| e.to_string())
+        TrustStore::open(&environment).decide(&root, &kept, yes, environment.now()).map_err(|e| e.to_string())
     });
     match (written.await.unwrap_or_else(|e| Err(e.to_string())), yes) {
         (Ok(()), true) => TrustOutcome::Trusted,
@@ -54,7 +54,7 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
     let tell = |update: CallUpdate| scope.outlet.event(Event::Call(Box::new(update)));
     let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();
     let facts = json!({ "project": scope.project.worktree.root, "wants": items });
-    let (title, kind, input) = (Some(TITLE.into()), Some(Kind::Other), Some(facts.clone()));
+    let (title, kind, input) = (Some(TITLE.into()), Some(ToolKind::Other), Some(facts.clone()));
     tell(CallUpdate { title, kind, input, ..CallUpdate::of(&call) }).await;
     let (reply, answer) = oneshot::channel();
     let (call_id, title) = (call.clone(), TITLE.to_owned());

@@ -128,7 +128,7 @@ fn is_path(path: &str) -> bool {
 /// Where what comes from an address is kept.
 pub fn kept(environment: &Environment, address: &str) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, address.as_bytes());
-    let name: String = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let name = text::hex(&digest.as_ref()[..16]);
     environment.dirs.cache.join("skills").join(name)
 }
 

@@ -22,7 +22,6 @@ const LETTERS: usize = 6;
 pub struct ReminderMark(Arc<str>);
 
 impl Default for ReminderMark {
-    /// A new one.
     fn default() -> Self {
         let letter = || char::from_digit(fastrand::u32(..36), 36).unwrap_or('x');
         Self(std::iter::repeat_with(letter).take(LETTERS).collect::<String>().into())

@@ -85,7 +85,6 @@ pub fn visible(text: &str) -> (String, usize) {
 /// A text that arrives in pieces, as [`shown`] shows it.
 #[derive(Debug, Default)]
 pub struct UnseenFilter {
-    /// The character before.
     last: char,
     /// One that may stay or not: the next character tells.
     held: Option<char>,

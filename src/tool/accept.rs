@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::aliases::Aliases;
 use super::registry::{PROPERTIES, ToolProperties};
 use super::{AnyTool, Tool};
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::text;
 
 /// What stands before names in the formats that some models were trained on.
@@ -63,10 +63,10 @@ pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Ar
 }
 
 /// What kind of work a call of this name will be, while its arguments are not known yet.
-pub fn kind(tools: &[Arc<dyn AnyTool>], name: &str) -> Kind {
+pub fn kind(tools: &[Arc<dyn AnyTool>], name: &str) -> ToolKind {
     let mut kinds = spelled(tools, name).into_iter().chain(elsewhere(tools, name)).map(|tool| tool.kind());
     let first = kinds.next().unwrap_or_default();
-    if kinds.all(|kind| kind == first) { first } else { Kind::default() }
+    if kinds.all(|kind| kind == first) { first } else { ToolKind::default() }
 }
 
 /// The tool of this name, in whatever letters.
@@ -503,9 +503,9 @@ mod tests {
         for (name, input) in table {
             assert!(named(&tools, name, &input).is_none(), "{name} {input}");
         }
-        assert_eq!(kind(&tools, "run_command"), Kind::Execute);
-        assert_eq!(kind(&tools, "View"), Kind::Read);
-        assert_eq!(kind(&tools, "str_replace_editor"), Kind::default());
+        assert_eq!(kind(&tools, "run_command"), ToolKind::Execute);
+        assert_eq!(kind(&tools, "View"), ToolKind::Read);
+        assert_eq!(kind(&tools, "str_replace_editor"), ToolKind::default());
         // What is not offered is not found.
         assert!(named(&tools[..1], "view", &json!({"path": "a"})).is_none());
         let told = unknown(&tools, "str_replace_editor");

@@ -13,7 +13,7 @@ use super::language::Check;
 use super::nearest::numbered;
 use super::patch::{Error, Hunk, Section, apply, parse};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::{Kind, Location};
+use crate::event::{Location, ToolKind};
 use crate::message::Change;
 use crate::permission::Need;
 use crate::text;
@@ -57,7 +57,7 @@ impl PatchStep {
 impl Tool for ApplyPatchTool {
     const NAME: &'static str = "apply_patch";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/apply_patch.md");
-    const KIND: Kind = Kind::Edit;
+    const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";
     const OFFER: Offer = Offer::PatchModels;

@@ -31,10 +31,10 @@ use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::approvals::Approvals;
-use crate::event::{Event, Kind, ProgramExit, Severity};
+use crate::event::{Event, ProgramExit, Severity, ToolKind};
 use crate::message::{BackgroundJob, CallFacts, JobState};
 use crate::permission::approve::held;
-use crate::permission::{Action, Need, Place, Rules, command_need, evaluate};
+use crate::permission::{Action, Need, PermissionContext, Rules, command_need, evaluate};
 use crate::process::{GIT_HELD, Program, StdioMode, find};
 use crate::text;
 
@@ -77,7 +77,7 @@ pub struct Ready {
 impl Tool for BashTool {
     const NAME: &'static str = "bash";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/bash.md");
-    const KIND: Kind = Kind::Execute;
+    const KIND: ToolKind = ToolKind::Execute;
     const CONCURRENT: bool = false;
     const ALIASES: Aliases = Aliases {
         also: &[
@@ -110,7 +110,7 @@ impl Tool for BashTool {
 
     fn beside(input: &Input, context: &ToolContext) -> bool {
         let Ok(place) = resolve(context, input.workdir.as_deref().unwrap_or("."), Access::List) else { return false };
-        let judged = Place { cwd: place.real.path, ..context.policy.place.clone() };
+        let judged = PermissionContext { cwd: place.real.path, ..context.policy.place.clone() };
         input.run_in_background != Some(true) && only_reads(&command_need(&input.command, &judged))
     }
 
@@ -146,7 +146,7 @@ impl Tool for BashTool {
         if place.real.found != PathKind::Directory {
             return Err(Failure::Tell(format!("workdir is not a directory: {}", place.shown)));
         }
-        let judged = Place {
+        let judged = PermissionContext {
             scratch: Some(scratch(context)),
             trusted: context.confinement.trusted,
             cwd: place.real.path.clone(),

@@ -10,9 +10,10 @@ use serde_json::{Map, Value};
 use super::aliases::{Aliases, JOB};
 use super::jobs::{JobOutput, WaitFor};
 use super::pattern::{MatchOptions, SearchPattern};
-use super::truncate::{self, KeepEnd, OutputLimits};
+use super::truncate::{self, KeepEnd};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::{Kind, ProgramExit};
+use crate::config::settings::OutputLimits;
+use crate::event::{ProgramExit, ToolKind};
 use crate::message::CallFacts;
 use crate::permission::Need;
 use crate::text;
@@ -46,7 +47,7 @@ pub struct Ready {
 impl Tool for BashOutputTool {
     const NAME: &'static str = "bash_output";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/bash_output.md");
-    const KIND: Kind = Kind::Read;
+    const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const PERMISSION: &'static str = "bash";
     const ALIASES: Aliases = Aliases {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::aliases::{Aliases, JOB};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::permission::Need;
 use crate::text;
 
@@ -21,7 +21,7 @@ pub struct Input {
 impl Tool for BashStopTool {
     const NAME: &'static str = "bash_stop";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/bash_stop.md");
-    const KIND: Kind = Kind::Other;
+    const KIND: ToolKind = ToolKind::Other;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "bash";
     const ALIASES: Aliases =

@@ -17,7 +17,7 @@ use crate::event::{CallUpdate, Note, Severity};
 use crate::permission::evaluate::only_reads;
 use crate::permission::{Rules, protected};
 use crate::process::Program;
-use crate::sandbox::{Level, Policy, ProvenSandbox, Sandbox, existing, outskirts};
+use crate::sandbox::{Level, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts};
 
 /// What confines the commands of an agent.
 #[derive(Debug, Clone)]
@@ -206,7 +206,7 @@ impl Confinement {
     pub fn enter(&self, lock: &CommandSandbox, context: &ToolContext, program: Program) -> Program {
         let level = self.level;
         if lock.held.mechanism.is_none() {
-            let nothing = Policy { level, network: true, writable: vec![], protected: vec![], foreign: false };
+            let nothing = SandboxPolicy { level, network: true, writable: vec![], protected: vec![], foreign: false };
             return lock.sandbox.wrap(&lock.held, &nothing, program);
         }
         if let Err(e) = private_dir(&lock.scratch) {
@@ -234,7 +234,7 @@ impl Confinement {
         };
         let root = rustix::process::geteuid().is_root();
         let foreign = root && !owned_by_root(&context.project.worktree.root);
-        let policy = Policy { level, network: lock.network, writable, protected, foreign };
+        let policy = SandboxPolicy { level, network: lock.network, writable, protected, foreign };
         // As root tar gives files to those the archive names, which root may not any more.
         let program = if root && !foreign { program.env_if_unset("TAR_OPTIONS", "--no-same-owner") } else { program };
         lock.sandbox.wrap(&lock.held, &policy, program)

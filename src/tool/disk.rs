@@ -28,7 +28,6 @@ pub enum Error {
     /// A device, a pipe, a socket.
     #[error("it is not a regular file")]
     Special,
-    /// More than [`LARGEST`].
     #[error("it has {} MiB; files over {} MiB are not opened here", .0 >> 20, LARGEST >> 20)]
     TooLarge(u64),
     /// The owner does not want it written.
@@ -271,7 +270,6 @@ pub fn fresh_name() -> TemporaryName {
     TemporaryName(prefix())
 }
 
-/// See [`fresh_name`].
 pub struct TemporaryName(String);
 
 impl TemporaryName {

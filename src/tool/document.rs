@@ -17,7 +17,7 @@ use super::nearest::{near, numbered};
 use super::path::{Access, PathKind, ResolvedPath};
 use super::replace::FuzzyMatch;
 use super::search::elsewhere;
-use super::seen::{Fingerprint, KnownFile};
+use super::seen::{KnownFile, TextFingerprint};
 use super::{Failure, ToolContext};
 use crate::event::{Location, NotWritten};
 use crate::message::Change;
@@ -32,7 +32,7 @@ pub struct Document {
     pub exists: bool,
     /// Whether it begins with a byte order mark (not part of `text`).
     mark: bool,
-    disk: Option<Fingerprint>,
+    disk: Option<TextFingerprint>,
     /// The model knows all of it, or hears of what it does not.
     told: bool,
 }
@@ -84,7 +84,7 @@ impl Document {
                 )));
             }
         };
-        let disk = saved.as_deref().map(Fingerprint::of);
+        let disk = saved.as_deref().map(TextFingerprint::of);
         // Only a file the model may read is asked for; any other is refused in a moment.
         let known = context.session.seen.known(&place.real.path);
         let buffer =
@@ -97,7 +97,7 @@ impl Document {
         };
         let mark = text.starts_with('\u{feff}');
         let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
-        let told = known.is_some_and(|known| known.text == Fingerprint::of(&text));
+        let told = known.is_some_and(|known| known.text == TextFingerprint::of(&text));
         Ok(Self { place, text, exists: true, mark, disk, told })
     }
 
@@ -244,8 +244,8 @@ impl Document {
         context.session.seen.note(&self.place.real.path, KnownFile::of(&self.text, self.disk));
     }
 
-    fn print(&self) -> Fingerprint {
-        Fingerprint::of(&self.text)
+    fn print(&self) -> TextFingerprint {
+        TextFingerprint::of(&self.text)
     }
 
     /// The change to a new text, whole, for people.
@@ -275,7 +275,6 @@ impl Document {
         Planned { real: self.place.real.path.clone(), old, new: new.map(str::to_owned) }
     }
 
-    /// Where the change begins.
     pub fn location(&self, new: &str) -> Location {
         let same = self.text.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
         let line = if self.exists { u32::try_from(same + 1).ok() } else { None };
@@ -371,7 +370,7 @@ impl Document {
                 if after != before || after.as_deref() == Some(whole.as_bytes()) {
                     let saved = after.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
                     self.written(&saved, context);
-                    let other = Fingerprint::of(&saved) != Fingerprint::of(&whole);
+                    let other = TextFingerprint::of(&saved) != TextFingerprint::of(&whole);
                     let note = other.then(|| {
                         let what = changes(&whole, &saved);
                         format!("The editor changed the text when it saved the file (a formatter, perhaps):{what}")
@@ -392,7 +391,7 @@ impl Document {
     fn written(&self, text: &str, context: &ToolContext) {
         if self.told {
             let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-            context.session.seen.note(&self.place.real.path, KnownFile::of(text, Some(Fingerprint::of(text))));
+            context.session.seen.note(&self.place.real.path, KnownFile::of(text, Some(TextFingerprint::of(text))));
         } else {
             context.session.seen.forget(&self.place.real.path);
         }
@@ -460,7 +459,7 @@ pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failu
 /// changes, unless the disk has changed since the model saw the file and the editor's text has not:
 /// then the editor has not noticed yet.
 pub(super) fn choose(buffer: String, saved: String, known: Option<&KnownFile>) -> String {
-    let (in_buffer, on_disk) = (Fingerprint::of(&buffer), Fingerprint::of(&saved));
+    let (in_buffer, on_disk) = (TextFingerprint::of(&buffer), TextFingerprint::of(&saved));
     let stale = known.is_some_and(|known| known.disk.is_some_and(|disk| disk != on_disk) && known.text == in_buffer);
     let empty = buffer.is_empty() && !saved.is_empty();
     if in_buffer == on_disk || stale || empty { saved } else { buffer }
@@ -596,7 +595,7 @@ mod tests {
             assert_eq!(stage.read("f"), expected.as_bytes(), "{way:?} {before:?}");
             assert_eq!(editor.saved(), usize::from(writer == "editor"), "{way:?} {before:?}");
             let known = context.session.seen.known(&document.place.real.path).unwrap();
-            assert_eq!(known.text, Fingerprint::of(&expected));
+            assert_eq!(known.text, TextFingerprint::of(&expected));
         }
     }
 
@@ -644,7 +643,7 @@ mod tests {
 
     #[test]
     fn a_stale_buffer_is_not_mistaken_for_unsaved_changes() {
-        let known = |text: &str, disk: &str| Some(KnownFile::of(text, Some(Fingerprint::of(disk))));
+        let known = |text: &str, disk: &str| Some(KnownFile::of(text, Some(TextFingerprint::of(disk))));
         let table = [
             ("a", "a", None, "a"),
             ("b", "a", None, "b"),

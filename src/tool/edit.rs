@@ -9,7 +9,7 @@ use super::language::Check;
 use super::nearest::numbered;
 use super::replace::{Error, Replacement, list, remark, replace};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::{Kind, Location};
+use crate::event::{Location, ToolKind};
 use crate::message::Change;
 use crate::permission::Need;
 use crate::text;
@@ -42,7 +42,7 @@ pub struct Ready {
 impl Tool for EditTool {
     const NAME: &'static str = "edit";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/edit.md");
-    const KIND: Kind = Kind::Edit;
+    const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::OtherModels;
     const ALIASES: Aliases = Aliases {

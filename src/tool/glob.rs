@@ -13,7 +13,7 @@ use super::beneath::SearchRoot;
 use super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::{Kind, Location};
+use crate::event::{Location, ToolKind};
 use crate::lock::{locked, unlocked};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::permission::{Need, paths};
@@ -55,7 +55,7 @@ struct NewestPaths {
 impl Tool for GlobTool {
     const NAME: &'static str = "glob";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/glob.md");
-    const KIND: Kind = Kind::Search;
+    const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["findfiles", "filesearch", "globsearch", "globfiles"],

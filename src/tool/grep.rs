@@ -23,7 +23,7 @@ use super::path::{Access, PathKind, ResolvedPath};
 use super::pattern::{MatchOptions, SearchPattern};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::{Kind, Location};
+use crate::event::{Location, ToolKind};
 use crate::lock::{locked, unlocked};
 use crate::permission::Need;
 use crate::permission::sight::{LeftOut, Sight};
@@ -68,7 +68,7 @@ pub struct Ready {
 impl Tool for GrepTool {
     const NAME: &'static str = "grep";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/grep.md");
-    const KIND: Kind = Kind::Search;
+    const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &[
@@ -259,7 +259,6 @@ struct MatchSink<'a> {
     matcher: &'a RegexMatcher,
     /// How many matches are kept. All are counted.
     most: usize,
-    /// One is enough.
     first: bool,
     hits: FileMatches,
     binary: bool,

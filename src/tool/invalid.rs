@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::permission::Need;
 use crate::text;
 
@@ -23,7 +23,7 @@ pub struct Input {
 impl Tool for InvalidTool {
     const NAME: &'static str = "invalid";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/invalid.md");
-    const KIND: Kind = Kind::Other;
+    const KIND: ToolKind = ToolKind::Other;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;
     type Input = Input;

@@ -102,20 +102,19 @@ pub(super) struct JobOutput {
     pub(super) whole: String,
 }
 
-struct BackgroundJob {
+struct RunningJob {
     id: String,
     call: CallId,
     command: String,
-    /// To be ended; [`JobState::halt`] says why.
+    /// To be ended; [`JobProgress::halt`] says why.
     stop: CancellationToken,
     over: CancellationToken,
-    /// It has printed something.
     printed: Notify,
     // A leaf: never held across an await.
-    state: Mutex<JobState>,
+    state: Mutex<JobProgress>,
 }
 
-struct JobState {
+struct JobProgress {
     printed: CapturedOutput,
     /// What cannot change any more, and came since it was read last.
     fresh: VecDeque<u8>,
@@ -137,7 +136,7 @@ struct JobState {
 /// The commands a session has in the background.
 pub struct Jobs {
     // A leaf lock around a list.
-    jobs: Mutex<Vec<Arc<BackgroundJob>>>,
+    jobs: Mutex<Vec<Arc<RunningJob>>>,
     next: AtomicU32,
     tasks: TaskTracker,
     news: Arc<Notify>,
@@ -169,7 +168,7 @@ impl Jobs {
         }
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<BackgroundJob>>> {
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<RunningJob>>> {
         locked(&self.jobs)
     }
 
@@ -202,7 +201,7 @@ impl Jobs {
 
     /// All of them, for people: id, command line, how it ended.
     pub fn all(&self) -> Vec<(String, String, Option<String>)> {
-        let one = |job: &Arc<BackgroundJob>| {
+        let one = |job: &Arc<RunningJob>| {
             let how = job.state().end.as_ref().map(|(how, _)| how.clone());
             (job.id.clone(), text::title(&job.command), how)
         };
@@ -215,7 +214,7 @@ impl Jobs {
         running.printed.file_all();
         let path = running.printed.path();
         let DetachedCommand { child, pipe, open, printed, lock, watch, worktree, limit } = running;
-        let state = JobState {
+        let state = JobProgress {
             // The call that leaves it here has shown what there is.
             seen: printed.live(),
             printed,
@@ -230,7 +229,7 @@ impl Jobs {
             shown: false,
             noticed: false,
         };
-        let job = Arc::new(BackgroundJob {
+        let job = Arc::new(RunningJob {
             id: id.clone(),
             call: call.clone(),
             command: command.to_owned(),
@@ -258,7 +257,7 @@ impl Jobs {
         (id, path)
     }
 
-    fn find(&self, id: &str) -> Result<Arc<BackgroundJob>, String> {
+    fn find(&self, id: &str) -> Result<Arc<RunningJob>, String> {
         let list = self.list();
         if let Some(job) = list.iter().find(|job| job.id == id) {
             return Ok(job.clone());
@@ -336,7 +335,7 @@ impl Jobs {
         self.untold.swap(false, Ordering::Relaxed)
     }
 
-    fn ended(&self, take: impl Fn(&mut JobState) -> bool) -> Vec<EndedJob> {
+    fn ended(&self, take: impl Fn(&mut JobProgress) -> bool) -> Vec<EndedJob> {
         let list = self.list();
         list.iter()
             .filter_map(|job| {
@@ -394,13 +393,13 @@ impl Jobs {
 /// How much of what one printed is shown in its call when it has ended.
 const TAIL: usize = 8 << 10;
 
-impl BackgroundJob {
+impl RunningJob {
     fn take(&self, bytes: &[u8]) {
         self.state().take(bytes);
         self.printed.notify_waiters();
     }
 
-    fn state(&self) -> MutexGuard<'_, JobState> {
+    fn state(&self) -> MutexGuard<'_, JobProgress> {
         locked(&self.state)
     }
 
@@ -439,7 +438,7 @@ impl BackgroundJob {
     }
 }
 
-impl JobState {
+impl JobProgress {
     fn take(&mut self, bytes: &[u8]) {
         let done = self.printed.take(bytes);
         self.add(&done);
@@ -473,7 +472,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// A command on its way to its end.
 struct JobFollower {
-    job: Arc<BackgroundJob>,
+    job: Arc<RunningJob>,
     child: Child,
     pipe: pipe::Receiver,
     open: bool,

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::{Failure, ToolContext, disk};
 use crate::event::{Event, Severity};
-use crate::lsp::{Diagnostic, Judged, Peer, Server, Unready, introduced};
+use crate::lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
 use crate::permission::Action;
 use crate::permission::sight::Sight;
 use crate::process::{GIT_HELD, Program};
@@ -40,7 +40,7 @@ const OTHERS: usize = 5;
 const MESSAGE: usize = 600;
 
 /// The servers for a file, started where they are not. What is missing, or does not work, is told to the user once.
-pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Server>> {
+pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<ServerHandle>> {
     let settings = &context.project.settings;
     if !context.confinement.trusted || !settings.language_servers.iter().any(|entry| entry.is_for(real)) {
         return Vec::new();
@@ -96,7 +96,11 @@ async fn tell(context: &ToolContext, title: String, details: Option<String>) {
 }
 
 /// The server as it works; one that does not is told of.
-pub(super) async fn peer(server: &Server, until: Instant, context: &ToolContext) -> Result<Arc<Peer>, String> {
+pub(super) async fn peer(
+    server: &ServerHandle,
+    until: Instant,
+    context: &ToolContext,
+) -> Result<Arc<LspClient>, String> {
     match server.peer(until).await {
         Ok(peer) => Ok(peer),
         Err(Unready::Late) => Err(format!("{} is still starting", server.name())),
@@ -140,12 +144,12 @@ pub(super) struct Planned {
 /// What servers said before a change.
 #[derive(Default)]
 pub(super) struct Check {
-    asked: Vec<Asked>,
+    asked: Vec<AskedServer>,
 }
 
 /// One server, what it was shown and what it said.
-struct Asked {
-    server: Arc<Server>,
+struct AskedServer {
+    server: Arc<ServerHandle>,
     files: Vec<Planned>,
     /// Files that the change may concern, with what they hold.
     others: BTreeMap<PathBuf, String>,
@@ -153,7 +157,7 @@ struct Asked {
 }
 
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct LanguageFindings {
     /// For the model; empty where there is nothing to say.
     pub(super) text: String,
     /// For the editor: the errors by file.
@@ -170,7 +174,7 @@ struct Errors {
 impl Check {
     /// Asks the servers of these files about them, as they are.
     pub(super) async fn before(files: Vec<Planned>, context: &ToolContext) -> Self {
-        let mut asked: Vec<Asked> = Vec::new();
+        let mut asked: Vec<AskedServer> = Vec::new();
         for file in files {
             let size = file.old.as_deref().unwrap_or_default().len().max(file.new.as_deref().unwrap_or_default().len());
             if size > LARGEST {
@@ -179,7 +183,7 @@ impl Check {
             for server in servers(&file.real, context).await {
                 match asked.iter_mut().find(|asked| Arc::ptr_eq(&asked.server, &server)) {
                     Some(asked) => asked.files.push(file.clone()),
-                    None => asked.push(Asked {
+                    None => asked.push(AskedServer {
                         server,
                         files: vec![file.clone()],
                         others: BTreeMap::new(),
@@ -197,15 +201,15 @@ impl Check {
     }
 
     /// Asks them again. `written` is what the files hold now that were written.
-    pub(super) async fn after(self, written: &[(PathBuf, String)], context: &ToolContext) -> Found {
+    pub(super) async fn after(self, written: &[(PathBuf, String)], context: &ToolContext) -> LanguageFindings {
         if self.asked.is_empty() {
-            return Found::default();
+            return LanguageFindings::default();
         }
         let until = Instant::now() + AFTER;
         let all = join_all(self.asked.iter().map(|asked| asked.again(written, until, context)));
         let all = tokio::select! {
             all = all => all,
-            () = context.cancelled.cancelled() => return Found::default(),
+            () = context.cancelled.cancelled() => return LanguageFindings::default(),
         };
         let mut errors: BTreeMap<PathBuf, Errors> = BTreeMap::new();
         let mut notes = Vec::new();
@@ -226,7 +230,7 @@ impl Check {
     }
 }
 
-impl Asked {
+impl AskedServer {
     async fn look(&mut self, context: &ToolContext) {
         let Ok(peer) = peer(&self.server, Instant::now() + START, context).await else { return };
         let warm = peer.is_warm();
@@ -316,7 +320,7 @@ impl Asked {
 }
 
 /// Shows a server what has become of the files it has open: the user and commands change them too.
-pub(super) async fn refresh(peer: &Peer, context: &ToolContext) {
+pub(super) async fn refresh(peer: &LspClient, context: &ToolContext) {
     let open = peer.open();
     let paths = open.iter().map(|(path, _)| path.clone()).collect();
     let now = texts(paths, context).await;
@@ -349,8 +353,8 @@ pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMa
 }
 
 /// The words for the model, and the facts for the editor.
-fn told(errors: BTreeMap<PathBuf, Errors>, notes: Vec<String>, context: &ToolContext) -> Found {
-    let mut found = Found::default();
+fn told(errors: BTreeMap<PathBuf, Errors>, notes: Vec<String>, context: &ToolContext) -> LanguageFindings {
+    let mut found = LanguageFindings::default();
     let (changed, others): (Vec<_>, Vec<_>) = errors.into_iter().partition(|(_, errors)| errors.changed);
     let unsure = changed.iter().any(|(_, errors)| errors.unsure);
     if !changed.is_empty() {
@@ -403,7 +407,7 @@ pub(super) fn line(diagnostic: &Diagnostic) -> String {
     format!("[{}:{}] {message}", start.line + 1, start.character + 1)
 }
 
-impl Found {
+impl LanguageFindings {
     /// Adds it to the result of a call.
     pub(super) fn join(self, output: &mut super::ToolOutput) {
         output.text.push_str(&self.text);

@@ -13,7 +13,7 @@ use super::beneath::SearchRoot;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{LIMIT, blocking, elsewhere, globs, look_up, walker};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::{Kind, Location};
+use crate::event::{Location, ToolKind};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::permission::{Action, Need};
 use crate::text;
@@ -41,7 +41,7 @@ pub struct Ready {
 impl Tool for ListTool {
     const NAME: &'static str = "list";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/list.md");
-    const KIND: Kind = Kind::Search;
+    const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::Unlisted;
     const ALIASES: Aliases = Aliases {
@@ -155,9 +155,7 @@ async fn directory(place: &ResolvedPath, context: &ToolContext) -> Result<(), Fa
 struct DirectoryTree {
     dirs: BTreeMap<String, DirectoryTree>,
     files: Vec<String>,
-    /// Files here and below.
     count: usize,
-    /// Files here.
     own: usize,
     /// How many of its directories are shown, and how many of its files.
     open: usize,

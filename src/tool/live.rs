@@ -14,7 +14,6 @@ pub(super) const BEAT: Duration = Duration::from_millis(100);
 /// The most output of one beat that the editor gets; of more, the end.
 pub(super) const PIECE: usize = 32 << 10;
 
-/// Waits for a beat.
 pub(super) async fn due(beat: Option<Instant>) {
     if let Some(beat) = beat {
         sleep_until(beat).await;

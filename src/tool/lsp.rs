@@ -15,8 +15,8 @@ use super::document::{choose, target};
 use super::path::{Access, ResolvedPath};
 use super::search::look_up;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, apply_patch, disk, language};
-use crate::event::{Kind, Location};
-use crate::lsp::{Diagnostic, Judged, Peer, Place, Position, Question, Symbol, TextEdit, Units};
+use crate::event::{Location, ToolKind};
+use crate::lsp::{Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol, TextEdit, Units};
 use crate::permission::Need;
 use crate::text;
 
@@ -85,7 +85,7 @@ pub enum Ready {
 impl Tool for LspTool {
     const NAME: &'static str = "lsp";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/lsp.md");
-    const KIND: Kind = Kind::Search;
+    const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;
     const ALIASES: Aliases = Aliases {
@@ -188,7 +188,7 @@ async fn ready(
     place: &ResolvedPath,
     until: Instant,
     context: &ToolContext,
-) -> Result<(Vec<Arc<Peer>>, String), Failure> {
+) -> Result<(Vec<Arc<LspClient>>, String), Failure> {
     let refused = |e: disk::Error| Failure::Tell(format!("Cannot read {}: {e}.", place.shown));
     let bytes = disk::read(&place.real.path).map_err(refused)?;
     let saved = String::from_utf8(bytes).map_err(|_| language::none(&place.shown))?;
@@ -220,8 +220,8 @@ async fn ready(
 
 /// The answer of the first server that has one; else the first that says why not.
 async fn first<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
-    peers: &'p [Arc<Peer>],
-    ask: impl Fn(&'p Peer) -> F,
+    peers: &'p [Arc<LspClient>],
+    ask: impl Fn(&'p LspClient) -> F,
 ) -> Result<Vec<T>, Failure> {
     let mut failed = None;
     let mut answered = false;
@@ -239,7 +239,7 @@ async fn first<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
 }
 
 /// The place that is meant, as a server counts.
-fn position(input: &Input, text: &str, peer: &Peer, shown: &str) -> Result<Position, Failure> {
+fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<Position, Failure> {
     let Some(line) = input.line.filter(|line| *line > 0) else {
         return Err(Failure::tell("line is missing: from 1, as read shows it."));
     };
@@ -281,11 +281,11 @@ async fn at_place(
 ) -> Result<String, Failure> {
     let (peers, text) = ready(place, until, context).await?;
     let path = place.real.path.as_path();
-    let at = |peer: &Peer| position(input, &text, peer, &place.shown);
+    let at = |peer: &LspClient| position(input, &text, peer, &place.shown);
     // Wrong whoever is asked.
     peers.first().map(|peer| at(peer)).transpose()?;
-    let at = |peer: &Peer| at(peer).map_err(|e| e.to_string());
-    let places = |what: Question| {
+    let at = |peer: &LspClient| at(peer).map_err(|e| e.to_string());
+    let places = |what: Navigation| {
         first(&peers, move |peer| {
             let position = at(peer);
             async move { peer.places(what, path, position?, until).await }
@@ -304,9 +304,9 @@ async fn at_place(
             let said = said.map(|said| text::head(text::visible(said.trim()).0.as_str(), HOVER).to_owned());
             Ok(said.unwrap_or_else(|| "Nothing is known of that place.".into()))
         }
-        Operation::GoToDefinition => Ok(shown(places(Question::Definition).await?, DEFINITION, context).await),
-        Operation::GoToImplementation => Ok(shown(places(Question::Implementation).await?, 1, context).await),
-        Operation::FindReferences => Ok(shown(places(Question::References).await?, 1, context).await),
+        Operation::GoToDefinition => Ok(shown(places(Navigation::Definition).await?, DEFINITION, context).await),
+        Operation::GoToImplementation => Ok(shown(places(Navigation::Implementation).await?, 1, context).await),
+        Operation::FindReferences => Ok(shown(places(Navigation::References).await?, 1, context).await),
         _ => {
             let incoming = operation == Operation::IncomingCalls;
             let ask = |peer| {
@@ -320,7 +320,7 @@ async fn at_place(
 }
 
 /// Places with their lines, by file; `lines` of each.
-async fn shown(mut places: Vec<Place>, lines: u32, context: &ToolContext) -> String {
+async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) -> String {
     if places.is_empty() {
         return "Nothing was found.".into();
     }
@@ -374,7 +374,7 @@ async fn calls(
         let place = text::escaped(&context.relative(own));
         let _ = writeln!(out, "{kind} {name} ({place}:{})", symbol.selection.start.line + 1);
         let file = if incoming { own } else { asked };
-        let places = ranges.iter().take(5).map(|range| Place { path: file.to_owned(), range: *range }).collect();
+        let places = ranges.iter().take(5).map(|range| FileRange { path: file.to_owned(), range: *range }).collect();
         for line in shown(places, 1, context).await.lines() {
             let _ = writeln!(out, "  {line}");
         }
@@ -429,7 +429,7 @@ async fn find(
             let Some(path) = symbol.path.clone() else { continue };
             let container =
                 if symbol.container.is_empty() { String::new() } else { format!(" in {}", symbol.container) };
-            let line = shown(vec![Place { path, range: symbol.selection }], 1, context).await;
+            let line = shown(vec![FileRange { path, range: symbol.selection }], 1, context).await;
             out.push(format!("{} {}{}\n  {line}", symbol.kind(), text::title(&symbol.name), text::escaped(&container)));
         }
         if wanted.len() > DECLARED {

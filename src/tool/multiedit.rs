@@ -7,7 +7,7 @@ use super::aliases::{ALL, Aliases, NEW, OLD, PATH};
 use super::document::target;
 use super::edit::{Ready, describe, ready};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::permission::Need;
 
 #[derive(Default)]
@@ -18,13 +18,13 @@ pub struct MultieditTool;
 pub struct Input {
     pub file_path: String,
     /// Applied in order, each to the result of the one before
-    pub edits: Vec<Piece>,
+    pub edits: Vec<EditEntry>,
 }
 
 /// One replacement.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Piece {
+pub struct EditEntry {
     /// The text to replace
     pub old_string: String,
     /// The text to put there
@@ -36,7 +36,7 @@ pub struct Piece {
 impl Tool for MultieditTool {
     const NAME: &'static str = "multiedit";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/multiedit.md");
-    const KIND: Kind = Kind::Edit;
+    const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";
     const OFFER: Offer = Offer::Unlisted;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::aliases::Aliases;
 use super::plan_exit::switch;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::permission::{Action, Need};
 use crate::text;
 
@@ -25,7 +25,7 @@ pub struct Input {
 impl Tool for PlanEnterTool {
     const NAME: &'static str = "plan_enter";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/plan_enter.md");
-    const KIND: Kind = Kind::SwitchMode;
+    const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
     const ALIASES: Aliases = Aliases { also: &["enterplanmode", "enterplan"], says: &[], fields: &[] };

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::aliases::Aliases;
 use super::path::{Access, PathKind, resolve};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::{Kind, Location, SessionRequest, SwitchAgent};
+use crate::event::{Location, SessionRequest, SwitchAgent, ToolKind};
 use crate::permission::{Action, Need};
 use crate::text;
 
@@ -29,7 +29,7 @@ pub struct Input {
 impl Tool for PlanExitTool {
     const NAME: &'static str = "plan_exit";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/plan_exit.md");
-    const KIND: Kind = Kind::SwitchMode;
+    const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
     const ALIASES: Aliases = Aliases { also: &["exitplanmode", "exitplan"], says: &[], fields: &[] };

@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::screen::TerminalScreen;
-use super::truncate::{KeepEnd, OutputLimits, create, full, has_room, hint};
+use super::truncate::{KeepEnd, create, full, has_room, hint};
+use crate::config::settings::OutputLimits;
 use crate::environment::Environment;
 use crate::text;
 

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::{self, Kind, QuestionReply, QuestionRequest, TurnMessage};
+use crate::event::{self, QuestionReply, QuestionRequest, ToolKind, TurnMessage};
 use crate::permission::Need;
 use crate::text;
 
@@ -59,7 +59,7 @@ pub struct ChoiceInput {
 impl Tool for QuestionTool {
     const NAME: &'static str = "question";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/question.md");
-    const KIND: Kind = Kind::Other;
+    const KIND: ToolKind = ToolKind::Other;
     // Two forms at once would be answered in the wrong order.
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;

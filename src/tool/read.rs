@@ -12,9 +12,9 @@ use super::aliases::{Aliases, PATH};
 use super::document::encoding;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{elsewhere, look_up};
-use super::seen::{Fingerprint, KnownFile};
+use super::seen::{KnownFile, TextFingerprint};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
-use crate::event::{Event, Kind, Location, Severity};
+use crate::event::{Event, Location, Severity, ToolKind};
 use crate::instruction;
 use crate::message::File;
 use crate::permission::Need;
@@ -63,7 +63,7 @@ struct Excerpt {
 impl Tool for ReadTool {
     const NAME: &'static str = "read";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/read.md");
-    const KIND: Kind = Kind::Read;
+    const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &[
@@ -142,7 +142,7 @@ impl Tool for ReadTool {
             }
         };
         let known = context.session.seen.known(&place.real.path);
-        let disk = saved.as_deref().map(Fingerprint::of);
+        let disk = saved.as_deref().map(TextFingerprint::of);
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) if note.is_none() => super::document::choose(buffer, saved, known.as_ref()),
             (_, Some(text)) | (Some(text), None) => text,

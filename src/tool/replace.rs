@@ -16,7 +16,6 @@ use crate::text;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
-    /// The whole new text.
     pub text: String,
     /// The first line of each place that was replaced, from 1.
     pub lines: Vec<usize>,

@@ -18,7 +18,7 @@ use super::{Failure, ToolContext};
 use crate::config::nearest;
 use crate::lock::{locked, unlocked};
 use crate::permission::Action;
-use crate::permission::paths::{self, Barred, Refusal};
+use crate::permission::paths::{self, Barred, PathRefusal};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::text;
 
@@ -85,7 +85,7 @@ const PROPOSED: usize = 3;
 /// As [`resolve`].
 pub async fn look_up(context: &ToolContext, written: &str, access: Access) -> Result<ResolvedPath, Failure> {
     let admitted = paths::admit(&context.policy, access, written);
-    if let Err(Barred::Refused(missing @ Refusal::Missing(path))) = &admitted {
+    if let Err(Barred::Refused(missing @ PathRefusal::Missing(path))) = &admitted {
         let instead = elsewhere(context, Path::new(path)).await;
         return Err(Failure::Tell(format!("{missing}{instead}")));
     }

@@ -17,9 +17,9 @@ use crate::lock::locked;
 
 /// The state of a text: equal for equal content, whatever its line ends and byte order mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fingerprint(u64);
+pub struct TextFingerprint(u64);
 
-impl Fingerprint {
+impl TextFingerprint {
     pub fn of(text: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes();
         let mut hasher = DefaultHasher::new();
@@ -36,19 +36,19 @@ impl Fingerprint {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownFile {
     /// What the model has seen.
-    pub text: Fingerprint,
+    pub text: TextFingerprint,
     /// What lay on disk at that time; differs when the editor held unsaved changes.
-    pub disk: Option<Fingerprint>,
+    pub disk: Option<TextFingerprint>,
     /// The text itself, where it is kept: to say what has changed since.
     pub was: Option<Arc<str>>,
     /// The file on disk at that time.
-    stamp: Option<FileStamp>,
+    stamp: Option<DiskStamp>,
 }
 
 /// Tells two states of a file on disk apart without reading it: its length and when it was written.
-type FileStamp = (u64, SystemTime);
+type DiskStamp = (u64, SystemTime);
 
-fn stamp(real: &Path) -> Option<FileStamp> {
+fn stamp(real: &Path) -> Option<DiskStamp> {
     let data = std::fs::metadata(real).ok()?;
     Some((data.len(), data.modified().ok()?))
 }
@@ -62,9 +62,9 @@ const LINES: usize = 400_000;
 
 impl KnownFile {
     /// The model has seen this text, while this lay on disk.
-    pub fn of(text: &str, disk: Option<Fingerprint>) -> Self {
+    pub fn of(text: &str, disk: Option<TextFingerprint>) -> Self {
         let was = (text.len() <= KEPT).then(|| text.into());
-        Self { text: Fingerprint::of(text), disk, was, stamp: None }
+        Self { text: TextFingerprint::of(text), disk, was, stamp: None }
     }
 }
 
@@ -122,7 +122,7 @@ impl SeenFiles {
 
     /// The files that lie on disk as the model knows them. Looks at the disk.
     pub fn as_known(&self) -> Vec<PathBuf> {
-        let known: Vec<(PathBuf, Option<FileStamp>)> = {
+        let known: Vec<(PathBuf, Option<DiskStamp>)> = {
             let files = self.files();
             let saved = files.known.iter().filter(|(_, known)| known.disk == Some(known.text));
             saved.map(|(path, known)| (path.clone(), known.stamp)).collect()
@@ -141,7 +141,7 @@ impl SeenFiles {
             match disk::read(&path).map(String::from_utf8) {
                 Ok(Ok(text)) => {
                     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-                    self.note(&path, KnownFile::of(text, Some(Fingerprint::of(text))));
+                    self.note(&path, KnownFile::of(text, Some(TextFingerprint::of(text))));
                 }
                 // The next look says what is wrong with it.
                 Ok(Err(_)) | Err(_) => self.forget(&path),
@@ -222,11 +222,11 @@ mod tests {
 
     #[test]
     fn line_ends_and_marks_do_not_count() {
-        assert_eq!(Fingerprint::of("a\r\nb\r\n"), Fingerprint::of("a\nb\n"));
-        assert_eq!(Fingerprint::of("\u{feff}a\n"), Fingerprint::of("a\n"));
-        assert_eq!(Fingerprint::of("a\r\n"), Fingerprint::of("a\n"));
+        assert_eq!(TextFingerprint::of("a\r\nb\r\n"), TextFingerprint::of("a\nb\n"));
+        assert_eq!(TextFingerprint::of("\u{feff}a\n"), TextFingerprint::of("a\n"));
+        assert_eq!(TextFingerprint::of("a\r\n"), TextFingerprint::of("a\n"));
         for (one, other) in [("a\nb", "ab"), ("a\n", "a"), ("a\r", "a"), ("a\rb", "a\nb"), ("", "\n")] {
-            assert_ne!(Fingerprint::of(one), Fingerprint::of(other), "{one:?} {other:?}");
+            assert_ne!(TextFingerprint::of(one), TextFingerprint::of(other), "{one:?} {other:?}");
         }
     }
 
@@ -261,7 +261,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let seen = SeenFiles::default();
-        let known = |text: &str| KnownFile::of(text, Some(Fingerprint::of(text)));
+        let known = |text: &str| KnownFile::of(text, Some(TextFingerprint::of(text)));
         for name in ["formatted", "changed before", "left", "removed"] {
             std::fs::write(path(name), "a\n").unwrap();
             seen.note(&path(name), known("a\n"));
@@ -274,9 +274,9 @@ mod tests {
         std::fs::remove_file(path("removed")).unwrap();
         seen.adopt(before);
         let text = |name: &str| seen.known(&path(name)).map(|known| known.text);
-        assert_eq!(text("formatted"), Some(Fingerprint::of("a;\n")));
-        assert_eq!(text("changed before"), Some(Fingerprint::of("a\n")));
-        assert_eq!(text("left"), Some(Fingerprint::of("a\n")));
+        assert_eq!(text("formatted"), Some(TextFingerprint::of("a;\n")));
+        assert_eq!(text("changed before"), Some(TextFingerprint::of("a\n")));
+        assert_eq!(text("left"), Some(TextFingerprint::of("a\n")));
         assert_eq!(text("removed"), None);
     }
 }

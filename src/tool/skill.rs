@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::permission::{Need, Rules};
 use crate::skill::{self, Skills};
 use crate::text;
@@ -38,7 +38,7 @@ pub struct Input {
 impl Tool for SkillTool {
     const NAME: &'static str = "skill";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/skill.md");
-    const KIND: Kind = Kind::Read;
+    const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;
     const KEEPS_OUTPUT: bool = true;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::message::CallFacts;
 
 pub const NAME: &str = "structured_output";
@@ -125,8 +125,8 @@ impl AnyTool for StructuredOutputTool {
         self.schema.clone()
     }
 
-    fn kind(&self) -> Kind {
-        Kind::Think
+    fn kind(&self) -> ToolKind {
+        ToolKind::Think
     }
 
     fn concurrent(&self) -> bool {

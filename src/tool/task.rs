@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::agent::Agent;
-use crate::event::{Kind, SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport};
+use crate::event::{SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport, ToolKind};
 use crate::id::SessionId;
 use crate::message::{CallFacts, ChildSession, File, ModelRef};
 use crate::permission::Need;
@@ -30,7 +30,6 @@ pub struct TaskTool {
     model: Option<ModelRef>,
     /// The model the user wants it done with.
     wanted: Option<ModelRef>,
-    /// What the user attached.
     files: Vec<File>,
 }
 
@@ -84,7 +83,7 @@ pub struct Input {
 impl Tool for TaskTool {
     const NAME: &'static str = "task";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/task.md");
-    const KIND: Kind = Kind::Think;
+    const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;
     const SWEEPS: bool = true;

@@ -10,13 +10,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext, ToolContext,
-    ToolOutput, truncate,
+    ToolOutput,
 };
 use crate::channel::Receiver;
+use crate::config::settings::OutputLimits;
 use crate::environment::Environment;
 use crate::event::{NotWritten, Outlet, TurnMessage};
 use crate::id::{CallId, SessionId};
-use crate::permission::{Need, Place, Policy, rule};
+use crate::permission::{Need, PermissionContext, Policy, rule};
 use crate::text::mark::ReminderMark;
 use crate::worktree::Worktree;
 
@@ -29,7 +30,6 @@ pub(super) struct TestProject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EditorReply {
     Saves,
-    /// Knows no such file.
     Refuses,
     Declines,
     /// Says yes, does nothing.
@@ -130,7 +130,7 @@ impl TestProject {
         let worktree = Arc::new(Worktree::find(&self.cwd(), &[], None));
         let environment = Environment::from_vars(vars);
         let rules = rule::base(&environment.dirs.data, Path::new("/scratch"), &[] as &[PathBuf]);
-        let place = Place::new(&environment, &worktree, &self.cwd());
+        let place = PermissionContext::new(&environment, &worktree, &self.cwd());
         let policy = Policy { rules, place, ..Policy::default() };
         listened(environment, worktree, policy)
     }
@@ -151,7 +151,7 @@ impl TestProject {
 
 /// A context where these rules hold; nobody hears its events.
 pub(super) fn context_in(policy: Policy) -> ToolContext {
-    let Place { root, home, .. } = &policy.place;
+    let PermissionContext { root, home, .. } = &policy.place;
     let home = home.as_ref().unwrap().display().to_string();
     let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home)]));
     let worktree = Worktree { root: root.clone(), git: true, extra: vec![] };
@@ -188,7 +188,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
         policy: Arc::new(policy),
         confinement: super::confinement::Confinement::none(&Environment::from_vars(BTreeMap::new())),
         cancelled: CancellationToken::new(),
-        limits: truncate::OutputLimits::default(),
+        limits: OutputLimits::default(),
     };
     (context, up)
 }

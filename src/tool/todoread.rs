@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
 
@@ -19,7 +19,7 @@ pub struct Input {}
 impl Tool for TodoreadTool {
     const NAME: &'static str = "todoread";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/todoread.md");
-    const KIND: Kind = Kind::Think;
+    const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::Unlisted;
     const ALIASES: Aliases = Aliases { also: &["readtodos", "gettodos", "listtodos"], says: &[], fields: &[] };

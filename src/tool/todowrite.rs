@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::{Event, Kind};
+use crate::event::{Event, ToolKind};
 use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
 use crate::text;
@@ -23,7 +23,7 @@ pub struct Input {
 impl Tool for TodowriteTool {
     const NAME: &'static str = "todowrite";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/todowrite.md");
-    const KIND: Kind = Kind::Think;
+    const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = false;
     const KEEPS_INPUT: bool = true;
     const ALIASES: Aliases = Aliases {

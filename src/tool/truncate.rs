@@ -8,6 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::{ToolContext, ToolOutput};
+use crate::config::settings::OutputLimits;
 use crate::environment::{Dirs, Environment, private_dir, private_file};
 use crate::text;
 
@@ -19,19 +20,6 @@ pub const ALL_KEPT: u64 = 512 << 20;
 
 /// A kept result that was written to within this time may still grow, and is not removed to make room.
 const IN_USE: Duration = Duration::from_secs(10 * 60);
-
-/// How much of a result goes to the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OutputLimits {
-    pub lines: usize,
-    pub bytes: usize,
-}
-
-impl Default for OutputLimits {
-    fn default() -> Self {
-        Self { lines: 2_000, bytes: 50 << 10 }
-    }
-}
 
 /// Which end of a long result is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

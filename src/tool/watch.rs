@@ -87,15 +87,15 @@ fn entries(dir: &Path) -> Vec<(std::ffi::OsString, PathBuf)> {
 
 /// What the control files of a project were before a command.
 #[derive(Debug, PartialEq, Eq)]
-pub struct ControlFiles(BTreeMap<PathBuf, FileState>);
+pub struct ControlFiles(BTreeMap<PathBuf, WatchedFile>);
 
 #[derive(Debug, PartialEq, Eq)]
-enum FileState {
+enum WatchedFile {
     Directory,
     /// Its mode and the digest of what it holds.
     File(u32, [u8; 32]),
     /// Where it points, and what is there.
-    Link(PathBuf, Option<Box<FileState>>),
+    Link(PathBuf, Option<Box<WatchedFile>>),
     /// Too large, too many, or no file to be read: its mode, size, number and time of change, which
     /// nobody can set.
     Unread(u32, u64, u64, (i64, i64)),
@@ -113,8 +113,8 @@ impl ControlFiles {
         let mut seen = BTreeMap::new();
         let mut waiting: VecDeque<PathBuf> = control_files(worktree).into();
         while let Some(path) = waiting.pop_front().filter(|_| seen.len() < Self::MOST_ENTRIES) {
-            let Some(what) = FileState::look(&path, &mut left) else { continue };
-            if what == FileState::Directory {
+            let Some(what) = WatchedFile::look(&path, &mut left) else { continue };
+            if what == WatchedFile::Directory {
                 let wanted = |(name, path): &(std::ffi::OsString, PathBuf)| {
                     let shown = path.strip_prefix(&worktree.root).unwrap_or(path);
                     // Plans are for agents to write; samples of hooks are not run.
@@ -138,7 +138,7 @@ impl ControlFiles {
     }
 }
 
-impl FileState {
+impl WatchedFile {
     fn look(path: &Path, left: &mut u64) -> Option<Self> {
         let data = fs::symlink_metadata(path).ok()?;
         if data.is_symlink() {

@@ -22,7 +22,7 @@ use super::{BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext
 use crate::config::mcp::is_secret;
 use crate::config::settings::{McpEntry, Settings, Transport};
 use crate::environment::Environment;
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::message::File;
 use crate::model::auth::Auth;
 use crate::permission::Need;
@@ -87,7 +87,7 @@ pub struct Visit {
 impl Tool for WebfetchTool {
     const NAME: &'static str = "webfetch";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/webfetch.md");
-    const KIND: Kind = Kind::Fetch;
+    const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["fetch", "fetchurl", "browse", "openurl", "readurl"],

@@ -18,10 +18,10 @@ use super::aliases::Aliases;
 use super::webfetch::secrets;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::environment::Environment;
-use crate::event::{Kind, Sample, SampleRequest, SessionRequest};
+use crate::event::{Sample, SampleRequest, SessionRequest, ToolKind};
 use crate::model::FoundPage;
-use crate::model::http::Client;
-use crate::model::request::{Input as Asked, Message};
+use crate::model::http::HttpClient;
+use crate::model::request::{Input as Asked, ModelMessage};
 use crate::permission::Need;
 use crate::{prompts, text};
 
@@ -125,7 +125,6 @@ pub struct Ready {
     count: u32,
 }
 
-/// Who searches.
 #[derive(Debug, Clone)]
 enum Searcher {
     /// An engine, with its key.
@@ -162,7 +161,7 @@ fn chosen(environment: &Environment) -> Option<Searcher> {
 impl Tool for WebsearchTool {
     const NAME: &'static str = "websearch";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/websearch.md");
-    const KIND: Kind = Kind::Fetch;
+    const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;
     const ALIASES: Aliases = Aliases {
@@ -243,7 +242,7 @@ impl Ready {
         let (reply, said) = oneshot::channel();
         let wanted = SampleRequest {
             system: Some(prompts::wire("search").into()),
-            messages: vec![Message::User(vec![Asked::Text(format!("Search the web for: {}", self.query))])],
+            messages: vec![ModelMessage::User(vec![Asked::Text(format!("Search the web for: {}", self.query))])],
             max_output: ANSWER,
             search: true,
             temperature: None,
@@ -283,7 +282,7 @@ impl Ready {
         let environment = environment.clone();
         // Reading certificates takes milliseconds that nobody should wait for.
         let client = tokio::task::spawn_blocking(move || {
-            let client = Client::new(&environment);
+            let client = HttpClient::new(&environment);
             client.warm();
             Arc::new(client)
         });

@@ -9,7 +9,7 @@ use super::document::{Document, target};
 use super::edit::describe;
 use super::language::Check;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::Kind;
+use crate::event::ToolKind;
 use crate::message::Change;
 use crate::permission::Need;
 
@@ -33,7 +33,7 @@ pub struct Ready {
 impl Tool for WriteTool {
     const NAME: &'static str = "write";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/write.md");
-    const KIND: Kind = Kind::Edit;
+    const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";
     const OFFER: Offer = Offer::OtherModels;

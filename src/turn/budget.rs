@@ -18,7 +18,6 @@ pub enum Remaining {
     Left,
     /// All of it is spent; one more step is for last words.
     Spent,
-    /// Those were said.
     Over,
 }
 

@@ -14,8 +14,8 @@ use super::change_recorder::ChangeRecorder;
 use super::doom::Repeats;
 use super::frame::Frame;
 use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, tool_context, view};
-use crate::config::settings::HookPoint;
-use crate::event::{CallUpdate, Event, Kind, LiveFacts, Progress};
+use crate::config::settings::{HookPoint, OutputLimits};
+use crate::event::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use crate::extension::any;
 use crate::id::{MessageId, PartId};
 use crate::message::{Call, CallFacts, CallState, Completed, Content, FailureCause, Finish, Message, Part};
@@ -52,7 +52,7 @@ pub async fn make(
         one.tool.as_ref().is_none_or(|tool| if several { judged(tool) } else { tool.concurrent() })
     };
     let besides: Vec<bool> = waiting.iter().map(|(_, one)| beside(one)).collect();
-    let commands = waiting.iter().filter(|(_, one)| one.call.kind == Kind::Execute).count();
+    let commands = waiting.iter().filter(|(_, one)| one.call.kind == ToolKind::Execute).count();
     if commands > 1 {
         let order = in_words(&besides);
         for ((n, beside), (_, one)) in besides.iter().enumerate().zip(&mut waiting) {
@@ -206,7 +206,7 @@ struct ResolvedCall {
     /// Why the arguments are none.
     wrong: Option<String>,
     /// Its kind of work, where another one was announced.
-    kind: Option<Kind>,
+    kind: Option<ToolKind>,
 }
 
 /// Takes a call as it is meant: by the names that tools and arguments have elsewhere. From here on it is
@@ -245,7 +245,7 @@ fn resolve(frame: &Frame, mut call: Call) -> ResolvedCall {
 /// of earlier calls that it still sees.
 fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
     let prompted = scope.project.background.instructions.iter().filter_map(|entry| entry.path.clone());
-    let view::View { summary, messages, .. } = view::view(history);
+    let view::VisibleHistory { summary, messages, .. } = view::view(history);
     let loaded = messages.into_iter().flat_map(Message::calls).filter_map(|call| match &call.state {
         CallState::Completed(done) if done.cleared.is_none() => Some(&done.facts.loaded),
         _ => None,
@@ -263,7 +263,7 @@ struct RunningCall<'a> {
     tool: Option<Arc<dyn AnyTool>>,
     notes: Vec<String>,
     wrong: Option<String>,
-    kind: Option<Kind>,
+    kind: Option<ToolKind>,
     instructions: Arc<LoadedInstructions>,
     position: Option<CallPosition>,
     facts: LiveFacts,
@@ -367,7 +367,7 @@ impl RunningCall<'_> {
             )));
         }
         let mut context = self.context();
-        if self.call.kind == Kind::Execute {
+        if self.call.kind == ToolKind::Execute {
             context.call.variables = self.scope.resources.extensions.variables(&context).await?;
         }
         if let Some(description) = tool.describe(&self.call.input, &context) {
@@ -549,7 +549,7 @@ impl RunningCall<'_> {
         // A single result never fills a small window: a quarter of what is usable, at four bytes a token.
         let usable = self.frame.model.usable(self.scope.project.settings.compaction.reserved);
         let bytes = context.limits.bytes.min(usize::try_from(usable).unwrap_or(usize::MAX));
-        let limits = truncate::OutputLimits { bytes, ..context.limits };
+        let limits = OutputLimits { bytes, ..context.limits };
         let call = CallContext {
             message: Some(self.message.clone()),
             position: self.position.clone(),

@@ -21,7 +21,7 @@ use crate::extension::any;
 use crate::id::{MessageId, PartId};
 use crate::lock::locked;
 use crate::mcp;
-use crate::message::{Change, Content, FileChange, FileState, Kind, Part};
+use crate::message::{Change, Content, FileChange, FileState, Part, ToolKind};
 use crate::permission::Need;
 use crate::snapshot::{Mark, Tracker, Untracked};
 use crate::tool::format;
@@ -58,9 +58,9 @@ impl Drop for ChangeRecorder {
 }
 
 /// Whether a call may change files it does not name. What a server says of its tools is no promise.
-pub fn sweeps(kind: Kind, tool: &str) -> bool {
+pub fn sweeps(kind: ToolKind, tool: &str) -> bool {
     let own = find_properties(tool).map(|tool| tool.sweeps);
-    let acts = matches!(kind, Kind::Execute | Kind::Delete | Kind::Move | Kind::Other);
+    let acts = matches!(kind, ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other);
     own.unwrap_or(acts || !mcp::LOOKING.contains(&tool))
 }
 
@@ -86,7 +86,7 @@ impl ChangeRecorder {
     }
 
     /// The model has named a tool.
-    pub fn announced(&self, kind: Kind, tool: &str) {
+    pub fn announced(&self, kind: ToolKind, tool: &str) {
         if sweeps(kind, tool) && !self.mark.initialized() {
             self.compare();
         }
@@ -103,7 +103,7 @@ impl ChangeRecorder {
 
     /// A call is about to act. Returns when what it may change is known; sooner when the turn is
     /// cancelled.
-    pub async fn before(&self, scope: &TurnContext, kind: Kind, tool: &str, needs: &[Need]) {
+    pub async fn before(&self, scope: &TurnContext, kind: ToolKind, tool: &str, needs: &[Need]) {
         let Some(tracker) = &self.tracker else { return };
         let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
         // A hook may change anything.
@@ -115,7 +115,7 @@ impl ChangeRecorder {
         if !acts || !hooked && only_reads(needs) {
             return;
         }
-        if replaced || sweeps(kind, tool) || (changes.is_empty() && kind == Kind::Edit) {
+        if replaced || sweeps(kind, tool) || (changes.is_empty() && kind == ToolKind::Edit) {
             tokio::select! {
                 () = self.marked(scope) => {}
                 () = scope.cancelled.cancelled() => {}
@@ -307,11 +307,12 @@ fn resolved(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::permission::{Place, command_need};
+    use crate::permission::{PermissionContext, command_need};
 
     #[test]
     fn commands_that_only_read_are_known() {
-        let place = Place { root: "/nowhere".into(), cwd: "/nowhere".into(), ..Place::default() };
+        let place =
+            PermissionContext { root: "/nowhere".into(), cwd: "/nowhere".into(), ..PermissionContext::default() };
         let of = |lines: &[&str]| lines.iter().map(|line| command_need(line, &place)).collect::<Vec<_>>();
         let read = Need::new("read", "a.txt");
         for lines in [&["echo a"][..], &["ls | wc -l"], &["ls", "cat a"]] {

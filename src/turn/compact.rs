@@ -9,13 +9,13 @@ use tokio::time::sleep;
 
 use super::frame::Frame;
 use super::next::CompactionTrigger;
-use super::view::{self, View, view};
+use super::view::{self, VisibleHistory, view};
 use super::{History, Outcome, TurnContext, carry, digest, hooks, remind, request, retry, size, step};
 use crate::environment::Timestamp;
-use crate::event::{Compaction as Progress, Event, Status};
+use crate::event::{CompactionState, Event, Status};
 use crate::id::PartId;
 use crate::message::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
-use crate::model::request::{BodyCache, Input, Message as Asked, Params};
+use crate::model::request::{BodyCache, Input, ModelMessage, ModelParams};
 use crate::model::{Delta, Error, Model, Provider, Request};
 use crate::prompts;
 use crate::text::thousands;
@@ -39,13 +39,12 @@ struct Summarizer {
     model: Arc<Model>,
     provider: Arc<dyn Provider>,
     system: Vec<String>,
-    params: Params,
+    params: ModelParams,
 }
 
 /// A summary, and what it took.
 struct Summary {
     text: String,
-    /// What stands beside it.
     notes: Vec<String>,
     usage: Usage,
 }
@@ -75,7 +74,7 @@ pub async fn compact(
     let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
     let tell = async |state| scope.outlet.event(Event::Compaction { id: id.clone(), auto, state }).await;
     scope.outlet.event(Event::Status(Status::Compacting)).await;
-    tell(Progress::InProgress).await;
+    tell(CompactionState::InProgress).await;
     let kept = hooks::compaction(scope, &frame.agent, auto, focus.as_deref()).await;
     let prompt = SummarySource { kept, ..prompt };
     let writer = writer(scope, frame);
@@ -84,12 +83,12 @@ pub async fn compact(
     let written = match written {
         Ok(written) => written,
         Err(SummaryError::Cancelled) => {
-            tell(Progress::Cancelled).await;
+            tell(CompactionState::Cancelled).await;
             return Err(Outcome::Cancelled);
         }
         Err(failed) => {
             let fault = fault(failed);
-            tell(Progress::Failed(fault.message.clone())).await;
+            tell(CompactionState::Failed(fault.message.clone())).await;
             return Err(Outcome::Failed(fault));
         }
     };
@@ -119,7 +118,7 @@ pub async fn compact(
         scope.spent.add(paid);
         history.messages.truncate(messages);
         let fault = fault(SummaryError::Bad("the summary would take no less room than what it replaces"));
-        tell(Progress::Failed(fault.message.clone())).await;
+        tell(CompactionState::Failed(fault.message.clone())).await;
         return Err(Outcome::Failed(fault));
     }
     set_after(&mut history.messages[at], after);
@@ -127,7 +126,7 @@ pub async fn compact(
         scope.record.whole(message).await;
     }
     tracing::info!("summarised: about {before} tokens before, {after} after");
-    tell(Progress::Completed { before, after, summary: text }).await;
+    tell(CompactionState::Completed { before, after, summary: text }).await;
     hooks::compacted(scope).await;
     step::usage(history, scope, &frame.model).await;
     Ok(())
@@ -192,7 +191,7 @@ fn plan(
     let room = usable.saturating_sub(fixed + waiting);
     // The other half is the summary's, and what the step that follows needs.
     let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 2);
-    let candidates = View { messages: seen.messages[..end].to_vec(), ..seen.clone() };
+    let candidates = VisibleHistory { messages: seen.messages[..end].to_vec(), ..seen.clone() };
     // Where all would stay, nothing would be gained.
     let from = Some(digest::tail(&candidates, budget, settings.tail_turns)).filter(|from| *from > seen.kept);
     let from = from.unwrap_or(end);
@@ -252,7 +251,7 @@ fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
         (frame.model.clone(), frame.provider.clone())
     });
     let system = agent.as_ref().and_then(|agent| agent.prompt.as_deref()).unwrap_or(prompts::agent("compaction"));
-    let params = Params {
+    let params = ModelParams {
         temperature: agent.as_ref().and_then(|agent| agent.temperature).filter(|_| model.temperature),
         top_p: agent.as_ref().and_then(|agent| agent.top_p),
         max_output: model.max_output(),
@@ -263,7 +262,6 @@ fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
     Summarizer { model, provider, system: vec![system.to_owned()], params }
 }
 
-/// Has the summary written.
 async fn write(
     scope: &TurnContext,
     writer: &Summarizer,
@@ -310,7 +308,7 @@ fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, ro
     Request {
         model: writer.model.clone(),
         system: writer.system.clone(),
-        messages: vec![Asked::User(vec![Input::Text(text)])],
+        messages: vec![ModelMessage::User(vec![Input::Text(text)])],
         tools: Vec::new(),
         must_call: false,
         params: writer.params.clone(),

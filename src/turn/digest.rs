@@ -1,7 +1,7 @@
 //! What a summary is made of: which messages go and which stay, and those that go as a transcript.
 //! Pure.
 
-use super::view::View;
+use super::view::VisibleHistory;
 use super::{request, size};
 use crate::message::{CallState, Content, Message, Role};
 use crate::text;
@@ -21,7 +21,7 @@ pub fn budget(usable: u64, wanted: Option<u64>) -> u64 {
 /// Where the tail begins among the messages of a view: the latest ones that fit the budget, of
 /// `turns` turns at most, and none from before the last compaction. As many as there are messages
 /// where nothing is kept.
-pub fn tail(view: &View<'_>, budget: u64, turns: u32) -> usize {
+pub fn tail(view: &VisibleHistory<'_>, budget: u64, turns: u32) -> usize {
     let (mut from, mut taken, mut prompts) = (view.messages.len(), 0, 0);
     for (place, message) in view.messages.iter().enumerate().skip(view.kept).rev() {
         taken += size::message(message);

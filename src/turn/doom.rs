@@ -12,7 +12,6 @@ pub const LIMIT: u32 = 3;
 /// How often a call was made directly before, in this turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Repeats {
-    /// Times.
     pub calls: u32,
     /// How many of them failed, of those that act.
     pub failed: u32,
@@ -24,7 +23,6 @@ impl Repeats {
         self.calls + self.failed + 1 >= LIMIT
     }
 
-    /// For the user.
     pub fn reason(self, tool: &str) -> String {
         let failed = match self.failed {
             0 => String::new(),

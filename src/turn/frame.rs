@@ -23,7 +23,6 @@ use crate::tool::task::TaskTool;
 use crate::tool::websearch::{self, WebsearchTool};
 use crate::tool::{AnyTool, Tool, erase};
 
-/// What one step sees.
 #[derive(Clone)]
 pub struct Frame {
     pub agent: Arc<Agent>,

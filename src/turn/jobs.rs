@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{History, TurnContext};
-use crate::event::{CallUpdate, Event, Kind, Progress, Severity};
+use crate::event::{CallUpdate, Event, Progress, Severity, ToolKind};
 use crate::id::CallId;
 use crate::message::{BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit};
 use crate::prompts;
@@ -118,7 +118,7 @@ pub(super) fn running(scope: &TurnContext) -> Option<String> {
 pub async fn show(scope: &TurnContext) {
     for ended in scope.resources.jobs.unshown() {
         let update = CallUpdate {
-            kind: Some(Kind::Execute),
+            kind: Some(ToolKind::Execute),
             progress: ended.code.filter(|code| *code != 0).map(|_| Progress::Failed),
             output: Some(shown(&ended.tail, &ended.how)),
             metadata: Some(known(&ended, JobState::Ended).to_json()),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::TurnContext;
 use crate::agent::{Agent, Agents};
-use crate::config::{self, Fingerprint};
+use crate::config::{self, ConfigFingerprint};
 use crate::environment::Environment;
 use crate::lock::locked;
 use crate::permission::{Action, Denial, Need, Rules, evaluate};
@@ -19,8 +19,7 @@ use crate::worktree::Worktree;
 /// How often the files are looked at while no question is open.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where settings are read.
-struct Place {
+struct SettingsSource {
     environment: Environment,
     worktree: Arc<Worktree>,
     cwd: PathBuf,
@@ -35,14 +34,14 @@ pub struct SettingsRead {
 #[derive(Debug)]
 struct Later {
     looked: Instant,
-    fingerprint: Arc<Fingerprint>,
+    fingerprint: Arc<ConfigFingerprint>,
     /// Who there is by now; none as long as nothing has changed.
     agents: Option<Arc<Agents>>,
 }
 
 impl SettingsRead {
     /// As they looked when they were read.
-    pub fn new(fingerprint: Arc<Fingerprint>) -> Self {
+    pub fn new(fingerprint: Arc<ConfigFingerprint>) -> Self {
         Self { later: Mutex::new(Later { looked: Instant::now(), fingerprint, agents: None }) }
     }
 
@@ -56,7 +55,7 @@ impl SettingsRead {
     }
 
     /// Who there is, where a file has changed. Reads files.
-    fn look(&self, place: &Place) -> Option<Arc<Agents>> {
+    fn look(&self, place: &SettingsSource) -> Option<Arc<Agents>> {
         let (fingerprint, agents) = {
             let later = locked(&self.later);
             (later.fingerprint.clone(), later.agents.clone())
@@ -77,7 +76,7 @@ pub(super) async fn forbidden(scope: &TurnContext, agent: &Agent, need: &Need, a
     let read = scope.project.read.clone();
     let agents = if at_once || read.is_due() {
         let (worktree, cwd) = (scope.project.worktree.clone(), scope.project.cwd.clone());
-        let place = Place { environment: scope.environment.clone(), worktree, cwd };
+        let place = SettingsSource { environment: scope.environment.clone(), worktree, cwd };
         tokio::task::spawn_blocking(move || read.look(&place)).await.unwrap_or_default()
     } else {
         locked(&read.later).agents.clone()

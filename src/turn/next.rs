@@ -318,7 +318,7 @@ pub(super) mod tests {
             provider_id: None,
             tool: tool.into(),
             input: input.into(),
-            kind: crate::message::Kind::Other,
+            kind: crate::message::ToolKind::Other,
             title: String::new(),
             locations: Vec::new(),
             state,

@@ -2,7 +2,7 @@
 //! the history like everything else, so that a later request still begins with the same bytes.
 
 use super::{History, next};
-use crate::message::{Call, CallState, Content, FailureCause, FaultKind, Finish, Kind, Message, Role, Text};
+use crate::message::{Call, CallState, Content, FailureCause, FaultKind, Finish, Message, Role, Text, ToolKind};
 use crate::prompts;
 use crate::text::mark::tagged;
 
@@ -31,7 +31,7 @@ pub fn mode(agent: &str) -> Option<&'static str> {
 /// The file that the plan was last written to.
 fn plan(history: &History) -> Option<String> {
     let calls = history.messages.iter().rev().flat_map(Message::calls);
-    let mut written = calls.filter(|call| call.kind == Kind::Edit && matches!(call.state, CallState::Completed(_)));
+    let mut written = calls.filter(|call| call.kind == ToolKind::Edit && matches!(call.state, CallState::Completed(_)));
     written.find_map(|call| {
         let paths = call.locations.iter().map(|location| location.path.display().to_string());
         paths.filter(|path| path.ends_with(".md")).find(|path| PLANS.iter().any(|folder| path.contains(folder)))

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use super::frame::Frame;
 use super::view::view;
 use super::{History, remind};
-use crate::message::{Assistant, Call, CallState, Content, File, Message as Stored, Role};
+use crate::message::{Assistant, Call, CallState, Content, File, Message, Role};
 use crate::model::Request;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::text;
 use crate::tool::Tool as _;
 use crate::tool::invalid::InvalidTool;
@@ -23,7 +23,7 @@ pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it
 const CLEARED: &str = "[Old tool result content cleared]";
 
 pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
-    let tools = frame.tools.iter().filter(|tool| tool.listed()).map(|tool| Tool {
+    let tools = frame.tools.iter().filter(|tool| tool.listed()).map(|tool| ToolSpec {
         name: tool.name().into(),
         description: tool.description(),
         schema: tool.schema(),
@@ -34,7 +34,7 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
         messages: messages(history, frame),
         tools: tools.collect(),
         must_call: false,
-        params: Params {
+        params: ModelParams {
             temperature: frame.agent.temperature.filter(|_| frame.model.temperature),
             top_p: frame.agent.top_p,
             max_output: frame.model.max_output(),
@@ -47,7 +47,7 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
     }
 }
 
-fn messages(history: &History, frame: &Frame) -> Vec<Message> {
+fn messages(history: &History, frame: &Frame) -> Vec<ModelMessage> {
     let view = view(history);
     let mut out = Vec::new();
     let mut bare = 0;
@@ -55,7 +55,7 @@ fn messages(history: &History, frame: &Frame) -> Vec<Message> {
         let summary = remind::summary(&summary.visible_text());
         let mut inputs = vec![Input::Text(frame.mark.kept(&summary).unwrap_or(summary))];
         inputs.extend(self::inputs(compaction, frame, false));
-        out.push(Message::User(inputs));
+        out.push(ModelMessage::User(inputs));
         bare = if compaction.compaction().is_some_and(|c| c.overflow) { view.kept } else { 0 };
     }
     for (place, message) in view.messages.into_iter().enumerate() {
@@ -63,16 +63,16 @@ fn messages(history: &History, frame: &Frame) -> Vec<Message> {
             Role::User(_) => {
                 let inputs = inputs(message, frame, place < bare);
                 if !inputs.is_empty() {
-                    out.push(Message::User(inputs));
+                    out.push(ModelMessage::User(inputs));
                 }
             }
             Role::Assistant(assistant) => {
                 let (outputs, results) = outputs(message, assistant, frame);
                 if !outputs.is_empty() {
-                    out.push(Message::Assistant(outputs));
+                    out.push(ModelMessage::Assistant(outputs));
                 }
                 if !results.is_empty() {
-                    out.push(Message::Results(results));
+                    out.push(ModelMessage::Results(results));
                 }
             }
         }
@@ -81,7 +81,7 @@ fn messages(history: &History, frame: &Frame) -> Vec<Message> {
 }
 
 /// What a user message says; `bare` leaves out what is attached.
-fn inputs(message: &Stored, frame: &Frame, bare: bool) -> Vec<Input> {
+fn inputs(message: &Message, frame: &Frame, bare: bool) -> Vec<Input> {
     let one = |content: &Content| match content {
         Content::Text(text) if text.ignored || text.text.trim().is_empty() => None,
         Content::Text(text) => {
@@ -134,7 +134,7 @@ fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
     Some(Attachment { mime: file.mime.clone(), data: Arc::from(data.as_str()), name: file.name.clone() })
 }
 
-fn outputs(message: &Stored, assistant: &Assistant, frame: &Frame) -> (Vec<Output>, Vec<CallResult>) {
+fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<Output>, Vec<CallResult>) {
     let same = assistant.model.provider == frame.model.id.provider && assistant.model.model == frame.model.id.model;
     let kept = |provider: &Map<String, Value>| if same { provider.clone() } else { Map::new() };
     let mut outputs = Vec::new();

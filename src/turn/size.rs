@@ -5,7 +5,7 @@ use super::History;
 use super::view;
 use crate::message::{Call, CallState, Content, Message, Usage};
 use crate::model::Request;
-use crate::model::request::{Input, Message as Asked, Output};
+use crate::model::request::{Input, ModelMessage, Output};
 
 /// What an image or a document takes, roughly; its bytes say nothing about it.
 const ATTACHMENT: u64 = 1_500;
@@ -51,7 +51,6 @@ pub fn output(done: &crate::message::Completed) -> u64 {
     tokens(done.output.len()) + ATTACHMENT * done.attachments.len() as u64
 }
 
-/// A whole request.
 pub fn request(request: &Request) -> u64 {
     fixed(request) + request.messages.iter().map(asked).sum::<u64>()
 }
@@ -62,17 +61,17 @@ pub fn fixed(request: &Request) -> u64 {
     tokens(request.system.iter().map(String::len).sum::<usize>() + tools.sum::<usize>())
 }
 
-fn asked(message: &Asked) -> u64 {
+fn asked(message: &ModelMessage) -> u64 {
     match message {
-        Asked::User(inputs) => inputs.iter().map(input).sum(),
-        Asked::Assistant(outputs) => outputs
+        ModelMessage::User(inputs) => inputs.iter().map(input).sum(),
+        ModelMessage::Assistant(outputs) => outputs
             .iter()
             .map(|output| match output {
                 Output::Text { text, .. } | Output::Reasoning { text, .. } => tokens(text.len()),
                 Output::Call { name, arguments, .. } => tokens(name.len() + arguments.to_string().len()),
             })
             .sum(),
-        Asked::Results(results) => {
+        ModelMessage::Results(results) => {
             results.iter().map(|r| tokens(r.text.len()) + ATTACHMENT * r.attachments.len() as u64).sum()
         }
     }

@@ -23,7 +23,7 @@ use crate::message::{
     Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
 };
 use crate::model::request::BodyCache;
-use crate::model::{Answer, Delta, Error, Model, Request};
+use crate::model::{AnswerStream, Delta, Error, Model, Request};
 use crate::store;
 use crate::tool::accept;
 
@@ -243,7 +243,7 @@ async fn kept(scope: &TurnContext, flushed: Result<(), store::Error>) {
 async fn fold(
     scope: &TurnContext,
     frame: &Frame,
-    mut answer: Peekable<Answer>,
+    mut answer: Peekable<AnswerStream>,
     message: &mut Message,
     changes: &ChangeRecorder,
     shown: &mut usize,

@@ -8,7 +8,9 @@ use serde_json::{Map, json};
 use super::change_recorder::ChangeRecorder;
 use super::{History, TurnContext, call, frame, next, note, remind, step};
 use crate::event::{CallUpdate, Event, Progress};
-use crate::message::{Assistant, Call, CallState, Content, Fault, File, Finish, Kind, Message, ModelRef, Role, Usage};
+use crate::message::{
+    Assistant, Call, CallState, Content, Fault, File, Finish, Message, ModelRef, Role, ToolKind, Usage,
+};
 use crate::prompts;
 use crate::tool::task::TaskTool;
 use crate::tool::{Tool, erase};
@@ -53,7 +55,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
             provider_id: None,
             tool: TaskTool::NAME.into(),
             input: Arc::new(json!({ "description": description, "prompt": prompt, "subagent_type": agent })),
-            kind: Kind::Think,
+            kind: ToolKind::Think,
             title: TaskTool::NAME.into(),
             locations: Vec::new(),
             state: CallState::Pending,
@@ -83,7 +85,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         scope.record.whole(&message).await;
         scope.outlet.event(Event::Call(Box::new(update))).await;
         let changes = ChangeRecorder::new(scope, &message.id);
-        changes.announced(Kind::Think, TaskTool::NAME);
+        changes.announced(ToolKind::Think, TaskTool::NAME);
         call::make(history, scope, &frame, &mut message, &changes).await;
         let changed = changes.finish();
         if let Role::Assistant(assistant) = &mut message.role {

@@ -19,10 +19,10 @@ use crate::event::{Event, Outlet, PermissionReply, Progress, Status, TurnMessage
 use crate::id::{CallId, SessionId};
 use crate::message::{CallState, Content, Fault, FaultKind, Finish, Message, ModelRef, Role, Text, Usage, User};
 use crate::model::catalog::Catalog;
-use crate::model::http::Client;
+use crate::model::http::HttpClient;
 use crate::model::registry::{Registry, Sources};
 use crate::model::request;
-use crate::model::scripted::{Script, Scripted};
+use crate::model::scripted::{Scripted, ScriptedAnswer};
 use crate::model::{Delta, Error};
 use crate::permission::grants::Grants;
 use crate::permission::{Action, Denial, Rules};
@@ -106,7 +106,7 @@ impl Played {
 pub(crate) fn paired(asked: &[Arc<request::Request>]) {
     for request in asked {
         for (n, message) in request.messages.iter().enumerate() {
-            let request::Message::Assistant(outputs) = message else { continue };
+            let request::ModelMessage::Assistant(outputs) = message else { continue };
             let calls: Vec<_> = outputs
                 .iter()
                 .filter_map(|output| match output {
@@ -117,7 +117,7 @@ pub(crate) fn paired(asked: &[Arc<request::Request>]) {
             if calls.is_empty() {
                 continue;
             }
-            let Some(request::Message::Results(results)) = request.messages.get(n + 1) else {
+            let Some(request::ModelMessage::Results(results)) = request.messages.get(n + 1) else {
                 panic!("calls without results");
             };
             assert_eq!(calls, results.iter().map(|result| &result.id).collect::<Vec<_>>());
@@ -126,7 +126,7 @@ pub(crate) fn paired(asked: &[Arc<request::Request>]) {
 }
 
 impl Stage {
-    pub(crate) fn new(scripts: impl IntoIterator<Item = Script>) -> Self {
+    pub(crate) fn new(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
         Self {
             dir: tempfile::tempdir_in(fast()).unwrap(),
             model: Scripted::new(scripts),
@@ -180,7 +180,7 @@ impl Stage {
             everything: false,
             auth: &Default::default(),
             environment: &environment,
-            client: Arc::new(Client::new(&environment)),
+            client: Arc::new(HttpClient::new(&environment)),
             offline: self.model.clone(),
         });
         let (agents, _) = Agents::build(&settings, &environment, &worktree);
@@ -198,7 +198,7 @@ impl Stage {
             resources: SessionResources {
                 extensions: Arc::default(),
                 servers: {
-                    let client = Arc::new(Client::new(&environment));
+                    let client = Arc::new(HttpClient::new(&environment));
                     Arc::new(crate::mcp::McpServers::new(
                         (&cwd, &[]),
                         &environment,
@@ -273,7 +273,6 @@ impl Stage {
     }
 }
 
-/// What came up.
 #[derive(Default)]
 struct Watched {
     events: Vec<String>,
@@ -349,7 +348,7 @@ fn show(event: &Event) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn words_are_told_as_they_come() {
-    let mut stage = Stage::new([Script::text("hello")]);
+    let mut stage = Stage::new([ScriptedAnswer::text("hello")]);
     let played = stage.play("hi").await;
     assert_eq!(played.events, ["text: hello"]);
     assert_eq!(played.outcome, Outcome::Ended);
@@ -357,7 +356,7 @@ async fn words_are_told_as_they_come() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_announced_shown_run_and_answered() {
-    let mut stage = Stage::new([Script::calls(&[("list", json!({}))]), Script::text("empty")]);
+    let mut stage = Stage::new([ScriptedAnswer::calls(&[("list", json!({}))]), ScriptedAnswer::text("empty")]);
     let played = stage.play("look").await;
     let expected = ["call: list", "shown: List .", "running"];
     assert_eq!(played.events[..3], expected);
@@ -369,9 +368,9 @@ async fn a_call_is_announced_shown_run_and_answered() {
 #[tokio::test(start_paused = true)]
 async fn every_request_begins_with_the_one_before_and_pairs_its_calls() {
     let mut stage = Stage::new([
-        Script::calls(&[("list", json!({})), ("nosuch", json!({})), ("read", json!({"filePath": "missing"}))]),
-        Script::text("done"),
-        Script::text("again"),
+        ScriptedAnswer::calls(&[("list", json!({})), ("nosuch", json!({})), ("read", json!({"filePath": "missing"}))]),
+        ScriptedAnswer::text("done"),
+        ScriptedAnswer::text("again"),
     ]);
     stage.play("look").await;
     stage.play("and now?").await;
@@ -389,12 +388,12 @@ async fn every_request_begins_with_the_one_before_and_pairs_its_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_model_got_wrong_it_is_told() {
-    let broken = Script::from_iter([
+    let broken = ScriptedAnswer::from_iter([
         Delta::Call { index: 0, id: None, name: "read".into() },
         Delta::Arguments { index: 0, json: "{\"filePath\":".into() },
         Delta::Finish(Finish::ToolCalls),
     ]);
-    let mut stage = Stage::new([broken, Script::calls(&[("fly", json!({}))]), Script::text("sorry")]);
+    let mut stage = Stage::new([broken, ScriptedAnswer::calls(&[("fly", json!({}))]), ScriptedAnswer::text("sorry")]);
     let played = stage.play("go").await;
     let told: Vec<_> = played.events.iter().filter(|e| e.starts_with("failed")).collect();
     assert!(told[0].contains("not a JSON object"), "{told:?}");
@@ -406,39 +405,40 @@ async fn what_the_model_got_wrong_it_is_told() {
 async fn a_failed_attempt_is_repeated_and_left_out_of_the_next_request() {
     let limited = Error::RateLimited { message: "slow down".into(), after: Some(Duration::from_secs(12)) };
     let mut stage = Stage::new([
-        Script::text("half an ans").then_fails(limited),
-        Script::text("whole answer"),
-        Script::text("yes"),
+        ScriptedAnswer::text("half an ans").then_fails(limited),
+        ScriptedAnswer::text("whole answer"),
+        ScriptedAnswer::text("yes"),
     ]);
     let before = tokio::time::Instant::now();
     let played = stage.play("hi").await;
     assert_eq!(before.elapsed().as_secs(), 12);
     assert_eq!(played.events, ["text: half an ans", "retry 1: slow down", "text: whole answer"]);
     stage.play("sure?").await;
-    let request::Message::Assistant(said) = &stage.model.asked()[2].messages[1] else { panic!("an answer") };
+    let request::ModelMessage::Assistant(said) = &stage.model.asked()[2].messages[1] else { panic!("an answer") };
     assert_eq!(said.len(), 1, "{said:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_remains_is_a_fault_with_advice() {
-    let mut stage = Stage::new([Script::fails(Error::Auth("the key is wrong".into()))]);
+    let mut stage = Stage::new([ScriptedAnswer::fails(Error::Auth("the key is wrong".into()))]);
     let Outcome::Failed(fault) = stage.play("hi").await.outcome else { panic!("a fault") };
     assert_eq!(fault.kind, FaultKind::Auth);
     assert!(fault.advice.is_some());
-    let mut stage = Stage::new((0..6).map(|_| Script::fails(Error::Network("reset".into()))));
+    let mut stage = Stage::new((0..6).map(|_| ScriptedAnswer::fails(Error::Network("reset".into()))));
     let played = stage.play("hi").await;
     assert_eq!(played.events.len(), 5, "five repetitions are told: {:?}", played.events);
     assert!(matches!(played.outcome, Outcome::Failed(_)));
     assert_eq!(stage.model.left(), 0);
     // The session can be used afterwards, and the model sees a valid conversation.
-    stage.model = Scripted::new([Script::text("back")]);
+    stage.model = Scripted::new([ScriptedAnswer::text("back")]);
     assert_eq!(stage.play("again").await.outcome, Outcome::Ended);
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_tool_runs_for_an_answer_that_broke_off() {
-    let cut = Script::calls(&[("bash", json!({"command": "touch ran"}))]).then_fails(Error::Network("reset".into()));
-    let mut stage = Stage::new([cut, Script::text("never mind")]);
+    let cut =
+        ScriptedAnswer::calls(&[("bash", json!({"command": "touch ran"}))]).then_fails(Error::Network("reset".into()));
+    let mut stage = Stage::new([cut, ScriptedAnswer::text("never mind")]);
     let played = stage.play("go").await;
     assert!(!stage.dir.path().join("work/ran").exists());
     assert_eq!(played.outcome, Outcome::Ended);
@@ -447,14 +447,14 @@ async fn no_tool_runs_for_an_answer_that_broke_off() {
 #[tokio::test(start_paused = true)]
 async fn cancel_ends_every_wait() {
     let ask = [("bash", "*", Action::Ask)];
-    let command = |command: &str| Script::calls(&[("bash", json!({ "command": command }))]);
-    let refused = Script::fails(Error::Network("reset".into()));
+    let command = |command: &str| ScriptedAnswer::calls(&[("bash", json!({ "command": command }))]);
+    let refused = ScriptedAnswer::fails(Error::Network("reset".into()));
     let table: [(&str, Stage, &'static str); 6] = [
-        ("the stream", Stage::new([Script::text("one").then_hangs()]), "one"),
-        ("the backoff", Stage::new([Script::fails(Error::Network("reset".into()))]), "retry"),
+        ("the stream", Stage::new([ScriptedAnswer::text("one").then_hangs()]), "one"),
+        ("the backoff", Stage::new([ScriptedAnswer::fails(Error::Network("reset".into()))]), "retry"),
         ("the question", Stage::new([command("echo hi")]).rules(&ask), "ask"),
         ("the tool", Stage::new([command("sleep 600")]), "running"),
-        ("the summary", Stage::new([full(), Script::silence()]), "InProgress"),
+        ("the summary", Stage::new([full(), ScriptedAnswer::silence()]), "InProgress"),
         ("the summary's backoff", Stage::new([full(), refused]), "retry"),
     ];
     for (name, mut stage, at) in table {
@@ -471,8 +471,8 @@ async fn cancel_ends_every_wait() {
         // The next prompt works.
         stage.cancel_at = None;
         stage.cancelled = CancellationToken::new();
-        let summary = name.starts_with("the summary").then(|| Script::text("## Objective"));
-        stage.model = Scripted::new(summary.into_iter().chain([Script::text("fine")]));
+        let summary = name.starts_with("the summary").then(|| ScriptedAnswer::text("## Objective"));
+        stage.model = Scripted::new(summary.into_iter().chain([ScriptedAnswer::text("fine")]));
         assert_eq!(stage.play("and now?").await.outcome, Outcome::Ended, "{name}");
     }
 }
@@ -481,7 +481,7 @@ async fn cancel_ends_every_wait() {
 #[tokio::test]
 async fn answers_to_questions_decide() {
     let ask = [("bash", "*", Action::Ask)];
-    let scripts = || [Script::calls(&[("bash", json!({"command": "echo hi"}))]), Script::text("ok")];
+    let scripts = || [ScriptedAnswer::calls(&[("bash", json!({"command": "echo hi"}))]), ScriptedAnswer::text("ok")];
     let mut once = Stage::new(scripts()).rules(&ask).answering([PermissionReply::Once]);
     assert!(once.play("go").await.events.contains(&"done: hi".to_owned()));
     let mut no = Stage::new(scripts()).rules(&ask).answering([PermissionReply::No(Denial::Rejected)]);
@@ -500,8 +500,9 @@ async fn answers_to_questions_decide() {
 
 #[tokio::test(start_paused = true)]
 async fn the_third_identical_call_asks() {
-    let call = || Script::calls(&[("list", json!({}))]);
-    let mut stage = Stage::new([call(), call(), call(), Script::text("enough")]).answering([PermissionReply::Once]);
+    let call = || ScriptedAnswer::calls(&[("list", json!({}))]);
+    let mut stage =
+        Stage::new([call(), call(), call(), ScriptedAnswer::text("enough")]).answering([PermissionReply::Once]);
     let played = stage.play("loop").await;
     assert_eq!(played.events.iter().filter(|e| e.starts_with("ask")).count(), 1, "{:?}", played.events);
     assert_eq!(played.outcome, Outcome::Ended);
@@ -509,8 +510,8 @@ async fn the_third_identical_call_asks() {
 
 #[tokio::test(start_paused = true)]
 async fn the_step_limit_is_hard() {
-    let call = |n: u32| Script::calls(&[("list", json!({ "path": format!("{n}") }))]);
-    let mut stage = Stage::new([call(0), Script::text("had to stop")]);
+    let call = |n: u32| ScriptedAnswer::calls(&[("list", json!({ "path": format!("{n}") }))]);
+    let mut stage = Stage::new([call(0), ScriptedAnswer::text("had to stop")]);
     stage.settings.agents =
         vec![crate::config::settings::AgentEntry { name: "build".into(), steps: Some(2), ..Default::default() }];
     let played = stage.play("go").await;
@@ -522,18 +523,18 @@ async fn the_step_limit_is_hard() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_model_is_asked_once_more_and_never_ends_in_silence() {
-    let nothing = || Script::from_iter([Delta::Finish(Finish::Stop)]);
+    let nothing = || ScriptedAnswer::from_iter([Delta::Finish(Finish::Stop)]);
     let mut stage = Stage::new([nothing(), nothing()]);
     let played = stage.play("hi").await;
     assert_eq!(played.outcome, Outcome::Ended);
     assert!(played.events.last().is_some_and(|e| e.starts_with("text: (The model")), "{:?}", played.events);
-    let mut stage = Stage::new([nothing(), Script::text("here I am")]);
+    let mut stage = Stage::new([nothing(), ScriptedAnswer::text("here I am")]);
     assert!(stage.play("hi").await.events.contains(&"text: here I am".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn stop_reasons() {
-    let ends = |finish| Script::from_iter([Delta::Text { index: 0, text: "x".into() }, Delta::Finish(finish)]);
+    let ends = |finish| ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "x".into() }, Delta::Finish(finish)]);
     for (finish, outcome) in [
         (Finish::Length, Outcome::MaxTokens),
         (Finish::Refusal, Outcome::Refused),
@@ -558,13 +559,13 @@ async fn a_call_that_was_cut_off_is_not_run() {
     let words = Delta::Text { index: 9, text: "and so on".into() };
     // Whether the first and the second call have run.
     let table = [
-        (Script::calls(&[list(".")]), vec![false]),
-        (Script::calls(&[list("."), list("src")]), vec![true, false]),
-        (Script::calls(&[list(".")]).then(words), vec![true]),
+        (ScriptedAnswer::calls(&[list(".")]), vec![false]),
+        (ScriptedAnswer::calls(&[list("."), list("src")]), vec![true, false]),
+        (ScriptedAnswer::calls(&[list(".")]).then(words), vec![true]),
     ];
     for finish in [Finish::Length, Finish::Refusal] {
         for (script, ran) in table.clone() {
-            let mut stage = Stage::new([script.then_ends(finish), Script::text("done")]);
+            let mut stage = Stage::new([script.then_ends(finish), ScriptedAnswer::text("done")]);
             std::fs::create_dir(stage.dir.path().join("src")).unwrap();
             let played = stage.play("go").await;
             assert_eq!(played.outcome, Outcome::Ended);
@@ -582,8 +583,8 @@ async fn a_call_that_was_cut_off_is_not_run() {
 }
 
 /// A step with a story and a call, after which the window is full.
-pub(crate) fn full() -> Script {
-    Script::from_iter([
+pub(crate) fn full() -> ScriptedAnswer {
+    ScriptedAnswer::from_iter([
         Delta::Text { index: 1, text: "Once upon a time. ".repeat(200) },
         Delta::Call { index: 0, id: None, name: "list".into() },
         Delta::Usage(Usage { input: 97_000, ..Usage::default() }),
@@ -592,8 +593,8 @@ pub(crate) fn full() -> Script {
 }
 
 /// A step that lists the directory, and fills the window as far as `tokens`.
-fn filling(tokens: u64, path: &str) -> Script {
-    Script::from_iter([
+fn filling(tokens: u64, path: &str) -> ScriptedAnswer {
+    ScriptedAnswer::from_iter([
         Delta::Call { index: 0, id: None, name: "list".into() },
         Delta::Arguments { index: 0, json: json!({ "path": path }).to_string() },
         Delta::Usage(Usage { input: tokens, ..Usage::default() }),
@@ -604,11 +605,11 @@ fn filling(tokens: u64, path: &str) -> Script {
 #[tokio::test(start_paused = true)]
 async fn a_summary_is_asked_for_again_and_then_the_turn_fails_with_the_history_as_it_was() {
     let bad = [
-        Script::text(" "),
-        Script::calls(&[("bash", json!({}))]),
-        Script::text(&"x".repeat(400_000)),
-        Script::from_iter([Delta::Text { index: 0, text: "a".into() }, Delta::Finish(Finish::Length)]),
-        Script::from_iter([Delta::Text { index: 0, text: "a".into() }, Delta::Finish(Finish::Refusal)]),
+        ScriptedAnswer::text(" "),
+        ScriptedAnswer::calls(&[("bash", json!({}))]),
+        ScriptedAnswer::text(&"x".repeat(400_000)),
+        ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "a".into() }, Delta::Finish(Finish::Length)]),
+        ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "a".into() }, Delta::Finish(Finish::Refusal)]),
     ];
     for script in bad {
         let tries = [script.clone(), script.clone(), script];
@@ -631,7 +632,7 @@ async fn a_summary_that_was_asked_for_may_be_longer_than_what_it_replaces_but_no
         [("## Objective\n\n- to say hello, and nothing else that anybody knows of", true), (LONG, false)]
     {
         let words = words.repeat(if good { 1 } else { 1_000 });
-        let mut stage = Stage::new([Script::text("hello"), Script::text(&words)]);
+        let mut stage = Stage::new([ScriptedAnswer::text("hello"), ScriptedAnswer::text(&words)]);
         let before = stage.play("hi").await.history;
         let played = stage.play_with("/compact", |_, mut history, scope| {
             Box::pin(async move {
@@ -651,17 +652,23 @@ const LONG: &str = "and so on and on ";
 
 #[tokio::test(start_paused = true)]
 async fn a_summary_that_does_not_fit_is_asked_for_with_less() {
-    let overflow = || Script::fails(Error::ContextOverflow("too long".into()));
-    let long = Script::text(&"long story ".repeat(40_000));
-    let mut stage = Stage::new([long, overflow(), overflow(), Script::text("## Objective"), Script::text("on")]);
+    let overflow = || ScriptedAnswer::fails(Error::ContextOverflow("too long".into()));
+    let long = ScriptedAnswer::text(&"long story ".repeat(40_000));
+    let mut stage =
+        Stage::new([long, overflow(), overflow(), ScriptedAnswer::text("## Objective"), ScriptedAnswer::text("on")]);
     stage.play("tell").await;
     let played = stage.play("go on").await;
     assert_eq!(played.outcome, Outcome::Ended);
     let asked = stage.model.asked();
     let size = |n: usize| super::size::request(&asked[n]);
     assert!(size(3) < size(2) * 2 / 3, "{} {}", size(2), size(3));
-    let mut stage =
-        Stage::new([Script::text(&"long story ".repeat(40_000)), overflow(), overflow(), overflow(), overflow()]);
+    let mut stage = Stage::new([
+        ScriptedAnswer::text(&"long story ".repeat(40_000)),
+        overflow(),
+        overflow(),
+        overflow(),
+        overflow(),
+    ]);
     stage.play("tell").await;
     let Outcome::Failed(fault) = stage.play("go on").await.outcome else { panic!("a fault") };
     assert_eq!((fault.kind, stage.model.left()), (FaultKind::ContextOverflow, 0), "{}", fault.message);
@@ -669,8 +676,8 @@ async fn a_summary_that_does_not_fit_is_asked_for_with_less() {
 
 #[tokio::test(start_paused = true)]
 async fn old_output_goes_before_anything_is_summarised() {
-    let large = |n: u32| Script::calls(&[("bash", json!({ "command": format!("printf %040000d {n}") }))]);
-    let mut stage = Stage::new((0..8).map(large).chain([Script::text("printed")]));
+    let large = |n: u32| ScriptedAnswer::calls(&[("bash", json!({ "command": format!("printf %040000d {n}") }))]);
+    let mut stage = Stage::new((0..8).map(large).chain([ScriptedAnswer::text("printed")]));
     tokio::time::resume();
     stage.play("print").await;
     let cleared = |played: &Played| {
@@ -678,11 +685,11 @@ async fn old_output_goes_before_anything_is_summarised() {
         calls.filter(|call| matches!(&call.state, CallState::Completed(done) if done.cleared.is_some())).count()
     };
     for (n, expected) in [(1, 0), (2, 5), (3, 5)] {
-        stage.model = Scripted::new([Script::text("yes")]);
+        stage.model = Scripted::new([ScriptedAnswer::text("yes")]);
         let played = stage.play("and?").await;
         assert_eq!(cleared(&played), expected, "after {n} more turns");
     }
-    stage.model = Scripted::new([Script::text("yes")]);
+    stage.model = Scripted::new([ScriptedAnswer::text("yes")]);
     stage.play("and?").await;
     let text = format!("{:?}", stage.model.asked()[0].messages);
     assert_eq!(text.matches("[Old tool result content cleared]").count(), 5);
@@ -690,33 +697,33 @@ async fn old_output_goes_before_anything_is_summarised() {
 
 #[tokio::test(start_paused = true)]
 async fn who_wants_no_compaction_gets_none() {
-    let mut stage = Stage::new([filling(97_000, "."), Script::text("done")]);
+    let mut stage = Stage::new([filling(97_000, "."), ScriptedAnswer::text("done")]);
     stage.settings.compaction.auto = false;
     assert_eq!(stage.play("go").await.outcome, Outcome::Ended);
-    stage.model = Scripted::new([Script::fails(Error::ContextOverflow("too long".into()))]);
+    stage.model = Scripted::new([ScriptedAnswer::fails(Error::ContextOverflow("too long".into()))]);
     assert!(matches!(stage.play("on").await.outcome, Outcome::Failed(_)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn words_meanwhile_are_heard_between_two_steps() {
-    let look = || Script::calls(&[("list", json!({}))]);
-    let mut stage = Stage::new([look(), Script::text("done")]);
+    let look = || ScriptedAnswer::calls(&[("list", json!({}))]);
+    let mut stage = Stage::new([look(), ScriptedAnswer::text("done")]);
     stage.spoken = watch::channel(true).1;
     let played = stage.play("go").await;
     assert_eq!((played.outcome, stage.model.left()), (Outcome::Steered, 1), "after the step, with its results");
-    let mut stage = Stage::new([Script::text("done")]);
+    let mut stage = Stage::new([ScriptedAnswer::text("done")]);
     stage.spoken = watch::channel(true).1;
     assert_eq!(stage.play("go").await.outcome, Outcome::Ended, "an answer that is complete is the end");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_interrupted_is_said_once() {
-    let mut stage = Stage::new([Script::calls(&[("bash", json!({"command": "sleep 600"}))])]);
+    let mut stage = Stage::new([ScriptedAnswer::calls(&[("bash", json!({"command": "sleep 600"}))])]);
     stage.cancel_at = Some("running");
     stage.play("wait").await;
     stage.cancel_at = None;
     stage.cancelled = CancellationToken::new();
-    stage.model = Scripted::new([Script::text("fine"), Script::text("fine")]);
+    stage.model = Scripted::new([ScriptedAnswer::text("fine"), ScriptedAnswer::text("fine")]);
     stage.play("and now?").await;
     stage.play("and then?").await;
     let asked = stage.model.asked();
@@ -728,7 +735,7 @@ async fn what_was_interrupted_is_said_once() {
 /// In real time: the disk is waited for.
 #[tokio::test]
 async fn what_was_shown_is_kept_although_the_model_falls_silent() {
-    let mut stage = Stage::new([Script::text("half an answer").then_hangs()]);
+    let mut stage = Stage::new([ScriptedAnswer::text("half an answer").then_hangs()]);
     let played = stage.play_with("go", |environment, history, scope| {
         Box::pin(async move {
             let (store, session) = (Store::start(&environment.dirs.data), scope.session.clone());
@@ -758,9 +765,9 @@ async fn what_was_shown_is_kept_although_the_model_falls_silent() {
 /// However a turn ends, nothing of it is left open, and the next one works.
 #[tokio::test(start_paused = true)]
 async fn every_exit_leaves_a_session_that_goes_on() {
-    let call = || Script::calls(&[("list", json!({})), ("nosuch", json!({}))]);
-    let end = |finish| Script::from_iter([Delta::Text { index: 0, text: "x".into() }, Delta::Finish(finish)]);
-    let fails = |error: Error| Script::fails(error);
+    let call = || ScriptedAnswer::calls(&[("list", json!({})), ("nosuch", json!({}))]);
+    let end = |finish| ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "x".into() }, Delta::Finish(finish)]);
+    let fails = |error: Error| ScriptedAnswer::fails(error);
     let network = || fails(Error::Network("reset".into()));
     let overflow = || fails(Error::ContextOverflow("too long".into()));
     let steps = |stage: Stage, most: u32| {
@@ -778,10 +785,10 @@ async fn every_exit_leaves_a_session_that_goes_on() {
     let ask = [("list", "*", Action::Ask)];
     let no = || [PermissionReply::No(Denial::Rejected)];
     let table: Vec<(&str, Stage, Outcome)> = vec![
-        ("done", Stage::new([call(), Script::text("done")]), Outcome::Ended),
+        ("done", Stage::new([call(), ScriptedAnswer::text("done")]), Outcome::Ended),
         ("cancelled before it began", Stage::new([]), Outcome::Cancelled),
         ("refused", Stage::new([call(), end(Finish::Refusal)]), Outcome::Refused),
-        ("output limit, once", Stage::new([call(), end(Finish::Length), Script::text("done")]), Outcome::Ended),
+        ("output limit, once", Stage::new([call(), end(Finish::Length), ScriptedAnswer::text("done")]), Outcome::Ended),
         (
             "output limit",
             Stage::new(std::iter::once(call()).chain((0..3).map(|_| end(Finish::Length)))),
@@ -805,7 +812,7 @@ async fn every_exit_leaves_a_session_that_goes_on() {
         ),
         (
             "overflow, and the summary does not help",
-            Stage::new([call(), overflow(), Script::text("## Objective"), overflow()]),
+            Stage::new([call(), overflow(), ScriptedAnswer::text("## Objective"), overflow()]),
             Outcome::Failed(failed(FaultKind::ContextOverflow)),
         ),
         (
@@ -828,7 +835,7 @@ async fn every_exit_leaves_a_session_that_goes_on() {
         stage.cancelled = CancellationToken::new();
         stage.spoken = watch::channel(false).1;
         // Where the window is full, the first of these is a summary.
-        stage.model = Scripted::new([Script::text("## Objective"), Script::text("fine")]);
+        stage.model = Scripted::new([ScriptedAnswer::text("## Objective"), ScriptedAnswer::text("fine")]);
         let played = stage.play("and now?").await;
         assert_eq!(played.outcome, Outcome::Ended, "{name}");
         played.is_settled(name);

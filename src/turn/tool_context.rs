@@ -6,8 +6,8 @@ use super::TurnContext;
 use crate::agent::Agent;
 use crate::event::LiveFacts;
 use crate::id::CallId;
-use crate::permission::{Place, Policy};
-use crate::tool::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, truncate};
+use crate::permission::{PermissionContext, Policy};
+use crate::tool::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext};
 
 /// What an agent's tools and commands are judged by.
 fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
@@ -19,10 +19,10 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
         grants: scope.permissions.grants.of(&agent.name),
         approvals: scope.permissions.chosen.borrow().approvals(),
         private: scope.project.settings.webfetch_private.clone(),
-        place: Place {
+        place: PermissionContext {
             scratch,
             trusted,
-            ..Place::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
+            ..PermissionContext::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
         },
         sandboxed: false,
     }
@@ -63,9 +63,6 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
         policy: Arc::new(policy(scope, agent)),
         confinement: scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings),
         cancelled: scope.cancelled.clone(),
-        limits: truncate::OutputLimits {
-            lines: scope.project.settings.tool_output.lines,
-            bytes: scope.project.settings.tool_output.bytes,
-        },
+        limits: scope.project.settings.tool_output,
     }
 }

@@ -9,7 +9,7 @@ use crate::message::{Compaction, Message};
 
 /// What of a history the model sees.
 #[derive(Debug, Clone)]
-pub struct View<'a> {
+pub struct VisibleHistory<'a> {
     /// The compaction, and the summary it made.
     pub summary: Option<(&'a Message, &'a Message)>,
     /// The messages, oldest first.
@@ -27,7 +27,7 @@ pub fn compacted(history: &History) -> Option<(usize, usize)> {
 }
 
 /// What of a history the model sees.
-pub fn view(history: &History) -> View<'_> {
+pub fn view(history: &History) -> VisibleHistory<'_> {
     let all = &history.messages;
     let visible = visible(history);
     let mut messages: Vec<&Message> = visible.prompt.iter().map(|at| &all[*at]).collect();
@@ -35,7 +35,7 @@ pub fn view(history: &History) -> View<'_> {
     let kept = messages.len();
     messages.extend(&all[visible.since..]);
     let summary = visible.summary.map(|(at, summary)| (&all[at], &all[summary]));
-    View { summary, messages, kept: if summary.is_some() { kept } else { 0 } }
+    VisibleHistory { summary, messages, kept: if summary.is_some() { kept } else { 0 } }
 }
 
 /// Where the messages stand that the model sees.
@@ -45,7 +45,6 @@ pub struct VisibleMessages {
     pub summary: Option<(usize, usize)>,
     /// The prompt that was being answered.
     pub prompt: Option<usize>,
-    /// What the compaction kept.
     pub tail: Range<usize>,
     /// The first of those that came since.
     pub since: usize,

@@ -10,7 +10,7 @@ use protocol::acp::v1;
 use protocol::table::{Cx, Reply};
 
 use super::keyboard::Keyboard;
-use super::{Args, Format};
+use super::{Args, OutputFormat};
 use crate::cli::form;
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::{BAD, FAINT, GOOD, Palette, STRONG, Styled};
@@ -26,7 +26,7 @@ const LAST: usize = 10;
 
 /// Prints what comes, answers what is asked.
 pub(super) struct Client {
-    format: Format,
+    format: OutputFormat,
     /// Words are not printed: a result is.
     silent: bool,
     allow: bool,
@@ -54,7 +54,7 @@ struct RunProgress {
 
 impl Client {
     pub(super) fn new(args: &Args, environment: &Environment) -> Self {
-        let screen = Arc::new(Screen::new(args.format == Format::Json, environment));
+        let screen = Arc::new(Screen::new(args.format == OutputFormat::Json, environment));
         Self {
             format: args.format,
             silent: args.schema.is_some(),
@@ -69,7 +69,7 @@ impl Client {
 
     /// Whether somebody is there who can be asked.
     pub(super) fn person(&self) -> bool {
-        self.format == Format::Text && !self.allow && !self.deny && io::stdin().is_terminal()
+        self.format == OutputFormat::Text && !self.allow && !self.deny && io::stdin().is_terminal()
     }
 
     /// Whether something was asked for and rejected.
@@ -79,7 +79,7 @@ impl Client {
 
     /// Says which session it is, and shows that work has begun.
     pub(super) fn begin(&self, session: &v1::SessionId) {
-        if self.format == Format::Text {
+        if self.format == OutputFormat::Text {
             self.screen.beside(&self.screen.aside.line(FAINT, &format!("session {session}")));
             self.screen.doing("thinking");
         }
@@ -89,7 +89,7 @@ impl Client {
     /// was said last; where the run has failed there is none.
     pub(super) fn end(&self, failed: bool) {
         self.screen.finish();
-        if self.format == Format::Json {
+        if self.format == OutputFormat::Json {
             return;
         }
         let (words, before, background) = {
@@ -113,7 +113,7 @@ impl Client {
 
     /// session/update.
     pub(super) fn update(client: &Arc<Self>, note: v1::SessionNotification) {
-        if client.format == Format::Json {
+        if client.format == OutputFormat::Json {
             return;
         }
         match note.update {
@@ -245,7 +245,7 @@ impl Client {
         Reply::later(async move {
             // A question about the session, whose answer is kept: only a person can give it.
             let kept = request.options.iter().any(|option| *option.option_id.0 == *YES);
-            let person = client.format == Format::Text && io::stdin().is_terminal();
+            let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
             let mut said = None;
             let asked = if kept && (client.allow || client.deny || !person) {
                 None

@@ -31,7 +31,6 @@ pub(in crate::cli) struct Screen {
 
 #[derive(Default)]
 struct State {
-    /// There while something turns.
     spinner: Option<ProgressBar>,
     /// What is turning for, also while it does not.
     doing: Option<String>,
@@ -103,7 +102,6 @@ impl Screen {
         self.beside(&Palette::plain(words));
     }
 
-    /// The same with colours.
     pub(in crate::cli) fn beside(&self, words: &Styled) {
         self.state().beside(|| super::beside(words));
     }
@@ -133,7 +131,6 @@ impl Screen {
         super::question_of(question)
     }
 
-    /// The question is answered.
     pub(in crate::cli) fn asked(&self) {
         self.state().turn();
     }

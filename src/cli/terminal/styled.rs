@@ -48,12 +48,10 @@ impl Palette {
         Self { colours: stream.is_terminal() && !plain }
     }
 
-    /// Text as it is.
     pub(in crate::cli) fn plain(words: &str) -> Styled {
         Styled(text::shown(words).into_owned())
     }
 
-    /// Text in a style.
     pub(in crate::cli) fn styled(self, style: Style, words: &str) -> Styled {
         Styled(self.paint(style, &text::shown(words)))
     }

@@ -22,7 +22,7 @@ fn what_stays_loosens_nothing() {
     let vars = BTreeMap::from([("HOME".to_owned(), "/nowhere/home".to_owned())]);
     let environment = Environment::from_vars(vars);
     let worktree = Worktree::find(Path::new("/nowhere/repo"), &[], None);
-    let place = crate::permission::Place::new(&environment, &worktree, &worktree.root);
+    let place = crate::permission::PermissionContext::new(&environment, &worktree, &worktree.root);
     let mut random = fastrand::Rng::with_seed(5);
     let keys = ["*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "task", "t*", "?_*"];
     let patterns = ["*", "a", "a*", "*a", "a?", "b*", "A*", "a b*"];

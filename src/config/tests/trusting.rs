@@ -54,17 +54,17 @@ fn an_untrusted_project_runs_nothing_and_loosens_nothing() {
     assert_eq!(settings.model.as_ref().unwrap().model, "b", "what is harmless holds");
     assert!(!format!("{settings:?}").contains("canary"));
 
-    let kinds: Vec<Kind> = loaded.trust.items.iter().map(|item| item.kind).collect();
+    let kinds: Vec<TrustKind> = loaded.trust.items.iter().map(|item| item.kind).collect();
     for kind in [
-        Kind::Mcp,
-        Kind::Formatter,
-        Kind::LanguageServer,
-        Kind::Shell,
-        Kind::Command,
-        Kind::Permission,
-        Kind::Provider,
-        Kind::Fetches,
-        Kind::Reads,
+        TrustKind::Mcp,
+        TrustKind::Formatter,
+        TrustKind::LanguageServer,
+        TrustKind::Shell,
+        TrustKind::Command,
+        TrustKind::Permission,
+        TrustKind::Provider,
+        TrustKind::Fetches,
+        TrustKind::Reads,
     ] {
         assert!(kinds.contains(&kind), "{kind:?}");
     }
@@ -113,12 +113,13 @@ fn trust_is_for_one_path_and_one_content() {
     assert_eq!(load(&place.environment(), &moved, &place.path("work/moved")).trust.decision, Decision::Unasked);
 
     let environment = place.environment();
-    let mut store = Store::open(&environment);
+    let mut store = TrustStore::open(&environment);
     assert_eq!(store.list().count(), 1);
     assert!(store.revoke(&place.path("work/repo")).unwrap());
     assert!(!store.revoke(&place.path("work/repo")).unwrap());
-    let mode =
-        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(Store::path(&environment)).unwrap().permissions());
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(TrustStore::path(&environment)).unwrap().permissions(),
+    );
     assert_eq!(mode & 0o777, 0o600);
 }
 
@@ -157,7 +158,7 @@ fn a_project_only_narrows_the_sandbox() {
         place.write("work/repo/opencode.json", format!("{{\"sandbox\": {project}}}"));
         let loaded = place.load();
         assert_eq!(loaded.settings.sandbox, wanted, "{user} {project}");
-        assert_eq!(loaded.trust.items.iter().any(|item| item.kind == Kind::Sandbox), trust, "{user} {project}");
+        assert_eq!(loaded.trust.items.iter().any(|item| item.kind == TrustKind::Sandbox), trust, "{user} {project}");
     }
 }
 

@@ -11,14 +11,14 @@ use crate::environment::{Environment, Timestamp, private_dir};
 
 /// What the user said about projects, in the user's own data directory.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct TrustStore {
     path: PathBuf,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, TrustEntry>,
 }
 
 /// What the user said about one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct TrustEntry {
     pub decision: Decision,
     pub digest: String,
     pub at: Timestamp,
@@ -27,7 +27,7 @@ pub struct Entry {
     pub items: Vec<String>,
 }
 
-impl Store {
+impl TrustStore {
     pub fn path(environment: &Environment) -> PathBuf {
         environment.dirs.data.join("trust.json")
     }
@@ -52,7 +52,7 @@ impl Store {
     /// # Errors
     /// Where it cannot be written.
     pub fn decide(&mut self, root: &Path, review: &Review, yes: bool, now: Timestamp) -> io::Result<()> {
-        let entry = Entry {
+        let entry = TrustEntry {
             decision: if yes { Decision::Trusted } else { Decision::Refused },
             digest: review.digest.clone(),
             at: now,
@@ -75,7 +75,7 @@ impl Store {
     }
 
     /// Everything that was said, by project.
-    pub fn list(&self) -> impl Iterator<Item = (&str, &Entry)> {
+    pub fn list(&self) -> impl Iterator<Item = (&str, &TrustEntry)> {
         self.entries.iter().map(|(root, entry)| (root.as_str(), entry))
     }
 

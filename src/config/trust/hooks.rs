@@ -3,24 +3,24 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Item, Kind, Known, command_line, hooked, is_off, runs, starts};
+use super::{KnownPrograms, TrustItem, TrustKind, command_line, hooked, is_off, runs, starts};
 use crate::config::covered::{Covered, is_code};
 use crate::config::node::{Node, NodeValue};
 use crate::worktree::Worktree;
 
 /// Those of the settings without the project's.
-pub(crate) fn meant(alone: &Node, worktree: &Worktree, cwd: &Path) -> Vec<Item> {
+pub(crate) fn meant(alone: &Node, worktree: &Worktree, cwd: &Path) -> Vec<TrustItem> {
     let mut found = Vec::new();
     for entry in alone.get("hook").map(Node::entries).unwrap_or_default() {
-        if is_off("hook", entry, &Known::default()) {
+        if is_off("hook", entry, &KnownPrograms::default()) {
             continue;
         }
         let covered = code(&entry.node, worktree, cwd);
         let Some(command) = command_line(&entry.node, "command").filter(|_| !covered.files.is_empty()) else {
             continue;
         };
-        let (kind, key) = (Kind::Hook, format!("hook.{}", entry.key));
-        found.push(Item { kind, key, detail: hooked(&command, &entry.node), place: entry.at.clone(), covered });
+        let (kind, key) = (TrustKind::Hook, format!("hook.{}", entry.key));
+        found.push(TrustItem { kind, key, detail: hooked(&command, &entry.node), place: entry.at.clone(), covered });
     }
     found
 }

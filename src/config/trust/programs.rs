@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::config::layers::ParsedLayer;
-use crate::config::node::{MapEntry as Said, Node, NodeValue};
+use crate::config::node::{MapEntry, Node, NodeValue};
 
 /// What the user's own settings say of programs.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownPrograms {
     /// Those that they speak of: `mcp.db`. What a project says about one that it leaves off may run all the same,
     /// because theirs may switch it on.
     pub(super) programs: BTreeSet<String>,
@@ -15,7 +15,7 @@ pub(super) struct Known {
     on: BTreeSet<&'static str>,
 }
 
-impl Known {
+impl KnownPrograms {
     pub(super) fn of(told: &[ParsedLayer]) -> Self {
         let mut known = Self::default();
         for told in told.iter().filter(|told| !told.origin.project) {
@@ -42,7 +42,7 @@ impl Known {
 }
 
 /// Whether an entry for a program does nothing but leave it off.
-pub(super) fn is_off(key: &str, entry: &Said, known: &Known) -> bool {
+pub(super) fn is_off(key: &str, entry: &MapEntry, known: &KnownPrograms) -> bool {
     let off = match key {
         "mcp" => entry.node.get("enabled").and_then(Node::as_bool) == Some(false),
         _ => entry.node.get("disabled").and_then(Node::as_bool) == Some(true),
@@ -53,7 +53,7 @@ pub(super) fn is_off(key: &str, entry: &Said, known: &Known) -> bool {
 /// Takes out of a project's files what only leaves formatters or language servers off, where nobody has switched the
 /// usual ones on: an object would do that by being one.
 pub(crate) fn drop_idle(told: &mut [ParsedLayer]) {
-    let known = Known::of(told);
+    let known = KnownPrograms::of(told);
     for key in ["formatter", "lsp"] {
         let idle = |node: &Node| {
             matches!(node.value, NodeValue::Map(_)) && node.entries().iter().all(|entry| is_off(key, entry, &known))

@@ -1,12 +1,12 @@
 //! What loading a project's custom tools and plugins needs trust for.
 
-use super::{Item, Kind};
+use super::{TrustItem, TrustKind};
 use crate::config::covered;
 use crate::config::script::{HOOKS, ScriptEntry, ScriptKind};
 use crate::worktree::Worktree;
 
 /// What loading the project's files needs trust for.
-pub(crate) fn items(scripts: &[ScriptEntry], worktree: &Worktree) -> Vec<Item> {
+pub(crate) fn items(scripts: &[ScriptEntry], worktree: &Worktree) -> Vec<TrustItem> {
     let one = |script: &ScriptEntry| {
         let path = script.path.display().to_string();
         let words = if script.package { vec!["node", path.as_str()] } else { vec![path.as_str()] };
@@ -16,8 +16,8 @@ pub(crate) fn items(scripts: &[ScriptEntry], worktree: &Worktree) -> Vec<Item> {
             ScriptKind::Tool => "is loaded, and gives the model tools".to_owned(),
             ScriptKind::Plugin => format!("is loaded, and {}", hangs_into(script)),
         };
-        let (kind, key) = (Kind::Extension, script.name.clone());
-        Item { kind, key, detail, place: script.place.clone(), covered }
+        let (kind, key) = (TrustKind::Extension, script.name.clone());
+        TrustItem { kind, key, detail, place: script.place.clone(), covered }
     };
     scripts.iter().filter(|script| script.project).map(one).collect()
 }

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use protocol::rpc::Peer;
 
 use super::acp;
-use crate::editor::face::{Asking, Form, FormAnswer};
+use crate::editor::face::{EditorAnswer, Form, FormAnswer};
 use crate::event::{FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits};
 use crate::id::SessionId;
 
 /// Shows a form, or an address.
-pub(in crate::editor) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<FormAnswer> {
+pub(in crate::editor) fn fill(peer: &Peer, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
     /// Numbers the addresses: an editor tells them apart by that.
     static ADDRESSES: AtomicU64 = AtomicU64::new(1);
     let call = form.call.map(|call| acp::ToolCallId::from(call.share()));

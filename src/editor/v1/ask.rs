@@ -4,13 +4,18 @@ use protocol::acp::{Explicit, v1};
 use protocol::rpc::Peer;
 
 use super::card::ShownCalls;
-use crate::editor::face::{Answer, AnswerKind, Asked, Asking, Picked};
+use crate::editor::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
 use crate::editor::meta;
 use crate::id::SessionId;
 
 /// Puts a question. The call it is about stands in it whole.
-pub(super) fn ask(peer: &Peer, session: &SessionId, asked: Asked, cards: &mut ShownCalls) -> Asking<Option<Picked>> {
-    let one = |answer: Answer| v1::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind));
+pub(super) fn ask(
+    peer: &Peer,
+    session: &SessionId,
+    asked: ChoiceRequest,
+    cards: &mut ShownCalls,
+) -> EditorAnswer<Option<PickedAnswer>> {
+    let one = |answer: AnswerOption| v1::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind));
     let options = asked.answers.into_iter().map(one).collect();
     let show = cards.question(&asked.show, &asked.text);
     let request = Explicit(v1::RequestPermissionRequest::new(session.share(), show, options));
@@ -26,9 +31,9 @@ fn kind(kind: AnswerKind) -> v1::PermissionOptionKind {
     }
 }
 
-fn picked(outcome: v1::RequestPermissionOutcome) -> Option<Picked> {
+fn picked(outcome: v1::RequestPermissionOutcome) -> Option<PickedAnswer> {
     let v1::RequestPermissionOutcome::Selected(chosen) = outcome else { return None };
-    Some(Picked { id: chosen.option_id.0.to_string(), words: meta::words(chosen.meta.as_ref()) })
+    Some(PickedAnswer { id: chosen.option_id.0.to_string(), words: meta::words(chosen.meta.as_ref()) })
 }
 
 #[cfg(test)]
@@ -42,7 +47,7 @@ mod tests {
         let beside =
             json!({ "outcome": "selected", "optionId": "neither", "_meta": { "adjutant": { "words": " both " } } });
         let chosen = picked(serde_json::from_value(beside).unwrap());
-        assert_eq!(chosen, Some(Picked { id: "neither".into(), words: Some("both".into()) }));
+        assert_eq!(chosen, Some(PickedAnswer { id: "neither".into(), words: Some("both".into()) }));
         assert_eq!(picked(v1::RequestPermissionOutcome::Cancelled), None);
     }
 }

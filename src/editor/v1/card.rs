@@ -10,9 +10,9 @@ use protocol::acp::v1;
 use serde_json::{Map, Value, json};
 
 use super::content::block;
-use crate::editor::card::{self, Piece, ShownCall};
+use crate::editor::card::{self, CardPart, ShownCall};
 use crate::editor::meta::own;
-use crate::event::{CallUpdate, Kind, Location, ProgramExit, Progress};
+use crate::event::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 use crate::id::CallId;
 use crate::text;
 
@@ -25,7 +25,6 @@ pub(super) struct ShownCalls {
 }
 
 impl ShownCalls {
-    /// Nothing shown yet.
     pub(super) fn new(terminals: bool) -> Self {
         Self { terminals, all: HashMap::new() }
     }
@@ -38,7 +37,7 @@ impl ShownCalls {
         if let Some(kind) = update.kind {
             card.kind = kind;
             // The terminal of an earlier turn's call was closed with it.
-            card.terminal = self.terminals && kind == Kind::Execute && !update.earlier;
+            card.terminal = self.terminals && kind == ToolKind::Execute && !update.earlier;
         }
         let mut changed = card.take(update);
         if let Some(note) = update.note.as_ref().filter(|_| !noticed) {
@@ -105,9 +104,9 @@ impl ShownCalls {
         fields.raw_output = None;
         // The change first: some editors look at nothing else.
         let mut content = card.changes();
-        content.push(Piece::Words(text.to_owned()));
+        content.push(CardPart::Words(text.to_owned()));
         if card.terminal {
-            content.push(Piece::Terminal);
+            content.push(CardPart::Terminal);
         }
         fields.content = Some(contents(content, &id));
         v1::ToolCallUpdate::new(id.share(), fields)
@@ -157,31 +156,31 @@ fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
 }
 
 /// What a card shows, as version 1 writes it.
-fn contents(pieces: Vec<Piece<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
+fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
     let one = |piece| match piece {
-        Piece::Change(change) => {
+        CardPart::Change(change) => {
             let diff = v1::Diff::new(change.path.as_str(), change.new.as_str()).old_text(change.old.clone());
             v1::ToolCallContent::Diff(diff)
         }
-        Piece::Words(text) => v1::ToolCallContent::from(v1::ContentBlock::from(text)),
-        Piece::File(file) => v1::ToolCallContent::from(block(file)),
-        Piece::Terminal => v1::ToolCallContent::Terminal(v1::Terminal::new(id.share())),
+        CardPart::Words(text) => v1::ToolCallContent::from(v1::ContentBlock::from(text)),
+        CardPart::File(file) => v1::ToolCallContent::from(block(file)),
+        CardPart::Terminal => v1::ToolCallContent::Terminal(v1::Terminal::new(id.share())),
     };
     pieces.into_iter().map(one).collect()
 }
 
-fn kind(kind: Kind) -> v1::ToolKind {
+fn kind(kind: ToolKind) -> v1::ToolKind {
     match kind {
-        Kind::Read => v1::ToolKind::Read,
-        Kind::Edit => v1::ToolKind::Edit,
-        Kind::Delete => v1::ToolKind::Delete,
-        Kind::Move => v1::ToolKind::Move,
-        Kind::Search => v1::ToolKind::Search,
-        Kind::Execute => v1::ToolKind::Execute,
-        Kind::Think => v1::ToolKind::Think,
-        Kind::Fetch => v1::ToolKind::Fetch,
-        Kind::SwitchMode => v1::ToolKind::SwitchMode,
-        Kind::Other => v1::ToolKind::Other,
+        ToolKind::Read => v1::ToolKind::Read,
+        ToolKind::Edit => v1::ToolKind::Edit,
+        ToolKind::Delete => v1::ToolKind::Delete,
+        ToolKind::Move => v1::ToolKind::Move,
+        ToolKind::Search => v1::ToolKind::Search,
+        ToolKind::Execute => v1::ToolKind::Execute,
+        ToolKind::Think => v1::ToolKind::Think,
+        ToolKind::Fetch => v1::ToolKind::Fetch,
+        ToolKind::SwitchMode => v1::ToolKind::SwitchMode,
+        ToolKind::Other => v1::ToolKind::Other,
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn initialize(
 /// Our half of the handshake: version 1 is the latest we speak. `terminal`: the editor can run a
 /// login in a terminal; `legacy`: it has learnt so before the protocol knew of it, and is told which `program`
 /// to run.
-pub fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse {
+fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse {
     let capabilities = v1::AgentCapabilities::new()
         .load_session(true)
         .prompt_capabilities(v1::PromptCapabilities::new().image(true).embedded_context(true))

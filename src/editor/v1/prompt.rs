@@ -9,7 +9,7 @@ use protocol::table::{Cx, Reply};
 use super::{content, line};
 use crate::editor::error::Refusal;
 use crate::editor::meta::{self, SCHEMA, STRUCTURED};
-use crate::editor::prompt::{self, IncomingPrompt, Turn};
+use crate::editor::prompt::{self, IncomingPrompt, PromptTurn};
 use crate::editor::server::Server;
 use crate::message::FaultKind;
 use crate::session::Handle;
@@ -50,7 +50,7 @@ fn said(request: v1::PromptRequest) -> Result<IncomingPrompt, Refusal> {
 async fn answer(
     server: &Server,
     session: &Handle,
-    turn: Option<Turn>,
+    turn: Option<PromptTurn>,
     cx: &Cx,
 ) -> Result<v1::PromptResponse, rpc::Error> {
     let Some(turn) = turn else {

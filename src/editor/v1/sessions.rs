@@ -11,7 +11,7 @@ use super::options::choices;
 use crate::config::settings::McpEntry;
 use crate::editor::meta::{self, BEFORE};
 use crate::editor::server::Server;
-use crate::editor::sessions::{self, History, Place, Reopened, SystemWords, introduce};
+use crate::editor::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
 
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1::NewSessionResponse> {
@@ -34,7 +34,7 @@ pub(super) fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<
     let LoadSession(request) = request;
     let system = request.system_prompt.map(words);
     let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
-    let opened = sessions::reopen(server, &cx, &request.session_id.0, place, History::Shown);
+    let opened = sessions::reopen(server, &cx, &request.session_id.0, place, HistoryMode::Shown);
     let server = server.clone();
     Reply::later(async move {
         let Reopened { session, left } = opened.await?;
@@ -52,7 +52,7 @@ pub(super) fn resume(
 ) -> Reply<v1::ResumeSessionResponse> {
     let system = request.system_prompt.map(words);
     let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
-    let opened = sessions::reopen(server, &cx, &request.session_id.0, place, History::Known);
+    let opened = sessions::reopen(server, &cx, &request.session_id.0, place, HistoryMode::Known);
     let server = server.clone();
     Reply::later(async move {
         let Reopened { session, left } = opened.await?;
@@ -93,8 +93,8 @@ pub(super) fn cancel(server: &Arc<Server>, note: v1::CancelNotification) {
     sessions::cancel(server, &note.session_id.0);
 }
 
-fn place(cwd: PathBuf, extra: Vec<PathBuf>, servers: &[v1::McpServer], system: Option<SystemWords>) -> Place {
-    Place { cwd, extra, servers: servers.iter().map(given).collect(), system }
+fn place(cwd: PathBuf, extra: Vec<PathBuf>, servers: &[v1::McpServer], system: Option<SystemWords>) -> SessionSetup {
+    SessionSetup { cwd, extra, servers: servers.iter().map(given).collect(), system }
 }
 
 /// A server as the settings would have it; none where it is of a kind that was not offered.

@@ -13,9 +13,12 @@ use super::content::block;
 use super::line::line;
 use super::{ask, files, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
-use crate::editor::face::{Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, PLAN, Picked, Setting, View};
+use crate::editor::face::{
+    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionView, Setting,
+    UpdateLines,
+};
 use crate::event::{
-    Compaction, Event, Note, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
+    CompactionState, Event, Note, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
 };
 use crate::id::SessionId;
 use crate::message::{Priority, Todo, TodoStatus, attached};
@@ -31,34 +34,34 @@ struct ShownState {
 }
 
 /// What is shown of a session that has been shown nothing yet.
-pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn View> {
+pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
     let cards = ShownCalls::new(shows.terminals);
     Box::new(ShownState { peer: peer.clone(), shows, cards, asides: 0 })
 }
 
-impl View for ShownState {
-    fn event(&mut self, session: &SessionId, event: &Event, out: &mut Lines) {
+impl SessionView for ShownState {
+    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
         out.extend(updates(event, self).into_iter().map(|update| line(session, update)));
     }
 
-    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut Lines) {
+    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
         let update = v1::ConfigOptionUpdate::new(options::encode(settings));
         out.push(line(session, v1::SessionUpdate::ConfigOptionUpdate(update)));
     }
 
-    fn ask(&mut self, session: &SessionId, asked: Asked) -> Asking<Option<Picked>> {
+    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
         ask::ask(&self.peer, session, asked, &mut self.cards)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer> {
+    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
         form::fill(&self.peer, session, form)
     }
 
-    fn read(&mut self, session: &SessionId, path: PathBuf) -> Asking<String> {
+    fn read(&mut self, session: &SessionId, path: PathBuf) -> EditorAnswer<String> {
         files::read(&self.peer, session, path)
     }
 
-    fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> Asking<()> {
+    fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> EditorAnswer<()> {
         files::write(&self.peer, session, path, text)
     }
 }
@@ -213,30 +216,30 @@ fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut Sho
 /// A compaction: an entry of its own where the editor knows them, else a word beside the conversation
 /// when it begins and a line when it is done. The line is an answer where the user asked for it, and a
 /// thought where nobody did.
-fn compaction(id: &Arc<str>, auto: bool, state: &Compaction, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
+fn compaction(id: &Arc<str>, auto: bool, state: &CompactionState, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
     if !seen.shows.compaction {
         let line = match state {
             // What takes a while is not to look like silence.
-            Compaction::InProgress => {
+            CompactionState::InProgress => {
                 return vec![notice(Severity::Info, "Summarising the conversation to make room.", None, seen)];
             }
-            Compaction::Completed { before, after, .. } => {
+            CompactionState::Completed { before, after, .. } => {
                 format!("{}\n\n", compacted(*before, *after))
             }
             // The turn ends with the failure, and says why.
-            Compaction::Failed(_) | Compaction::Cancelled => return vec![],
+            CompactionState::Failed(_) | CompactionState::Cancelled => return vec![],
         };
         let kind = if auto { v1::SessionUpdate::AgentThoughtChunk } else { v1::SessionUpdate::AgentMessageChunk };
         return chunks(&line, id).map(kind).collect();
     }
     let update = |status| v1::CompactionUpdate::new(id.to_string(), status);
     let update = match state {
-        Compaction::InProgress => update(v1::CompactionStatus::InProgress),
-        Compaction::Completed { summary, .. } => {
+        CompactionState::InProgress => update(v1::CompactionStatus::InProgress),
+        CompactionState::Completed { summary, .. } => {
             update(v1::CompactionStatus::Completed).summary(vec![v1::ContentBlock::from(summary.as_str())])
         }
-        Compaction::Failed(why) => update(v1::CompactionStatus::Failed).error(why.clone()),
-        Compaction::Cancelled => update(v1::CompactionStatus::Cancelled),
+        CompactionState::Failed(why) => update(v1::CompactionStatus::Failed).error(why.clone()),
+        CompactionState::Cancelled => update(v1::CompactionStatus::Cancelled),
     };
     vec![v1::SessionUpdate::CompactionUpdate(update)]
 }

@@ -4,13 +4,18 @@ use protocol::acp::v2;
 use protocol::rpc::Peer;
 
 use super::card::ShownCalls;
-use crate::editor::face::{Answer, AnswerKind, Asked, Asking, Picked};
+use crate::editor::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
 use crate::editor::meta;
 use crate::id::SessionId;
 
 /// Puts a question. What it is about stands in it whole; the card of the call stays as it is.
-pub(super) fn ask(peer: &Peer, session: &SessionId, asked: Asked, cards: &ShownCalls) -> Asking<Option<Picked>> {
-    let one = |answer: Answer| v2::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind));
+pub(super) fn ask(
+    peer: &Peer,
+    session: &SessionId,
+    asked: ChoiceRequest,
+    cards: &ShownCalls,
+) -> EditorAnswer<Option<PickedAnswer>> {
+    let one = |answer: AnswerOption| v2::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind));
     let options = asked.answers.into_iter().map(one).collect();
     let title = asked.show.title.clone().unwrap_or_else(|| "May this be done?".to_owned());
     let call = cards.question(&asked.show);
@@ -30,10 +35,10 @@ fn kind(kind: AnswerKind) -> v2::PermissionOptionKind {
     }
 }
 
-fn picked(outcome: v2::RequestPermissionOutcome) -> Option<Picked> {
+fn picked(outcome: v2::RequestPermissionOutcome) -> Option<PickedAnswer> {
     // What is neither of the two is no yes.
     let v2::RequestPermissionOutcome::Selected(chosen) = outcome else { return None };
-    Some(Picked { id: chosen.option_id.0.to_string(), words: meta::words(chosen.meta.as_ref()) })
+    Some(PickedAnswer { id: chosen.option_id.0.to_string(), words: meta::words(chosen.meta.as_ref()) })
 }
 
 #[cfg(test)]
@@ -46,7 +51,7 @@ mod tests {
     fn an_outcome_that_is_not_known_is_no_yes() {
         let picked = |outcome| picked(serde_json::from_value(outcome).unwrap());
         let chosen = picked(json!({ "outcome": "selected", "optionId": "once" }));
-        assert_eq!(chosen, Some(Picked { id: "once".into(), words: None }));
+        assert_eq!(chosen, Some(PickedAnswer { id: "once".into(), words: None }));
         assert_eq!(picked(json!({ "outcome": "cancelled" })), None);
         assert_eq!(picked(json!({ "outcome": "_granted", "optionId": "once" })), None);
     }

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::content::block;
 use super::diff::diff;
-use crate::editor::card::{self, Piece, ShownCall};
-use crate::event::{CallUpdate, Kind, ProgramExit, Progress};
+use crate::editor::card::{self, CardPart, ShownCall};
+use crate::event::{CallUpdate, ProgramExit, Progress, ToolKind};
 use crate::id::CallId;
 use crate::message::Change;
 
@@ -31,7 +31,7 @@ impl ShownCalls {
         let card = self.all.entry(id.clone()).or_default();
         if let Some(kind) = update.kind {
             card.kind = kind;
-            card.terminal = kind == Kind::Execute;
+            card.terminal = kind == ToolKind::Execute;
         }
         let mut changed = card.take(update);
         let over = update.progress.is_some_and(Progress::is_over);
@@ -118,18 +118,18 @@ fn said<T>(value: Option<T>) -> protocol::acp::MaybeUndefined<T> {
 }
 
 /// What a card shows, as version 2 writes it: changes that stand together are one.
-fn contents(pieces: Vec<Piece<'_>>, id: &CallId) -> Vec<v2::ToolCallContent> {
+fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v2::ToolCallContent> {
     let mut out = Vec::new();
     let mut changes: Vec<&Change> = Vec::new();
     for piece in pieces {
         let next = match piece {
-            Piece::Change(change) => {
+            CardPart::Change(change) => {
                 changes.push(change);
                 continue;
             }
-            Piece::Words(text) => words(v2::ContentBlock::from(text)),
-            Piece::File(file) => words(block(file)),
-            Piece::Terminal => v2::ToolCallContent::Terminal(v2::Terminal::new(id.share())),
+            CardPart::Words(text) => words(v2::ContentBlock::from(text)),
+            CardPart::File(file) => words(block(file)),
+            CardPart::Terminal => v2::ToolCallContent::Terminal(v2::Terminal::new(id.share())),
         };
         out.extend(changed(&mut changes));
         out.push(next);
@@ -147,18 +147,18 @@ fn words(block: v2::ContentBlock) -> v2::ToolCallContent {
     v2::ToolCallContent::Content(Box::new(v2::Content::new(block)))
 }
 
-fn kind(kind: Kind) -> v2::ToolKind {
+fn kind(kind: ToolKind) -> v2::ToolKind {
     match kind {
-        Kind::Read => v2::ToolKind::Read,
-        Kind::Edit => v2::ToolKind::Edit,
-        Kind::Delete => v2::ToolKind::Delete,
-        Kind::Move => v2::ToolKind::Move,
-        Kind::Search => v2::ToolKind::Search,
-        Kind::Execute => v2::ToolKind::Execute,
-        Kind::Think => v2::ToolKind::Think,
-        Kind::Fetch => v2::ToolKind::Fetch,
-        Kind::SwitchMode => v2::ToolKind::SwitchMode,
-        Kind::Other => v2::ToolKind::Other,
+        ToolKind::Read => v2::ToolKind::Read,
+        ToolKind::Edit => v2::ToolKind::Edit,
+        ToolKind::Delete => v2::ToolKind::Delete,
+        ToolKind::Move => v2::ToolKind::Move,
+        ToolKind::Search => v2::ToolKind::Search,
+        ToolKind::Execute => v2::ToolKind::Execute,
+        ToolKind::Think => v2::ToolKind::Think,
+        ToolKind::Fetch => v2::ToolKind::Fetch,
+        ToolKind::SwitchMode => v2::ToolKind::SwitchMode,
+        ToolKind::Other => v2::ToolKind::Other,
     }
 }
 

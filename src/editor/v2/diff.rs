@@ -11,7 +11,6 @@ use crate::message::Change;
 /// How long may be spent on making a patch short.
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// Changes that belong together.
 pub(super) fn diff(changes: &[&Change]) -> v2::Diff {
     let mut patch = String::new();
     changes.iter().for_each(|change| section(&mut patch, change));

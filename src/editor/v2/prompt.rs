@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{content, line};
 use crate::editor::error::Refusal;
 use crate::editor::meta::{self, SCHEMA};
-use crate::editor::prompt::{self, IncomingPrompt, Turn};
+use crate::editor::prompt::{self, IncomingPrompt, PromptTurn};
 use crate::editor::server::Server;
 use crate::session::Handle;
 
@@ -40,7 +40,7 @@ pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v2::PromptRequest) -
 /// Waits until the prompt is in the conversation; the turn is shown after the response.
 async fn insert(
     server: Arc<Server>,
-    (session, turn): (Handle, Option<Turn>),
+    (session, turn): (Handle, Option<PromptTurn>),
     echo: Vec<v2::ContentBlock>,
     cx: &Cx,
 ) -> Result<v2::PromptResponse, Refusal> {

@@ -13,7 +13,7 @@ use crate::config::settings::McpEntry;
 use crate::editor::error::Refusal;
 use crate::editor::meta::{self, BEFORE};
 use crate::editor::server::Server;
-use crate::editor::sessions::{self, History, Place, Reopened, SystemWords, introduce};
+use crate::editor::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
 use crate::session::Handle;
 
 /// session/new.
@@ -43,8 +43,8 @@ pub(super) fn resume(
     request: v2::ResumeSessionRequest,
 ) -> Reply<v2::ResumeSessionResponse> {
     let history = match request.replay_from {
-        None => Ok(History::Known),
-        Some(v2::ReplayFrom::Start(_)) => Ok(History::Shown),
+        None => Ok(HistoryMode::Known),
+        Some(v2::ReplayFrom::Start(_)) => Ok(HistoryMode::Shown),
         Some(_) => Err(Refusal::Invalid("a session is replayed from its start, or not at all".into())),
     };
     let system = request.system_prompt.map(words);
@@ -119,14 +119,14 @@ fn place(
     extra: Vec<v2::AbsolutePath>,
     servers: Vec<v2::McpServer>,
     system: Option<SystemWords>,
-) -> Result<Place, Refusal> {
+) -> Result<SessionSetup, Refusal> {
     let extra: Vec<PathBuf> = extra.into_iter().map(v2::AbsolutePath::into_inner).collect();
     let names: Vec<&str> = servers.iter().filter_map(name).collect();
     if let Some(twice) = names.iter().enumerate().find_map(|(n, name)| names[..n].contains(name).then_some(*name)) {
         return Err(Refusal::Invalid(format!("two of mcpServers are called \"{}\"", crate::text::title(twice))));
     }
     let servers = servers.into_iter().enumerate().map(|(n, server)| given(n, server).map(Some));
-    Ok(Place { cwd: cwd.into_inner(), extra, servers: servers.collect::<Result<_, _>>()?, system })
+    Ok(SessionSetup { cwd: cwd.into_inner(), extra, servers: servers.collect::<Result<_, _>>()?, system })
 }
 
 fn name(server: &v2::McpServer) -> Option<&str> {

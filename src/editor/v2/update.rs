@@ -14,9 +14,10 @@ use super::{ask, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
 use crate::editor::error::Refusal;
 use crate::editor::face::{
-    Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, PLAN, Picked, Setting, State, View,
+    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionActivity,
+    SessionView, Setting, UpdateLines,
 };
-use crate::event::{CommandInfo, Compaction, Event, Severity, Status, UserPiece};
+use crate::event::{CommandInfo, CompactionState, Event, Severity, Status, UserPiece};
 use crate::id::SessionId;
 use crate::message::{FaultKind, Priority, Todo, TodoStatus, attached};
 use crate::text;
@@ -29,36 +30,36 @@ struct ShownState {
 }
 
 /// What is shown of a session that has been shown nothing yet.
-pub fn view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn View> {
+pub fn view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn SessionView> {
     Box::new(ShownState { peer: peer.clone(), cards: ShownCalls::default() })
 }
 
-impl View for ShownState {
-    fn event(&mut self, session: &SessionId, event: &Event, out: &mut Lines) {
+impl SessionView for ShownState {
+    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
         out.extend(updates(event, &mut self.cards).into_iter().map(|update| line(session, update)));
     }
 
-    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut Lines) {
+    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
         let update = v2::ConfigOptionUpdate::new(options::encode(settings));
         out.push(line(session, v2::SessionUpdate::ConfigOptionUpdate(update)));
     }
 
-    fn state(&mut self, session: &SessionId, state: &State, out: &mut Lines) {
+    fn state(&mut self, session: &SessionId, state: &SessionActivity, out: &mut UpdateLines) {
         let state = match state {
-            State::Running => v2::StateUpdate::Running(v2::RunningStateUpdate::new()),
-            State::Waiting => v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new()),
-            State::Idle(outcome) => {
+            SessionActivity::Running => v2::StateUpdate::Running(v2::RunningStateUpdate::new()),
+            SessionActivity::Waiting => v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new()),
+            SessionActivity::Idle(outcome) => {
                 v2::StateUpdate::Idle(v2::IdleStateUpdate::new().stop_reason(outcome.clone().map(stop_reason)))
             }
         };
         out.push(line(session, v2::SessionUpdate::StateUpdate(state)));
     }
 
-    fn ask(&mut self, session: &SessionId, asked: Asked) -> Asking<Option<Picked>> {
+    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
         ask::ask(&self.peer, session, asked, &self.cards)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer> {
+    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
         form::fill(&self.peer, session, form)
     }
 }
@@ -178,15 +179,15 @@ fn notice(severity: Severity, title: &str, details: Option<&str>) -> v2::Session
     v2::SessionUpdate::Notice(notice.description(details.map(|details| text::shown(details).into_owned())))
 }
 
-fn compaction(id: &Arc<str>, state: &Compaction) -> v2::CompactionUpdate {
+fn compaction(id: &Arc<str>, state: &CompactionState) -> v2::CompactionUpdate {
     let update = |status| v2::CompactionUpdate::new(id.clone(), status);
     match state {
-        Compaction::InProgress => update(v2::CompactionStatus::InProgress),
-        Compaction::Completed { summary, .. } => {
+        CompactionState::InProgress => update(v2::CompactionStatus::InProgress),
+        CompactionState::Completed { summary, .. } => {
             update(v2::CompactionStatus::Completed).summary(vec![v2::ContentBlock::from(summary.as_str())])
         }
-        Compaction::Failed(why) => update(v2::CompactionStatus::Failed).error(why.clone()),
-        Compaction::Cancelled => update(v2::CompactionStatus::Cancelled),
+        CompactionState::Failed(why) => update(v2::CompactionStatus::Failed).error(why.clone()),
+        CompactionState::Cancelled => update(v2::CompactionStatus::Cancelled),
     }
 }
 

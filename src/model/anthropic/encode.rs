@@ -5,10 +5,10 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::claude;
-use crate::model::body::{Body, Element};
-use crate::model::request::{Attachment, CallResult, Input, Message, Output, Tool};
+use crate::model::body::{Element, RequestBody};
+use crate::model::request::{Attachment, CallResult, Input, ModelMessage, Output, ToolSpec};
 use crate::model::target::{Knobs, Target};
-use crate::model::wire::{Call, CallNames, has_calls, readable, renamed};
+use crate::model::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
 use crate::{prompts, text};
 
@@ -31,7 +31,7 @@ const SEARCHES: u64 = 3;
 const NAMES: &[(&str, &str)] =
     &[("outputConfig", "output_config"), ("contextManagement", "context_management"), ("mcpServers", "mcp_servers")];
 
-pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
     let mut options = renamed(&knobs.options, NAMES);
     settle(&mut options, request);
     let thinking = options.get("thinking").cloned().unwrap_or_default();
@@ -51,7 +51,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         }
     }
     let mark = mark(target, knobs);
-    let mut body = Body::new(head, &options, RESERVED)?;
+    let mut body = RequestBody::new(head, &options, RESERVED)?;
     if !request.tools.is_empty() {
         body.field("tools", &request.tools.iter().map(ToolDefinition).collect::<Vec<_>>())?;
         if request.must_call {
@@ -75,7 +75,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         body.field("system", &system.iter().enumerate().map(block).collect::<Vec<_>>())?;
     }
     let body = body.finish("messages", &turns(request, mark.as_ref()), request, target)?;
-    Ok(Call { url: target.url("/messages"), headers: headers(target, &options, request), body })
+    Ok(HttpCall { url: target.url("/messages"), headers: headers(target, &options, request), body })
 }
 
 fn headers(target: &Target, options: &Map<String, Value>, request: &Request) -> Vec<(String, String)> {
@@ -130,11 +130,11 @@ fn settle(options: &mut Map<String, Value>, request: &Request) {
 
 /// Whether the answer that the last results belong to began with thinking; true where there is none.
 fn begins_with_thought(request: &Request) -> bool {
-    if !matches!(request.messages.last(), Some(Message::Results(_))) {
+    if !matches!(request.messages.last(), Some(ModelMessage::Results(_))) {
         return true;
     }
     let last = request.messages.iter().rev().find_map(|message| match message {
-        Message::Assistant(outputs) => Some(outputs),
+        ModelMessage::Assistant(outputs) => Some(outputs),
         _ => None,
     });
     match last.and_then(|outputs| outputs.first()) {
@@ -165,7 +165,7 @@ fn mark(target: &Target, knobs: &Knobs) -> Option<Value> {
     }
 }
 
-struct ToolDefinition<'a>(&'a Tool);
+struct ToolDefinition<'a>(&'a ToolSpec);
 
 impl Serialize for ToolDefinition<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -190,11 +190,15 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
     let mut turns: Vec<Element<MessageParam<'a>>> = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
         let (role, blocks): (_, Vec<ContentBlock<'a>>) = match message {
-            Message::User(inputs) => ("user", inputs.iter().filter_map(|input| user_block(input, model)).collect()),
-            Message::Assistant(outputs) => {
+            ModelMessage::User(inputs) => {
+                ("user", inputs.iter().filter_map(|input| user_block(input, model)).collect())
+            }
+            ModelMessage::Assistant(outputs) => {
                 ("assistant", outputs.iter().filter_map(|output| assistant_block(output, &names, model)).collect())
             }
-            Message::Results(results) => ("user", results.iter().map(|r| result_block(r, &names, model)).collect()),
+            ModelMessage::Results(results) => {
+                ("user", results.iter().map(|r| result_block(r, &names, model)).collect())
+            }
         };
         let blocks = blocks.into_iter().map(|block| CachedBlock { block, mark: None });
         let upto = at + 1;

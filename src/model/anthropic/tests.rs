@@ -4,7 +4,7 @@ use super::*;
 use crate::config::settings::Secret;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::model::sse::Flow;
 
 fn read(events: &[Value]) -> Result<String, Error> {
@@ -125,29 +125,33 @@ fn model() -> Model {
     Model { output: Some(64_000), pdf: true, reasoning: true, ..Model::unknown(id) }
 }
 
-fn request(messages: Vec<Message>) -> Request {
+fn request(messages: Vec<ModelMessage>) -> Request {
     Request {
         model: Arc::new(model()),
         system: vec!["Be brief.".into(), "Middle.".into(), "The day is Monday.".into()],
         messages,
-        tools: vec![Tool {
+        tools: vec![ToolSpec {
             name: "read".into(),
             description: "Reads.".into(),
             schema: json!({"type": "object"}).into(),
         }],
         must_call: false,
-        params: Params { max_output: 32_000, ..Params::default() },
+        params: ModelParams { max_output: 32_000, ..ModelParams::default() },
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }
 }
 
-fn conversation() -> Vec<Message> {
+fn conversation() -> Vec<ModelMessage> {
     let file = |mime: &str| Attachment { mime: mime.into(), data: "AAAA".into(), name: Some("f".into()) };
     let text = |text: &str| Output::Text { text: text.into(), provider: Map::new() };
     vec![
-        Message::User(vec![Input::Text("Look".into()), Input::Text(" ".into()), Input::File(file("application/pdf"))]),
-        Message::Assistant(vec![
+        ModelMessage::User(vec![
+            Input::Text("Look".into()),
+            Input::Text(" ".into()),
+            Input::File(file("application/pdf")),
+        ]),
+        ModelMessage::Assistant(vec![
             Output::Reasoning { text: "hm".into(), provider: entry("signature", "SIG==") },
             Output::Reasoning { text: String::new(), provider: entry("redacted", "ENC") },
             text("I look."),
@@ -161,7 +165,7 @@ fn conversation() -> Vec<Message> {
                 provider: Map::new(),
             },
         ]),
-        Message::Results(vec![CallResult {
+        ModelMessage::Results(vec![CallResult {
             id: "call_1".into(),
             provider_id: None,
             name: "read".into(),
@@ -169,7 +173,7 @@ fn conversation() -> Vec<Message> {
             failed: true,
             attachments: vec![file("image/png")],
         }]),
-        Message::User(vec![Input::Text("Go on".into())]),
+        ModelMessage::User(vec![Input::Text("Go on".into())]),
     ]
 }
 
@@ -224,7 +228,7 @@ fn without_marks_each_request_begins_with_the_one_before() {
 
 #[test]
 fn options_and_what_a_request_forbids() {
-    let asked = request(vec![Message::User(vec![Input::Text("hi".into())])]);
+    let asked = request(vec![ModelMessage::User(vec![Input::Text("hi".into())])]);
     let plain = encode(&asked, json!({"sendReasoning": true}));
     assert_eq!((&plain["temperature"], plain.get("sendReasoning")), (&json!(0.5), None));
 
@@ -242,7 +246,7 @@ fn options_and_what_a_request_forbids() {
     // It cannot begin to think amid calls it made without.
     let mut amid = conversation();
     amid.pop();
-    let Message::Assistant(outputs) = &mut amid[1] else { panic!() };
+    let ModelMessage::Assistant(outputs) = &mut amid[1] else { panic!() };
     outputs.drain(..2);
     assert_eq!(
         encode(&request(amid), json!({"thinking": {"type": "enabled", "budget_tokens": 2000}})).get("thinking"),
@@ -312,7 +316,7 @@ fn who_searches() {
     {
         assert_eq!(searches(id), wanted, "{id}");
     }
-    let mut asked = request(vec![Message::User(vec![Input::Text("x".into())])]);
+    let mut asked = request(vec![ModelMessage::User(vec![Input::Text("x".into())])]);
     (asked.tools, asked.params.search) = (Vec::new(), true);
     let tools = encode(&asked, json!({}))["tools"].clone();
     assert_eq!(tools, json!([{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]));

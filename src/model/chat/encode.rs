@@ -6,10 +6,10 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use crate::model::body::{Body, Element};
-use crate::model::request::{Attachment, CallResult, DataUrl, Input, Message, Output, Tool};
+use crate::model::body::{Element, RequestBody};
+use crate::model::request::{Attachment, CallResult, DataUrl, Input, ModelMessage, Output, ToolSpec};
 use crate::model::target::{Knobs, Target};
-use crate::model::wire::{Call, CallNames, has_calls, readable, renamed};
+use crate::model::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
 use crate::prompts;
 
@@ -28,10 +28,10 @@ const NAMES: &[(&str, &str)] = &[
     ("topK", "top_k"),
 ];
 
-pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
     let dialect = ChatDialect::of(&request.model, target);
     let head = head(request, target, knobs, &dialect);
-    let mut body = Body::new(head, &renamed(&knobs.options, NAMES), RESERVED)?;
+    let mut body = RequestBody::new(head, &renamed(&knobs.options, NAMES), RESERVED)?;
     // Some gateways refuse calls in the history of a request that offers no tools.
     let noop = request.tools.is_empty() && has_calls(request) && dialect.wants_tools;
     if noop {
@@ -54,7 +54,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     }
     headers.extend(target.headers.iter().cloned());
     let body = body.finish("messages", &conversation.elements(), request, target)?;
-    Ok(Call { url: target.url("/chat/completions"), headers, body })
+    Ok(HttpCall { url: target.url("/chat/completions"), headers, body })
 }
 
 fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &ChatDialect) -> Map<String, Value> {
@@ -133,7 +133,7 @@ fn noop_tool() -> Value {
     }})
 }
 
-struct Tools<'a>(&'a [Tool]);
+struct Tools<'a>(&'a [ToolSpec]);
 
 impl Serialize for Tools<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -179,8 +179,8 @@ impl ChatMessages<'_> {
             let marked = self.dialect.marks && at + 2 >= messages.len();
             let mut add = |value| elements.push(Element { upto: at + 1, settled: !marked, value });
             match message {
-                Message::User(inputs) => {
-                    if self.dialect.mistral && at > 0 && matches!(messages[at - 1], Message::Results(_)) {
+                ModelMessage::User(inputs) => {
+                    if self.dialect.mistral && at > 0 && matches!(messages[at - 1], ModelMessage::Results(_)) {
                         add(ChatMessage::Text(TextMessage {
                             role: "assistant",
                             content: Content::Text("Done.".into()),
@@ -188,13 +188,13 @@ impl ChatMessages<'_> {
                     }
                     add(ChatMessage::Text(TextMessage { role: "user", content: self.inputs(inputs, marked) }));
                 }
-                Message::Assistant(outputs) => {
+                ModelMessage::Assistant(outputs) => {
                     let message = AssistantMessage { outputs, names: &self.names, dialect: self.dialect, marked };
                     if !message.is_empty() {
                         add(ChatMessage::Assistant(message));
                     }
                 }
-                Message::Results(results) => self.results(results, marked, add),
+                ModelMessage::Results(results) => self.results(results, marked, add),
             }
         }
         elements

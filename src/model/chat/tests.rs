@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::config::settings::Secret;
 use crate::message::{Finish, ModelRef, Usage};
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::model::sse::Flow;
 use crate::model::wire::entry;
 use crate::model::{Delta, Model};
@@ -285,28 +285,28 @@ fn model() -> Model {
     Model::unknown(ModelRef { provider: "acme".into(), model: "m".into(), effort: None })
 }
 
-fn request(model: Model, messages: Vec<Message>) -> Request {
+fn request(model: Model, messages: Vec<ModelMessage>) -> Request {
     Request {
         model: Arc::new(model),
         system: vec!["Be brief.".into(), "The day is Monday.".into()],
         messages,
-        tools: vec![Tool {
+        tools: vec![ToolSpec {
             name: "read".into(),
             description: "Reads.".into(),
             schema: json!({"type": "object"}).into(),
         }],
         must_call: false,
-        params: Params { max_output: 32_000, ..Params::default() },
+        params: ModelParams { max_output: 32_000, ..ModelParams::default() },
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }
 }
 
-fn conversation() -> Vec<Message> {
+fn conversation() -> Vec<ModelMessage> {
     let image = Attachment { mime: "image/png".into(), data: "AAAA".into(), name: None };
     vec![
-        Message::User(vec![Input::Text("Look".into()), Input::File(image.clone())]),
-        Message::Assistant(vec![
+        ModelMessage::User(vec![Input::Text("Look".into()), Input::File(image.clone())]),
+        ModelMessage::Assistant(vec![
             Output::Reasoning { text: "hm".into(), provider: entry("field", "reasoning_content") },
             Output::Text { text: "I look.".into(), provider: Map::new() },
             Output::Call {
@@ -324,7 +324,7 @@ fn conversation() -> Vec<Message> {
                 provider: Map::new(),
             },
         ]),
-        Message::Results(vec![
+        ModelMessage::Results(vec![
             CallResult {
                 id: "call_1".into(),
                 provider_id: Some("wire_1".into()),
@@ -342,7 +342,7 @@ fn conversation() -> Vec<Message> {
                 attachments: vec![],
             },
         ]),
-        Message::User(vec![Input::Text("Thanks".into()), Input::Text("Go on".into())]),
+        ModelMessage::User(vec![Input::Text("Thanks".into()), Input::Text("Go on".into())]),
     ]
 }
 
@@ -407,7 +407,7 @@ fn each_request_begins_with_the_one_before() {
 fn what_differs_from_server_to_server() {
     let openai =
         Target { provider: "openai".into(), base_url: "https://api.openai.com/v1".into(), ..Target::default() };
-    let mut asked = request(model(), vec![Message::User(vec![Input::Text("hi".into())])]);
+    let mut asked = request(model(), vec![ModelMessage::User(vec![Input::Text("hi".into())])]);
     asked.must_call = true;
     let knobs = Knobs {
         max_output: Some(8000),
@@ -449,7 +449,7 @@ fn what_a_model_cannot_read_it_is_told() {
     let files = ["image/png", "application/pdf", "audio/mpeg"]
         .map(|mime| Input::File(Attachment { mime: mime.into(), data: "AA".into(), name: Some("f".into()) }));
     let sent = body(
-        &request(blind, vec![Message::User(files.to_vec())]),
+        &request(blind, vec![ModelMessage::User(files.to_vec())]),
         &Target { base_url: "http://h".into(), ..Target::default() },
     );
     for i in 0..3 {
@@ -458,7 +458,7 @@ fn what_a_model_cannot_read_it_is_told() {
     }
     let sighted = Model { pdf: true, audio: true, ..model() };
     let sent = body(
-        &request(sighted, vec![Message::User(files.to_vec())]),
+        &request(sighted, vec![ModelMessage::User(files.to_vec())]),
         &Target { base_url: "http://h".into(), ..Target::default() },
     );
     assert_eq!(sent["messages"][1]["content"][1]["file"]["file_data"], "data:application/pdf;base64,AA");

@@ -5,10 +5,10 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::{generation, schema};
-use crate::model::body::{Body, Element};
-use crate::model::request::{Attachment, CallResult, Input, Message, Output};
+use crate::model::body::{Element, RequestBody};
+use crate::model::request::{Attachment, CallResult, Input, ModelMessage, Output};
 use crate::model::target::{Knobs, Target};
-use crate::model::wire::{Call, has_calls, merge, readable};
+use crate::model::wire::{HttpCall, has_calls, merge, readable};
 use crate::model::{Error, Model, Request};
 use crate::prompts;
 
@@ -18,7 +18,7 @@ const TOP: &[&str] = &["safetySettings", "cachedContent", "labels", "serviceTier
 /// What Google documents to be sent where a signature is required and another model's call has none.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
     let mut generation = Map::new();
     let numbers = [("temperature", knobs.temperature), ("topP", knobs.top_p)];
     generation.extend(numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
@@ -32,7 +32,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         knobs.options.clone().into_iter().partition(|(name, _)| TOP.contains(&name.as_str()));
     merge(&mut generation, &Value::Object(inner));
 
-    let mut body = Body::new(Map::new(), &top, &[])?;
+    let mut body = RequestBody::new(Map::new(), &top, &[])?;
     if generation.as_object().is_some_and(|map| !map.is_empty()) {
         body.field("generationConfig", &generation)?;
     }
@@ -71,7 +71,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     headers.extend(target.headers.iter().cloned());
     let id = &request.model.api_id;
     let path = if id.contains('/') { format!("/{id}") } else { format!("/models/{id}") };
-    Ok(Call { url: target.url(&format!("{path}:streamGenerateContent?alt=sse")), headers, body })
+    Ok(HttpCall { url: target.url(&format!("{path}:streamGenerateContent?alt=sse")), headers, body })
 }
 
 #[derive(Serialize)]
@@ -86,9 +86,9 @@ fn contents(request: &Request) -> Vec<Element<Content<'_>>> {
     let mut contents: Vec<Element<Content<'_>>> = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
         let (role, parts) = match message {
-            Message::User(inputs) => ("user", inputs.iter().filter_map(|input| user_part(input, model)).collect()),
-            Message::Assistant(outputs) => ("model", model_parts(outputs, model)),
-            Message::Results(results) => ("user", result_parts(results, model)),
+            ModelMessage::User(inputs) => ("user", inputs.iter().filter_map(|input| user_part(input, model)).collect()),
+            ModelMessage::Assistant(outputs) => ("model", model_parts(outputs, model)),
+            ModelMessage::Results(results) => ("user", result_parts(results, model)),
         };
         let upto = at + 1;
         match contents.last_mut().filter(|content| content.value.role == role) {

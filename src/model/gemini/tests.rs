@@ -4,7 +4,7 @@ use super::*;
 use crate::config::settings::Secret;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::model::sse::Flow;
 
 fn read(events: &[Value]) -> Result<String, Error> {
@@ -71,26 +71,26 @@ fn ends() {
     assert!(matches!(read(&[text, error]), Err(Error::Overloaded { .. })));
 }
 
-fn request(model: &str, messages: Vec<Message>) -> Request {
+fn request(model: &str, messages: Vec<ModelMessage>) -> Request {
     let id = ModelRef { provider: "google".into(), model: model.into(), effort: None };
     Request {
         model: Arc::new(Model { reasoning: true, ..Model::unknown(id) }),
         system: vec!["Be brief.".into(), "The day is Monday.".into()],
         messages,
-        tools: vec![Tool {
+        tools: vec![ToolSpec {
             name: "read".into(),
             description: "Reads.".into(),
             schema: json!({"type": "object", "properties": {"p": {"type": "string"}}, "additionalProperties": false})
                 .into(),
         }],
         must_call: false,
-        params: Params::default(),
+        params: ModelParams::default(),
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }
 }
 
-fn conversation() -> Vec<Message> {
+fn conversation() -> Vec<ModelMessage> {
     let file = Attachment { mime: "image/png".into(), data: "AAAA".into(), name: None };
     let call = |id: &str, wire: Option<&str>, provider: Map<String, Value>| Output::Call {
         id: id.into(),
@@ -108,17 +108,17 @@ fn conversation() -> Vec<Message> {
         attachments: if failed { vec![] } else { vec![file.clone()] },
     };
     vec![
-        Message::User(vec![Input::Text("Look".into()), Input::File(file.clone())]),
-        Message::Assistant(vec![
+        ModelMessage::User(vec![Input::Text("Look".into()), Input::File(file.clone())]),
+        ModelMessage::Assistant(vec![
             Output::Reasoning { text: "hm".into(), provider: Map::new() },
             Output::Text { text: "I look.".into(), provider: entry("thoughtSignature", "S1") },
             call("c1", Some("x"), entry("thoughtSignature", "S2")),
             call("c2", None, Map::new()),
         ]),
-        Message::Results(vec![result("c1", Some("x"), false), result("c2", None, true)]),
-        Message::User(vec![Input::Text("Go on".into())]),
-        Message::Assistant(vec![call("c3", None, Map::new())]),
-        Message::Results(vec![result("c3", None, true)]),
+        ModelMessage::Results(vec![result("c1", Some("x"), false), result("c2", None, true)]),
+        ModelMessage::User(vec![Input::Text("Go on".into())]),
+        ModelMessage::Assistant(vec![call("c3", None, Map::new())]),
+        ModelMessage::Results(vec![result("c3", None, true)]),
     ]
 }
 
@@ -147,7 +147,7 @@ fn a_conversation_is_written() {
 
 #[test]
 fn options_and_efforts() {
-    let mut asked = request("gemini-2.5-flash", vec![Message::User(vec![Input::Text("hi".into())])]);
+    let mut asked = request("gemini-2.5-flash", vec![ModelMessage::User(vec![Input::Text("hi".into())])]);
     asked.must_call = true;
     let mut options = Gemini.effort(&asked.model, &Target::default(), "high");
     options.insert("safetySettings".into(), json!([]));

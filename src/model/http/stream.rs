@@ -10,9 +10,9 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::RequestTimeouts;
-use crate::model::sse::{self, BadEvent, Flow, LONGEST_EVENT, Parser};
+use crate::model::sse::{self, BadEvent, Flow, LONGEST_EVENT, SseParser};
 use crate::model::wire::Decoder;
-use crate::model::{Answer, Delta, Error, classify};
+use crate::model::{AnswerStream, Delta, Error, classify};
 
 /// Bytes that say nothing (comments, to keep the connection open) are not progress for ever: this
 /// many idle limits without an event are a stall too.
@@ -79,7 +79,7 @@ fn oversized(who: &str, bytes: usize, calls: usize) -> Option<Error> {
 /// What the body turned out to be.
 enum BodyFormat {
     Unknown,
-    Events(Parser),
+    Events(SseParser),
     /// A server that does not stream: the whole answer is one event.
     Whole(Vec<u8>),
 }
@@ -122,7 +122,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         }
     }
 
-    pub(super) fn answer(self) -> Answer {
+    pub(super) fn answer(self) -> AnswerStream {
         Box::pin(futures_util::stream::unfold(Box::new(self), |mut reading| async move {
             let item = reading.next().await?;
             Some((item, reading))
@@ -202,7 +202,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
                 None => return Ok(Flow::More),
                 Some(b'<') => return Err(self.no_api()),
                 Some(b'{' | b'[') => BodyFormat::Whole(Vec::new()),
-                Some(_) => BodyFormat::Events(Parser::default()),
+                Some(_) => BodyFormat::Events(SseParser::default()),
             };
         }
         let flow = match &mut self.body {

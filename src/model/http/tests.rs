@@ -101,8 +101,8 @@ async fn read_request(socket: &mut TcpStream) -> Option<String> {
     }
 }
 
-fn client() -> Arc<Client> {
-    Arc::new(Client::new(&Environment::from_vars(BTreeMap::from([("HOME".into(), "/tmp".into())]))))
+fn client() -> Arc<HttpClient> {
+    Arc::new(HttpClient::new(&Environment::from_vars(BTreeMap::from([("HOME".into(), "/tmp".into())]))))
 }
 
 fn limits(ms: u64) -> RequestTimeouts {
@@ -110,9 +110,12 @@ fn limits(ms: u64) -> RequestTimeouts {
     RequestTimeouts { first: limit, idle: limit, total: None }
 }
 
-async fn ask(client: &Arc<Client>, address: SocketAddr, limits: RequestTimeouts) -> Vec<Result<Delta, Error>> {
-    let call =
-        Call { url: format!("http://{address}/v1/x"), headers: vec![("x-key".into(), "k".into())], body: "{}".into() };
+async fn ask(client: &Arc<HttpClient>, address: SocketAddr, limits: RequestTimeouts) -> Vec<Result<Delta, Error>> {
+    let call = HttpCall {
+        url: format!("http://{address}/v1/x"),
+        headers: vec![("x-key".into(), "k".into())],
+        body: "{}".into(),
+    };
     let target = Target { name: "Acme".into(), ..Target::default() };
     client.ask("Acme".into(), call, Chat.decoder(&target), limits, None).collect().await
 }
@@ -287,7 +290,7 @@ async fn nobody_there() {
 #[tokio::test]
 async fn certificates_that_cannot_be_read_are_named() {
     let vars = [("NODE_EXTRA_CA_CERTS".to_owned(), "/no/such/file".to_owned())];
-    let client = Client::new(&Environment::from_vars(vars.into()));
+    let client = HttpClient::new(&Environment::from_vars(vars.into()));
     let error = client.get("Acme", "https://192.0.2.1/", &[], 10).await.unwrap_err();
     assert!(error.to_string().contains("NODE_EXTRA_CA_CERTS names /no/such/file: No such file"), "{error}");
 }
@@ -295,7 +298,7 @@ async fn certificates_that_cannot_be_read_are_named() {
 #[tokio::test]
 async fn dropping_the_answer_hangs_up() {
     let (address, server) = serve(vec![vec![Say(format!("{HEAD}{}", chunk(&words("x"))))]]).await;
-    let call = Call { url: format!("http://{address}/"), headers: Vec::new(), body: "{}".into() };
+    let call = HttpCall { url: format!("http://{address}/"), headers: Vec::new(), body: "{}".into() };
     let mut answer =
         client().ask("Acme".into(), call, Chat.decoder(&Target::default()), RequestTimeouts::default(), None);
     assert!(answer.next().await.unwrap().is_ok());

@@ -6,7 +6,7 @@ use grep_matcher::{Captures as _, Matcher as _};
 use grep_regex::RegexMatcher;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Line {
+pub(super) struct CodeLine {
     pub(super) path: String,
     /// Counted from 1.
     pub(super) number: usize,
@@ -47,7 +47,7 @@ static PATTERNS: LazyLock<Vec<RegexMatcher>> = LazyLock::new(|| {
     all.iter().filter_map(|pattern| RegexMatcher::new(pattern).ok()).collect()
 });
 
-impl Line {
+impl CodeLine {
     /// What it defines. Of texts for people only headings count.
     pub(super) fn definition(&self) -> Option<Definition> {
         let patterns = if self.is_prose() { PATTERNS.get(3..)? } else { PATTERNS.get(..3)? };

@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use super::turn::{Call, Turn, Waits};
+use super::turn::{OfflineTurn, OrStep, PlannedCall};
 use crate::text::{count, cut_chars};
 
 /// A word of a prompt, or what stands in backticks, quotation marks or a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Token {
+pub(super) struct OrderToken {
     pub(super) text: String,
     pub(super) quoted: bool,
 }
 
-pub(super) fn tokens(prompt: &str) -> Vec<Token> {
+pub(super) fn tokens(prompt: &str) -> Vec<OrderToken> {
     const AFTER: [char; 6] = [',', ';', ':', '?', '.', '!'];
     let mut tokens = Vec::new();
     let mut rest = prompt.trim_start();
@@ -27,13 +27,13 @@ pub(super) fn tokens(prompt: &str) -> Vec<Token> {
         };
         let bare = text.trim_end_matches(&AFTER[..5]);
         let text = if quotation.is_some() || bare.is_empty() { text } else { bare };
-        tokens.push(Token { text: text.to_owned(), quoted: quotation.is_some() });
+        tokens.push(OrderToken { text: text.to_owned(), quoted: quotation.is_some() });
         rest = after.trim_start_matches(AFTER).trim_start();
     }
     tokens
 }
 
-impl Token {
+impl OrderToken {
     /// What it says, for comparisons; nothing where it is quoted.
     pub(super) fn plain(&self) -> String {
         if self.quoted { String::new() } else { self.text.to_lowercase() }
@@ -48,10 +48,10 @@ impl Token {
 }
 
 /// Carries out the order that a prompt is; none where it is none.
-pub(super) fn carry_out(turn: &Turn, tokens: &[Token]) -> Waits<Option<String>> {
+pub(super) fn carry_out(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Option<String>> {
     const FILLERS: &str = "please now can could you me the a file files command in";
-    let filler = |token: &&Token| FILLERS.split(' ').any(|filler| filler == token.plain());
-    let words: Vec<&Token> = tokens.iter().filter(|token| !filler(token)).collect();
+    let filler = |token: &&OrderToken| FILLERS.split(' ').any(|filler| filler == token.plain());
+    let words: Vec<&OrderToken> = tokens.iter().filter(|token| !filler(token)).collect();
     let texts: Vec<&str> = words.iter().map(|token| token.text.as_str()).collect();
     let verb = words.first().map_or_else(String::new, |token| token.plain());
     Ok(Some(match (verb.as_str(), texts.get(1..).unwrap_or_default()) {
@@ -70,12 +70,12 @@ pub(super) fn carry_out(turn: &Turn, tokens: &[Token]) -> Waits<Option<String>> 
     }))
 }
 
-pub(super) fn read(turn: &Turn, path: &str) -> Waits<String> {
+pub(super) fn read(turn: &OfflineTurn, path: &str) -> OrStep<String> {
     show(turn, "Reading", path, ("read", json!({"filePath": path})))
 }
 
 /// Makes a call and shows what came of it.
-fn show(turn: &Turn, doing: &str, what: &str, call: Call) -> Waits<String> {
+fn show(turn: &OfflineTurn, doing: &str, what: &str, call: PlannedCall) -> OrStep<String> {
     let done = turn.calls(&format!("{doing} {}.", quoted(what)), vec![call])?;
     let lines = turn.lines(&done[0]);
     let text: Vec<&str> = match &lines {
@@ -90,7 +90,7 @@ fn show(turn: &Turn, doing: &str, what: &str, call: Call) -> Waits<String> {
     Ok(format!("{}:\n\n{}", quoted(what), fenced(if lines.is_some() { what } else { "" }, text.into_iter())))
 }
 
-fn replace(turn: &Turn, old: &str, new: &str, path: &str) -> Waits<String> {
+fn replace(turn: &OfflineTurn, old: &str, new: &str, path: &str) -> OrStep<String> {
     // Whoever changes a file has to have read it.
     read(turn, path)?;
     let what = format!("{} with {} in {}.", quoted(old), quoted(new), quoted(path));
@@ -99,7 +99,7 @@ fn replace(turn: &Turn, old: &str, new: &str, path: &str) -> Waits<String> {
     Ok(format!("Done: replaced {what}"))
 }
 
-fn create(turn: &Turn, path: &str, content: &str) -> Waits<String> {
+fn create(turn: &OfflineTurn, path: &str, content: &str) -> OrStep<String> {
     let content = format!("{}\n", content.trim_end_matches('\n'));
     let call = ("write", json!({"filePath": path, "content": content}));
     turn.calls(&format!("Writing {}.", quoted(path)), vec![call])?;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::code::{self, Line};
-use super::order::{self, Token, fenced, quoted};
+use super::code::{self, CodeLine};
+use super::order::{self, OrderToken, fenced, quoted};
 use super::terms::{Terms, is_vague};
-use super::turn::{Call, Turn, Waits};
+use super::turn::{OfflineTurn, OrStep, PlannedCall};
 
 /// How many places are read for a question in words: of all files, and of one.
 const READ: (usize, usize) = (8, 3);
@@ -19,7 +19,7 @@ const SHOWN: (usize, usize) = (4, 12);
 const AROUND: (usize, usize) = (25, 25);
 
 /// What is asked for: identifiers, everything else that has a meaning, a file.
-fn question(tokens: &[Token]) -> (Vec<String>, Vec<String>, Option<String>) {
+fn question(tokens: &[OrderToken]) -> (Vec<String>, Vec<String>, Option<String>) {
     let (mut names, mut words, mut path) = (Vec::new(), Vec::new(), None);
     for (at, token) in tokens.iter().enumerate() {
         let name = token.text.trim_end_matches('!').trim_end_matches("()");
@@ -40,7 +40,7 @@ fn question(tokens: &[Token]) -> (Vec<String>, Vec<String>, Option<String>) {
 }
 
 /// The one thing whose place is asked for, even where its word says nothing anywhere else: "where is main?"
-fn sought(tokens: &[Token]) -> Option<String> {
+fn sought(tokens: &[OrderToken]) -> Option<String> {
     const AROUND: &str =
         "where is are was the a an of defined declared implemented located definition find show me it this that";
     let mut left = tokens.iter().filter(|token| !AROUND.split(' ').any(|word| word == token.plain()));
@@ -50,7 +50,7 @@ fn sought(tokens: &[Token]) -> Option<String> {
 }
 
 /// Answers a question; none where nothing is asked.
-pub(super) fn answer(turn: &Turn, tokens: &[Token]) -> Waits<Option<String>> {
+pub(super) fn answer(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Option<String>> {
     let (mut names, mut words, path) = question(tokens);
     if names.is_empty() && words.is_empty() && path.is_none() {
         names.extend(sought(tokens));
@@ -76,22 +76,22 @@ fn ranked<T: Ord>(items: impl IntoIterator<Item = T>, merit: impl Fn(&T) -> f64)
     ranked
 }
 
-fn grep(pattern: String) -> Call {
+fn grep(pattern: String) -> PlannedCall {
     ("grep", json!({"pattern": pattern}))
 }
 
 /// Where a name is defined and used; none where it does not occur.
-fn by_name(turn: &Turn, name: &str) -> Waits<Option<String>> {
+fn by_name(turn: &OfflineTurn, name: &str) -> OrStep<Option<String>> {
     let last = name.rsplit([':', '.']).next().unwrap_or(name);
     let word = format!(r"{}\b", last.replace('$', r"\$"));
     let say = format!("Looking for the definition of {} and for its uses.", quoted(name));
     let found = turn.calls(&say, vec![grep(code::defining(&word)), grep(format!(r"\b{word}"))])?;
-    let is_it = |line: &Line| line.definition().is_some_and(|what| what.name == last);
+    let is_it = |line: &CodeLine| line.definition().is_some_and(|what| what.name == last);
     let (defined, used) = (turn.found(&found[0]), turn.found(&found[1]));
     let defined = ranked(defined.into_iter().filter(is_it), merit);
     let used = used.into_iter().filter(|line| !defined.iter().any(|(_, other)| other == line));
     let used = ranked(used, |line| line.worth() * if line.is_minor() { 0.5 } else { 1.0 });
-    let list = |head: &str, lines: &[(f64, Line)]| match items(lines.iter().map(|(_, line)| line)) {
+    let list = |head: &str, lines: &[(f64, CodeLine)]| match items(lines.iter().map(|(_, line)| line)) {
         items if items.is_empty() => items,
         items => format!("\n\n{head}:\n{items}"),
     };
@@ -108,13 +108,13 @@ fn by_name(turn: &Turn, name: &str) -> Waits<Option<String>> {
 }
 
 /// Entries of an answer: one line each.
-fn items<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
-    let text = |line: &Line| quoted(&crate::text::cut_chars(line.text.trim(), 140));
+fn items<'a>(lines: impl Iterator<Item = &'a CodeLine>) -> String {
+    let text = |line: &CodeLine| quoted(&crate::text::cut_chars(line.text.trim(), 140));
     lines.take(5).map(|line| format!("\n- `{}:{}`: {}", line.path, line.number, text(line))).collect()
 }
 
 /// How likely it is that a definition of a name is the one that is asked for.
-fn merit(line: &Line) -> f64 {
+fn merit(line: &CodeLine) -> f64 {
     let Some(what) = line.definition() else { return 0.0 };
     let is = |kinds: &str| kinds.split(' ').any(|kind| kind == what.kind);
     let (name, file) = (code::words(&what.name), code::words(line.stem()));
@@ -126,18 +126,18 @@ fn merit(line: &Line) -> f64 {
 }
 
 /// The places that have most of the words.
-fn by_words(turn: &Turn, mut terms: Terms) -> Waits<String> {
+fn by_words(turn: &OfflineTurn, mut terms: Terms) -> OrStep<String> {
     let names = terms.patterns().into_iter().chain([terms.pairs(r"\w*")]);
     let wanted = names.map(|name| code::defining(&format!(r"\w*(?:{name})"))).chain([terms.pairs(".*")]);
     let wanted: BTreeSet<String> = wanted.map(|pattern| format!("(?i){pattern}")).collect();
     let wanted = wanted.into_iter().map(grep).collect();
     let found = turn.calls(&format!("Looking for {}.", terms.listed()), wanted)?;
-    let lines: BTreeSet<Line> = found.iter().flat_map(|done| turn.found(done)).collect();
+    let lines: BTreeSet<CodeLine> = found.iter().flat_map(|done| turn.found(done)).collect();
     terms.weigh(&lines);
-    let likely = |line: &&Line| Passage { lines: vec![Line::clone(line)], ..Passage::default() }.score(&terms);
-    let mut places: Vec<&Line> = Vec::new();
+    let likely = |line: &&CodeLine| Passage { lines: vec![CodeLine::clone(line)], ..Passage::default() }.score(&terms);
+    let mut places: Vec<&CodeLine> = Vec::new();
     for (_, line) in ranked(&lines, likely) {
-        let same: Vec<&&Line> = places.iter().filter(|other| other.path == line.path).collect();
+        let same: Vec<&&CodeLine> = places.iter().filter(|other| other.path == line.path).collect();
         let near = same.iter().any(|other| other.number.abs_diff(line.number) < AROUND.0);
         if places.len() < READ.0 && same.len() < READ.1 && !near {
             places.push(line);
@@ -160,8 +160,8 @@ fn by_words(turn: &Turn, mut terms: Terms) -> Waits<String> {
 }
 
 /// The definitions that stand around some lines: so many lines above and below.
-fn read(turn: &Turn, lines: &[&Line], (above, below): (usize, usize)) -> Waits<Vec<Passage>> {
-    let call = |line: &&Line| {
+fn read(turn: &OfflineTurn, lines: &[&CodeLine], (above, below): (usize, usize)) -> OrStep<Vec<Passage>> {
+    let call = |line: &&CodeLine| {
         let offset = line.number.saturating_sub(above).max(1);
         ("read", json!({"filePath": line.path, "offset": offset, "limit": above + below}))
     };
@@ -172,7 +172,7 @@ fn read(turn: &Turn, lines: &[&Line], (above, below): (usize, usize)) -> Waits<V
 /// A definition with what stands above it and in it.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Passage {
-    lines: Vec<Line>,
+    lines: Vec<CodeLine>,
     /// The line that defines, by its place among them.
     head: usize,
     /// The line that opens what it stands in.
@@ -180,7 +180,7 @@ struct Passage {
 }
 
 /// The definitions among lines, each up to the next.
-fn passages(lines: &[Line]) -> Vec<Passage> {
+fn passages(lines: &[CodeLine]) -> Vec<Passage> {
     let above = |head: usize| lines[..head].iter().rev().take_while(|line| line.is_above()).count();
     let heads: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].definition().is_some()).collect();
     let ends = heads.iter().skip(1).map(|next| next - above(*next)).chain([lines.len()]);
@@ -193,14 +193,14 @@ fn passages(lines: &[Line]) -> Vec<Passage> {
 }
 
 impl Passage {
-    fn head(&self) -> &Line {
+    fn head(&self) -> &CodeLine {
         &self.lines[self.head]
     }
 
     /// What it is worth, by its name, by what it stands in, by what is said of it and by what is in it.
     fn score(&self, terms: &Terms) -> f64 {
         let (kind, name) = self.head().definition().map_or_else(Default::default, |what| (what.kind, what.name));
-        let joined = |lines: &[Line]| lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>().join("\n");
+        let joined = |lines: &[CodeLine]| lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>().join("\n");
         let above = joined(&self.lines[..self.head]);
         let body = joined(&self.lines[self.head..self.lines.len().min(self.head + AROUND.1)]);
         let place = format!("{} {}", self.head().path, self.outer);
@@ -218,7 +218,7 @@ impl Passage {
     fn shown(&self, number: usize) -> String {
         let part = &self.lines[self.head.saturating_sub(SHOWN.0)..self.lines.len().min(self.head + SHOWN.1)];
         let filled = part.iter().rposition(|line| !line.text.trim().is_empty()).map_or(0, |last| last + 1);
-        let common = part.iter().filter(|line| !line.text.trim().is_empty()).map(Line::indent).min().unwrap_or(0);
+        let common = part.iter().filter(|line| !line.text.trim().is_empty()).map(CodeLine::indent).min().unwrap_or(0);
         let text = part[..filled].iter().map(|line| line.text.get(common..).unwrap_or_default());
         format!("{number}. `{}:{}`\n\n{}", self.head().path, self.head().number, fenced(&self.head().path, text))
     }

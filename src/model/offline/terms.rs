@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::code::{Line, words};
+use super::code::{CodeLine, words};
 
 /// Words that carry no meaning of their own in a question about code.
 const VAGUE: &str = include_str!("vague.txt");
@@ -86,7 +86,7 @@ impl Terms {
     }
 
     /// The rare ones count for more than the common ones.
-    pub(super) fn weigh(&mut self, lines: &BTreeSet<Line>) {
+    pub(super) fn weigh(&mut self, lines: &BTreeSet<CodeLine>) {
         let found: Vec<Vec<f64>> = lines.iter().map(|line| self.found(&line.text)).collect();
         for (at, term) in self.0.iter_mut().enumerate() {
             let count: f64 = found.iter().filter_map(|found| found.get(at)).sum();

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::code::Line;
+use super::code::CodeLine;
 use super::{order, think};
 use crate::message::{Finish, ModelRef};
-use crate::model::request::{BodyCache, CallResult, Input, Message, Output, Params, Tool};
+use crate::model::request::{BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::model::{Delta, Model, Request};
 
 const ROOT: &str = "/home/me/project";
@@ -152,22 +152,23 @@ impl Project {
     }
 }
 
-fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
-    let tool = |name: &&str| Tool { name: (*name).to_owned(), description: String::new(), schema: json!({}).into() };
+fn request(messages: Vec<ModelMessage>, tools: &[&str]) -> Request {
+    let tool =
+        |name: &&str| ToolSpec { name: (*name).to_owned(), description: String::new(), schema: json!({}).into() };
     Request {
         model: Arc::new(Model::unknown(ModelRef::parse("offline/offline").unwrap())),
         system: vec![format!("You are adjutant.\n<env>\n  Working directory: {ROOT}\n</env>")],
         messages,
         tools: tools.iter().map(tool).collect(),
         must_call: false,
-        params: Params::default(),
+        params: ModelParams::default(),
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }
 }
 
-fn user(text: &str) -> Message {
-    Message::User(vec![Input::Text(text.into())])
+fn user(text: &str) -> ModelMessage {
+    ModelMessage::User(vec![Input::Text(text.into())])
 }
 
 /// What is said and called.
@@ -189,7 +190,7 @@ fn fold(deltas: &[Delta]) -> (String, Vec<(String, Value)>) {
 
 /// The loop: asks, makes the calls, asks again. Gives all calls, and the last words.
 fn play_with(
-    prompt: Message,
+    prompt: ModelMessage,
     tools: &[&str],
     mut call: impl FnMut(&str, &Value) -> Result<String, String>,
 ) -> (Vec<(String, Value)>, String) {
@@ -218,7 +219,7 @@ fn play_with(
             let provider = serde_json::Map::new();
             outputs.push(Output::Call { id, provider_id: None, name, arguments: Arc::new(arguments), provider });
         }
-        messages.extend([Message::Assistant(outputs), Message::Results(results)]);
+        messages.extend([ModelMessage::Assistant(outputs), ModelMessage::Results(results)]);
     }
     panic!("no end: {made:?}");
 }
@@ -345,7 +346,7 @@ fn definitions_are_told_by_their_looks() {
         ("a.rs", "", ""),
     ];
     for (path, text, expected) in table {
-        let found = Line { path: path.into(), number: 1, text: text.into() }.definition();
+        let found = CodeLine { path: path.into(), number: 1, text: text.into() }.definition();
         let found = found.map(|what| format!("{} {} {}", what.kind, what.name, what.visible)).unwrap_or_default();
         assert_eq!(found, expected, "{text}");
     }
@@ -435,7 +436,7 @@ fn a_prompt_is_what_the_user_said_last() {
         ),
     ];
     for (inputs, expected) in table {
-        let (calls, _) = play_with(Message::User(inputs.clone()), ALL_TOOLS, |name, arguments| {
+        let (calls, _) = play_with(ModelMessage::User(inputs.clone()), ALL_TOOLS, |name, arguments| {
             Project::ours().call(name, arguments)
         });
         assert_eq!(json!(calls), expected, "{inputs:?}");

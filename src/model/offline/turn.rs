@@ -1,38 +1,38 @@
 //! The turn that a request is about: the last prompt, and the calls made for it.
 //!
 //! The model keeps nothing between two requests, so every request repeats the work from the prompt on: a call
-//! that was made gives its result, the first one that was not ends the thinking with a [`Step`]. Work can
+//! that was made gives its result, the first one that was not ends the thinking with a [`OfflineStep`]. Work can
 //! therefore be written as if calls just returned, with `?` where the model has to wait.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::code::Line;
+use super::code::CodeLine;
 use crate::model::Request;
-use crate::model::request::{CallResult, Input, Message, Output};
+use crate::model::request::{CallResult, Input, ModelMessage, Output};
 use crate::prompts::CONTENTS_OF;
 use crate::text::mark::without_notes;
 use crate::text::mention::decoded;
 
 /// A tool and its arguments.
-pub(super) type Call = (&'static str, Value);
+pub(super) type PlannedCall = (&'static str, Value);
 
 /// What is said and called now; without calls it is the turn's end.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Step {
+pub(super) struct OfflineStep {
     pub(super) text: String,
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Vec<PlannedCall>,
 }
 
 /// The rest waits for results, or is not to be.
-pub(super) type Waits<T> = Result<T, Box<Step>>;
+pub(super) type OrStep<T> = Result<T, Box<OfflineStep>>;
 
 /// A prompt never takes many more calls than this, whatever the tools say.
 const MOST_CALLS: usize = 40;
 
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct OfflineTurn {
     /// The user's words; a file that was mentioned or attached stands in its place by its path.
     pub(super) prompt: String,
     /// The session's directory, without a slash at the end.
@@ -41,7 +41,7 @@ pub(super) struct Turn {
     made: Vec<((String, Value), CallResult)>,
 }
 
-impl Turn {
+impl OfflineTurn {
     pub(super) fn of(request: &Request) -> Self {
         let mut lines = request.system.iter().flat_map(|block| block.lines());
         let cwd = lines.find_map(|line| line.trim().strip_prefix("Working directory:")).unwrap_or_default();
@@ -49,13 +49,13 @@ impl Turn {
         turn.tools = request.tools.iter().map(|tool| tool.name.clone()).collect();
         let mut since = request.messages.as_slice();
         for (at, message) in request.messages.iter().enumerate() {
-            let words = if let Message::User(inputs) = message { turn.words(inputs) } else { String::new() };
+            let words = if let ModelMessage::User(inputs) = message { turn.words(inputs) } else { String::new() };
             if !words.is_empty() {
                 (since, turn.prompt) = (&request.messages[at..], words);
             }
         }
         for pair in since.windows(2) {
-            let [Message::Assistant(outputs), Message::Results(results)] = pair else { continue };
+            let [ModelMessage::Assistant(outputs), ModelMessage::Results(results)] = pair else { continue };
             let calls = outputs.iter().filter_map(|output| match output {
                 Output::Call { name, arguments, .. } => Some((name.clone(), Value::clone(arguments))),
                 _ => None,
@@ -92,18 +92,19 @@ impl Turn {
     }
 
     /// Makes calls side by side and gives what they printed, in order. One that failed ends the turn.
-    pub(super) fn calls(&self, say: &str, wanted: Vec<Call>) -> Waits<Vec<Arc<str>>> {
-        let made = |(name, given): &Call| self.made.iter().find(|((made, with), _)| made == name && with == given);
+    pub(super) fn calls(&self, say: &str, wanted: Vec<PlannedCall>) -> OrStep<Vec<Arc<str>>> {
+        let made =
+            |(name, given): &PlannedCall| self.made.iter().find(|((made, with), _)| made == name && with == given);
         let end = |why: &str| {
             let first = why.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason was given");
-            Box::new(Step { text: format!("Not done: {}.", first.trim_end_matches('.')), calls: Vec::new() })
+            Box::new(OfflineStep { text: format!("Not done: {}.", first.trim_end_matches('.')), calls: Vec::new() })
         };
         if let Some((tool, _)) = wanted.iter().find(|(tool, _)| !self.tools.iter().any(|offered| offered == tool)) {
             return Err(end(&format!("the `{tool}` tool is not offered in this mode")));
         }
-        let calls: Vec<Call> = wanted.iter().filter(|call| made(call).is_none()).cloned().collect();
+        let calls: Vec<PlannedCall> = wanted.iter().filter(|call| made(call).is_none()).cloned().collect();
         if !calls.is_empty() && self.made.len() < MOST_CALLS {
-            return Err(Box::new(Step { text: say.to_owned(), calls }));
+            return Err(Box::new(OfflineStep { text: say.to_owned(), calls }));
         }
         let result = |call| match made(call) {
             Some((_, done)) if done.failed => Err(end(&done.text)),
@@ -114,12 +115,12 @@ impl Turn {
     }
 
     /// What `grep` printed: `path:`, then `  Line n: text` for each match.
-    pub(super) fn found(&self, printed: &str) -> Vec<Line> {
+    pub(super) fn found(&self, printed: &str) -> Vec<CodeLine> {
         let (mut lines, mut path) = (Vec::new(), String::new());
         for line in printed.lines() {
             let numbered = line.strip_prefix("  Line ").and_then(|rest| rest.split_once(": "));
             if let Some((number, text)) = numbered.and_then(|(number, text)| Some((number.parse().ok()?, text))) {
-                lines.push(Line { path: path.clone(), number, text: text.to_owned() });
+                lines.push(CodeLine { path: path.clone(), number, text: text.to_owned() });
             } else if let Some(named) = line.strip_suffix(':').filter(|_| !line.starts_with(' ')) {
                 // Of a file with many matches it says how many are shown.
                 let part = named.rsplit_once(" (").filter(|(_, part)| part.contains(" of "));
@@ -130,13 +131,13 @@ impl Turn {
     }
 
     /// The lines that `read` showed; none where it showed no text.
-    pub(super) fn lines(&self, printed: &str) -> Option<Vec<Line>> {
+    pub(super) fn lines(&self, printed: &str) -> Option<Vec<CodeLine>> {
         let (head, content) = printed.split_once("<content>\n")?;
         let path = self.relative(head.split_once("<path>")?.1.split_once("</path>")?.0);
         let line = |line: &str| {
             let (number, text) = line.split_once(':')?;
             let text = text.strip_prefix(' ').unwrap_or(text).to_owned();
-            Some(Line { path: path.clone(), number: number.parse().ok()?, text })
+            Some(CodeLine { path: path.clone(), number: number.parse().ok()?, text })
         };
         // Below the lines it says how many there are.
         Some(content.lines().map_while(line).collect())

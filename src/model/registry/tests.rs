@@ -2,7 +2,7 @@ use futures_util::StreamExt;
 
 use super::*;
 use crate::message::Finish;
-use crate::model::scripted::{Script, Scripted};
+use crate::model::scripted::{Scripted, ScriptedAnswer};
 use crate::model::wire::entry;
 use crate::model::{Delta, Error, Request, request};
 
@@ -46,8 +46,8 @@ fn registry(configured: Vec<said::ProviderEntry>, vars: &[(&str, &str)]) -> Regi
         everything: false,
         auth: &Auth::parse(r#"{"kept":{"type":"api","key":"k"}}"#),
         environment: &environment,
-        client: Arc::new(Client::new(&environment)),
-        offline: Scripted::new([Script::text("nobody")]),
+        client: Arc::new(HttpClient::new(&environment)),
+        offline: Scripted::new([ScriptedAnswer::text("nobody")]),
     })
 }
 
@@ -110,15 +110,15 @@ fn efforts_are_those_it_has() {
     assert_eq!(registry.find(&chosen("low")).unwrap().0.id.effort, None);
 }
 
-fn ask(registry: &Registry, name: &str) -> crate::model::Answer {
+fn ask(registry: &Registry, name: &str) -> crate::model::AnswerStream {
     let (model, provider) = registry.find(&wanted(name)).unwrap();
     provider.ask(Arc::new(Request {
         model,
         system: Vec::new(),
-        messages: vec![request::Message::User(vec![request::Input::Text("hi".into())])],
+        messages: vec![request::ModelMessage::User(vec![request::Input::Text("hi".into())])],
         tools: Vec::new(),
         must_call: false,
-        params: request::Params::default(),
+        params: request::ModelParams::default(),
         session: String::new(),
         body_cache: request::BodyCache::default(),
     }))
@@ -178,10 +178,10 @@ fn a_server_on_this_machine_needs_no_key() {
         registry(vec![mine], &[]).providers().iter().find(|found| found.id == "mine").unwrap().access.clone()
     };
     for base in ["http://127.0.0.1:1234/v1", "http://localhost:1234/v1", "http://[::1]:1234/v1"] {
-        assert_eq!(access(base), Access::Free, "{base}");
+        assert_eq!(access(base), KeySource::Free, "{base}");
     }
     for base in ["https://api.mine.example/v1", "http://localhost.example/v1", "http://10.0.0.1/v1"] {
-        assert!(matches!(access(base), Access::Missing(_)), "{base}");
+        assert!(matches!(access(base), KeySource::Missing(_)), "{base}");
     }
 }
 

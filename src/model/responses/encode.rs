@@ -7,10 +7,10 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::gpt;
-use crate::model::body::{Body, Element};
-use crate::model::request::{Attachment, CallResult, Input, Message, Output, Tool};
+use crate::model::body::{Element, RequestBody};
+use crate::model::request::{Attachment, CallResult, Input, ModelMessage, Output, ToolSpec};
 use crate::model::target::{Knobs, Target};
-use crate::model::wire::{Call, CallNames, merge, readable, renamed};
+use crate::model::wire::{CallNames, HttpCall, merge, readable, renamed};
 use crate::model::{Error, Request};
 
 /// Fields the user's options cannot replace, and options that are not fields.
@@ -26,8 +26,8 @@ const NAMES: &[(&str, &str)] = &[
     ("previousResponseId", "previous_response_id"),
 ];
 
-pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
-    let mut body = Body::new(head(request, target, knobs), &options(knobs), RESERVED)?;
+pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+    let mut body = RequestBody::new(head(request, target, knobs), &options(knobs), RESERVED)?;
     let system: Vec<&str> = request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
     if !system.is_empty() {
         body.field("instructions", &system.join("\n\n"))?;
@@ -48,7 +48,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     }
     headers.extend(target.headers.iter().cloned());
     let body = body.finish("input", &conversation.elements(), request, target)?;
-    Ok(Call { url: target.url("/responses"), headers, body })
+    Ok(HttpCall { url: target.url("/responses"), headers, body })
 }
 
 fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value> {
@@ -101,7 +101,7 @@ fn call_id(id: &str) -> Cow<'_, str> {
     id.char_indices().nth(skip).map_or("", |(at, _)| &id[at..]).into()
 }
 
-struct FunctionTool<'a>(&'a Tool);
+struct FunctionTool<'a>(&'a ToolSpec);
 
 impl Serialize for FunctionTool<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -135,16 +135,16 @@ impl ResponsesInput<'_> {
         for (at, message) in self.request.messages.iter().enumerate() {
             let element = |value| Element { upto: at + 1, settled: true, value };
             match message {
-                Message::User(inputs) => {
+                ModelMessage::User(inputs) => {
                     let pieces: Vec<ContentPart<'_>> = inputs.iter().filter_map(|input| self.input(input)).collect();
                     if !pieces.is_empty() {
                         elements.push(element(InputItem::Message(MessageItem { role: "user", pieces, phase: None })));
                     }
                 }
-                Message::Assistant(outputs) => {
+                ModelMessage::Assistant(outputs) => {
                     elements.extend(outputs.iter().filter_map(|output| self.output(output)).map(element));
                 }
-                Message::Results(results) => {
+                ModelMessage::Results(results) => {
                     elements.extend(
                         results.iter().map(|result| element(InputItem::FunctionCallOutput(self.result(result)))),
                     );

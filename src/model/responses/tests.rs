@@ -4,7 +4,7 @@ use super::*;
 use crate::config::settings::Secret;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::model::sse::Flow;
 use crate::model::wire::entry;
 
@@ -119,30 +119,30 @@ fn ends_and_faults() {
     assert_eq!(read(&[whole]).unwrap(), "0 text all\n1 call c n {}\nusage 100 20 30 900 0\nfinish ToolCalls");
 }
 
-fn request(messages: Vec<Message>) -> Request {
+fn request(messages: Vec<ModelMessage>) -> Request {
     let id = ModelRef { provider: "openai".into(), model: "gpt-5".into(), effort: None };
     Request {
         model: Arc::new(Model { reasoning: true, pdf: true, ..Model::unknown(id) }),
         system: vec!["Be brief.".into(), "The day is Monday.".into()],
         messages,
-        tools: vec![Tool {
+        tools: vec![ToolSpec {
             name: "read".into(),
             description: "Reads.".into(),
             schema: json!({"type": "object"}).into(),
         }],
         must_call: false,
-        params: Params::default(),
+        params: ModelParams::default(),
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }
 }
 
-fn conversation() -> Vec<Message> {
+fn conversation() -> Vec<ModelMessage> {
     let file = |mime: &str| Attachment { mime: mime.into(), data: "AAAA".into(), name: Some("f".into()) };
     let item = |item: Value| Output::Reasoning { text: String::new(), provider: entry("item", item) };
     vec![
-        Message::User(vec![Input::Text("Look".into()), Input::File(file("application/pdf"))]),
-        Message::Assistant(vec![
+        ModelMessage::User(vec![Input::Text("Look".into()), Input::File(file("application/pdf"))]),
+        ModelMessage::Assistant(vec![
             item(json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "ENC"})),
             item(json!({"id": "rs_2", "type": "reasoning", "summary": [], "encrypted_content": null})),
             Output::Text { text: "I look.".into(), provider: entry("phase", "commentary") },
@@ -154,7 +154,7 @@ fn conversation() -> Vec<Message> {
                 provider: Map::new(),
             },
         ]),
-        Message::Results(vec![CallResult {
+        ModelMessage::Results(vec![CallResult {
             id: "call_1".into(),
             provider_id: None,
             name: "read".into(),
@@ -162,8 +162,8 @@ fn conversation() -> Vec<Message> {
             failed: false,
             attachments: vec![file("image/png")],
         }]),
-        Message::Assistant(vec![Output::Text { text: "No.".into(), provider: entry("refusal", true) }]),
-        Message::User(vec![Input::Text("Go on".into())]),
+        ModelMessage::Assistant(vec![Output::Text { text: "No.".into(), provider: entry("refusal", true) }]),
+        ModelMessage::User(vec![Input::Text("Go on".into())]),
     ]
 }
 
@@ -202,7 +202,7 @@ fn options_have_their_places() {
         json!({"reasoningEffort": "high", "textVerbosity": "low", "serviceTier": "flex", "store": true, "input": []});
     let Value::Object(options) = options else { panic!() };
     let knobs = Knobs { options, temperature: Some(0.1), max_output: Some(100), ..Knobs::default() };
-    let mut asked = request(vec![Message::User(vec![Input::Text("hi".into())])]);
+    let mut asked = request(vec![ModelMessage::User(vec![Input::Text("hi".into())])]);
     asked.must_call = true;
     let sent: Value = serde_json::from_slice(&Responses.encode(&asked, &target(), &knobs).unwrap().body).unwrap();
     assert_eq!(sent["reasoning"], json!({"summary": "auto", "effort": "high"}));

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::shell::{Effect, Line, Unit};
+use super::super::shell::{Effect, JudgedLine, Unit};
 use super::super::wildcard::{fold, readings, slash};
 use super::super::{Action, Need, Rule};
 use super::{Changed, distinct, need, said};
@@ -148,11 +148,11 @@ impl SharedNeeds {
         let unit = written(text, Effect::Unproven);
         let tails = text.split(' ').skip(1).map(str::to_owned).collect();
         self.push(Unit { tails, ..unit });
-        self.needs.push(need(Line { unread: vec![text.to_owned()], ..Line::default() }));
+        self.needs.push(need(JudgedLine { unread: vec![text.to_owned()], ..JudgedLine::default() }));
     }
 
     fn push(&mut self, unit: Unit) {
-        let need = need(Line { text: unit.text.clone(), units: vec![unit], ..Line::default() });
+        let need = need(JudgedLine { text: unit.text.clone(), units: vec![unit], ..JudgedLine::default() });
         if self.posture {
             self.needs.push(Need { kept: true, ..need.clone() });
         }

@@ -1,4 +1,4 @@
-use super::super::{Place, command_need};
+use super::super::{PermissionContext, command_need};
 use super::*;
 use Action::{Allow, Ask, Deny};
 
@@ -85,7 +85,7 @@ fn too_many_patterns_are_supposed_to_loosen() {
 #[test]
 fn nothing_is_missed() {
     let mut random = fastrand::Rng::with_seed(13);
-    let place = Place { cwd: "/nowhere".into(), root: "/nowhere".into(), ..Place::default() };
+    let place = PermissionContext { cwd: "/nowhere".into(), root: "/nowhere".into(), ..PermissionContext::default() };
     let keys = ["*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "web*", "x_y", "?_*", "posture"];
     let texts = ["*", "a", "a*", "*a", "?", "a?", "*a*", "b", "A*", "a *", "a b", "b a", "/x/a", "*/a", "a/*", ""];
     let hosts = ["a.org", "*.org", "https://a.org/*", "*a*", "http://a.org:80/b", "*", "https://*/b"];
@@ -224,7 +224,12 @@ fn names_of_commands_are_no_way_around() {
         (&[("rm *", Ask)], &[("xargs rm *", Allow)], "xargs rm"),
         (&[("wc", Ask)], &[("wc -l", Allow)], "wc -l"),
     ];
-    let place = Place { path: vec!["/usr/bin".into()], cwd: "/tmp".into(), root: "/tmp".into(), ..Place::default() };
+    let place = PermissionContext {
+        path: vec!["/usr/bin".into()],
+        cwd: "/tmp".into(),
+        root: "/tmp".into(),
+        ..PermissionContext::default()
+    };
     let mut really = 0;
     for (before, after, line) in table {
         let named =
@@ -242,7 +247,12 @@ fn names_of_commands_are_no_way_around() {
 /// A question about what may be started is no exception from a deny.
 #[test]
 fn a_question_about_words_lifts_no_deny() {
-    let place = Place { path: vec!["/usr/bin".into()], cwd: "/tmp".into(), root: "/tmp".into(), ..Place::default() };
+    let place = PermissionContext {
+        path: vec!["/usr/bin".into()],
+        cwd: "/tmp".into(),
+        root: "/tmp".into(),
+        ..PermissionContext::default()
+    };
     let table = [
         ("docker run image rm git push x", Deny),
         ("docker run image git push x", Ask),
@@ -264,7 +274,12 @@ fn a_question_about_words_lifts_no_deny() {
 #[test]
 fn no_spelling_is_missed() {
     let mut random = fastrand::Rng::with_seed(23);
-    let place = Place { path: vec!["/usr/bin".into()], cwd: "/tmp".into(), root: "/tmp".into(), ..Place::default() };
+    let place = PermissionContext {
+        path: vec!["/usr/bin".into()],
+        cwd: "/tmp".into(),
+        root: "/tmp".into(),
+        ..PermissionContext::default()
+    };
     let words = [
         "git",
         "push",

@@ -21,7 +21,7 @@ pub(super) use origin::Origin;
 use origin::Origins;
 use touch::Paths;
 
-use crate::permission::Place;
+use crate::permission::PermissionContext;
 
 /// Paths, and names of programs, that are looked up for one line.
 const LOOKUPS: usize = 500;
@@ -30,7 +30,7 @@ const REPOSITORIES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Disk<'p> {
-    place: &'p Place,
+    place: &'p PermissionContext,
     /// Links that the line itself makes, or may make.
     links: Vec<PathBuf>,
     paths: Paths,
@@ -47,7 +47,7 @@ impl<'p> Disk<'p> {
         self.place.program.as_deref()
     }
 
-    pub(super) fn new(place: &'p Place) -> Self {
+    pub(super) fn new(place: &'p PermissionContext) -> Self {
         Self {
             place,
             links: vec![],

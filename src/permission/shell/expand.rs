@@ -15,7 +15,7 @@ use std::rc::Rc;
 pub(super) use arg::Arg;
 use arg::{Spread, Values};
 pub(super) use arithmetic::holds_code;
-pub(super) use state::{Input, State, Value, either, unsettle};
+pub(super) use state::{Input, ShellState, Value, either, unsettle};
 pub(super) use variables::harmless;
 pub(crate) use variables::variable_danger;
 
@@ -46,7 +46,7 @@ pub(super) enum Finding<'s> {
     Runs {
         script: &'s Script,
         list: &'s List,
-        state: State,
+        state: ShellState,
         /// They read what another program writes, or write what it reads: `<(…)`, `>(…)`.
         piped: bool,
     },
@@ -59,7 +59,7 @@ pub(super) enum Finding<'s> {
 pub(super) struct Expansion<'e, 's, 'p> {
     line: &'e mut Expander<'p>,
     script: &'s Script,
-    state: &'e mut State,
+    state: &'e mut ShellState,
     found: Vec<Finding<'s>>,
 }
 
@@ -72,7 +72,7 @@ impl<'p> Expander<'p> {
     pub(super) fn expand<'s, T>(
         &mut self,
         script: &'s Script,
-        state: &mut State,
+        state: &mut ShellState,
         read: impl FnOnce(&mut Expansion<'_, 's, 'p>) -> T,
     ) -> (T, Vec<Finding<'s>>) {
         let mut expansion = Expansion { line: self, script, state, found: vec![] };
@@ -274,7 +274,7 @@ fn breaks(text: &str) -> bool {
 }
 
 /// Whether a parameter is a number, which is never split.
-fn is_number(before: Option<char>, name: &str, operator: &str, state: &State) -> bool {
+fn is_number(before: Option<char>, name: &str, operator: &str, state: &ShellState) -> bool {
     let plain = before.is_none() && operator.is_empty();
     before == Some('#')
         || plain && (["?", "#", "$", "!"].contains(&name) || matches!(state.value(name), Some(Value::Harmless)))

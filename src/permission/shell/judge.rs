@@ -14,7 +14,7 @@ mod table;
 mod wrapper;
 
 pub(super) use builtins::{builtin, is_builtin};
-pub(super) use deed::{Deed, Picked, Picks, View};
+pub(super) use deed::{CommandContext, Deed, PickedFiles, Picks};
 #[cfg(test)]
 pub(in crate::permission) use lookup::beginnings;
 pub(in crate::permission) use lookup::carries;
@@ -27,10 +27,10 @@ use crate::permission::{Access, Action};
 pub(super) use code::protected_in;
 use read::{Given, Reading};
 pub(super) use special::names_no_secret;
-use table::{Does, Program, Role};
+use table::{Does, Operand, Utility};
 
 /// What a program does with its words.
-pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v View<'v>) -> Vec<Deed> {
+pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v CommandContext<'v>) -> Vec<Deed> {
     // `git-send-pack` is `git send-pack`. What git itself would look at first is not looked at here, so
     // that holds for what nobody can read alone.
     let spaced = name.strip_prefix("git-").map(|command| format!("git {command}"));
@@ -59,13 +59,13 @@ pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v View<'v>) -> Vec<
 
 struct Judge<'v> {
     deeds: Vec<Deed>,
-    view: &'v View<'v>,
+    view: &'v CommandContext<'v>,
     /// Entries within entries; they cannot go round.
     depth: usize,
     /// The name that was looked up: `git`, then `git stash`, then `git stash list`.
     called: String,
     /// What `find` picks, once it was asked for.
-    picked: Option<Option<Picked>>,
+    picked: Option<Option<PickedFiles>>,
     /// All words after the program's name.
     all: &'v [Arg],
 }
@@ -95,7 +95,7 @@ impl Judge<'_> {
         self.add(Deed::Use(access, arg.clone()));
     }
 
-    fn program(&mut self, program: &'static Program, args: &[Arg]) {
+    fn program(&mut self, program: &'static Utility, args: &[Arg]) {
         self.depth += 1;
         if self.depth > 8 {
             return self.opaque("its commands stand too deep within commands");
@@ -114,7 +114,7 @@ impl Judge<'_> {
             }
         }
         // A command that has an entry of its own says itself what it does.
-        let first = reading.operands.first().filter(|_| program.words == [Role::Command]).and_then(Arg::text);
+        let first = reading.operands.first().filter(|_| program.words == [Operand::Command]).and_then(Arg::text);
         if first.and_then(|first| table::program(&format!("{} {first}", self.called))).is_none() {
             self.manner(program);
         }
@@ -133,7 +133,7 @@ impl Judge<'_> {
         }
         if reading.unknown && !program.any {
             self.effect(Effect::Unproven);
-            if program.runs() || program.words.contains(&Role::Command) {
+            if program.runs() || program.words.contains(&Operand::Command) {
                 self.opaque("how its options end is not known");
             } else if reading.words && program.may_start() {
                 self.doubt("a word that is computed may hold an option that starts something");
@@ -141,13 +141,14 @@ impl Judge<'_> {
         }
         // The value of an option nobody knows may be taken for the program.
         let lost = reading.given.iter().any(|given| given.does.is_none());
-        if lost && program.words.iter().any(|role| matches!(role, Role::Program | Role::Shell | Role::Command)) {
+        if lost && program.words.iter().any(|role| matches!(role, Operand::Program | Operand::Shell | Operand::Command))
+        {
             self.add(Deed::Tails(reading.operands.clone()));
             if program.runs() {
                 self.doubt("an option of it is not known, and may change which word is the program");
             }
         }
-        if reading.words && program.words.contains(&Role::Read) {
+        if reading.words && program.words.contains(&Operand::Read) {
             // `head -n $n f`: what is computed may be several words, the name of a file among them.
             self.effect(Effect::Unproven);
         }
@@ -158,7 +159,7 @@ impl Judge<'_> {
     }
 
     /// What a program does whatever its words are.
-    fn manner(&mut self, program: &Program) {
+    fn manner(&mut self, program: &Utility) {
         self.effect(program.effect);
         if program.destroys {
             self.add(Deed::Destroys);
@@ -172,7 +173,7 @@ impl Judge<'_> {
     }
 
     /// The words of it that may lead out of the project unseen.
-    fn leaving(&mut self, program: &Program, args: &[Arg]) {
+    fn leaving(&mut self, program: &Utility, args: &[Arg]) {
         if program.runs() || matches!(program.special, "language" | "shell" | "foreign shell" | "sed" | "awk") {
             return;
         }
@@ -192,7 +193,7 @@ impl Judge<'_> {
         self.add(Deed::Stranger((!std::ptr::eq(args, self.all)).then(|| args.to_vec())));
     }
 
-    fn option(&mut self, program: &Program, given: &Given, args: &[Arg]) {
+    fn option(&mut self, program: &Utility, given: &Given, args: &[Arg]) {
         let name = &*given.name;
         let Some(does) = given.does else {
             if !program.any {
@@ -256,7 +257,7 @@ impl Judge<'_> {
     }
 
     /// An option that may start something.
-    fn starts(&mut self, program: &Program, does: Does, given: &Given, args: &[Arg]) {
+    fn starts(&mut self, program: &Utility, does: Does, given: &Given, args: &[Arg]) {
         let name = &*given.name;
         let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
         match does {
@@ -340,7 +341,7 @@ impl Judge<'_> {
     }
 
     /// Gives every word its role.
-    fn words(&mut self, program: &'static Program, reading: &Reading, args: &[Arg]) {
+    fn words(&mut self, program: &'static Utility, reading: &Reading, args: &[Arg]) {
         let mut roles = program.words.as_slice();
         let mut many = program.many;
         if reading.has(&program.instead) {
@@ -377,7 +378,7 @@ impl Judge<'_> {
                 return;
             }
         }
-        let starts = roles.iter().position(|role| matches!(role, Role::Program | Role::Shell));
+        let starts = roles.iter().position(|role| matches!(role, Operand::Program | Operand::Shell));
         if starts.is_some_and(|at| operands.len() <= at) {
             // `unshare`, `chroot dir`: a shell, which reads what comes in.
             match self.view.input.clone() {
@@ -386,7 +387,7 @@ impl Judge<'_> {
                 Input::Pipe | Input::Text(None) => self.doubt("without a program it may start a shell"),
             }
         }
-        let nothing = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Role::Read));
+        let nothing = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
         if nothing && reading.has(&program.deep) {
             let here = Arg::exact(".");
             self.uses(Access::Read, &here);
@@ -395,21 +396,21 @@ impl Judge<'_> {
     }
 
     /// One word; false where its role took the rest as well.
-    fn word(&mut self, program: &'static Program, role: Role, at: usize, reading: &Reading, args: &[Arg]) -> bool {
+    fn word(&mut self, program: &'static Utility, role: Operand, at: usize, reading: &Reading, args: &[Arg]) -> bool {
         let arg = &reading.operands[at];
         let deep = program.deep == ["always"] || reading.has(&program.deep);
         match role {
-            Role::Nothing => {}
+            Operand::Nothing => {}
             // `find . ( … )`
-            Role::List if program.special == "find" && arg.prefix().starts_with(['(', ')', '!', ',']) => {}
-            Role::List => self.uses(Access::List, arg),
-            Role::Read => {
+            Operand::List if program.special == "find" && arg.prefix().starts_with(['(', ')', '!', ',']) => {}
+            Operand::List => self.uses(Access::List, arg),
+            Operand::Read => {
                 self.uses(Access::Read, arg);
                 if deep || program.recursive && program.deep.is_empty() {
                     self.add(Deed::Below(arg.clone(), special::picks(reading)));
                 }
             }
-            Role::Write => {
+            Operand::Write => {
                 self.uses(Access::Edit, arg);
                 if deep {
                     self.add(Deed::Lost(vec![arg.clone()], true));
@@ -418,7 +419,7 @@ impl Judge<'_> {
                     self.danger("a second file");
                 }
             }
-            Role::Entry => {
+            Operand::Entry => {
                 let moved = program.name == "mv";
                 let to = reading.operands.last().filter(|_| moved).cloned();
                 if let Some(to) = &to {
@@ -430,16 +431,19 @@ impl Judge<'_> {
                 }
                 let hidden = arg.text().and_then(|text| text.trim_end_matches('/').rsplit('/').next());
                 if deep && hidden.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
-                    self.add(Deed::ChangesPicked(Picked { below: vec![arg.clone()], names: vec![Arg::exact("*")] }));
+                    self.add(Deed::ChangesPicked(PickedFiles {
+                        below: vec![arg.clone()],
+                        names: vec![Arg::exact("*")],
+                    }));
                 }
             }
-            Role::Copy => special::copy(self, program, reading, at),
-            Role::Change => self.effect(Effect::Writes),
-            Role::Plus if arg.prefix().starts_with('+') => {}
-            Role::Plus | Role::Unproven => self.effect(Effect::Unproven),
-            Role::Lost | Role::LostBelow => special::lost(self, role, arg, reading),
-            Role::Settings => return wrapper::settings_first(self, program, reading, at),
-            Role::Far => {
+            Operand::Copy => special::copy(self, program, reading, at),
+            Operand::Change => self.effect(Effect::Writes),
+            Operand::Plus if arg.prefix().starts_with('+') => {}
+            Operand::Plus | Operand::Unproven => self.effect(Effect::Unproven),
+            Operand::Lost | Operand::LostBelow => special::lost(self, role, arg, reading),
+            Operand::Settings => return wrapper::settings_first(self, program, reading, at),
+            Operand::Far => {
                 if arg.text().is_none_or(|text| !text.contains(':')) {
                     self.uses(Access::Edit, arg);
                     self.uses(Access::Read, arg);
@@ -448,7 +452,7 @@ impl Judge<'_> {
                     }
                 }
             }
-            Role::Address => {
+            Operand::Address => {
                 let file = |text: &str| text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"));
                 if arg.text().is_some_and(file) {
                     self.uses(Access::Read, arg);
@@ -457,13 +461,13 @@ impl Judge<'_> {
                     special::named_by_address(self, arg);
                 }
             }
-            Role::GitAddress => {
+            Operand::GitAddress => {
                 if arg.prefix().contains("::") || arg.may_be_option() {
                     self.opaque("a command is hidden in an address");
                     self.told(Some(arg));
                 }
             }
-            Role::Refspec => {
+            Operand::Refspec => {
                 if arg.prefix().starts_with(['+', ':']) {
                     self.add(Deed::Floor(Action::Ask, "it changes or removes history on another machine".to_owned()));
                 }
@@ -476,38 +480,38 @@ impl Judge<'_> {
     /// A word that begins what it runs; false where its role took the rest as well.
     fn runs_words(
         &mut self,
-        program: &'static Program,
-        role: Role,
+        program: &'static Utility,
+        role: Operand,
         at: usize,
         reading: &Reading,
         args: &[Arg],
     ) -> bool {
         let (arg, rest) = (&reading.operands[at], &reading.operands[at..]);
         match role {
-            Role::Program => {
+            Operand::Program => {
                 self.add(Deed::Run(rest.to_vec(), false));
                 return false;
             }
-            Role::Shell => {
+            Operand::Shell => {
                 self.add(Deed::Shell(rest.to_vec()));
                 return false;
             }
-            Role::Shells => self.add(Deed::Text(arg.clone(), false)),
-            Role::Tails => {
+            Operand::Shells => self.add(Deed::Text(arg.clone(), false)),
+            Operand::Tails => {
                 self.add(Deed::Tails(rest.to_vec()));
                 if program.special == "runner" {
                     self.add(Deed::Run(rest.to_vec(), true));
                 }
                 return false;
             }
-            Role::Away => {
+            Operand::Away => {
                 self.add(Deed::Tails(rest.to_vec()));
                 self.strange(args);
                 self.leaves(args);
                 self.add(Deed::Away(rest.to_vec()));
                 return false;
             }
-            Role::Remote => {
+            Operand::Remote => {
                 // What runs on the other machine is named for rules, not judged as if it ran here.
                 self.add(Deed::Told(rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" ")));
                 if rest.iter().any(|arg| arg.prefix().starts_with('-')) {
@@ -516,11 +520,11 @@ impl Judge<'_> {
                 }
                 return false;
             }
-            Role::Command => {
+            Operand::Command => {
                 special::command(self, program, arg, &rest[1..]);
                 return false;
             }
-            Role::Stranger => {
+            Operand::Stranger => {
                 self.strange(args);
                 return false;
             }

@@ -8,7 +8,6 @@ const ALTERNATIVES: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name {
-    /// Without its quotes.
     pub(crate) text: String,
     /// `*` and `?` in it stand for what is found.
     pub(crate) pattern: bool,
@@ -96,7 +95,6 @@ fn of_command(command: &Command, found: &mut Vec<Vec<Name>>) {
     }
 }
 
-/// The commands within words.
 fn within(pieces: &[Piece], found: &mut Vec<Vec<Name>>) {
     for piece in pieces {
         match piece {

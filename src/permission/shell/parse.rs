@@ -90,6 +90,8 @@ struct Parser<'s> {
     commands: usize,
     /// How many `$(` and `<(` are open.
     inline: usize,
+    /// It reads a sum, whose brackets bash counts in words of parameters too.
+    sum: bool,
     /// How deep the text itself is, and where the last item of its own list ends.
     base: usize,
     whole: usize,
@@ -128,6 +130,7 @@ impl<'s> Parser<'s> {
             depth,
             commands: COMMANDS,
             inline: 0,
+            sum: false,
             base: depth,
             whole: 0,
             heredocs: vec![],
@@ -289,7 +292,9 @@ impl<'s> Parser<'s> {
         let settled = |parser: &Self| if parser.waits() { Err(Unreadable::Syntax) } else { Ok(()) };
         settled(self)?;
         self.inline += 1;
+        let sum = std::mem::take(&mut self.sum);
         let list = self.nested(Self::list)?;
+        self.sum = sum;
         self.inline -= 1;
         self.expect(")")?;
         settled(self)?;

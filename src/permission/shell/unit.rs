@@ -3,7 +3,7 @@
 use crate::permission::{Action, Need};
 
 #[derive(Debug, Clone, Default)]
-pub struct Line {
+pub struct JudgedLine {
     pub text: String,
     /// Everything in it that acts, in the order it was found.
     pub units: Vec<Unit>,
@@ -18,7 +18,6 @@ pub struct Line {
 pub enum Effect {
     /// It is known to change nothing.
     Reads,
-    /// Nobody knows.
     #[default]
     Unproven,
     /// It is known to change something.

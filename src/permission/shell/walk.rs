@@ -18,11 +18,11 @@ pub(crate) use own::is_subcommand;
 use budget::Budget;
 
 use super::disk::Disk;
-use super::expand::{Arg, Expander, Expansion, Finding, Input, State, either};
-use super::judge::{self, Picked};
+use super::expand::{Arg, Expander, Expansion, Finding, Input, ShellState, either};
+use super::judge::{self, PickedFiles};
 use super::parse::{self, syntax};
-use super::unit::{Line, Unit};
-use crate::permission::Place;
+use super::unit::{JudgedLine, Unit};
+use crate::permission::PermissionContext;
 use syntax::{Command, Item, Kind, List, Script, Unreadable, Word};
 
 /// Units of one line; more are not looked at.
@@ -31,11 +31,11 @@ const UNITS: usize = 1_000;
 const LAYERS: usize = 8;
 
 struct Walk<'p> {
-    place: &'p Place,
+    place: &'p PermissionContext,
     disk: Disk<'p>,
     expander: Expander<'p>,
     budget: Budget,
-    frame: Frame,
+    frame: WalkFrame,
     units: Vec<Unit>,
     opaque: Option<String>,
     /// Texts that were too long to be taken apart, or could not be read.
@@ -43,28 +43,28 @@ struct Walk<'p> {
 }
 
 /// Where the present commands run.
-struct Frame {
+struct WalkFrame {
     /// Below this many programs and texts.
     layer: usize,
     /// Only through an option of another program, perhaps never.
     carried: bool,
     input: Input,
     /// What picked the names that come through the pipe.
-    picked: Option<Picked>,
+    picked: Option<PickedFiles>,
 }
 
-pub(super) fn walk(command: &str, place: &Place) -> Line {
+pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
     let mut walk = Walk {
         place,
         disk: Disk::new(place),
         expander: Expander::new(place.home.as_deref()),
         budget: Budget::default(),
-        frame: Frame { layer: 0, carried: false, input: Input::Nothing, picked: None },
+        frame: WalkFrame { layer: 0, carried: false, input: Input::Nothing, picked: None },
         units: vec![],
         opaque: None,
         unread: vec![],
     };
-    let mut state = State { cwd: vec![place.cwd.clone()], ..State::default() };
+    let mut state = ShellState { cwd: vec![place.cwd.clone()], ..ShellState::default() };
     match parse::script(command, 0) {
         Ok(script) => walk.list(&script, &script.list, &mut state),
         Err(reason) => {
@@ -80,7 +80,7 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         }
     }
     walk.settle(command);
-    Line { text: command.into(), units: walk.units, opaque: walk.opaque, unread: walk.unread }
+    JudgedLine { text: command.into(), units: walk.units, opaque: walk.opaque, unread: walk.unread }
 }
 
 impl<'p> Walk<'p> {
@@ -105,7 +105,7 @@ impl<'p> Walk<'p> {
     fn expanding<'s, T>(
         &mut self,
         script: &'s Script,
-        state: &mut State,
+        state: &mut ShellState,
         read: impl FnOnce(&mut Expansion<'_, 's, 'p>) -> T,
     ) -> T {
         let (read, found) = self.expander.expand(script, state, read);
@@ -124,7 +124,7 @@ impl<'p> Walk<'p> {
     }
 
     /// The words of a command.
-    fn expand<'s>(&mut self, script: &'s Script, words: &'s [Word], state: &mut State) -> Vec<Arg> {
+    fn expand<'s>(&mut self, script: &'s Script, words: &'s [Word], state: &mut ShellState) -> Vec<Arg> {
         let mut args = vec![];
         for word in words {
             self.expanding(script, state, |expansion| expansion.word(word, &mut args));
@@ -133,7 +133,7 @@ impl<'p> Walk<'p> {
     }
 
     /// The value of a word that stays one word.
-    fn single<'s>(&mut self, script: &'s Script, word: &'s Word, state: &mut State) -> Arg {
+    fn single<'s>(&mut self, script: &'s Script, word: &'s Word, state: &mut ShellState) -> Arg {
         self.expanding(script, state, |words| words.single(word))
     }
 
@@ -151,7 +151,7 @@ impl<'p> Walk<'p> {
         self.units.len() >= UNITS
     }
 
-    pub(super) fn list(&mut self, script: &Script, list: &List, state: &mut State) {
+    pub(super) fn list(&mut self, script: &Script, list: &List, state: &mut ShellState) {
         for item in list {
             if self.full() {
                 return;
@@ -160,7 +160,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    fn item(&mut self, script: &Script, item: &Item, state: &mut State) {
+    fn item(&mut self, script: &Script, item: &Item, state: &mut ShellState) {
         let before = item.perhaps.then(|| state.cwd.clone());
         if item.background || item.commands.len() > 1 {
             let outer = self.frame.input.clone();
@@ -189,7 +189,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    fn command(&mut self, script: &Script, command: &Command, state: &mut State) {
+    fn command(&mut self, script: &Script, command: &Command, state: &mut ShellState) {
         self.deeper(|walk| match &command.kind {
             Kind::Simple { assigns, words } => walk.simple(script, command, assigns, words, state),
             _ => walk.compound(script, command, state),
@@ -227,7 +227,7 @@ impl<'p> Walk<'p> {
 
 /// What a `find` below the project picks, where it prints only names that fit no secret, for what reads
 /// them.
-fn picked(script: &Script, command: &Command) -> Option<Picked> {
+fn picked(script: &Script, command: &Command) -> Option<PickedFiles> {
     let Kind::Simple { assigns, words } = &command.kind else { return None };
     let texts: Vec<&str> = words.iter().map(|word| parse::slice(script, &word.range)).collect();
     let plain = |text: &&str| {
@@ -246,5 +246,5 @@ fn picked(script: &Script, command: &Command) -> Option<Picked> {
         && below.iter().all(|text| !text.starts_with('/') && !text.contains(".."));
     let args = |texts: &[&str]| texts.iter().map(|text| Arg::exact(*text)).collect();
     let here: &[&str] = if below.is_empty() { &["."] } else { &below };
-    harmless.then(|| Picked { below: args(here), names: args(&names) })
+    harmless.then(|| PickedFiles { below: args(here), names: args(&names) })
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::event::PermissionReply;
 use crate::model::Error;
-use crate::model::scripted::{Script, Scripted};
+use crate::model::scripted::{Scripted, ScriptedAnswer};
 use crate::turn::tests::{Played, Stage, full, paired};
 
 async fn play(stage: &mut Stage, prompt: &str) -> Played {
@@ -50,10 +50,10 @@ fn task(name: &str) -> (&'static str, Value) {
 #[tokio::test(start_paused = true)]
 async fn a_task_comes_back_with_the_last_words() {
     let mut stage = Stage::new([
-        Script::calls(&[task("general")]),
-        Script::calls(&[("list", json!({}))]),
-        Script::text("Nothing there."),
-        Script::text("There is nothing."),
+        ScriptedAnswer::calls(&[task("general")]),
+        ScriptedAnswer::calls(&[("list", json!({}))]),
+        ScriptedAnswer::text("Nothing there."),
+        ScriptedAnswer::text("There is nothing."),
     ]);
     let played = play(&mut stage, "look").await;
     assert_eq!(played.events.last().map(String::as_str), Some("text: There is nothing."));
@@ -70,16 +70,16 @@ async fn a_task_comes_back_with_the_last_words() {
 #[tokio::test(start_paused = true)]
 async fn cancel_ends_every_wait_of_a_child() {
     let ask = [("bash", "*", Action::Ask)];
-    let begin = || Script::calls(&[task("general")]);
-    let command = |command: &str| Script::calls(&[("bash", json!({ "command": command }))]);
+    let begin = || ScriptedAnswer::calls(&[task("general")]);
+    let command = |command: &str| ScriptedAnswer::calls(&[("bash", json!({ "command": command }))]);
     let table: [(&str, Stage, &'static str); 5] = [
         ("the question about the task", Stage::new([begin()]).rules(&[("task", "*", Action::Ask)]), "ask"),
         (
             "the stream",
-            Stage::new([begin(), Script::calls(&[("list", json!({}))]), Script::silence()]),
+            Stage::new([begin(), ScriptedAnswer::calls(&[("list", json!({}))]), ScriptedAnswer::silence()]),
             "told: - List .|",
         ),
-        ("the backoff", Stage::new([begin(), Script::fails(Error::Network("reset".into()))]), "retry"),
+        ("the backoff", Stage::new([begin(), ScriptedAnswer::fails(Error::Network("reset".into()))]), "retry"),
         ("the question", Stage::new([begin(), command("echo hi")]).rules(&ask), "ask: general: echo hi"),
         ("the tool", Stage::new([begin(), command("sleep 600")]), "told: - sleep 600 …|"),
     ];
@@ -94,15 +94,16 @@ async fn cancel_ends_every_wait_of_a_child() {
         // The next prompt works.
         stage.cancel_at = None;
         stage.cancelled = CancellationToken::new();
-        stage.model = Scripted::new([Script::text("fine")]);
+        stage.model = Scripted::new([ScriptedAnswer::text("fine")]);
         assert_eq!(play(&mut stage, "and now?").await.outcome, Outcome::Ended, "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_parent_may_not_do_a_child_may_not() {
-    let write = Script::calls(&[("write", json!({ "filePath": "x", "content": "x" }))]);
-    let scripts = [Script::calls(&[task("fixer")]), write, Script::text("no"), Script::text("ok")];
+    let write = ScriptedAnswer::calls(&[("write", json!({ "filePath": "x", "content": "x" }))]);
+    let scripts =
+        [ScriptedAnswer::calls(&[task("fixer")]), write, ScriptedAnswer::text("no"), ScriptedAnswer::text("ok")];
     let mut stage = Stage::new(scripts).rules(&[("webfetch", "*", Action::Deny)]).answering([PermissionReply::Once]);
     let entry = |name: &str, rules: Rules| crate::config::settings::AgentEntry {
         name: name.into(),
@@ -126,21 +127,21 @@ async fn what_the_parent_may_not_do_a_child_may_not() {
 /// summary fails at first, and a last word.
 fn rich() -> Stage {
     let reset = || Error::Network("reset".into());
-    let write = |name: &str| Script::calls(&[("write", json!({ "filePath": name, "content": "new" }))]);
+    let write = |name: &str| ScriptedAnswer::calls(&[("write", json!({ "filePath": name, "content": "new" }))]);
     let looks = [("list", json!({})), ("read", json!({ "filePath": "missing" })), ("glob", json!({ "pattern": "*" }))];
     let scripts = [
-        Script::text("half an ans").then_fails(reset()),
-        Script::calls(&looks),
+        ScriptedAnswer::text("half an ans").then_fails(reset()),
+        ScriptedAnswer::calls(&looks),
         write("a"),
-        Script::calls(&[task("general"), task("general")]),
+        ScriptedAnswer::calls(&[task("general"), task("general")]),
         write("b"),
-        Script::calls(&[("list", json!({}))]),
-        Script::text("one"),
-        Script::text("two"),
+        ScriptedAnswer::calls(&[("list", json!({}))]),
+        ScriptedAnswer::text("one"),
+        ScriptedAnswer::text("two"),
         full(),
-        Script::fails(reset()),
-        Script::text("## Objective"),
-        Script::text("done"),
+        ScriptedAnswer::fails(reset()),
+        ScriptedAnswer::text("## Objective"),
+        ScriptedAnswer::text("done"),
     ];
     let rules = [("edit", "*", Action::Ask)];
     let mut stage = Stage::new([]).rules(&rules).answering([PermissionReply::Once, PermissionReply::Once]);
@@ -174,7 +175,7 @@ async fn a_cancel_at_any_moment_leaves_a_session_that_goes_on() {
         assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0, "{name}");
         // Where the window is full, the first of these is a summary.
         stage.cancelled = CancellationToken::new();
-        stage.model = Scripted::new([Script::text("## Objective"), Script::text("fine")]);
+        stage.model = Scripted::new([ScriptedAnswer::text("## Objective"), ScriptedAnswer::text("fine")]);
         let next = play(&mut stage, "and now?").await;
         assert_eq!(next.outcome, Outcome::Ended, "{name}");
         next.is_settled(&name);

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::environment::Timestamp;
     use crate::id::{CallId, MessageId, PartId};
-    use crate::message::{Assistant, CallFacts, CallState, Fault, Kind, ModelRef, Part, Role, Text, Usage, User};
+    use crate::message::{Assistant, CallFacts, CallState, Fault, ModelRef, Part, Role, Text, ToolKind, Usage, User};
 
     fn model() -> ModelRef {
         ModelRef { provider: "p".into(), model: "m".into(), effort: None }
@@ -234,7 +234,7 @@ mod tests {
             provider_id: None,
             tool: "list".into(),
             input: json!({}).into(),
-            kind: Kind::Search,
+            kind: ToolKind::Search,
             title: String::new(),
             locations: Vec::new(),
             state: CallState::Failed { error: "x".into(), cause, facts: CallFacts::default() },

@@ -149,7 +149,6 @@ impl RunningCommand {
 }
 
 pub(super) enum CommandEnd {
-    /// With its shell.
     Status(ExitStatus),
     /// Its shell was done with this code, and what it had started has ended as well.
     Done(i32, ExitStatus),

@@ -14,7 +14,6 @@ pub(super) struct GrepOptions {
     /// Lines around each match.
     pub(super) around: usize,
     pub(super) files_only: bool,
-    /// As they were written.
     pub(super) pattern: String,
     pub(super) include: Option<String>,
     /// A line break in the pattern made it match across lines.
@@ -27,7 +26,6 @@ pub(super) struct GrepOptions {
 pub(super) struct BestFiles {
     /// The newest files. Those with lines to be shown come first.
     files: BTreeMap<Rank, FileMatches>,
-    /// Matches that are shown.
     pub(super) kept: usize,
     /// Of all files: those that were looked into, those with matches, and the matches.
     pub(super) searched: usize,
@@ -49,7 +47,6 @@ pub(super) enum GrepLine {
     Match(u64, String),
     /// A further line of it.
     Further(u64, String),
-    /// A line around it.
     Around(u64, String),
     /// Lines between are not shown.
     Gap,

@@ -11,7 +11,6 @@ use super::{Error, Hunk};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedPatch {
-    /// The whole new text.
     pub text: String,
     /// How hunks were found whose lines are not exactly in the file.
     pub fuzzy: Vec<FuzzyMatch>,

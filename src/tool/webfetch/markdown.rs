@@ -86,9 +86,7 @@ enum ElementKind {
     Strike,
     /// `#` … `######`
     Heading(usize),
-    /// Where it leads.
     Link(String),
-    /// What a term means.
     Meaning,
 }
 

@@ -14,7 +14,6 @@ pub(super) enum FetchedPage {
     Words(String, usize),
     /// Something models can look at, of this type.
     Picture(&'static str),
-    /// Neither.
     Binary,
 }
 

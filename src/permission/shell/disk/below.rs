@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use super::Disk;
-use crate::permission::shell::expand::{Arg, State};
+use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::unit::Unit;
 use crate::permission::{Action, protected, wildcard};
 
@@ -17,7 +17,7 @@ struct TooMany;
 
 impl Disk<'_> {
     /// Whether a directory that is read to its bottom holds secrets.
-    pub(crate) fn below(&mut self, arg: &Arg, only: &[Arg], not: &[Arg], unit: &mut Unit, state: &State) {
+    pub(crate) fn below(&mut self, arg: &Arg, only: &[Arg], not: &[Arg], unit: &mut Unit, state: &ShellState) {
         let (Some(text), [cwd]) = (arg.text(), state.cwd.as_slice()) else { return };
         let secret = |_: &Path, name: &str| {
             protected::secret_name(name) && !fits(not, name) && (only.is_empty() || fits(only, name))
@@ -34,7 +34,7 @@ impl Disk<'_> {
 
     /// Asks about files that are changed, whose names fit and which lie below one of the directories,
     /// where one decides what runs.
-    pub(crate) fn changed_below(&mut self, dirs: &[Arg], names: &[Arg], unit: &mut Unit, state: &State) {
+    pub(crate) fn changed_below(&mut self, dirs: &[Arg], names: &[Arg], unit: &mut Unit, state: &ShellState) {
         let root = self.place.root.clone();
         let decides =
             |path: &Path, name: &str| fits(names, name) && protected::control(path.strip_prefix(&root).unwrap_or(path));
@@ -52,7 +52,7 @@ impl Disk<'_> {
     }
 
     /// Asks about directories that are copied where a file below one would decide what runs.
-    pub(crate) fn copied_below(&mut self, from: &[Arg], to: &Arg, unit: &mut Unit, state: &State) {
+    pub(crate) fn copied_below(&mut self, from: &[Arg], to: &Arg, unit: &mut Unit, state: &ShellState) {
         let Some(to) = to.text().filter(|_| !state.cwd.is_empty()) else { return };
         let sources = from.iter().filter_map(Arg::text).flat_map(|text| state.cwd.iter().map(move |cwd| (text, cwd)));
         for (text, cwd) in sources {
@@ -72,7 +72,7 @@ impl Disk<'_> {
     }
 
     /// Asks about patches that name a file that decides what runs, and about those that cannot be read.
-    pub(crate) fn patched(&self, files: &[Arg], unit: &mut Unit, state: &State) {
+    pub(crate) fn patched(&self, files: &[Arg], unit: &mut Unit, state: &ShellState) {
         const LONGEST: u64 = 1 << 20;
         const BEFORE: [&str; 8] =
             ["+++ ", "--- ", "*** ", "Index: ", "rename to ", "copy to ", "rename from ", "diff --git "];

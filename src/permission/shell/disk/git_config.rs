@@ -25,7 +25,6 @@ const DEEPEST: usize = 4;
 pub(crate) enum Cause {
     /// Any use of the repository.
     Use,
-    /// The index is read.
     Index,
     /// The index is written, if only because times have changed.
     Refresh,
@@ -37,9 +36,7 @@ pub(crate) enum Cause {
     Object,
     /// Another repository is spoken to.
     Transport,
-    /// An archive is packed.
     Archive,
-    /// Something is changed.
     Change,
 }
 

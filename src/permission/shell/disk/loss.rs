@@ -5,10 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use super::Disk;
-use crate::permission::shell::expand::{Arg, State};
+use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Unit;
-use crate::permission::{Action, Place};
+use crate::permission::{Action, PermissionContext};
 use crate::worktree::normal;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ pub(super) enum Loss {
 
 impl Disk<'_> {
     /// Judges what is removed with all that is below it.
-    pub(crate) fn removal(&mut self, operands: &[Arg], unit: &mut Unit, state: &State, unknown: bool) {
+    pub(crate) fn removal(&mut self, operands: &[Arg], unit: &mut Unit, state: &ShellState, unknown: bool) {
         for arg in operands {
             let (texts, pattern) = match (arg.texts(), arg.pattern()) {
                 (Some(texts), _) => (texts.to_vec(), false),
@@ -54,7 +54,7 @@ impl Disk<'_> {
         }
     }
 
-    fn worst(&mut self, text: &str, state: &State) -> Loss {
+    fn worst(&mut self, text: &str, state: &ShellState) -> Loss {
         let from: Vec<PathBuf> = if state.cwd.is_empty() { vec![PathBuf::from("/")] } else { state.cwd.clone() };
         let mut worst = Loss::Little;
         for cwd in from {
@@ -74,7 +74,7 @@ fn shown(text: &str) -> String {
     if text.is_empty() { "\"\"".into() } else { text.to_owned() }
 }
 
-fn loss(place: &Place, path: &Path) -> Loss {
+fn loss(place: &PermissionContext, path: &Path) -> Loss {
     const SYSTEM: &str =
         "bin boot dev etc home lib lib64 opt proc root run sbin srv sys usr var Users System Library Applications";
     if path.parent().is_none() {

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::{Disk, LOOKUPS};
-use crate::permission::shell::expand::State;
+use crate::permission::shell::expand::ShellState;
 
 /// Which file a program's name means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A file on `PATH` outside the project.
     System,
-    /// Some other file.
     Other,
     /// No file on `PATH`.
     Missing,
@@ -30,7 +29,7 @@ pub(super) struct Origins {
 
 impl Disk<'_> {
     /// Which file a name means.
-    pub(crate) fn origin(&mut self, name: &str, state: &State) -> Origin {
+    pub(crate) fn origin(&mut self, name: &str, state: &ShellState) -> Origin {
         // The same relative path is another file in another directory.
         let fixed = !name.contains('/') || name.starts_with('/');
         if let Some(origin) = self.origins.known.get(name).filter(|_| fixed) {
@@ -69,7 +68,7 @@ impl Disk<'_> {
         None
     }
 
-    fn look_up(&mut self, name: &str, state: &State) -> Origin {
+    fn look_up(&mut self, name: &str, state: &ShellState) -> Origin {
         let place = self.place;
         if let Some((_, base)) = name.rsplit_once('/') {
             let path = match state.cwd.as_slice() {
@@ -114,7 +113,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::permission::Place;
+    use crate::permission::PermissionContext;
     use crate::permission::shell::analyse;
 
     /// Makes something that can be started.
@@ -129,7 +128,8 @@ mod tests {
         // Not below a directory that anybody may write, if this machine has one we can use.
         let places = [env!("CARGO_MANIFEST_DIR"), "/opt", "/srv", "/var/lib"].map(PathBuf::from);
         let mut places = places.into_iter().chain(std::env::home_dir());
-        let usable = |place: PathBuf| (!Place::default().is_open(&place)).then(|| tempfile::tempdir_in(place).ok());
+        let usable =
+            |place: PathBuf| (!PermissionContext::default().is_open(&place)).then(|| tempfile::tempdir_in(place).ok());
         let Some(dir) = places.find_map(|place| usable(place).flatten()) else { return };
         let top = dir.path().canonicalize().unwrap();
         let (root, bin, shared) = (top.join("ws"), top.join("bin"), top.join("shared"));
@@ -142,8 +142,13 @@ mod tests {
         symlink(root.join("tool"), bin.join("led")).unwrap();
         symlink(&root, top.join("alias")).unwrap();
         let judge = |path: &[PathBuf], command: &str, trusted: bool| {
-            let place =
-                Place { cwd: root.clone(), root: root.clone(), path: path.to_vec(), trusted, ..Place::default() };
+            let place = PermissionContext {
+                cwd: root.clone(),
+                root: root.clone(),
+                path: path.to_vec(),
+                trusted,
+                ..PermissionContext::default()
+            };
             let line = analyse(command, &place);
             line.units.iter().any(|unit| unit.foreign.as_deref().is_some_and(|why| !why.contains("not found")))
         };

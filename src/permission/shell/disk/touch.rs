@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::{Disk, LOOKUPS};
 use crate::permission::paths::{self, Folders, Located, PathKind};
 use crate::permission::shell::device;
-use crate::permission::shell::expand::{Arg, State};
+use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::{Access, Action, Need, protected};
 
@@ -24,7 +24,6 @@ const USES: usize = 2_000;
 pub(super) struct Paths {
     /// By directory and text; none where a path cannot be followed.
     located: HashMap<PathBuf, HashMap<String, Option<Rc<Located>>>>,
-    /// How many that were.
     lookups: usize,
     /// Directories on the way to them.
     folders: Folders,
@@ -41,7 +40,7 @@ impl Disk<'_> {
     }
 
     /// Notes that a unit uses a path.
-    pub(crate) fn touch(&mut self, access: Access, arg: &Arg, unit: &mut Unit, state: &State) {
+    pub(crate) fn touch(&mut self, access: Access, arg: &Arg, unit: &mut Unit, state: &ShellState) {
         if arg.text().is_some_and(device::holds_nothing) {
             return;
         }
@@ -74,7 +73,7 @@ impl Disk<'_> {
 
     /// Whether a path that is written to is a device, however it is spelled. What lies in the memory
     /// that looks like a directory of devices is a file like any other.
-    fn device(&self, text: &str, unit: &mut Unit, state: &State) -> bool {
+    fn device(&self, text: &str, unit: &mut Unit, state: &ShellState) -> bool {
         if !text.contains("dev") && state.cwd.iter().all(|cwd| !cwd.starts_with("/dev")) {
             return false;
         }
@@ -100,15 +99,15 @@ impl Disk<'_> {
 
     /// A word that looks like a path, of a program nobody knows: one where something is there, or may be
     /// made outside the project.
-    pub(crate) fn touch_guess(&mut self, text: &str, unit: &mut Unit, state: &State) {
+    pub(crate) fn touch_guess(&mut self, text: &str, unit: &mut Unit, state: &ShellState) {
         self.touch_path(Access::Read, text, true, unit, state);
     }
 
-    pub(crate) fn touch_text(&mut self, access: Access, text: &str, unit: &mut Unit, state: &State) {
+    pub(crate) fn touch_text(&mut self, access: Access, text: &str, unit: &mut Unit, state: &ShellState) {
         self.touch_path(access, text, false, unit, state);
     }
 
-    fn touch_path(&mut self, access: Access, text: &str, guess: bool, unit: &mut Unit, state: &State) {
+    fn touch_path(&mut self, access: Access, text: &str, guess: bool, unit: &mut Unit, state: &ShellState) {
         if text.is_empty() || device::holds_nothing(text) {
             return;
         }
@@ -196,7 +195,7 @@ impl Disk<'_> {
 
     /// Removing or moving a link is about the link, not about what it leads to. False where it is no
     /// link, or not known.
-    pub(crate) fn touch_link(&mut self, arg: &Arg, unit: &mut Unit, state: &State) -> bool {
+    pub(crate) fn touch_link(&mut self, arg: &Arg, unit: &mut Unit, state: &ShellState) -> bool {
         let (Some(text), [cwd]) = (arg.text(), state.cwd.as_slice()) else { return false };
         let path = cwd.join(text);
         if text.ends_with('/') || !path.is_symlink() {
@@ -234,7 +233,7 @@ impl Disk<'_> {
     }
 
     /// A link the line makes: what lies below it is judged no more by what is there now.
-    pub(crate) fn links_to(&mut self, arg: &Arg, state: &State) {
+    pub(crate) fn links_to(&mut self, arg: &Arg, state: &ShellState) {
         for cwd in &state.cwd {
             match arg.text() {
                 Some(text) => self.links.push(crate::worktree::normal(&cwd.join(text))),
@@ -243,7 +242,7 @@ impl Disk<'_> {
         }
     }
 
-    pub(crate) fn chdir(&mut self, target: Option<&Arg>, unit: &mut Unit, state: &mut State) {
+    pub(crate) fn chdir(&mut self, target: Option<&Arg>, unit: &mut Unit, state: &mut ShellState) {
         let before = state.cwd.clone();
         let Some(target) = target else {
             state.cwd = self.place.home.iter().cloned().collect();

@@ -7,7 +7,6 @@ use crate::permission::wildcard::UNKNOWN;
 /// One word of a command after expansion. It is handed around a lot, so a copy shares its texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arg {
-    /// As it was written.
     pub(crate) raw: Rc<str>,
     pub(super) values: Rc<Values>,
     /// Nothing in it was computed: no variable, pattern or substitution.
@@ -28,7 +27,6 @@ pub(super) enum Spread {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Values {
     Exact(String),
-    /// One of these.
     OneOf(Vec<String>),
     /// A file name pattern; escaped with backslashes.
     Pattern(String),

@@ -21,7 +21,6 @@ pub(crate) enum Input {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
-    /// One of these.
     Known(Vec<String>),
     /// A number.
     Harmless,
@@ -31,7 +30,7 @@ pub(crate) enum Value {
 
 /// What later commands depend on.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct State {
+pub(crate) struct ShellState {
     pub(crate) vars: HashMap<String, Value>,
     pub(crate) functions: HashSet<String>,
     /// Where the shell may be, as it names the place; empty where that is not known.
@@ -56,7 +55,7 @@ impl Value {
     }
 }
 
-impl State {
+impl ShellState {
     pub(crate) fn value(&self, name: &str) -> Option<&Value> {
         if self.called { Some(&Value::Foreign) } else { self.vars.get(name) }
     }
@@ -107,7 +106,7 @@ pub(crate) fn either(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
 
 /// Names a loop's body assigns, and whether it changes the directory: a later round starts from what
 /// an earlier one left.
-pub(crate) fn unsettle(list: &List, state: &mut State) {
+pub(crate) fn unsettle(list: &List, state: &mut ShellState) {
     for command in list.iter().flat_map(|item| &item.commands) {
         match &command.kind {
             Kind::Simple { assigns, words } => {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::options::Options;
-use super::{Deed, View};
+use super::{CommandContext, Deed};
 use crate::permission::shell::expand::{Arg, Value, holds_code, variable_danger};
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Effect;
@@ -26,7 +26,7 @@ pub(crate) fn is_builtin(name: &str) -> bool {
 }
 
 /// What a builtin does with its words; none for everything else.
-pub(crate) fn builtin(name: &str, args: &[Arg], view: &View<'_>) -> Option<Vec<Deed>> {
+pub(crate) fn builtin(name: &str, args: &[Arg], view: &CommandContext<'_>) -> Option<Vec<Deed>> {
     let mut builtin = Builtin { deeds: vec![], view };
     let known = among(QUIET, name)
         || builtin.sets_variables(name, args)
@@ -42,7 +42,7 @@ fn code(args: &[Arg]) -> bool {
 
 struct Builtin<'v> {
     deeds: Vec<Deed>,
-    view: &'v View<'v>,
+    view: &'v CommandContext<'v>,
 }
 
 impl Builtin<'_> {

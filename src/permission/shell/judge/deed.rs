@@ -1,6 +1,6 @@
 //! What a program may do, and what it sees when it does it.
 
-use crate::permission::shell::expand::{Arg, Input, State, Value};
+use crate::permission::shell::expand::{Arg, Input, ShellState, Value};
 use crate::permission::shell::unit::Effect;
 use crate::permission::{Access, Action};
 
@@ -9,7 +9,6 @@ use crate::permission::{Access, Action};
 pub(crate) enum Deed {
     /// What it does to the disk, at least.
     Effect(Effect),
-    /// It uses a path.
     Use(Access, Arg),
     /// A file or link that is removed or moved itself; where it is moved to.
     Entry(Arg, Option<Arg>),
@@ -52,9 +51,9 @@ pub(crate) enum Deed {
     /// It runs a program; whether perhaps only.
     Run(Vec<Arg>, bool),
     /// It runs a program on files that were picked by their names.
-    RunOn(Vec<Arg>, Picked),
+    RunOn(Vec<Arg>, PickedFiles),
     /// It changes files that were picked by their names.
-    ChangesPicked(Picked),
+    ChangesPicked(PickedFiles),
     /// It runs a text as shell input; whether perhaps only.
     Text(Arg, bool),
     /// It runs a text in this shell, now or later.
@@ -107,16 +106,16 @@ pub(crate) struct Picks {
 
 /// Files below some directories, whose names fit one of the patterns, none of which fits a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Picked {
+pub(crate) struct PickedFiles {
     pub(crate) below: Vec<Arg>,
     pub(crate) names: Vec<Arg>,
 }
 
 /// What a program sees of its place.
 #[derive(Debug)]
-pub(crate) struct View<'s> {
+pub(crate) struct CommandContext<'s> {
     /// What came before in this shell.
-    pub(crate) state: &'s State,
+    pub(crate) state: &'s ShellState,
     pub(crate) input: Input,
     /// The names that come through the pipe were picked by a pattern that fits no secret.
     pub(crate) picked: bool,

@@ -4,7 +4,7 @@
 
 use super::code;
 use super::read::{Given, Reading};
-use super::table::{Does, Program};
+use super::table::{Does, Utility};
 use super::{Deed, Judge};
 use crate::permission::shell::device;
 use crate::permission::shell::expand::{Arg, Input};
@@ -75,7 +75,7 @@ pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
 }
 
 /// An interpreter of a language that is no shell's.
-pub(super) fn language(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[Arg]) {
+pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &Reading, args: &[Arg]) {
     let mut given = false;
     let mut texts = vec![];
     for option in &reading.given {

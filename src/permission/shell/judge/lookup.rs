@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 use super::table::Does;
-use super::table::{self, Role, Takes};
+use super::table::{self, Operand, Takes};
 
 /// `python` for `python3.12`, `mkfs` for `mkfs.ext4`.
 pub(in crate::permission::shell) fn family(name: &str) -> &str {
@@ -67,7 +67,7 @@ pub(in crate::permission) fn carries(name: &str) -> bool {
     WORDS.contains(&name)
         || table::program(name).is_some_and(|program| {
             program.runs()
-                || program.words.contains(&Role::Command) && name != "git" && name != "systemctl"
+                || program.words.contains(&Operand::Command) && name != "git" && name != "systemctl"
                 || matches!(program.special, "shell" | "foreign shell" | "find" | "sed" | "awk" | "env" | "xargs")
         })
 }
@@ -78,7 +78,7 @@ pub(in crate::permission) fn carries(name: &str) -> bool {
 pub(in crate::permission) fn beginnings() -> Vec<String> {
     let mut all = vec![];
     for (name, program) in table::all() {
-        let Some(at) = program.words.iter().position(|role| matches!(role, Role::Program | Role::Tails)) else {
+        let Some(at) = program.words.iter().position(|role| matches!(role, Operand::Program | Operand::Tails)) else {
             continue;
         };
         if name.contains("to the screen")
@@ -88,7 +88,7 @@ pub(in crate::permission) fn beginnings() -> Vec<String> {
         {
             continue;
         }
-        let between = " 1".repeat(program.words[..at].iter().filter(|role| **role != Role::Settings).count());
+        let between = " 1".repeat(program.words[..at].iter().filter(|role| **role != Operand::Settings).count());
         all.push(format!("{name}{between}"));
         for (option, known) in program.options().filter(|(_, option)| option.takes == Takes::Value) {
             let mode = |entry: &(Vec<&str>, &str)| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::table::{Does, Opt, Program, Takes};
+use super::table::{Does, Opt, Takes, Utility};
 use crate::permission::shell::expand::Arg;
 
 /// An option as it was given.
@@ -37,7 +37,7 @@ impl Reading {
     }
 }
 
-pub(super) fn read(program: &Program, args: &[Arg]) -> Reading {
+pub(super) fn read(program: &Utility, args: &[Arg]) -> Reading {
     let mut reader = Reader { program, args, at: 0, reading: Reading::default() };
     if program.bundle {
         reader.bundle();
@@ -77,7 +77,7 @@ pub(super) fn read(program: &Program, args: &[Arg]) -> Reading {
 }
 
 struct Reader<'a> {
-    program: &'a Program,
+    program: &'a Utility,
     args: &'a [Arg],
     at: usize,
     reading: Reading,
@@ -259,7 +259,7 @@ mod tests {
     use super::super::table;
     use super::*;
 
-    fn given(program: &Program, words: &[&str]) -> Vec<(Option<Does>, Option<String>)> {
+    fn given(program: &Utility, words: &[&str]) -> Vec<(Option<Does>, Option<String>)> {
         let args: Vec<Arg> = words.iter().map(|word| Arg::exact(*word)).collect();
         let value = |given: Given| (given.does, given.value.and_then(|value| value.text().map(str::to_owned)));
         read(program, &args).given.into_iter().map(value).collect()

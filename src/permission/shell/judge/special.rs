@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use super::read::{Given, Reading, end_of_command};
-use super::table::{self, Does, Program, Role};
-use super::{Deed, Judge, Picked, Picks, languages, wrapper};
+use super::table::{self, Does, Operand, Utility};
+use super::{Deed, Judge, PickedFiles, Picks, languages, wrapper};
 use crate::permission::protected::{control, secret_name};
 use crate::permission::shell::expand::{Arg, Input};
 use crate::permission::shell::names::among;
@@ -13,7 +13,7 @@ use crate::permission::shell::unit::Effect;
 use crate::permission::{Access, Action};
 
 /// What is to be judged before an option leads elsewhere.
-pub(super) fn first(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[Arg]) {
+pub(super) fn first(judge: &mut Judge<'_>, program: &Utility, reading: &Reading, args: &[Arg]) {
     if program.special == "find" {
         find(judge, reading, args);
     }
@@ -33,7 +33,7 @@ fn other_names(judge: &mut Judge<'_>, arg: &Arg, suffix: Option<Arg>) {
 }
 
 /// What is to be done besides reading the words by their roles; false where that is all.
-pub(super) fn words(judge: &mut Judge<'_>, program: &'static Program, reading: &Reading, args: &[Arg]) -> bool {
+pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &Reading, args: &[Arg]) -> bool {
     let operands = reading.operands.as_slice();
     let value = |names: &[&str]| {
         reading.given.iter().find(|given| names.contains(&&*given.name)).and_then(|given| given.value.clone())
@@ -101,7 +101,7 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Program, reading: &
 }
 
 /// Programs that only read, if their words are what they usually are.
-fn reader(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[Arg]) {
+fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &Reading, args: &[Arg]) {
     let operands = reading.operands.as_slice();
     match program.special {
         "rg" => {
@@ -251,12 +251,12 @@ pub(super) fn until(judge: &mut Judge<'_>, given: &Given, args: &[Arg], ends: bo
 }
 
 /// What `find` picks by names of which one fits no secret; none where it picks otherwise.
-fn picked(args: &[Arg]) -> Option<Picked> {
+fn picked(args: &[Arg]) -> Option<PickedFiles> {
     let name = |pair: &&[Arg]| pair[0].is("-name") || pair[0].is("-iname");
     let names: Vec<Arg> = args.windows(2).filter(name).map(|pair| pair[1].clone()).collect();
     let first = args.iter().position(|arg| arg.prefix().starts_with(['-', '(', '!'])).unwrap_or(args.len());
     let below = if first == 0 { vec![Arg::exact(".")] } else { args[..first].to_vec() };
-    names.iter().any(|name| name.text().is_some_and(names_no_secret)).then_some(Picked { below, names })
+    names.iter().any(|name| name.text().is_some_and(names_no_secret)).then_some(PickedFiles { below, names })
 }
 
 /// Whether a name pattern cannot name a file with secrets.
@@ -359,7 +359,7 @@ pub(super) fn ssh_option(judge: &mut Judge<'_>, given: &Given) {
 }
 
 /// The target of a copy or a link; the words before it were read.
-pub(super) fn copy(judge: &mut Judge<'_>, program: &Program, reading: &Reading, at: usize) {
+pub(super) fn copy(judge: &mut Judge<'_>, program: &Utility, reading: &Reading, at: usize) {
     const LINKS: [&str; 12] = [
         "-s",
         "--symbolic",
@@ -390,16 +390,17 @@ pub(super) fn copy(judge: &mut Judge<'_>, program: &Program, reading: &Reading, 
 }
 
 /// What `git checkout`, `restore` and `rm` name: everything asks.
-pub(super) fn lost(judge: &mut Judge<'_>, role: Role, arg: &Arg, reading: &Reading) {
+pub(super) fn lost(judge: &mut Judge<'_>, role: Operand, arg: &Arg, reading: &Reading) {
     let everything = [".", "./", ":/", "*", ":(top)"].iter().any(|text| arg.is(text)) || arg.pattern().is_some();
-    if everything && (role == Role::Lost || reading.has(&["-r"])) {
-        let reason = if role == Role::Lost { "uncommitted changes are gone for good" } else { "every file is removed" };
+    if everything && (role == Operand::Lost || reading.has(&["-r"])) {
+        let reason =
+            if role == Operand::Lost { "uncommitted changes are gone for good" } else { "every file is removed" };
         judge.add(Deed::Floor(Action::Ask, reason.to_owned()));
     }
 }
 
 /// A word that chooses an entry of its own, and the words after it.
-pub(super) fn command(judge: &mut Judge<'_>, program: &'static Program, arg: &Arg, rest: &[Arg]) {
+pub(super) fn command(judge: &mut Judge<'_>, program: &'static Utility, arg: &Arg, rest: &[Arg]) {
     let Some(name) = arg.text() else {
         judge.effect(Effect::Unproven);
         judge.add(Deed::Words(rest.to_vec()));
@@ -465,7 +466,7 @@ fn find(judge: &mut Judge<'_>, reading: &Reading, args: &[Arg]) {
     }
 }
 
-fn git(judge: &mut Judge<'_>, program: &'static Program, reading: &Reading) -> bool {
+fn git(judge: &mut Judge<'_>, program: &'static Utility, reading: &Reading) -> bool {
     let Some(name) = reading.operands.first() else { return false };
     let Some(command) = name.text() else {
         judge.effect(Effect::Unproven);
@@ -500,7 +501,7 @@ fn git_config(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
     known
 }
 
-fn archive(judge: &mut Judge<'_>, program: &Program, reading: &Reading) {
+fn archive(judge: &mut Judge<'_>, program: &Utility, reading: &Reading) {
     let file = |given: &&Given| matches!(&*given.name, "-f" | "--file");
     let far = |text: &str| text.contains(':');
     let archive = reading.given.iter().find(file).and_then(|given| given.value.as_ref());

@@ -58,7 +58,7 @@ pub(super) struct Opt {
 
 /// What a word that is no option means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum Operand {
     Nothing,
     List,
     Read,
@@ -97,7 +97,7 @@ pub(super) struct Floor {
 
 /// One program, or one command of a program.
 #[derive(Debug, Default)]
-pub(super) struct Program {
+pub(super) struct Utility {
     pub(super) name: &'static str,
     pub(super) effect: Effect,
     pub(super) any: bool,
@@ -117,7 +117,7 @@ pub(super) struct Program {
     /// Whole words, such as `--format=zip`, that are harmless although their option is not.
     pub(super) exact: Vec<&'static str>,
     /// The roles of the first words; the last one is of all further words where `many`.
-    pub(super) words: Vec<Role>,
+    pub(super) words: Vec<Operand>,
     /// Which of `words` stands for any number.
     pub(super) many: Option<usize>,
     pub(super) instead: Vec<&'static str>,
@@ -132,7 +132,7 @@ pub(super) struct Program {
     pub(super) special: &'static str,
 }
 
-impl Program {
+impl Utility {
     /// A letter without its dash, everything else as it is written.
     pub(super) fn option(&self, name: &str) -> Option<Opt> {
         self.options.get(name).copied()
@@ -168,8 +168,11 @@ impl Program {
     }
 
     pub(super) fn runs(&self) -> bool {
-        let running = |role: &Role| {
-            matches!(role, Role::Program | Role::Shell | Role::Shells | Role::Tails | Role::Away | Role::Remote)
+        let running = |role: &Operand| {
+            matches!(
+                role,
+                Operand::Program | Operand::Shell | Operand::Shells | Operand::Tails | Operand::Away | Operand::Remote
+            )
         };
         self.words.iter().any(running)
     }
@@ -194,7 +197,7 @@ type Wrong = Vec<String>;
 
 /// Its entries by name; several names may share one.
 struct Table {
-    programs: Vec<Program>,
+    programs: Vec<Utility>,
     names: HashMap<&'static str, usize>,
     wrong: Wrong,
 }
@@ -202,12 +205,12 @@ struct Table {
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(&FILES));
 
 /// The entry of a program, or of a command of one (`git diff`).
-pub(super) fn program(name: &str) -> Option<&'static Program> {
+pub(super) fn program(name: &str) -> Option<&'static Utility> {
     TABLE.names.get(name).and_then(|at| TABLE.programs.get(*at))
 }
 
 #[cfg(test)]
-pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Program)> {
+pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Utility)> {
     TABLE.names.iter().map(|(name, at)| (*name, &TABLE.programs[*at]))
 }
 
@@ -251,7 +254,7 @@ impl Table {
                 }
             }
             let name = line.split(',').next().unwrap_or_default().trim();
-            table.programs.push(Program { name, ..Program::default() });
+            table.programs.push(Utility { name, ..Utility::default() });
         }
         for program in &mut table.programs {
             program.longs = program.options.keys().filter(|name| name.starts_with("--")).copied().collect();
@@ -266,7 +269,7 @@ impl Table {
     }
 }
 
-fn field(program: &mut Program, line: &'static str, groups: &HashMap<&str, Vec<&'static str>>, wrong: &mut Wrong) {
+fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&'static str>>, wrong: &mut Wrong) {
     let Some((key, value)) = line.split_once(':') else {
         wrong.push(format!("{}: {line:?} is no field", program.name));
         return;
@@ -297,16 +300,16 @@ fn field(program: &mut Program, line: &'static str, groups: &HashMap<&str, Vec<&
                     program.many = Some(program.words.len().saturating_sub(1));
                 }
             }
-            let last = |role: &Role| {
+            let last = |role: &Operand| {
                 matches!(
                     role,
-                    Role::Program
-                        | Role::Shell
-                        | Role::Tails
-                        | Role::Away
-                        | Role::Remote
-                        | Role::Command
-                        | Role::Script
+                    Operand::Program
+                        | Operand::Shell
+                        | Operand::Tails
+                        | Operand::Away
+                        | Operand::Remote
+                        | Operand::Command
+                        | Operand::Script
                 )
             };
             program.first |= program.words.iter().any(last);
@@ -375,38 +378,38 @@ fn does(key: &str) -> Option<Does> {
     })
 }
 
-fn role(name: &str) -> Option<Role> {
+fn role(name: &str) -> Option<Operand> {
     Some(match name {
-        "-" | "text" => Role::Nothing,
-        "list" => Role::List,
-        "read" => Role::Read,
-        "write" => Role::Write,
-        "entry" => Role::Entry,
-        "copy" => Role::Copy,
-        "change" => Role::Change,
-        "plus" => Role::Plus,
-        "unproven" => Role::Unproven,
-        "lost" => Role::Lost,
-        "lost-below" => Role::LostBelow,
-        "settings" => Role::Settings,
-        "program" => Role::Program,
-        "shell" => Role::Shell,
-        "shells" => Role::Shells,
-        "tails" => Role::Tails,
-        "away" => Role::Away,
-        "remote" => Role::Remote,
-        "far" => Role::Far,
-        "address" => Role::Address,
-        "git-address" => Role::GitAddress,
-        "refspec" => Role::Refspec,
-        "command" => Role::Command,
-        "script" => Role::Script,
-        "stranger" => Role::Stranger,
+        "-" | "text" => Operand::Nothing,
+        "list" => Operand::List,
+        "read" => Operand::Read,
+        "write" => Operand::Write,
+        "entry" => Operand::Entry,
+        "copy" => Operand::Copy,
+        "change" => Operand::Change,
+        "plus" => Operand::Plus,
+        "unproven" => Operand::Unproven,
+        "lost" => Operand::Lost,
+        "lost-below" => Operand::LostBelow,
+        "settings" => Operand::Settings,
+        "program" => Operand::Program,
+        "shell" => Operand::Shell,
+        "shells" => Operand::Shells,
+        "tails" => Operand::Tails,
+        "away" => Operand::Away,
+        "remote" => Operand::Remote,
+        "far" => Operand::Far,
+        "address" => Operand::Address,
+        "git-address" => Operand::GitAddress,
+        "refspec" => Operand::Refspec,
+        "command" => Operand::Command,
+        "script" => Operand::Script,
+        "stranger" => Operand::Stranger,
         _ => return None,
     })
 }
 
-fn manner(program: &mut Program, word: &str, wrong: &mut Wrong) {
+fn manner(program: &mut Utility, word: &str, wrong: &mut Wrong) {
     match word {
         "reads" => program.effect = Effect::Reads,
         "unproven" => program.effect = Effect::Unproven,
@@ -421,7 +424,7 @@ fn manner(program: &mut Program, word: &str, wrong: &mut Wrong) {
 }
 
 /// One word of a list of options: `-abc=`, `--long`, `--long=?`, `-#`, `of=`.
-fn option(program: &mut Program, does: Does, word: &'static str) {
+fn option(program: &mut Utility, does: Does, word: &'static str) {
     // `"-pe="`: one word, no letters.
     let word = word.strip_suffix('"').unwrap_or(word);
     let ends = [("=?", Takes::Attached), ("==", Takes::Second), ("=", Takes::Value)];

@@ -1,14 +1,14 @@
 //! Programs that run others, as far as their words are no data.
 
 use super::read::Reading;
-use super::table::{self, Does, Program};
+use super::table::{self, Does, Utility};
 use super::{Deed, Judge};
 use crate::permission::Access;
 use crate::permission::shell::expand::{Arg, Input};
 use crate::permission::shell::unit::Effect;
 
 /// `NAME=value` before a program; false where the words after it were taken.
-pub(super) fn settings_first(judge: &mut Judge<'_>, program: &'static Program, reading: &Reading, at: usize) -> bool {
+pub(super) fn settings_first(judge: &mut Judge<'_>, program: &'static Utility, reading: &Reading, at: usize) -> bool {
     let mut at = at;
     while let Some(arg) = reading.operands.get(at).filter(|arg| arg.prefix().contains('=')) {
         if arg.is_several() {
@@ -111,7 +111,7 @@ pub(super) fn xargs(judge: &mut Judge<'_>, reading: &Reading) {
 }
 
 /// Those that read what they run from their input; false where the words were read here.
-pub(super) fn orders(judge: &mut Judge<'_>, program: &Program, operands: &[Arg]) -> bool {
+pub(super) fn orders(judge: &mut Judge<'_>, program: &Utility, operands: &[Arg]) -> bool {
     match judge.view.input.clone() {
         Input::Nothing => {}
         Input::Text(Some(text)) if ["su", "runuser"].contains(&program.name) => {

@@ -286,7 +286,8 @@ impl<'s> Parser<'s> {
         let word = self.word()?;
         let text = &self.source[word.range.clone()];
         words.push(word);
-        if matches!(text, "]]" | "!") { Err(Unreadable::Syntax) } else { Ok(text) }
+        // A word that goes on in the next line may be an operator: `-`, and `x` below.
+        if matches!(text, "]]" | "!") || text.contains("\\\n") { Err(Unreadable::Syntax) } else { Ok(text) }
     }
 
     fn sign(&mut self, sign: &str, words: &mut Vec<Word>) -> bool {

@@ -81,9 +81,10 @@ fn compare(lines: &[(String, String)]) -> Vec<Outcome> {
                 outcomes.push(Outcome::Same);
                 continue;
             }
-            // The others may have been swallowed: this one alone, and then on from the next.
+            // The others may have been swallowed: this one alone, and then on from the next. At the end of what it
+            // reads bash prints an empty line.
             let theirs = pretty(&function(line));
-            outcomes.push(if &theirs == wanted {
+            outcomes.push(if theirs.strip_prefix(wanted.as_str()).is_some_and(|rest| rest.trim().is_empty()) {
                 Outcome::Same
             } else if theirs.trim().is_empty() {
                 Outcome::Refused
@@ -223,7 +224,7 @@ const FRAGMENTS: [&str; 108] = [
     "select x in a; do ",
 ];
 
-const WORDS: [&str; 44] = [
+const WORDS: [&str; 48] = [
     "ls",
     "touch",
     "PWN",
@@ -268,6 +269,10 @@ const WORDS: [&str; 44] = [
     "$",
     "\"a$\"",
     "--x='y  z'",
+    "declare",
+    "a[$x]+=1",
+    "a[$(b  a[1]=2)]=1",
+    "<(b  c)",
 ];
 
 /// A line of a language that is wider than the one read here.

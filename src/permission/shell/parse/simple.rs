@@ -28,29 +28,32 @@ impl Parser<'_> {
         let start = self.at;
         let (mut assigns, mut words, mut redirects) = (vec![], Vec::<Word>::new(), vec![]);
         let mut declares = false;
+        // bash sees no array behind a redirection, nor behind `<(…)`, which begins as one does.
+        let mut arrays = true;
         let mut end = start;
         loop {
             self.blank()?;
             let from = self.at;
             if let Some(redirect) = self.redirect()? {
                 redirects.push(redirect);
+                arrays = false;
             } else if self.at_end() {
                 break;
             } else if words.is_empty()
                 && let Some(assign) = self.assign()?
             {
-                // bash sees no array behind a redirection.
-                if assign.array.is_some() && !redirects.is_empty() {
+                if assign.array.is_some() && !arrays {
                     return Err(Unreadable::Syntax);
                 }
                 self.one_command()?;
                 assigns.push(assign);
             } else if declares && let Some(assign) = self.assign()? {
-                if assign.array.is_some() && !redirects.is_empty() {
+                if assign.array.is_some() && !arrays {
                     return Err(Unreadable::Syntax);
                 }
                 words.push(declared(assign, from..self.at));
             } else {
+                arrays &= !self.process_next();
                 let word = self.word()?;
                 let text = &self.source[word.range.clone()];
                 if words.is_empty() {

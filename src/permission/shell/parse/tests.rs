@@ -48,6 +48,8 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("[[ a && #'\nb ]]; touch PWN #' ]]", None),
     ("[[ a || b ]] && c", Some("c")),
     ("[[ a &&\nb ]]", None),
+    ("[[ -\\\nx ]]", None),
+    ("[[ a \\\n-nt b ]]", Some("")),
     ("[[ $x =~ ^a.b$ ]]", Some("")),
     ("[[ $x =~ (a|b) ]]", None),
     // Continued lines.
@@ -105,12 +107,18 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     // Sums, subscripts and keys.
     ("a $((1 + x))", Some("a $((1 + x))")),
     ("a $((x['y']))", None),
+    ("((touch PWN ${x#)} ))", None),
+    ("a $((${x[${y#(}]}))", None),
+    ("a $((1 + ${x:-\")\"} + $(b ${x#)})))", Some("a $((1 + ${x:-\")\"} + $(b ${x#)})))")),
     ("a $[1]", None),
     ("a=([0]=1 [1]=2)", Some("a=([0]=1 [1]=2)")),
     ("a=(['$(touch PWN)']=1)", None),
     ("a[0]=1 b", Some("a[0]=1 b")),
     ("a['x']=1", None),
     ("a[1 2]", None),
+    ("a[$(b a[0]=c)]=1 >f d[1]=2", Some("a[$(b a[0]=c)]=1 >f d[1]=2")),
+    ("declare -a <(b) a=(1 2)", None),
+    ("declare -a <(b) a=1", Some("declare -a <(b) a=1|b")),
     ("ls [ab] x[1]", Some("ls [ab] x[1]")),
     // Redirections.
     ("a >f 2>&1 <&- {v}>g &>h", Some("a >f 2>&1 <&- {v}>g &>h")),

@@ -316,6 +316,8 @@ impl Parser<'_> {
                 b'$' if self.next_is("$\"") || self.next_is("$'") => return Err(Unreadable::Syntax),
                 b'$' => self.nested(|parser| parser.dollar(&mut word, quoted))?,
                 b'\'' | b'`' | b'{' | b'\n' => return Err(Unreadable::Syntax),
+                // `((a ${x#)} ))` is two subshells.
+                b'(' | b')' if self.sum => return Err(Unreadable::Syntax),
                 b'<' | b'>' if self.next_is("<(") || self.next_is(">(") => return Err(Unreadable::Syntax),
                 _ => word.text(self.letter()?),
             }
@@ -325,7 +327,11 @@ impl Parser<'_> {
     /// A sum up to its end, which is consumed: numbers, names, operators, round brackets in pairs,
     /// and what begins with `$`. A subscript or an offset holds no blanks and no comparisons.
     pub(super) fn arithmetic(&mut self, end: &str) -> Read<Vec<Piece>> {
-        self.nested(|parser| parser.sum(end))
+        let outer = self.sum;
+        self.sum |= end == "))";
+        let pieces = self.nested(|parser| parser.sum(end))?;
+        self.sum = outer;
+        Ok(pieces)
     }
 
     fn sum(&mut self, end: &str) -> Read<Vec<Piece>> {

@@ -2,13 +2,13 @@
 
 use super::Walk;
 use crate::permission::Action;
-use crate::permission::shell::expand::{Arg, Input, State, Value, either, holds_code, unsettle};
+use crate::permission::shell::expand::{Arg, Input, ShellState, Value, either, holds_code, unsettle};
 use crate::permission::shell::parse::{self, syntax};
 use crate::permission::shell::unit::Effect;
 use syntax::{Command, Kind, List, Piece, Script, Word};
 
 impl Walk<'_> {
-    pub(super) fn compound(&mut self, script: &Script, command: &Command, state: &mut State) {
+    pub(super) fn compound(&mut self, script: &Script, command: &Command, state: &mut ShellState) {
         let outer = self.frame.input.clone();
         for redirect in &command.redirects {
             let mut unit = self.unit(parse::slice(script, &redirect.range));
@@ -91,7 +91,7 @@ impl Walk<'_> {
         self.push(unit);
     }
 
-    fn function(&mut self, script: &Script, name: &str, body: &Command, state: &mut State) {
+    fn function(&mut self, script: &Script, name: &str, body: &Command, state: &mut ShellState) {
         state.functions.insert(name.to_owned());
         let (calls, apart) = calls(body, name, script);
         if apart > 0 && calls > 1 {
@@ -99,7 +99,7 @@ impl Walk<'_> {
             unit.floor(Action::Deny, "a function that starts itself over and over would stop the machine");
             self.push(unit);
         }
-        let mut inner = State { called: true, ..state.clone() };
+        let mut inner = ShellState { called: true, ..state.clone() };
         // Whoever calls it decides what it reads.
         let outer = std::mem::replace(&mut self.frame.input, Input::Pipe);
         self.command(script, body, &mut inner);
@@ -116,7 +116,7 @@ impl Walk<'_> {
         }
     }
 
-    fn condition(&mut self, script: &Script, command: &Command, words: &[Word], state: &mut State) {
+    fn condition(&mut self, script: &Script, command: &Command, words: &[Word], state: &mut ShellState) {
         let args: Vec<Arg> = words.iter().map(|word| self.single(script, word, state)).collect();
         let numeric = |arg: &Arg| ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"].contains(&&*arg.raw);
         let mut unit = self.unit(parse::slice(script, &command.range));
@@ -147,7 +147,7 @@ impl Walk<'_> {
     }
 
     /// What a loop's variable can hold.
-    fn members(&mut self, args: Option<&[Arg]>, state: &State) -> Value {
+    fn members(&mut self, args: Option<&[Arg]>, state: &ShellState) -> Value {
         let Some(args) = args else { return Value::Foreign };
         let mut all = vec![];
         for arg in args {

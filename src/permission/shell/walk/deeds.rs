@@ -5,8 +5,8 @@ use super::Walk;
 use super::budget::BEGINNING;
 use crate::permission::Access;
 use crate::permission::protected::Protected;
-use crate::permission::shell::expand::{Arg, Input, State, variable_danger};
-use crate::permission::shell::judge::{self, Deed, Picked, View};
+use crate::permission::shell::expand::{Arg, Input, ShellState, variable_danger};
+use crate::permission::shell::judge::{self, CommandContext, Deed, PickedFiles};
 use crate::permission::shell::names::among;
 use crate::permission::shell::parse::syntax::{Piece, Script};
 use crate::permission::shell::unit::{Effect, Unit};
@@ -23,8 +23,8 @@ const ENTERED: usize = 32;
 
 impl Walk<'_> {
     /// A program that is no builtin.
-    pub(super) fn program(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &State) {
-        let view = View { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
+    pub(super) fn program(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        let view = CommandContext { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
         if !judge::takes_any(name) {
             self.hidden_options(args, unit, state);
         }
@@ -54,7 +54,7 @@ impl Walk<'_> {
     }
 
     /// Patterns that name a file whose name is an option.
-    fn hidden_options(&mut self, args: &[Arg], unit: &mut Unit, state: &State) {
+    fn hidden_options(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         let before = args.iter().take_while(|arg| !arg.is("--"));
         let option = |arg: &&Arg| arg.prefix().is_empty() || arg.prefix().starts_with('-');
         let patterns = before.filter(option).filter_map(Arg::pattern);
@@ -72,8 +72,8 @@ impl Walk<'_> {
     }
 
     /// Of what a program does only what holds under any rules: its name is computed, though known.
-    pub(super) fn floors(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &State) {
-        let view = View { state, input: self.frame.input.clone(), picked: false };
+    pub(super) fn floors(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        let view = CommandContext { state, input: self.frame.input.clone(), picked: false };
         let mut inner = state.clone();
         for deed in judge::judge(name, args, &view) {
             if matches!(deed, Deed::Floor(..) | Deed::Lost(..)) {
@@ -82,7 +82,7 @@ impl Walk<'_> {
         }
     }
 
-    pub(super) fn carry_out(&mut self, deed: Deed, args: &[Arg], unit: &mut Unit, state: &mut State) {
+    pub(super) fn carry_out(&mut self, deed: Deed, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
         match deed {
             Deed::Use(access, arg) => self.disk.touch(access, &arg, unit, state),
             Deed::Entry(arg, to) => self.entry(&arg, to.as_ref(), unit, state),
@@ -116,7 +116,7 @@ impl Walk<'_> {
                 self.inner(&words, unit, false, state);
                 self.changed_picked(from, &picked, state);
             }
-            Deed::ChangesPicked(Picked { below, names }) => self.disk.changed_below(&below, &names, unit, state),
+            Deed::ChangesPicked(PickedFiles { below, names }) => self.disk.changed_below(&below, &names, unit, state),
             Deed::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
             Deed::Here(text) => self.text(&text, unit, false, false, state),
             Deed::Later(text) => self.text(&text, unit, false, false, &mut state.clone()),
@@ -141,7 +141,7 @@ impl Walk<'_> {
 
     /// Asks about units from one on, where they change a file that was picked, and one that may have been
     /// decides what runs.
-    pub(super) fn changed_picked(&mut self, from: usize, picked: &Picked, state: &State) {
+    pub(super) fn changed_picked(&mut self, from: usize, picked: &PickedFiles, state: &ShellState) {
         let found = Arg::found();
         let name = found.prefix().trim_start_matches("./");
         let edits = |unit: &Unit| {
@@ -154,7 +154,7 @@ impl Walk<'_> {
     }
 
     /// A file or link that is removed or moved.
-    fn entry(&mut self, arg: &Arg, to: Option<&Arg>, unit: &mut Unit, state: &State) {
+    fn entry(&mut self, arg: &Arg, to: Option<&Arg>, unit: &mut Unit, state: &ShellState) {
         if self.disk.touch_link(arg, unit, state) {
             if let Some(to) = to {
                 self.disk.links_to(to, state);
@@ -168,7 +168,7 @@ impl Walk<'_> {
     }
 
     /// The text of a shell that runs somewhere else is taken apart as well.
-    fn away(&mut self, words: &[Arg], unit: &mut Unit, state: &mut State) {
+    fn away(&mut self, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
         let shell = |arg: &Arg| arg.text().is_some_and(|text| judge::is_shell(text.rsplit('/').next().unwrap_or(text)));
         let flag =
             |arg: &Arg| arg.prefix().starts_with('-') && !arg.prefix().starts_with("--") && arg.prefix().contains('c');
@@ -180,7 +180,7 @@ impl Walk<'_> {
     }
 
     /// Words and values of options, whatever they mean, that lead out of the project.
-    fn leaving(&mut self, args: &[Arg], unit: &mut Unit, state: &State) {
+    fn leaving(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         for text in args.iter().filter_map(Arg::text) {
             let value = match text.strip_prefix('-') {
                 Some(option) => match option.split_once('=') {
@@ -200,7 +200,7 @@ impl Walk<'_> {
 
     /// A program we know nothing about: the paths among its words, the words and texts that may be
     /// commands, and the text it is given to read.
-    fn stranger(&mut self, args: &[Arg], unit: &mut Unit, state: &State) {
+    fn stranger(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         if let Input::Text(Some(text)) = self.frame.input.clone() {
             if self.budget.again(text.len()) {
                 unit.texts.push(text);
@@ -284,7 +284,7 @@ impl Walk<'_> {
     }
 
     /// The target of a copy or a link: in a directory the names of the sources are written.
-    fn copied(&mut self, from: &[Arg], to: &Arg, link: bool, keeps: bool, unit: &mut Unit, state: &State) {
+    fn copied(&mut self, from: &[Arg], to: &Arg, link: bool, keeps: bool, unit: &mut Unit, state: &ShellState) {
         self.disk.touch(Access::Edit, to, unit, state);
         let directory = to.text().is_some_and(|text| state.cwd.iter().any(|cwd| cwd.join(text).is_dir()));
         if !directory {

@@ -5,7 +5,7 @@ use super::Walk;
 use crate::permission::Access;
 use crate::permission::protected;
 use crate::permission::shell::disk::Cause;
-use crate::permission::shell::expand::{Arg, State};
+use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::judge;
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::{Effect, Unit};
@@ -97,7 +97,7 @@ fn words(text: &str) -> Option<Vec<String>> {
 
 impl Walk<'_> {
     /// What the settings make this command start. A project that the user trusts may start programs.
-    pub(super) fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &State) {
+    pub(super) fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         if judge::meets(&format!("git {name}")).is_some_and(|meets| meets.contains(&"no-repository")) {
             return;
         }
@@ -148,7 +148,7 @@ impl Walk<'_> {
 
     /// The files among git's words: outside the project they need permission; secrets are secrets in
     /// every revision.
-    pub(super) fn git_paths(&mut self, args: &[Arg], unit: &mut Unit, state: &State) {
+    pub(super) fn git_paths(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         for arg in args {
             let Some(text) = arg.text() else { continue };
             let path = text.rsplit(':').next().unwrap_or(text);
@@ -175,7 +175,7 @@ impl Walk<'_> {
         }
     }
 
-    fn alias(&mut self, meaning: &str, args: &[Arg], unit: &mut Unit, state: &mut State) {
+    fn alias(&mut self, meaning: &str, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
         unit.effect_at_least(Effect::Unproven);
         if let Some(command) = meaning.strip_prefix('!') {
             // It is given the words that follow the short name.

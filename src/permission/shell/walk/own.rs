@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::Walk;
 use crate::permission::Action;
-use crate::permission::shell::expand::{Arg, State};
+use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::unit::{Effect, Unit};
 
 /// The words that only show something, with what may follow them; none: whatever follows.
@@ -36,7 +36,7 @@ pub(crate) fn is_subcommand(word: &str) -> bool {
 
 impl Walk<'_> {
     /// Whether a program is adjutant, by its name or by what its file is: a link, or a copy.
-    pub(super) fn is_ours(&mut self, name: &str, state: &State) -> bool {
+    pub(super) fn is_ours(&mut self, name: &str, state: &ShellState) -> bool {
         let Some(program) = self.disk.program().filter(|_| !is_named(name)) else {
             return is_named(name);
         };

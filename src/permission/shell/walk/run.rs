@@ -3,14 +3,14 @@
 
 use super::{Walk, git, own};
 use crate::permission::shell::disk::Origin;
-use crate::permission::shell::expand::{Arg, State};
-use crate::permission::shell::judge::{self, View};
+use crate::permission::shell::expand::{Arg, ShellState};
+use crate::permission::shell::judge::{self, CommandContext};
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::wildcard::UNKNOWN;
 
 impl Walk<'_> {
     /// Judges words that run as a command.
-    pub(super) fn run(&mut self, args: &[Arg], mut unit: Unit, state: &mut State) {
+    pub(super) fn run(&mut self, args: &[Arg], mut unit: Unit, state: &mut ShellState) {
         let index = self.reserve();
         unit.normal = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
         if let Some(arg) = args.iter().find(|arg| !arg.literal) {
@@ -67,7 +67,7 @@ impl Walk<'_> {
             unit.effect_at_least(Effect::Unproven);
         }
         let rest = &args[1..];
-        let view = View { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
+        let view = CommandContext { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
         match judge::builtin(&base, rest, &view) {
             Some(deeds) => deeds.into_iter().for_each(|deed| self.carry_out(deed, rest, &mut unit, state)),
             None => self.program(&base, rest, &mut unit, state),
@@ -78,7 +78,7 @@ impl Walk<'_> {
     }
 
     /// Words that a program joins and hands to a shell.
-    pub(super) fn joined_text(&mut self, args: &[Arg], unit: &mut Unit, apart: bool, state: &mut State) {
+    pub(super) fn joined_text(&mut self, args: &[Arg], unit: &mut Unit, apart: bool, state: &mut ShellState) {
         if args.is_empty() {
             return;
         }

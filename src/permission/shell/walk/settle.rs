@@ -1,6 +1,6 @@
 //! What only shows when the whole line was walked: a part of it may make what another one runs.
 
-use crate::permission::Place;
+use crate::permission::PermissionContext;
 use crate::permission::shell::disk::Disk;
 use crate::permission::shell::judge;
 use crate::permission::shell::unit::{Effect, Unit};
@@ -34,7 +34,7 @@ pub(super) fn made(units: &mut [Unit], command: &str) {
 
 /// After the whole line: a part of it may put a program where it is found before the system's.
 /// A project that the user trusts may have such a directory on `PATH`.
-pub(super) fn names(units: &mut [Unit], place: &Place, disk: &Disk<'_>) {
+pub(super) fn names(units: &mut [Unit], place: &PermissionContext, disk: &Disk<'_>) {
     if place.trusted {
         return;
     }

@@ -2,7 +2,7 @@
 
 use super::Walk;
 use crate::permission::shell::device;
-use crate::permission::shell::expand::{Input, State, Value, harmless, variable_danger};
+use crate::permission::shell::expand::{Input, ShellState, Value, harmless, variable_danger};
 use crate::permission::shell::parse::{self, syntax};
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::{Access, Action};
@@ -15,7 +15,7 @@ impl Walk<'_> {
         command: &Command,
         assigns: &[Assign],
         words: &[Word],
-        state: &mut State,
+        state: &mut ShellState,
     ) {
         let mut unit = self.unit(parse::slice(script, &command.range));
         let alone = words.is_empty();
@@ -53,7 +53,7 @@ impl Walk<'_> {
         self.frame.input = outer;
     }
 
-    fn assignment(&mut self, script: &Script, assign: &Assign, alone: bool, unit: &mut Unit, state: &mut State) {
+    fn assignment(&mut self, script: &Script, assign: &Assign, alone: bool, unit: &mut Unit, state: &mut ShellState) {
         self.expanding(script, state, |words| words.arithmetic(&assign.subscript));
         let value = self.single(script, &assign.value, state);
         if let Some(words) = &assign.array {
@@ -87,7 +87,7 @@ impl Walk<'_> {
     }
 
     /// What a redirection gives a program to read.
-    pub(super) fn input(&mut self, script: &Script, redirect: &Redirect, state: &mut State) -> Option<Input> {
+    pub(super) fn input(&mut self, script: &Script, redirect: &Redirect, state: &mut ShellState) -> Option<Input> {
         match redirect.operator {
             Operator::Read | Operator::ReadWrite | Operator::DuplicateIn => Some(Input::Pipe),
             Operator::HereString => {
@@ -106,7 +106,7 @@ impl Walk<'_> {
         }
     }
 
-    pub(super) fn redirect(&mut self, script: &Script, redirect: &Redirect, unit: &mut Unit, state: &mut State) {
+    pub(super) fn redirect(&mut self, script: &Script, redirect: &Redirect, unit: &mut Unit, state: &mut ShellState) {
         // The descriptor's number becomes the variable's value.
         redirect.variable.iter().for_each(|name| self.expanding(script, state, |words| words.assigns_danger(name)));
         if redirect.operator == Operator::HereDoc {

@@ -2,7 +2,7 @@
 
 use super::budget::BEGINNING;
 use super::{LAYERS, Walk};
-use crate::permission::shell::expand::{Arg, State};
+use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::parse;
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::unread;
@@ -12,7 +12,7 @@ const GUESSES: usize = 64;
 
 impl Walk<'_> {
     /// Runs words as a program inside the present one.
-    pub(super) fn inner(&mut self, args: &[Arg], outer: &Unit, carried: bool, state: &mut State) {
+    pub(super) fn inner(&mut self, args: &[Arg], outer: &Unit, carried: bool, state: &mut ShellState) {
         if args.is_empty() {
             return;
         }
@@ -44,7 +44,7 @@ impl Walk<'_> {
 
     /// What may be commands in a text that cannot be read, quotes left out: nothing is allowed by it,
     /// but what would be denied is.
-    pub(super) fn guess(&mut self, text: &str, state: &mut State) {
+    pub(super) fn guess(&mut self, text: &str, state: &mut ShellState) {
         for segment in unread::commands(text).take(GUESSES) {
             let bare = unread::bare(segment);
             let command = bare.trim_start_matches(|c: char| c == '$' || c.is_whitespace());
@@ -66,7 +66,7 @@ impl Walk<'_> {
     }
 
     /// Runs a text as shell input: `sh -c`, `eval`. A shell of its own where `apart`.
-    pub(super) fn text(&mut self, text: &Arg, unit: &mut Unit, carried: bool, apart: bool, state: &mut State) {
+    pub(super) fn text(&mut self, text: &Arg, unit: &mut Unit, carried: bool, apart: bool, state: &mut ShellState) {
         if !text.literal {
             unit.opaque("the command it runs is computed");
         }

@@ -160,10 +160,11 @@ impl<'s> Printer<'s> {
     fn command(&mut self, command: &'s Command) {
         match &command.kind {
             Kind::Simple { assigns, words } => {
-                let (mut all, mut from) = (vec![], command.range.start);
+                let (mut all, mut end) = (vec![], command.range.start);
                 for assign in assigns {
-                    all.push(self.assign(assign, from));
-                    from = assign.value.range.end;
+                    let start = self.behind(end, &command.redirects);
+                    all.push(self.assign(assign, start));
+                    end = assign.value.range.end;
                 }
                 all.extend(words.iter().map(|word| self.word(word)));
                 self.put(&all.join(" "));
@@ -230,7 +231,13 @@ impl<'s> Printer<'s> {
                 self.put(&text);
             }
             Kind::Function { name, body } => self.function(name, body),
-            Kind::Arithmetic(_) | Kind::ArithmeticFor { .. } | Kind::Coprocess { .. } => self.lost = true,
+            Kind::Arithmetic(pieces) => {
+                let Range { start, end } = command.range;
+                let end = command.redirects.iter().map(|redirect| redirect.range.start).fold(end, usize::min);
+                let text = self.text(&pieces.iter().collect::<Vec<_>>(), start..end);
+                self.put(text.trim_end());
+            }
+            Kind::ArithmeticFor { .. } | Kind::Coprocess { .. } => self.lost = true,
         }
     }
 
@@ -396,18 +403,23 @@ impl<'s> Printer<'s> {
         format!("{shown}{sign}{word}")
     }
 
-    fn assign(&mut self, assign: &'s Assign, from: usize) -> String {
-        let Assign { name, subscript, append, value, array } = assign;
-        let before = &self.script.source[..value.range.start];
-        let start = if subscript.is_empty() {
-            before.len() - 1 - usize::from(*append) - name.len()
-        } else {
-            let head = format!("{name}[");
-            let found = before[from..].match_indices(&head).map(|(at, _)| from + at);
-            let found = found.filter(|at| *at == from || before[..*at].ends_with([' ', '\t', '\n']));
-            // The target of a redirection before it may look the same.
-            found.last().unwrap_or(from)
-        };
+    /// Where the next word begins: behind blanks, continued lines and redirections.
+    fn behind(&self, mut at: usize, redirects: &[Redirect]) -> usize {
+        loop {
+            let rest = &self.script.source[at..];
+            let blanks = rest.len() - rest.trim_start_matches([' ', '\t']).len();
+            let redirect = redirects.iter().find(|redirect| redirect.range.start == at && !redirect.range.is_empty());
+            at = match redirect {
+                Some(redirect) => redirect.range.end,
+                None if blanks > 0 => at + blanks,
+                None if rest.starts_with("\\\n") => at + 2,
+                None => return at,
+            };
+        }
+    }
+
+    fn assign(&mut self, assign: &'s Assign, start: usize) -> String {
+        let Assign { subscript, value, array, .. } = assign;
         match array {
             None => {
                 let pieces: Vec<&'s Piece> = subscript.iter().chain(&value.pieces).collect();

@@ -1,0 +1,83 @@
+//! The table of every key in this folder's README.
+
+use serde_json::Value as Json;
+
+use super::{ConfigSchema, schema};
+
+/// One key of a settings file, for the table in this folder's README.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) struct KeyRow {
+    /// The way to it: `compaction.auto`, `agent.<name>.model`.
+    pub(in crate::config) key: String,
+    pub(in crate::config) kind: String,
+    /// Its doc comment, with what it waits for or why it does nothing.
+    pub(in crate::config) text: String,
+}
+
+/// Every key that can be set, in the order of its declaration, old spellings last.
+pub(in crate::config) fn rows() -> Vec<KeyRow> {
+    let declared = ConfigSchema::from(schema());
+    let mut rows = Vec::new();
+    declared.rows(&declared.root, "", &mut rows);
+    rows
+}
+
+/// The table in this folder's README.
+pub(crate) fn table() -> String {
+    let mut table = String::from("| Key | Value | Meaning |\n| --- | --- | --- |\n");
+    for row in rows() {
+        let kind = row.kind.replace('|', "\\|");
+        table.push_str(&format!("| `{}` | {kind} | {} |\n", row.key, row.text.replace('|', "\\|")));
+    }
+    table
+}
+
+impl ConfigSchema {
+    fn rows(&self, schema: &Json, prefix: &str, rows: &mut Vec<KeyRow>) {
+        let mut late = Vec::new();
+        for choice in self.choices(schema) {
+            if let Some(known) = choice.get("properties").and_then(Json::as_object) {
+                for (key, declared) in known {
+                    let mut inner = Vec::new();
+                    self.row(&join(prefix, key), declared, &mut inner);
+                    let old = declared.get("deprecated").and_then(Json::as_bool) == Some(true);
+                    if old { late.append(&mut inner) } else { rows.append(&mut inner) }
+                }
+            }
+        }
+        rows.append(&mut late);
+    }
+
+    fn row(&self, key: &str, declared: &Json, rows: &mut Vec<KeyRow>) {
+        let mut text = declared.get("description").and_then(Json::as_str).unwrap_or_default().replace('\n', " ");
+        if let Some(status) = declared.get("x-status").and_then(Json::as_str) {
+            let mut letters = status.chars();
+            let status: String = letters.next().map(|c| c.to_ascii_uppercase()).into_iter().chain(letters).collect();
+            text = format!("{} {status}.", text.trim());
+        }
+        let choices = self.choices(declared);
+        let kind = match self.expected(&choices) {
+            kind if kind.is_empty() => "anything".to_owned(),
+            kind => kind,
+        };
+        rows.push(KeyRow { key: key.to_owned(), kind, text: text.trim().to_owned() });
+        // The old spellings mean the same as the new ones: their inner keys are not repeated.
+        if declared.get("deprecated").and_then(Json::as_bool) == Some(true) {
+            return;
+        }
+        if key.ends_with("permission") && key.contains('.') {
+            return;
+        }
+        for choice in choices {
+            if choice.get("properties").is_some() {
+                self.rows(choice, key, rows);
+            } else if let Some(entry) = choice.get("additionalProperties").filter(|schema| schema.is_object()) {
+                self.rows(entry, &format!("{key}.<name>"), rows);
+            }
+        }
+    }
+}
+
+fn join(prefix: &str, key: &str) -> String {
+    if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
+}
