@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Database {
     /// Its address, to which `?…` can be added.
     pub(crate) url: String,
-    dir: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
     bin: PathBuf,
     // Its input is what keeps the server alive.
     _watch: Option<Child>,
@@ -108,41 +108,6 @@ impl Database {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let between = if self.url.contains('?') { '&' } else { '?' };
         format!("{}{between}namespace=t{}_{count}&lease={lease}", self.url, std::process::id())
-    }
-
-    /// From now on the server takes connections by TCP over TLS only, with this certificate and key.
-    pub(crate) fn over_tls(&self, certificate: &Path, key: &Path) {
-        let Some(dir) = &self.dir else { return };
-        let data = dir.join("data");
-        for (from, name) in [(certificate, "server.crt"), (key, "server.key")] {
-            let to = data.join(name);
-            std::fs::copy(from, &to).unwrap();
-            std::fs::set_permissions(&to, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-            let owner = std::fs::metadata(&data).unwrap();
-            let (user, group) =
-                (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));
-            std::os::unix::fs::chown(&to, Some(user), Some(group)).unwrap();
-        }
-        let mut settings = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
-        writeln!(settings, "ssl = on").unwrap();
-        std::fs::write(data.join("pg_hba.conf"), "hostssl all all 127.0.0.1/32 trust\n").unwrap();
-        self.control(&["restart", "-m", "fast"]);
-    }
-
-    /// Stops the server and all it has started as they are, or lets them go on.
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let Some(dir) = &self.dir else { return };
-        let text = std::fs::read_to_string(dir.join("data/postmaster.pid")).unwrap();
-        let server: i32 = text.lines().next().unwrap().parse().unwrap();
-        let parent = |pid: i32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse::<i32>().ok())
-        };
-        let all = std::fs::read_dir("/proc").unwrap().flatten();
-        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        for pid in std::iter::once(server).chain(pids.filter(|pid| parent(*pid) == Some(server))) {
-            rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).ok();
-        }
     }
 
     /// Has the server do something, as `pg_ctl` calls it: `stop`, `start`.

@@ -1,8 +1,8 @@
 //! Hosts that share a database: a session goes on on another one with all it has, and prompts wait in the store for
 //! whoever takes them.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -201,11 +201,20 @@ fn waits() {
     assert!(shown.starts_with(&format!("{session}  waiting  -")), "{shown}");
     let twice = adjutant(&project, &["run", "--session", &session, "--detach", "And again?"]);
     assert!(String::from_utf8_lossy(&twice.stderr).contains("has a prompt that waits"), "{twice:?}");
-    let _worker = Worker::start(&project);
+    project.set("ADJUTANT_LOG", Some("info"));
+    project.set("ADJUTANT_LOG_FORMAT", Some("json"));
+    let worker = Worker::start(&project);
     let waited = adjutant(&project, &["sessions", "wait", &session]);
     assert_eq!((waited.status.code(), said(&waited)), (Some(0), "Forty-two.".to_owned()), "{waited:?}");
     until("nothing runs", || said(&adjutant(&project, &["sessions", "--all", "--running"])) == "Nothing runs.");
     assert!(said(&adjutant(&project, &["sessions", "show", &session])).contains("Forty-two."));
+    worker.signal(Signal::TERM);
+    until("it is logged", || {
+        let days = std::fs::read_dir(project.path("~/.local/state/adjutant/log")).unwrap();
+        let log: String = days.map(|day| std::fs::read_to_string(day.unwrap().path()).unwrap()).collect();
+        let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        lines.iter().any(|line| line["message"].as_str().is_some_and(|words| words.contains(&session)))
+    });
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -355,12 +364,46 @@ fn deployed() {
     assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > 45 + 10);
 }
 
+/// From now on the server takes connections by TCP over TLS only, with this certificate and key.
+fn serve_over_tls(database: &Database, certificate: &Path, key: &Path) {
+    let Some(dir) = &database.dir else { return };
+    let data = dir.join("data");
+    for (from, name) in [(certificate, "server.crt"), (key, "server.key")] {
+        let to = data.join(name);
+        std::fs::copy(from, &to).unwrap();
+        std::fs::set_permissions(&to, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let owner = std::fs::metadata(&data).unwrap();
+        let (user, group) = (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));
+        std::os::unix::fs::chown(&to, Some(user), Some(group)).unwrap();
+    }
+    let mut settings = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
+    writeln!(settings, "ssl = on").unwrap();
+    std::fs::write(data.join("pg_hba.conf"), "hostssl all all 127.0.0.1/32 trust\n").unwrap();
+    database.control(&["restart", "-m", "fast"]);
+}
+
+/// Stops the server and all it has started as they are, or lets them go on.
+fn signal(database: &Database, signal: Signal) {
+    let Some(dir) = &database.dir else { return };
+    let text = std::fs::read_to_string(dir.join("data/postmaster.pid")).unwrap();
+    let server: i32 = text.lines().next().unwrap().parse().unwrap();
+    let parent = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse::<i32>().ok())
+    };
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for pid in std::iter::once(server).chain(pids.filter(|pid| parent(*pid) == Some(server))) {
+        kill_process(Pid::from_raw(pid).unwrap(), signal).ok();
+    }
+}
+
 /// The certificate has to be of the authority that is named, and for the name.
 fn database_over_tls() {
     let Ok(database) = Database::start() else { return };
     let mut project = Project::new();
     authority(&project);
-    database.over_tls(&project.path("~/certificate.pem"), &project.path("~/key.pem"));
+    serve_over_tls(&database, &project.path("~/certificate.pem"), &project.path("~/key.pem"));
     let stranger = Project::new();
     authority(&stranger);
     let url = |host: &str, from: &Project| {
@@ -388,10 +431,10 @@ fn standing_still() {
     let mut project = Project::new();
     project.set("ADJUTANT_STORE", Some(&database.fresh(5)));
     assert!(adjutant(&project, &["sessions", "--all"]).status.success());
-    database.signal(Signal::STOP);
+    signal(&database, Signal::STOP);
     let start = Instant::now();
     let listed = adjutant(&project, &["sessions", "--all"]);
-    database.signal(Signal::CONT);
+    signal(&database, Signal::CONT);
     let told = String::from_utf8_lossy(&listed.stderr).into_owned();
     assert!(!listed.status.success() && told.contains("the database is away (no connection for 10 s)"), "{listed:?}");
     assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());

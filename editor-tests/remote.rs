@@ -841,6 +841,14 @@ fn over_tls() {
     assert_eq!(over(&served, &project, None), None);
     let answer = over(&served, &project, Some(&somebody)).unwrap_or_default();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    project.write("~/own.pem", &somebody.0.pem());
+    project.write("~/own.key", &somebody.1.serialize_pem());
+    let address = format!("localhost:{}", served.address.rsplit(':').next().unwrap());
+    let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
+    command.args(["connect", &format!("wss://{address}")]);
+    let own = [project.path("~/own.pem"), project.path("~/own.key")];
+    command.arg("--tls-certificate").arg(&own[0]).arg("--tls-key").arg(&own[1]);
+    let project = Talk::of(project, Editor::run(command)).leave();
     let stranger = self::authority(&Project::new());
     assert_eq!(over(&served, &project, Some(&stranger)), None);
 }
