@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,13 +15,14 @@ use serde_json::{Value, json};
 
 use crate::database::Database;
 use crate::editor::PATIENCE;
+use crate::faults::four;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::remote::authority;
 use crate::talk::Talk;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 10] = [
+pub const ALL: [(&str, fn()); 11] = [
     ("a session on another host has everything", everything),
     ("trust is known everywhere", trust),
     ("a prompt waits for a host", waits),
@@ -29,6 +31,7 @@ pub const ALL: [(&str, fn()); 10] = [
     ("a host that stops hands over at a step", handed_over),
     ("a host makes directories and wraps commands", workspaces),
     ("what is deployed is understood", deployed),
+    ("hosts that are killed in a turn", killed_hosts),
     ("a database behind TLS", database_over_tls),
     ("a database that stands still", standing_still),
 ];
@@ -244,6 +247,54 @@ fn lost() {
     assert_eq!(std::fs::read_to_string(project.path("log")).unwrap(), "once\n");
     let last = model.requests().pop().unwrap().to_string();
     assert!(last.contains("was lost, or gave it up") && last.contains("echo once"), "{last}");
+}
+
+/// At any moment: a prompt is answered all the same, no call that ended is made once more, and none is left out that was
+/// not interrupted. `ADJUTANT_LEASES=n` kills n hosts.
+fn killed_hosts() {
+    const CALLS: usize = 4;
+    let Some(database) = Database::get() else { return };
+    let kills = std::env::var("ADJUTANT_LEASES").ok().and_then(|n| n.parse().ok()).unwrap_or(8);
+    let (begun, interrupted, longest) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU64::new(0));
+    four(4, |number| {
+        let mut random = fastrand::Rng::with_seed(number as u64);
+        for round in 0..kills / 4 {
+            let model = Model::with_a_mind(|request| {
+                let messages = request["messages"].as_array().unwrap();
+                let results = messages.iter().filter(|message| message["role"] == "tool").count();
+                let call = json!({ "command": format!("sleep 0.05; echo {results} >>log") });
+                let next = if results < CALLS { format!("call bash {call}") } else { "text: All done.".into() };
+                model::script(&next).unwrap()
+            });
+            let project = host(&database.fresh(1), &model, &Value::Null);
+            let session = put(&project, "Do it.");
+            let mut worker = Worker::start(&project);
+            thread::sleep(Duration::from_millis(random.u64(..800))); // the moment of the kill
+            worker.child.kill().unwrap();
+            worker.child.wait().unwrap();
+            let killed = Instant::now();
+            let _other = Worker::start(&project);
+            let waited = adjutant(&project, &["sessions", "wait", &session]);
+            longest.fetch_max(killed.elapsed().as_millis() as u64, Ordering::Relaxed);
+            let told = (waited.status.code(), said(&waited));
+            assert_eq!(told, (Some(0), "All done.".to_owned()), "{number}.{round}: {waited:?}");
+            let log = std::fs::read_to_string(project.path("log")).unwrap_or_default();
+            let made: Vec<usize> = log.lines().map(|line| line.parse().unwrap()).collect();
+            assert!(made.is_sorted_by(|one, next| one < next), "{number}.{round}: made twice: {made:?}");
+            assert!(made.len() >= CALLS - 1, "{number}.{round}: left out: {made:?}");
+            let last = adjutant(&project, &["sessions", "show", &session]);
+            let cut = said(&last).contains("go on from there") || said(&last).contains("Go on from there");
+            begun.fetch_add(usize::from(cut), Ordering::Relaxed);
+            interrupted.fetch_add(usize::from(said(&last).contains("— failed")), Ordering::Relaxed);
+        }
+    });
+    let number = |counted: &AtomicUsize| counted.load(Ordering::Relaxed);
+    eprintln!(
+        "{kills} hosts were killed, {} of them in a turn and {} in a call; the longest wait for the answer was {} ms",
+        number(&begun),
+        number(&interrupted),
+        longest.load(Ordering::Relaxed)
+    );
 }
 
 fn cancelled() {
