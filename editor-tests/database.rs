@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Database {
     /// Its address, to which `?…` can be added.
     pub(crate) url: String,
-    dir: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
     bin: PathBuf,
     // Its input is what keeps the server alive.
     _watch: Option<Child>,

@@ -21,6 +21,7 @@ mod database;
 mod editor;
 mod faults;
 mod files;
+mod fleet;
 mod hands;
 mod history;
 mod language;
@@ -106,7 +107,7 @@ fn main() -> ExitCode {
         trials.push(test(format!("wire/{same} in version 2"), move || wire::run_second(&same)));
     }
     type Tests = &'static [(&'static str, fn())];
-    let written: [(&str, Tests); 17] = [
+    let written: [(&str, Tests); 18] = [
         ("faults/", &faults::ALL),
         ("sessions/", &replay::ALL),
         ("sessions/undone in ", &repositories::ALL),
@@ -123,6 +124,7 @@ fn main() -> ExitCode {
         ("screen/", &screen::ALL),
         ("shown/", &shown::ALL),
         ("remote/", &remote::ALL),
+        ("fleet/", &fleet::ALL),
         ("waits/", &waits::ALL),
     ];
     trials.extend(hands::all().into_iter().map(|(name, run)| test(format!("hands/{name}"), run)));

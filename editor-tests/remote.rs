@@ -18,7 +18,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 15] = [
+pub const ALL: [(&str, fn()); 16] = [
     ("a conversation over a bridge", over_a_bridge),
     ("many connections", many_connections),
     ("pages of the web are not let in", not_for_pages),
@@ -31,6 +31,7 @@ pub const ALL: [(&str, fn()); 15] = [
     ("a question is asked again", asked_again),
     ("a bridge connects again", connects_again),
     ("over plain HTTP", plain_http),
+    ("over HTTP/2", over_http_2),
     ("asked to stop", asked_to_stop),
     ("over TLS", over_tls),
     ("taken over", taken_over),
@@ -649,6 +650,31 @@ impl Events {
     }
 }
 
+/// By curl, where there is one.
+fn over_http_2() {
+    let (project, _model) = project();
+    let served = Served::start(&project, &[]);
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
+    let url = format!("http://{}/acp", served.address);
+    let mut curl = project.command("curl");
+    curl.args(["--silent", "--noproxy", "*", "--http2-prior-knowledge", "--max-time", "20", "--header"]);
+    curl.args([
+        "Content-Type: application/json",
+        "--data",
+        &hello.to_string(),
+        "--write-out",
+        " %{http_version}",
+        &url,
+    ]);
+    match curl.output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("\"protocolVersion\":1") && said.ends_with(" 2"), "{output:?}");
+        }
+        Err(e) => eprintln!("skipped: HTTP/2 is tried with curl: {e}"),
+    }
+}
+
 fn plain_http() {
     let (project, model) =
         model_that("call bash {\"command\": \"touch asked\", \"description\": \"Touch\"}\n---\ntext: Done.");
@@ -746,7 +772,7 @@ fn asked_to_stop() {
 }
 
 /// An authority of the test's own, and what it has signed: a certificate for this machine, and somebody's.
-fn authority(project: &Project) -> (rcgen::Certificate, rcgen::KeyPair) {
+pub fn authority(project: &Project) -> (rcgen::Certificate, rcgen::KeyPair) {
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let authority_key = rcgen::KeyPair::generate().unwrap();
@@ -815,6 +841,14 @@ fn over_tls() {
     assert_eq!(over(&served, &project, None), None);
     let answer = over(&served, &project, Some(&somebody)).unwrap_or_default();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    project.write("~/own.pem", &somebody.0.pem());
+    project.write("~/own.key", &somebody.1.serialize_pem());
+    let address = format!("localhost:{}", served.address.rsplit(':').next().unwrap());
+    let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
+    command.args(["connect", &format!("wss://{address}")]);
+    let own = [project.path("~/own.pem"), project.path("~/own.key")];
+    command.arg("--tls-certificate").arg(&own[0]).arg("--tls-key").arg(&own[1]);
+    let project = Talk::of(project, Editor::run(command)).leave();
     let stranger = self::authority(&Project::new());
     assert_eq!(over(&served, &project, Some(&stranger)), None);
 }

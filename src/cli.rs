@@ -12,6 +12,7 @@ mod doctor;
 mod extensions;
 mod form;
 mod input;
+mod inside;
 mod log;
 mod mcp;
 mod models;
@@ -23,6 +24,7 @@ mod serve;
 mod sessions;
 mod terminal;
 mod trust;
+mod work;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -190,7 +192,6 @@ pub fn main() -> ExitCode {
         }
         Command::Agents { verb: Some(agents::Verb::Create(_)) } => None,
         Command::Agents { verb } => Some(agents::agents(verb.as_ref().unwrap_or(&agents::Verb::List), &environment)),
-        Command::Trust(args) => Some(trust::trust(args, &environment)),
         Command::Completions { shell } => Some(pages::completions(*shell, <Cli as clap::CommandFactory>::command())),
         Command::Man => Some(pages::manual(<Cli as clap::CommandFactory>::command())),
         // The rest needs threads.
@@ -228,6 +229,7 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Sessions(args) => sessions::sessions(args, &environment).await,
         Command::Auth { verb } => auth::auth(verb.unwrap_or(auth::Verb::List), &environment).await,
         Command::Mcp(args) => mcp::mcp(args, &environment).await,
+        Command::Trust(args) => trust::trust(&args, &environment).await,
         Command::Doctor(args) => doctor::doctor(&args, &environment).await,
         Command::Extensions(args) => extensions::extensions(&args, &environment).await,
         Command::Config { verb: Some(config::ConfigCommand::Check { json }) } => {
@@ -236,11 +238,7 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Models(args) => models::models(&args, &environment).await,
         Command::Agents { verb: Some(agents::Verb::Create(wish)) } => agents::create(&wish, &environment).await,
         // They wait for nothing.
-        Command::Config { .. }
-        | Command::Agents { .. }
-        | Command::Trust(_)
-        | Command::Completions { .. }
-        | Command::Man => Ok(0),
+        Command::Config { .. } | Command::Agents { .. } | Command::Completions { .. } | Command::Man => Ok(0),
     };
     match done {
         Ok(code) => ExitCode::from(code),

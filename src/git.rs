@@ -32,6 +32,42 @@ pub fn dirs(root: &Path) -> Vec<PathBuf> {
     std::iter::once(own).chain(common).collect()
 }
 
+/// What the repository in `dir` calls the place it came from (`origin`), without names, passwords and what differs
+/// between ways to reach the same: `host/path`. None where there is none, or it is a path of one machine.
+pub fn origin(dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(dir.join("config")).ok()?;
+    let mut within = false;
+    let mut url = None;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            within = line.split(']').next().is_some_and(|head| head.trim_start_matches('[') == r#"remote "origin""#);
+        } else if let Some(value) = line.strip_prefix("url").filter(|_| within) {
+            url = url.or(value.trim_start().strip_prefix('=').map(|value| value.trim().trim_matches('"')));
+        }
+    }
+    place(url?)
+}
+
+/// An address of a repository, whatever way it is reached.
+fn place(url: &str) -> Option<String> {
+    let rest = match url.split_once("://") {
+        Some(("http" | "https" | "ssh" | "git" | "git+ssh", rest)) => rest.to_owned(),
+        Some(_) => return None,
+        // host:path, as ssh has it.
+        None => {
+            let (host, path) = url.split_once(':').filter(|(host, _)| !host.contains('/'))?;
+            format!("{host}/{}", path.trim_start_matches('/'))
+        }
+    };
+    let (host, path) = rest.split_once('/')?;
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let host = host.split_once(':').map_or(host, |(host, _)| host).to_ascii_lowercase();
+    let path = path.trim_end_matches('/');
+    let path = path.strip_suffix(".git").unwrap_or(path).trim_end_matches('/');
+    let plain = !host.is_empty() && !path.is_empty() && !path.split('/').any(|part| part == "..");
+    plain.then(|| format!("{host}/{path}"))
+}
+
 /// A file as the index remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexEntry<'i> {
@@ -189,6 +225,30 @@ mod tests {
         let ran = git.env("GIT_CONFIG_NOSYSTEM", "1").args(args).current_dir(dir).output().unwrap();
         assert!(ran.status.success(), "{args:?}: {ran:?}");
         String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn the_same_repository_is_called_the_same() {
+        for (url, called) in [
+            ("https://git.example/team/app.git", Some("git.example/team/app")),
+            ("https://me:secret@Git.Example/team/app/", Some("git.example/team/app")),
+            ("ssh://git@git.example:2222/team/app.git", Some("git.example/team/app")),
+            ("git@git.example:team/app.git", Some("git.example/team/app")),
+            ("git.example:/team/app", Some("git.example/team/app")),
+            ("/srv/git/app.git", None),
+            ("../app.git", None),
+            ("file:///srv/git/app.git", None),
+            ("https://git.example/", None),
+            ("https://git.example/../app", None),
+        ] {
+            assert_eq!(place(url).as_deref(), called, "{url}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        git(dir.path(), &["init", "-q"]);
+        assert_eq!(origin(&dir.path().join(".git")), None);
+        git(dir.path(), &["remote", "add", "other", "https://git.example/other"]);
+        git(dir.path(), &["remote", "add", "origin", "git@git.example:team/app.git"]);
+        assert_eq!(origin(&dir.path().join(".git")).as_deref(), Some("git.example/team/app"));
     }
 
     #[test]

@@ -86,6 +86,7 @@ pub fn reminder(name: &str) -> &'static str {
         "structured" => include_str!("../prompts/reminder/structured.md"),
         "cut-off" => include_str!("../prompts/reminder/cut-off.md"),
         "summary" => include_str!("../prompts/reminder/summary.md"),
+        "host-lost" => include_str!("../prompts/reminder/host-lost.md"),
         "go-on" => include_str!("../prompts/reminder/go-on.md"),
         "loaded" => include_str!("../prompts/reminder/loaded.md"),
         "todos" => include_str!("../prompts/reminder/todos.md"),

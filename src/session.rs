@@ -10,6 +10,7 @@ mod choices;
 pub mod commands;
 pub mod configuration;
 pub mod diff;
+pub mod elsewhere;
 mod fetch;
 mod first_words;
 pub mod handle;
@@ -31,6 +32,7 @@ mod sample;
 mod sessions;
 pub mod title;
 mod trust;
+mod workspace;
 
 pub use handle::Handle;
-pub use sessions::Sessions;
+pub use sessions::{ServedPlaces, Sessions};

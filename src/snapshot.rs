@@ -170,6 +170,26 @@ impl Tracker {
         if state.large { Err(Missing::NeverKept) } else { self.objects.get(&state.hash) }
     }
 
+    /// A content as it is kept, packed; none where it is not kept.
+    pub fn packed(&self, state: &FileState) -> Option<Vec<u8>> {
+        if state.large { None } else { self.objects.packed(&state.hash) }
+    }
+
+    /// Whether a content could be kept and is not.
+    pub fn lacks(&self, state: &FileState) -> bool {
+        !state.large && !self.objects.has(&state.hash)
+    }
+
+    /// Keeps a content that another machine has kept. What it is called counts: another one is not taken.
+    ///
+    /// # Errors
+    /// The system's, and where it is not what it is called.
+    pub fn unpack(&self, hash: &str, packed: &[u8]) -> std::io::Result<()> {
+        let bytes = objects::unpacked(packed).filter(|bytes| objects::digest(bytes) == hash);
+        let bytes = bytes.ok_or_else(|| std::io::Error::other("a content is not what it is called"))?;
+        self.objects.put(&bytes).map(drop)
+    }
+
     /// Marks this moment: what changes from now on can be asked for. The first time this reads every
     /// file; later it looks at what is new.
     ///

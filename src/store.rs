@@ -9,17 +9,20 @@
 mod assembly;
 mod copy;
 mod error;
+mod fleet;
 mod holder;
 mod job;
 mod pack;
 mod postgres;
 mod record;
 mod search;
+mod shared;
 mod sqlite;
 mod takeover;
 mod write;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -33,11 +36,12 @@ use crate::message::{Message, ModelRef, Part};
 
 pub use copy::{forked, renamed};
 pub use error::Error;
+pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
 pub use postgres::{AwayLimits, DatabasePlace};
 pub use record::{DiffStats, Record, RecordChange, TitleSource, UndoEntry, visible};
 pub use search::SearchHit;
-pub use takeover::TakeoverRequests;
+pub use takeover::{OwnerRequest, TakeoverRequests};
 
 /// A session as it was kept. Its JSON is what is exported and imported.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,6 +114,8 @@ const WAITING: usize = 512;
 #[derive(Debug, Clone)]
 pub struct Store {
     jobs: Sender<StoreJob>,
+    /// Whether machines share it, as soon as somebody wanted to know.
+    shared: Arc<OnceLock<bool>>,
 }
 
 impl Store {
@@ -131,7 +137,7 @@ impl Store {
         if let Err(e) = std::thread::Builder::new().name("store".into()).spawn(work) {
             tracing::error!("no thread for the store: {e}");
         }
-        Self { jobs }
+        Self { jobs, shared: Arc::default() }
     }
 
     /// What holds the sessions.
@@ -255,7 +261,16 @@ impl Store {
     /// [`Error::Taken`] and [`Error::Unwritable`].
     pub async fn import(&self, stored: StoredSession) -> Result<(), Error> {
         let stored = Box::new(stored);
-        self.ask(|reply| StoreJob::Import { stored, reply }).await
+        self.ask(|reply| StoreJob::Import { stored, of: None, reply }).await
+    }
+
+    /// The same for a copy of a session, whose changes can be undone in it as well.
+    ///
+    /// # Errors
+    /// As [`Store::import`].
+    pub async fn import_copy(&self, stored: StoredSession, of: &SessionId) -> Result<(), Error> {
+        let (stored, of) = (Box::new(stored), Some(of.clone()));
+        self.ask(|reply| StoreJob::Import { stored, of, reply }).await
     }
 
     /// Gives a session the title its user wants, for good.
@@ -294,22 +309,24 @@ impl Store {
         after: Option<ListCursor>,
         limit: usize,
     ) -> Result<SessionPage, Error> {
-        self.list_archived(cwd, None, after, limit).await
+        self.list_archived(cwd, None, None, after, limit).await
     }
 
-    /// The same, of those that are put aside, or of those that are not.
+    /// The same, of those that are put aside, or of those that are not. `place` is what `cwd` is called on every
+    /// machine.
     ///
     /// # Errors
     /// As [`Store::list`].
     pub async fn list_archived(
         &self,
         cwd: Option<&Path>,
+        place: Option<String>,
         archived: Option<bool>,
         after: Option<ListCursor>,
         limit: usize,
     ) -> Result<SessionPage, Error> {
         let cwd = cwd.map(Path::to_path_buf);
-        self.ask(|reply| StoreJob::List { cwd, archived, after, limit, reply }).await
+        self.ask(|reply| StoreJob::List { cwd, place, archived, after, limit, reply }).await
     }
 
     /// Removes a session and its children. Unknown ones are fine.

@@ -225,6 +225,8 @@ pub struct SessionContext {
     /// Which formatters the user was told of.
     pub formatters: Arc<format::ToldFormatters>,
     pub language: Arc<SessionServers>,
+    /// What stands before each command: `{session}` and `{cwd}` in it are the session's.
+    pub exec: Arc<[String]>,
 }
 
 #[derive(Debug, Clone)]

@@ -167,6 +167,8 @@ pub struct TurnContext {
     pub depth: u32,
     pub record: record::Recorder,
     pub cancelled: CancellationToken,
+    /// Ends when the turn is to end at its next step, because the process is about to.
+    pub leaving: CancellationToken,
     /// Whether the user has said something that the model should hear before its next step.
     pub spoken: watch::Receiver<bool>,
     pub outlet: Outlet,
@@ -224,6 +226,8 @@ pub struct SessionResources {
     pub language: Arc<SessionServers>,
     /// What the editor offers for files.
     pub files: tool::FileCapabilities,
+    /// What stands before each command, where a host wants that.
+    pub exec: Arc<[String]>,
     /// Keeps what becomes of the files, where the settings want it.
     pub snapshots: Option<Arc<Tracker>>,
 }

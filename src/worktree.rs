@@ -35,6 +35,22 @@ impl Worktree {
         git::dirs(&self.root)
     }
 
+    /// What the project is called on every machine that shares a store: where its repository came from, else its path.
+    pub fn shared_name(&self) -> String {
+        let origin = self.git_dirs().last().and_then(|dir| git::origin(dir));
+        origin.map_or_else(|| self.root.display().to_string(), |origin| format!("git:{origin}"))
+    }
+
+    /// The same for a directory in it.
+    pub fn shared_place(&self, cwd: &Path) -> String {
+        let name = self.shared_name();
+        let cwd = std::fs::canonicalize(cwd).unwrap_or_else(|_| normal(cwd));
+        match cwd.strip_prefix(&self.root) {
+            Ok(rest) if !rest.as_os_str().is_empty() => format!("{name}//{}", rest.display()),
+            _ => name,
+        }
+    }
+
     /// A path for people and rules: relative to the root where it is inside, else with `..`, always
     /// with `/`.
     pub fn relative(&self, path: &Path) -> String {

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,7 @@ pub fn killed_owners() {
     const AT_ONCE: usize = 4;
     let Some(database) = Database::get() else { return };
     let kills = std::env::var("ADJUTANT_LEASES").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
+    let longest = AtomicU64::new(0);
     four(AT_ONCE, |number| {
         let url = database.fresh(1);
         let mut random = fastrand::Rng::with_seed(number as u64);
@@ -70,9 +72,12 @@ pub fn killed_owners() {
             writer.until("ready");
             thread::sleep(Duration::from_micros(random.u64(..30_000))); // the moment of the kill
             safe = safe.max(acknowledged(&writer.kill()).map_or(0, |last| last + 1));
+            let start = Instant::now();
             let kept = whole(block_on(async {
                 let store = store(&url);
                 let stored = taken_over(&store).await;
+                // The lease of a second, and what is allowed beyond it.
+                longest.fetch_max(start.elapsed().as_millis() as u64, Ordering::Relaxed);
                 store.stop().await;
                 stored
             }));
@@ -80,6 +85,9 @@ pub fn killed_owners() {
             safe = kept;
         }
     });
+    let longest = longest.load(Ordering::Relaxed);
+    eprintln!("{kills} owners were killed; the longest wait for a session was {longest} ms, with a lease of 1,000");
+    assert!(longest < 1_000 + 2_000, "{longest}");
 }
 
 /// What it writes when it goes on is refused, and nobody was told that it was safe.

@@ -1,6 +1,6 @@
 //! `adjutant connect`: an editor that only starts programs, and a server somewhere else.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use protocol::lines::{self, Outbox};
@@ -20,6 +20,12 @@ pub(super) struct Args {
     /// Read the token from a file; the variable ADJUTANT_TOKEN holds it otherwise
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Certificate to show to the server, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// Key of that certificate, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
 }
 
 /// Carries what the editor and the server say to each other, until the editor closes our input.
@@ -81,7 +87,22 @@ fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
     }
     let builder = http::builder(environment).map_err(|e| format!("no connection can be made from here: {e}"))?;
     let builder = if loopback { builder.no_proxy() } else { builder };
+    let builder = match (&args.tls_certificate, &args.tls_key) {
+        (Some(certificate), Some(key)) => builder.identity(identity(certificate, key)?),
+        _ => builder,
+    };
     let client = builder.http1_only().redirect(reqwest::redirect::Policy::none()).tcp_nodelay(true).build();
     let client = client.map_err(|e| format!("no connection can be made from here: {e}"))?;
     Ok((client, url.to_string(), token))
+}
+
+/// What the server is shown where it wants to know by a certificate who connects.
+fn identity(certificate: &Path, key: &Path) -> Result<reqwest::Identity, String> {
+    let mut pem = Vec::new();
+    for path in [certificate, key] {
+        pem.extend(std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?);
+        pem.push(b'\n');
+    }
+    let unusable = |e| format!("{} and its key cannot be used: {e}", certificate.display());
+    reqwest::Identity::from_pem(&pem).map_err(unusable)
 }

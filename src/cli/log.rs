@@ -1,5 +1,5 @@
 //! The log: a file under the state directory, chosen by `ADJUTANT_LOG` (a level, or directives as
-//! of tracing-subscriber). Nothing is logged to standard error or output. What is logged are
+//! of tracing-subscriber; `ADJUTANT_LOG_FORMAT=json` makes each line an object). Nothing is logged to standard error or output. What is logged are
 //! shapes and names, never bodies or keys.
 
 use std::fs::File;
@@ -19,12 +19,17 @@ use crate::text;
 pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
     let dir = environment.dirs.state.join("log");
     private_dir(&dir).ok()?;
-    let file = Daily { environment: environment.clone(), dir, open: None };
+    let json = environment.var("ADJUTANT_LOG_FORMAT") == Some("json");
+    let file = Daily { environment: environment.clone(), dir, json, open: None };
     // The default queue takes 4 MB of memory at once.
     let (writer, guard) = NonBlockingBuilder::default().buffered_lines_limit(1024).finish(file);
     let log = tracing_subscriber::fmt().with_writer(writer).with_ansi(false);
     let directives = environment.var("ADJUTANT_LOG").map(EnvFilter::try_new);
     match directives {
+        directives if json => {
+            let filter = directives.and_then(Result::ok).unwrap_or_else(|| EnvFilter::new("warn"));
+            log.json().flatten_event(true).with_env_filter(filter).try_init()
+        }
         Some(Ok(filter)) => log.with_env_filter(filter).try_init(),
         // Nobody asked for anything that would have to be understood.
         Some(Err(_)) | None => log.with_max_level(LevelFilter::WARN).try_init(),
@@ -39,10 +44,11 @@ pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
 const KEPT: usize = 7;
 
 /// A file for each day, readable by its owner alone. What is logged is cleaned like what is shown:
-/// whoever looks at a log does so at a terminal.
+/// whoever looks at a log does so at a terminal. JSON is for programs, and has escapes of its own.
 struct Daily {
     environment: Environment,
     dir: PathBuf,
+    json: bool,
     /// The day, and its file.
     open: Option<(String, File)>,
 }
@@ -73,7 +79,10 @@ impl Daily {
 
 impl Write for Daily {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.file()?.write_all(text::shown(&String::from_utf8_lossy(line)).as_bytes())?;
+        match self.json {
+            true => self.file()?.write_all(line)?,
+            false => self.file()?.write_all(text::shown(&String::from_utf8_lossy(line)).as_bytes())?,
+        }
         Ok(line.len())
     }
 

@@ -14,7 +14,7 @@ use crate::permission::explain::explain;
 use crate::permission::paths::{self, Barred};
 use crate::permission::{Access, Action, Need, PermissionContext, Policy, Rules, Verdict, command_need};
 use crate::sandbox::Sandbox;
-use crate::store::Grant;
+use crate::store::{Grant, Store};
 use crate::tool::confinement::Confinement;
 use crate::tool::webfetch::secrets;
 
@@ -187,7 +187,8 @@ fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
 
 async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
     let store = config::kept::store(environment);
-    let grants = if all { store.all_grants().await? } else { store.grants(&project(environment)?).await? };
+    let grants =
+        if all { store.all_grants().await? } else { store.grants(&project(&store, environment).await?).await? };
     if grants.is_empty() {
         super::say(if all { "Nothing has been granted." } else { "Nothing has been granted in this project." });
     }
@@ -210,7 +211,7 @@ async fn revoke(
     environment: &Environment,
 ) -> anyhow::Result<u8> {
     let store = config::kept::store(environment);
-    let grants = store.grants(&project(environment)?).await?;
+    let grants = store.grants(&project(&store, environment).await?).await?;
     let fits = |grant: &&Grant| {
         grant.permission == permission
             && pattern.as_ref().is_none_or(|pattern| *pattern == grant.pattern)
@@ -227,6 +228,8 @@ async fn revoke(
     Ok(0)
 }
 
-fn project(environment: &Environment) -> anyhow::Result<String> {
-    Ok(Here::read(Path::new("."), environment)?.worktree.root.display().to_string())
+/// What the project's grants are kept under.
+async fn project(store: &Store, environment: &Environment) -> anyhow::Result<String> {
+    let worktree = Here::read(Path::new("."), environment)?.worktree;
+    Ok(if store.is_shared().await { worktree.shared_name() } else { worktree.root.display().to_string() })
 }

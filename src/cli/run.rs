@@ -5,7 +5,6 @@ mod client;
 mod keyboard;
 mod prompt;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use protocol::acp::{Initialize, NewSession, ProtocolVersion, v1};
-use protocol::lines::{self, Line, Outbox};
+use protocol::lines::Line;
 use protocol::rpc::{CallError, Peer, code};
 use protocol::table::Table;
 use serde_json::{Map, Value};
@@ -21,13 +20,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::client::Client;
+use super::inside::Inside;
+use super::work::{self, Work};
 use super::{input, sessions, terminal};
-use crate::editor as door;
 use crate::editor::meta::{ALONE, OWN, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
 use crate::editor::prompt::{built_in_tools, may_be_tool};
-use crate::editor::server::Server;
 use crate::environment::Environment;
-use crate::serve::serve;
+use crate::id::SessionId;
 use crate::session::Sessions;
 use crate::store::Record;
 use crate::tool::structured_output::StructuredOutputTool;
@@ -76,6 +75,12 @@ pub(super) struct Args {
     /// End with JSON that fits this JSON Schema, and print nothing else.
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
+    /// Put the prompt into the store, for a host that runs `adjutant serve --work`; print the session's id, and exit.
+    #[arg(long)]
+    detach: bool,
+    /// The database to keep the session in, in place of the one in the settings.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// What to print: the answer, or the raw ACP messages as JSON lines.
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
@@ -120,46 +125,30 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let cwd = std::fs::canonicalize(&args.cwd)
         .map_err(|e| Misuse(format!("--cwd: {} cannot be entered: {e}", args.cwd.display())))?;
     let blocks = prompt::blocks(&args.prompt, &args.files)?;
+    let environment = match &args.store {
+        Some(url) => environment.with("ADJUTANT_STORE", url),
+        None => environment,
+    };
     let ended = CancellationToken::new();
-
-    // The agent's side.
-    let (agent_in, to_agent) = io::pipe().context("no pipe")?;
-    let (from_agent, agent_out) = io::pipe().context("no pipe")?;
-    let agent = Peer::new(Outbox::start(agent_out));
     let client = Arc::new(Client::new(&args, &environment));
     let shared = Sessions::new(environment, ended.clone());
-    let server = Server::new(shared.clone(), agent.clone(), ended.clone(), door::v1::view);
-    let serving = tokio::spawn({
-        let (server, ended) = (server.clone(), ended.clone());
-        async move { serve(&door::v1::table(&server), lines::read(agent_in), &agent, &ended).await }
-    });
-
-    // Our side.
-    let peer = Peer::new(Outbox::start(to_agent));
     let routes =
         Table::new(client.clone()).notification(Client::update).request(Client::permit).request(Client::inquire);
-    let lines = tee(lines::read(from_agent), args.format == OutputFormat::Json);
-    let done = CancellationToken::new();
-    let reading = tokio::spawn({
-        let (peer, done) = (peer.clone(), done.clone());
-        async move { serve(&routes, lines, &peer, &done).await }
-    });
-
+    let print = args.format == OutputFormat::Json && !args.detach;
+    let mut inside = Inside::start(&shared, ended.clone(), routes, |lines| tee(lines, print)).context("no pipe")?;
     let work = async {
         let earlier = earlier(&args, &cwd, &shared).await?;
-        converse(&args, &peer, &client, Task { blocks, schema, cwd, earlier }).await
+        converse(&args, &inside.peer, &client, &shared, Task { blocks, schema, cwd, earlier }).await
     };
     let code = tokio::select! {
         code = work => code,
         Some(code) = super::signalled(ended.clone(), false) => Ok(code),
     };
     client.end(code.is_err());
-    ended.cancel();
     // The agent's end first: what it still had to say has been written by then.
-    serving.await.ok();
+    inside.stop_serving().await;
     shared.finish().await;
-    done.cancel();
-    reading.await.ok();
+    inside.end().await;
     code
 }
 
@@ -180,9 +169,11 @@ async fn earlier(args: &Args, cwd: &Path, shared: &Sessions) -> anyhow::Result<O
     Ok(Some(shared.store.peek(&id).await?.record))
 }
 
-async fn converse(args: &Args, peer: &Peer, client: &Client, task: Task) -> anyhow::Result<u8> {
+async fn converse(args: &Args, peer: &Peer, client: &Client, shared: &Sessions, task: Task) -> anyhow::Result<u8> {
     peer.call(&hello(client), None).await.map_err(said)?;
     let kept = task.earlier.is_some() && !args.fork;
+    let extra = task.earlier.as_ref().map(|earlier| earlier.extra.clone()).unwrap_or_default();
+    let cwd = task.earlier.as_ref().map_or_else(|| task.cwd.clone(), |earlier| earlier.cwd.clone());
     let session = open(args.fork, peer, task.earlier, task.cwd).await?;
     if let Err(wrong) = choose(args, peer, &session).await {
         // Nothing was said in it.
@@ -190,6 +181,13 @@ async fn converse(args: &Args, peer: &Peer, client: &Client, task: Task) -> anyh
             peer.call(&v1::DeleteSessionRequest::new(session), None).await.ok();
         }
         return Err(wrong);
+    }
+    if args.detach {
+        let work = Work { cwd, extra, blocks: task.blocks, meta: meta(args, task.schema), allow: args.allow };
+        let id = SessionId::new(session.0.to_string());
+        work::put(&shared.store, &id, &work).await?;
+        terminal::say(id.as_str());
+        return Ok(0);
     }
     client.begin(&session);
     let mut request = v1::PromptRequest::new(session.clone(), task.blocks);
@@ -305,16 +303,21 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
             }
         }
     }
-    Ok(match response.stop_reason {
-        v1::StopReason::EndTurn if client.was_rejected() => 5,
+    Ok(exit_code(response.stop_reason, client.was_rejected()))
+}
+
+/// How a turn has ended, where `rejected` says whether something was not permitted.
+pub(super) fn exit_code(stop: v1::StopReason, rejected: bool) -> u8 {
+    match stop {
+        v1::StopReason::EndTurn if rejected => 5,
         v1::StopReason::EndTurn => 0,
         v1::StopReason::Cancelled => 130,
         _ => 3,
-    })
+    }
 }
 
 /// An error of our own server, in its own words.
-fn said(error: CallError) -> anyhow::Error {
+pub(super) fn said(error: CallError) -> anyhow::Error {
     match error {
         CallError::Refused(error) => {
             let details = error.data.as_ref().and_then(|data| data["details"].as_str());

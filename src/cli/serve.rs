@@ -4,11 +4,13 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::terminal::{aside, misused, say};
+use super::work;
 use crate::config;
 use crate::config::settings::{ServeSettings, TlsFiles};
 use crate::environment::{Environment, private_file};
@@ -37,6 +39,9 @@ pub(super) struct Args {
     /// Speak version 2 of the protocol, a draft, with editors that ask for it
     #[arg(long)]
     acp_v2: bool,
+    /// Answer prompts that wait in the store, N at once [default: 4]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "4")]
+    work: Option<usize>,
     /// Make a token, show it once, add its line to the token file, and exit
     #[arg(long, value_name = "NAME")]
     new_token: Option<String>,
@@ -65,7 +70,7 @@ pub(super) async fn serve(args: Args, environment: Environment) -> ExitCode {
         Ok(listen) => listen,
         Err(_) => return misused(&format!("\"{}\" is no address and port, such as 127.0.0.1:4200", settings.listen)),
     };
-    match run(settings, listen, args.acp_v2, environment).await {
+    match run(settings, listen, &args, environment).await {
         Ok(code) => ExitCode::from(code),
         Err(why) => super::complain(&why),
     }
@@ -106,11 +111,14 @@ fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result
     Ok(())
 }
 
-async fn run(settings: ServeSettings, listen: SocketAddr, draft: bool, environment: Environment) -> Result<u8, String> {
+/// How long turns may take to end at a step, when they have not ended in time.
+const STEP: Duration = Duration::from_secs(10);
+
+async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environment: Environment) -> Result<u8, String> {
     let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
     let tls = settings.tls.as_ref().map(listen::tls).transpose()?;
     let (drain, secure) = (settings.drain, tls.is_some());
-    let host = Host::new(environment, settings, listen, draft, ended)?;
+    let host = Host::new(environment, settings, listen, args.acp_v2, ended)?;
     let listener = TcpListener::bind(listen).await.map_err(|e| format!("{listen} cannot be listened at: {e}"))?;
     let address = listener.local_addr().map_err(|e| format!("{listen} cannot be listened at: {e}"))?;
     let scheme = if secure { "wss" } else { "ws" };
@@ -118,6 +126,17 @@ async fn run(settings: ServeSettings, listen: SocketAddr, draft: bool, environme
     if host.admission.is_open() {
         aside("Everybody on this machine may connect: --token-file says who else may not.");
     }
+    let at_work = match args.work {
+        Some(at_once) => {
+            let sessions = host.own_sessions();
+            if !sessions.store.is_shared().await {
+                return Err("prompts wait in a database only: set store.url in your settings".into());
+            }
+            aside(&format!("It answers prompts from the store, {at_once} at once."));
+            Some(tokio::spawn(work::work(sessions, at_once.max(1), host.draining.clone())))
+        }
+        None => None,
+    };
     let signal = tokio::spawn(super::signalled(stop.clone(), true));
     let serving = tokio::spawn(listen::listen(host.clone(), listener, tls));
     stop.cancelled().await;
@@ -126,12 +145,26 @@ async fn run(settings: ServeSettings, listen: SocketAddr, draft: bool, environme
     if turns > 0 {
         aside(&format!("Waiting for {turns} turns to end, {} seconds at most.", drain.as_secs()));
     }
-    let again = CancellationToken::new();
+    let (again, left) = (CancellationToken::new(), host.clone());
+    let over = async move {
+        left.drain().await;
+        if let Some(at_work) = at_work {
+            at_work.await.ok();
+        }
+    };
+    let at_a_step = async {
+        tokio::time::sleep(drain).await; // the limit that was set
+        aside("What runs ends at its next step.");
+        host.leave();
+        tokio::time::sleep(STEP).await; // a step that takes longer is cut off
+    };
     tokio::select! {
-        () = host.drain() => {}
-        () = tokio::time::sleep(drain) => aside("What runs is cut off."), // the limit that was set
+        () = over => {}
+        () = at_a_step => aside("What runs is cut off."),
         _ = super::signalled(again, true) => aside("What runs is cut off."),
     }
+    // Prompts from the store that are cut off go on elsewhere.
+    host.leave();
     host.finish().await;
     serving.abort();
     // To have been asked to stop is how it ends.

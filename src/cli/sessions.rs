@@ -1,6 +1,7 @@
 //! `adjutant sessions`: what was said and done before.
 
 mod files;
+mod fleet;
 
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,9 @@ pub(super) struct Listing {
     /// Include every project
     #[arg(long)]
     all: bool,
+    /// Show only those that a host works in, or that wait for one
+    #[arg(long)]
+    running: bool,
     /// Show at most this many
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     limit: usize,
@@ -122,6 +126,18 @@ pub(super) enum Verb {
         #[arg(required = true)]
         ids: Vec<String>,
     },
+    /// Wait for a prompt that was put into the store, and print its answer
+    ///
+    /// Exits as `adjutant run` would have.
+    Wait {
+        /// Session: its id, the beginning of it, or `last`
+        id: String,
+    },
+    /// Cancel what runs in a session or waits, on whatever host
+    Cancel {
+        /// Session: its id, the beginning of it, or `last`
+        id: String,
+    },
     /// Delete unused and empty sessions of every project
     Prune {
         /// Delete what has not been used for this many days [default: the setting `sessions.keep_days`]
@@ -151,7 +167,8 @@ pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::R
 async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyhow::Result<u8> {
     let here = Path::new(".");
     match verb {
-        Verb::List(Listing { all, limit, json }) => list(store, environment, all, limit, json).await,
+        Verb::List(Listing { all, running: true, json, .. }) => fleet::running(store, environment, all, json).await,
+        Verb::List(Listing { all, limit, json, .. }) => list(store, environment, all, limit, json).await,
         Verb::Show { id } => {
             let id = find(store, &id, here, environment).await?;
             let stored = shown(store.peek(&id).await?);
@@ -190,6 +207,8 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             }
             Ok(0)
         }
+        Verb::Wait { id } => fleet::wait(store, &find(store, &id, here, environment).await?).await,
+        Verb::Cancel { id } => fleet::cancel(store, &find(store, &id, here, environment).await?).await,
         Verb::Prune { days, dry_run } => {
             let days = days.or_else(|| prune::keep_days(environment));
             prune_all(store, environment, &Prune { keep_days: days, dry: dry_run }).await
@@ -281,13 +300,36 @@ async fn list(store: &Store, environment: &Environment, all: bool, limit: usize,
     Ok(0)
 }
 
+/// Which sessions are a project's.
+struct ProjectSessions {
+    root: PathBuf,
+    /// What it is called on every machine, where machines share the store.
+    name: Option<String>,
+}
+
+impl ProjectSessions {
+    async fn of(store: &Store, dir: &Path, environment: &Environment) -> anyhow::Result<Self> {
+        let worktree = Here::read(dir, environment)?.worktree;
+        let name = store.is_shared().await.then(|| worktree.shared_name());
+        Ok(Self { root: worktree.root, name })
+    }
+
+    fn has(&self, record: &Record) -> bool {
+        let below = || record.place.as_deref()?.strip_prefix(self.name.as_deref()?);
+        record.cwd.starts_with(&self.root) || below().is_some_and(|rest| rest.is_empty() || rest.starts_with("//"))
+    }
+}
+
 /// The sessions of a directory's project or of all, newest first.
 async fn records(store: &Store, dir: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Record>> {
-    let root = dir.map(|dir| Here::read(dir, environment)).transpose()?.map(|here| here.worktree.root);
+    let project = match dir {
+        Some(dir) => Some(ProjectSessions::of(store, dir, environment).await?),
+        None => None,
+    };
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = store.list(None, after, 1000).await?;
-        let here = |record: &Record| root.as_ref().is_none_or(|root| record.cwd.starts_with(root));
+        let here = |record: &Record| project.as_ref().is_none_or(|project| project.has(record));
         found.extend(page.sessions.into_iter().filter(here));
         after = page.next;
         if after.is_none() {

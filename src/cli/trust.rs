@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use crate::config;
 use crate::config::trust::{Decision, TrustStore};
 use crate::environment::Environment;
+use crate::session::elsewhere::share_trust;
+use crate::worktree::Worktree;
 
 use super::place::Here;
 
@@ -37,14 +40,31 @@ impl Args {
     }
 }
 
-pub(super) fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
+/// Lets other machines know what is said about a project now. Says so where they cannot be told.
+async fn tell_others(worktree: &Worktree, environment: &Environment) -> anyhow::Result<()> {
+    let store = config::kept::store(environment);
+    if !store.is_shared().await {
+        return Ok(());
+    }
+    let entry = TrustStore::open(environment).entry(&worktree.root).cloned();
+    let entry = entry.unwrap_or_else(|| TrustStore::taken_back(environment.now()));
+    let told = store.decide(&worktree.shared_name(), serde_json::to_string(&entry)?).await;
+    store.stop().await;
+    told.context("it holds on this machine only, for others could not be told")
+}
+
+pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
     if args.list {
         return Ok(list(environment));
     }
+    let others = config::kept::store(environment);
+    share_trust(&others, environment, &Worktree::find(&args.dir, &[], environment.home.as_deref())).await;
+    others.stop().await;
     let here = Here::read(&args.dir, environment)?;
     let root = &here.worktree.root;
     if args.revoke {
         let was = TrustStore::open(environment).revoke(root).context("the decision cannot be forgotten")?;
+        tell_others(&here.worktree, environment).await?;
         let shown = root.display();
         super::say(&if was { format!("Forgotten: {shown}") } else { format!("No decision about {shown} was stored.") });
         return Ok(0);
@@ -75,6 +95,7 @@ pub(super) fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8
             };
             let kept = TrustStore::open(environment).decide(root, review, yes, environment.now());
             kept.context("the answer cannot be kept")?;
+            tell_others(&here.worktree, environment).await?;
             super::say(if yes {
                 "Trusted. You are asked again when any of these changes; `adjutant trust --revoke` takes it back."
             } else {

@@ -23,6 +23,10 @@ pub struct ServeSettings {
     pub grace: Duration,
     /// How long turns may take to end when the server stops.
     pub drain: Duration,
+    /// The command that makes the directory of a session; empty: none does.
+    pub workspace: Vec<String>,
+    /// What stands before each command of an agent.
+    pub exec: Vec<String>,
     pub limits: ServeLimits,
 }
 
@@ -43,6 +47,8 @@ impl Default for ServeSettings {
             origins: Vec::new(),
             grace: Duration::from_secs(3600),
             drain: Duration::from_secs(60),
+            workspace: Vec::new(),
+            exec: Vec::new(),
             limits: ServeLimits::default(),
         }
     }
@@ -129,6 +135,8 @@ pub(super) fn entry(said: ServeConfig, home: Option<&Path>) -> ServeSettings {
         origins: said.origins.unwrap_or_default(),
         grace: said.grace.map_or(default.grace, Duration::from_secs),
         drain: said.drain.map_or(default.drain, Duration::from_secs),
+        workspace: said.workspace.unwrap_or_default(),
+        exec: said.exec.unwrap_or_default(),
         limits: ServeLimits {
             connections: limits.connections.unwrap_or(most.connections),
             user_connections: limits.user_connections.unwrap_or(most.user_connections),

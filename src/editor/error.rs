@@ -71,6 +71,9 @@ impl From<OpenError> for Refusal {
         match error {
             OpenError::Store(store::Error::NotFound(id)) => Self::NoSession(id.to_string()),
             OpenError::Store(error) => Self::Failed { message: error.to_string(), advice: None },
+            OpenError::Workspace { .. } => {
+                Self::Failed { message: text::capitalised(&error.to_string()), advice: None }
+            }
             OpenError::Elsewhere { .. } | OpenError::Held(_) | OpenError::Message(_) => {
                 Self::Invalid(error.to_string())
             }

@@ -21,7 +21,7 @@ use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
 use crate::id::SessionId;
 use crate::session::handle::SavedReceiver;
-use crate::session::open::{OpenError, OpenOptions, OpenedSession, same_directory};
+use crate::session::open::{OpenError, OpenOptions, OpenedSession};
 use crate::session::{Handle, access, title};
 use crate::store::{ListCursor, Record, RecordChange};
 use crate::worktree::normal;
@@ -181,7 +181,7 @@ async fn come_back(
     place: &OpenOptions,
     history: HistoryMode,
 ) -> CameBack {
-    if !same_directory(&live.handle.cwd, &place.cwd) {
+    if !server.shared.is_place(&live.handle.cwd, &place.cwd) {
         let (id, kept, asked) = (live.handle.id.clone(), live.handle.cwd.clone(), place.cwd.clone());
         if let Some(hosted) = server.hosted() {
             hosted.wait(live);
@@ -366,7 +366,9 @@ pub async fn list(
     if let Some(cwd) = cwd.as_deref().filter(|cwd| !cwd.is_absolute()) {
         return Err(Refusal::Invalid(format!("cwd must be absolute; {} is not", cwd.display())));
     }
-    let page = server.shared.store.list_archived(cwd.as_deref().map(normal).as_deref(), archived, after, PAGE).await?;
+    let place = server.shared.shared_place(cwd.as_deref()).await;
+    let cwd = cwd.as_deref().map(normal);
+    let page = server.shared.store.list_archived(cwd.as_deref(), place, archived, after, PAGE).await?;
     let next = page.next.map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
     Ok(ShownPage { sessions: page.sessions, next })
 }

@@ -76,6 +76,7 @@ fn context(settings: &Arc<Settings>, environment: &Environment, worktree: &Workt
             jobs: Arc::default(),
             formatters: Arc::default(),
             language: Arc::new(SessionServers::new(&Arc::default())),
+            exec: Arc::default(),
         },
         project: ProjectContext {
             cwd: cwd.to_owned(),

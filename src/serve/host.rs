@@ -23,7 +23,7 @@ use crate::editor::server::{RemoteClient, Server};
 use crate::editor::{v1, v2};
 use crate::environment::Environment;
 use crate::lock::locked;
-use crate::session::Sessions;
+use crate::session::{ServedPlaces, Sessions};
 
 /// A serving process.
 pub struct Host {
@@ -160,6 +160,9 @@ impl Host {
                 None => Sessions::new(environment, ended),
                 Some(name) => Sessions::of_user(environment, ended, name),
             };
+            let (workspace, exec) = (self.settings.workspace.clone(), self.settings.exec.clone().into());
+            // Nobody else sets it.
+            sessions.served.set(ServedPlaces { workspace, exec }).ok();
             let most = &self.settings.limits;
             let limits =
                 UserLimits { sessions: most.sessions, user_sessions: most.user_sessions, user_turns: most.user_turns };
@@ -168,6 +171,18 @@ impl Host {
             Arc::new(User { sessions, hosted, connections: Arc::default() })
         });
         user.clone()
+    }
+
+    /// The sessions of nobody in particular.
+    pub fn own_sessions(self: &Arc<Self>) -> Arc<Sessions> {
+        self.user(None).sessions.clone()
+    }
+
+    /// Lets turns end at their next step.
+    pub fn leave(&self) {
+        for user in self.users() {
+            user.sessions.leaving.cancel();
+        }
     }
 
     fn users(&self) -> Vec<Arc<User>> {

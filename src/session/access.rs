@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::handle::Handle;
-use super::open::{OpenError, OpenOptions, OpenedSession, same_directory};
+use super::open::{OpenError, OpenOptions, OpenedSession};
 use super::sessions::Sessions;
 use crate::id::SessionId;
 use crate::lock::locked;
@@ -83,7 +83,7 @@ impl Sessions {
         way: &'static str,
     ) -> Result<OpenedSession, ReopenError> {
         if let Some(kept) = live {
-            if !same_directory(&kept, &place.cwd) {
+            if !self.is_place(&kept, &place.cwd) {
                 return Err(OpenError::Elsewhere { id: id.clone(), kept, asked: place.cwd }.into());
             }
             if let Some(live) = dismiss() {

@@ -192,6 +192,11 @@ impl Actor {
             let details = Some("What ran here was cancelled. Load the session again to take it back.".into());
             outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
         }
+        if self.session.sessions.leaving.is_cancelled() {
+            let title = "This server is about to stop, and the turn ended at a step.".into();
+            let details = Some("Load the session on another one and say \"go on\".".into());
+            outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+        }
         let titled = self.session.take_title();
         if said {
             self.close_turn(&outlet).await;
@@ -256,6 +261,7 @@ impl Actor {
             return;
         };
         self.counted.clone_from(&runs);
+        self.scope.record.fetch(&tracker, &runs).await;
         let worktree = self.scope.project.worktree.clone();
         let counted = tokio::task::spawn_blocking(move || diff::count(&diff::diffs(&runs, &tracker, &worktree)));
         let changed = counted.await.unwrap_or_default();

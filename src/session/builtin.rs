@@ -230,6 +230,7 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
     if runs.is_empty() && !scope.project.settings.snapshot {
         return NOT_KEPT.into();
     }
+    scope.record.fetch(&tracker, &runs).await;
     let read = spawn_blocking(move || diff::shown(&diff::diffs(&runs, &tracker, &worktree)));
     tokio::select! {
         shown = read => shown.unwrap_or_else(|e| format!("The changes could not be compared: {e}.")),

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::id::SessionId;
 use crate::lock::locked;
-use crate::store::{Store, TakeoverRequests};
+use crate::store::{OwnerRequest, Store, TakeoverRequests};
 
 #[derive(Default)]
 pub(super) struct LiveSessions {
@@ -21,6 +21,8 @@ pub(super) struct LiveSessions {
     working: Arc<Mutex<HashMap<SessionId, CancellationToken>>>,
     /// Who is to hear that another process wants a session.
     wanted: Mutex<HashMap<SessionId, CancellationToken>>,
+    /// What ends the turn of a session. It asks its mailbox, and waits for nothing.
+    cancels: Mutex<HashMap<SessionId, Box<dyn Fn() + Send>>>,
     /// Sessions that were refused because another process has them, and how they were asked for.
     pub(super) refused: Mutex<HashSet<(SessionId, &'static str)>>,
     /// Others can ask for this process's sessions.
@@ -97,6 +99,18 @@ impl LiveSessions {
         wanted
     }
 
+    /// Lets other processes end what runs in a session of ours.
+    pub(super) fn obeys(&self, id: &SessionId, cancel: impl Fn() + Send + 'static) {
+        drop(locked(&self.cancels).insert(id.clone(), Box::new(cancel)));
+    }
+
+    fn cancel(&self, id: &SessionId) {
+        tracing::info!("somebody elsewhere cancels what runs in session {id}");
+        if let Some(cancel) = locked(&self.cancels).get(id) {
+            cancel();
+        }
+    }
+
     /// Hears who wants a session of ours, until the process ends.
     async fn listen(self: Arc<Self>, mut requests: TakeoverRequests, ended: CancellationToken) {
         loop {
@@ -104,7 +118,14 @@ impl LiveSessions {
                 wanted = requests.next() => wanted,
                 () = ended.cancelled() => None,
             };
-            let Some(wanted) = wanted else { return };
+            let wanted = match wanted {
+                Some(OwnerRequest::TakeOver(wanted)) => wanted,
+                Some(OwnerRequest::Cancel(session)) => {
+                    self.cancel(&session);
+                    continue;
+                }
+                None => return,
+            };
             let token = locked(&self.wanted).remove(&wanted);
             if let Some(token) = token {
                 tracing::info!("another process wants session {wanted}");

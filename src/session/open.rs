@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -10,7 +10,8 @@ use tokio::task::JoinHandle;
 
 use super::actor::{Actor, SessionState};
 use super::choices::Choices;
-use super::handle::{self, Handle};
+use super::elsewhere::share_trust;
+use super::handle::{self, CancelScope, Handle};
 use super::inbox::Inbox;
 use super::live::HistoryGuard;
 use super::project::{ConfigSnapshot, ConfigWatcher, ProjectConfig, ProjectPaths};
@@ -47,6 +48,9 @@ pub enum OpenError {
     /// It has no such message to begin from.
     #[error(transparent)]
     Message(#[from] RevertError),
+    /// The host makes directories for its sessions, and has made none for this one.
+    #[error("there is no directory for session {id} (serve.workspace): {why}")]
+    Workspace { id: SessionId, why: String },
     /// It belongs to another directory. Tools must never run in the wrong one.
     #[error("session {id} belongs to {}, not to {}; open it with that directory", .kept.display(), .asked.display())]
     Elsewhere {
@@ -109,9 +113,12 @@ impl Sessions {
     pub async fn create(self: &Arc<Self>, place: OpenOptions) -> Result<OpenedSession, OpenError> {
         let now = self.environment.now();
         let id = SessionId::new(self.environment.fresh(SessionId::PREFIX));
-        let record = Record { extra: place.extra.clone(), ..Record::new(id, place.cwd.clone(), now) };
-        let claim = self.claim(&record.id).ok_or_else(|| OpenError::Held(record.id.clone()))?;
         let mut place = place;
+        let made = self.directory(id.as_str(), &place.cwd).await;
+        place.cwd = made.map_err(|why| OpenError::Workspace { id: id.clone(), why })?;
+        let (extra, called) = (place.extra.clone(), self.shared_place(Some(&place.cwd)).await);
+        let record = Record { extra, place: called, ..Record::new(id, place.cwd.clone(), now) };
+        let claim = self.claim(&record.id).ok_or_else(|| OpenError::Held(record.id.clone()))?;
         if let Err(e) = self.store.create(&record).await {
             if matches!(e, store::Error::TooMany { .. }) {
                 return Err(e.into());
@@ -141,15 +148,29 @@ impl Sessions {
             return Err(store::Error::NotFound(id.clone()).into());
         }
         let claim = self.claim(id).ok_or_else(|| OpenError::Held(id.clone()))?;
-        let (stored, cold) = match self.store.load_lean(id).await {
+        let (mut stored, cold) = match self.store.load_lean(id).await {
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
         }?;
-        if !same_directory(&stored.record.cwd, &place.cwd) {
+        let made = !self.served().workspace.is_empty();
+        match self.directory(id.as_str(), &place.cwd).await {
+            Ok(cwd) => place.cwd = cwd,
+            Err(why) => {
+                self.store.close(id).await;
+                return Err(OpenError::Workspace { id: id.clone(), why });
+            }
+        }
+        let called = self.shared_place(Some(&place.cwd)).await;
+        let elsewhere = !same_directory(&stored.record.cwd, &place.cwd);
+        if elsewhere && (made || called.is_some() && called == stored.record.place) {
+            self.move_here(&mut stored, &place.cwd).await;
+        } else if elsewhere {
             self.store.close(id).await;
             let error = OpenError::Elsewhere { id: id.clone(), kept: stored.record.cwd, asked: place.cwd };
             return Err(error);
         }
+        stored.record.place = called;
+        self.fetch_outputs(id, &mut stored.messages).await;
         for damage in &stored.damage {
             tracing::error!("session {id}: {damage}");
         }
@@ -208,7 +229,8 @@ impl Sessions {
         fork.record.cwd.clone_from(&place.cwd);
         fork.record.extra.clone_from(&place.extra);
         let id = fork.record.id.clone();
-        self.store.import(fork).await?;
+        fork.record.place = self.shared_place(Some(&place.cwd)).await;
+        self.store.import_copy(fork, &stored.record.id).await?;
         self.load(&id, place, false).await
     }
 
@@ -239,8 +261,10 @@ impl Sessions {
     ) -> OpenedSession {
         self.janitor.start_cleaning();
         let paths = ProjectPaths::find(&self.environment, &options.cwd, &options.extra);
+        share_trust(&self.store, &self.environment, &paths.worktree).await;
         let read = ConfigSnapshot::new(&paths).await;
-        let recent = RecentModels::of(&self.store, &paths.worktree.root);
+        let project_name = self.project_name(&paths.worktree).await;
+        let recent = RecentModels::of(&self.store, project_name.clone());
         let (models, registry, local) = self.models(&read.settings, recent.read().await.into());
         let known = record.agent.clone().filter(|agent| read.agents.get(agent).is_some());
         let agent = known.unwrap_or_else(|| read.agents.default().name.clone());
@@ -279,7 +303,7 @@ impl Sessions {
         let jobs = Arc::new(tool::jobs::Jobs::after(turn::jobs::last(&history)));
         let scope = TurnContext {
             resources: self.resources(&options, &project, &record, jobs, snapshots),
-            permissions: self.permissions(&paths, &record, chosen.clone(), options.attended).await,
+            permissions: self.permissions(&project_name, &record, chosen.clone(), options.attended).await,
             project: self.workspace(paths, project, &options),
             session: record.id.clone(),
             mark: record.mark.clone(),
@@ -289,6 +313,7 @@ impl Sessions {
             words: options.system.clone(),
             record: Recorder::new(self.store.clone(), record.id.clone()).choosing(chosen.clone()),
             cancelled: self.ended.child_token(),
+            leaving: self.leaving.clone(),
             spoken: heard,
             // Replaced for each turn.
             outlet: Outlet::new().0,
@@ -308,6 +333,12 @@ impl Sessions {
         let (cancels, cancel) = mpsc::unbounded_channel();
         let taken = self.live.offer(&record.id, &self.store, &self.tasks, &self.ended);
         let asides = broadcast::channel(handle::WAITING).0;
+        let (stop, prompts) = (cancels.clone(), Arc::<AtomicU64>::default());
+        let sent = prompts.clone();
+        self.live.obeys(&record.id, move || {
+            // A session that is closed has nothing to cancel.
+            stop.send(CancelScope::UpTo(sent.load(Ordering::Relaxed))).ok();
+        });
         let handle = Handle {
             asides: asides.clone(),
             taken: taken.clone(),
@@ -317,7 +348,7 @@ impl Sessions {
             servers: scope.resources.servers.clone(),
             notices: notices.into(),
             greeted: Arc::new(AtomicBool::new(false)),
-            prompts: Arc::default(),
+            prompts,
             cancels,
             mailbox,
             choice: choices.current.subscribe(),
@@ -388,13 +419,13 @@ impl Sessions {
 
     async fn permissions(
         &self,
-        paths: &ProjectPaths,
+        project: &str,
         record: &Record,
         chosen: watch::Receiver<Choice>,
         attended: bool,
     ) -> Permissions {
         Permissions {
-            grants: self.grants(&paths.worktree.root.display().to_string()).await,
+            grants: self.grants(project).await,
             inherited: child::rules(&record.denied),
             confinement: tool::confinement::Confinement::new(&self.sandbox),
             attended,
@@ -425,6 +456,7 @@ impl Sessions {
             language: Arc::new(SessionServers::new(&self.language)),
             files: options.files,
             snapshots: Some(snapshots),
+            exec: self.served().exec,
         }
     }
 

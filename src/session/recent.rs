@@ -1,8 +1,6 @@
 //! The models that were chosen in a project, the newest first: where nobody says otherwise, the next
 //! session there begins with the first of them.
 
-use std::path::Path;
-
 use crate::message::ModelRef;
 use crate::model::registry::Registry;
 use crate::store::{Error, Store};
@@ -16,9 +14,8 @@ pub struct RecentModels {
 }
 
 impl RecentModels {
-    /// Those of the project with this root.
-    pub fn of(store: &Store, root: &Path) -> Self {
-        Self { store: store.clone(), project: root.display().to_string() }
+    pub fn of(store: &Store, project: String) -> Self {
+        Self { store: store.clone(), project }
     }
 
     /// What was chosen. Nothing where nothing can be read.
@@ -51,7 +48,7 @@ mod tests {
     async fn the_newest_comes_first_and_each_project_has_its_own() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::start(home.path());
-        let (one, other) = (RecentModels::of(&store, Path::new("/a")), RecentModels::of(&store, Path::new("/b")));
+        let (one, other) = (RecentModels::of(&store, "/a".into()), RecentModels::of(&store, "/b".into()));
         let model = |text: &str, effort: Option<&str>| ModelRef {
             effort: effort.map(str::to_owned),
             ..ModelRef::parse(text).unwrap()

@@ -133,6 +133,7 @@ pub async fn undo(
         cleared(&entry).await;
         wanted.append(&mut entry.files);
     }
+    keep.fetch(&cx.tracker, &wanted).await;
     let mut planned = plan(wanted, cx, force).await;
     if unfinished {
         // Done by the one that was interrupted, and part of what can be redone.
@@ -143,7 +144,7 @@ pub async fn undo(
     entry.left = planned.left.iter().map(|(change, _)| change.clone()).collect();
     entry.files.extend_from_slice(&planned.ready);
     record.undone.push(entry);
-    if let Err(e) = written(record, keep).await {
+    if let Err(e) = written(record, keep, cx).await {
         *record = before;
         return Err(RevertError::Unsaved(e));
     }
@@ -187,8 +188,9 @@ pub async fn redo(
     // Until it is done, what is on the disk is somewhere between.
     entry.done = false;
     let back: Vec<FileChange> = entry.files.iter().cloned().map(reversed).collect();
+    keep.fetch(&cx.tracker, &back).await;
     let planned = plan(back, cx, false).await;
-    if let Err(e) = written(record, keep).await {
+    if let Err(e) = written(record, keep, cx).await {
         *record = before;
         return Err(RevertError::Unsaved(e));
     }
@@ -255,7 +257,10 @@ async fn cleared(entry: &UndoEntry) {
     }
 }
 
-async fn written(record: &Record, keep: &Recorder) -> Result<(), String> {
+async fn written(record: &Record, keep: &Recorder, cx: &RestoreContext) -> Result<(), String> {
+    for undone in &record.undone {
+        keep.contents(&cx.tracker, &undone.files).await;
+    }
     keep.session(record).await;
     keep.flush().await.map_err(|e| e.to_string())
 }
@@ -272,7 +277,7 @@ async fn finish(messages: &[Message], record: &mut Record, keep: &Recorder, cx: 
             }
         }
     }
-    if let Err(e) = written(record, keep).await {
+    if let Err(e) = written(record, keep, cx).await {
         tracing::error!("what was undone is not saved: {e}");
     }
 }

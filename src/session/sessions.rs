@@ -1,7 +1,7 @@
 //! What all sessions of a process share. Opening one is [`super::open`]'s.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{OnceCell, watch};
@@ -25,12 +25,25 @@ use crate::store::Store;
 use crate::tool;
 use crate::turn::models::Models;
 
+/// What a serving host does for its sessions.
+#[derive(Debug, Clone, Default)]
+pub struct ServedPlaces {
+    /// The command that makes a directory for a session; empty: the editor says which one it is.
+    pub workspace: Vec<String>,
+    /// What stands before each command of a session; empty: nothing does.
+    pub exec: Arc<[String]>,
+}
+
 /// What all sessions of this process share.
 pub struct Sessions {
     pub environment: Environment,
     pub store: Store,
     pub ended: CancellationToken,
+    /// Ends when turns are to end at their next step, because the process is about to.
+    pub leaving: CancellationToken,
     pub tasks: TaskTracker,
+    /// Set where this process serves editors that are elsewhere.
+    pub served: OnceLock<ServedPlaces>,
     pub(super) models: Arc<ModelSources>,
     pub(super) live: Arc<LiveSessions>,
     pub(super) janitor: Arc<Janitor>,
@@ -69,6 +82,8 @@ impl Sessions {
             janitor: Arc::new(janitor),
             environment,
             store,
+            leaving: CancellationToken::new(),
+            served: OnceLock::new(),
             ended,
             tasks,
             models,

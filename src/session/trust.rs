@@ -28,9 +28,19 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
     };
     let (environment, root, kept) = (scope.environment.clone(), scope.project.worktree.root.clone(), review.clone());
     let written = tokio::task::spawn_blocking(move || {
-        TrustStore::open(&environment).decide(&root, &kept, yes, environment.now()).map_err(|e| e.to_string())
+        let mut store = TrustStore::open(&environment);
+        store.decide(&root, &kept, yes, environment.now()).map_err(|e| e.to_string())?;
+        Ok(store.entry(&root).map(|entry| serde_json::to_string(entry).unwrap_or_default()))
     });
-    match (written.await.unwrap_or_else(|e| Err(e.to_string())), yes) {
+    let written = match written.await.unwrap_or_else(|e| Err(e.to_string())) {
+        Ok(entry) => {
+            let project = scope.project.worktree.shared_name();
+            let told = scope.record.decide(&project, entry.unwrap_or_default()).await;
+            told.map_err(|e| format!("other machines are not told of your answer: {e}"))
+        }
+        Err(e) => Err(e),
+    };
+    match (written, yes) {
         (Ok(()), true) => TrustOutcome::Trusted,
         (Ok(()), false) => TrustOutcome::Withheld(review.notice()),
         (Err(e), true) => TrustOutcome::Withheld(Some(format!(

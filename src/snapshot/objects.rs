@@ -53,6 +53,19 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
+/// What was packed; none where that is damaged.
+pub(super) fn unpacked(stored: &[u8]) -> Option<Vec<u8>> {
+    match stored.split_first()? {
+        (b'=', plain) => Some(plain.to_vec()),
+        (b'z', packed) => {
+            let mut bytes = Vec::new();
+            ZlibDecoder::new(packed).read_to_end(&mut bytes).ok()?;
+            Some(bytes)
+        }
+        _ => None,
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Objects {
     dir: PathBuf,
@@ -95,18 +108,19 @@ impl Objects {
         Ok(hash)
     }
 
+    /// A content as it is kept.
+    pub(super) fn packed(&self, hash: &str) -> Option<Vec<u8>> {
+        self.path(hash).and_then(|path| fs::read(path).ok())
+    }
+
+    pub(super) fn has(&self, hash: &str) -> bool {
+        self.path(hash).is_some_and(|path| path.exists())
+    }
+
     /// A content by its name. What is kept is not believed: it is what it is called, or it is damaged.
     pub(super) fn get(&self, hash: &str) -> Result<Vec<u8>, Missing> {
-        let stored = self.path(hash).and_then(|path| fs::read(path).ok()).ok_or(Missing::Gone)?;
-        let bytes = match stored.split_first() {
-            Some((b'=', plain)) => plain.to_vec(),
-            Some((b'z', packed)) => {
-                let mut bytes = Vec::new();
-                ZlibDecoder::new(packed).read_to_end(&mut bytes).map_err(|_| Missing::Damaged)?;
-                bytes
-            }
-            _ => return Err(Missing::Damaged),
-        };
+        let stored = self.packed(hash).ok_or(Missing::Gone)?;
+        let bytes = unpacked(&stored).ok_or(Missing::Damaged)?;
         if digest(&bytes) == hash { Ok(bytes) } else { Err(Missing::Damaged) }
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use tokio::sync::oneshot;
 
+use super::fleet::FleetJob;
 use super::takeover::RequestSource;
 use super::write::SessionWrite;
 use super::{
@@ -16,6 +17,11 @@ use crate::message::{ModelRef, Part};
 use std::time::Duration;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// Answers; whoever asked may have been cancelled since.
+pub(super) fn answer<T, E: Into<Error>>(reply: Reply<T>, answer: Result<T, E>) {
+    drop(reply.send(answer.map_err(Into::into)));
+}
 
 pub(super) enum StoreJob {
     Create {
@@ -50,6 +56,8 @@ pub(super) enum StoreJob {
     },
     Import {
         stored: Box<StoredSession>,
+        /// The session it is a copy of.
+        of: Option<SessionId>,
         reply: Reply<()>,
     },
     Change {
@@ -63,6 +71,8 @@ pub(super) enum StoreJob {
     },
     List {
         cwd: Option<PathBuf>,
+        /// What that directory is called on every machine.
+        place: Option<String>,
         archived: Option<bool>,
         after: Option<ListCursor>,
         limit: usize,
@@ -133,6 +143,23 @@ pub(super) enum StoreJob {
         models: Vec<ModelRef>,
         reply: Reply<()>,
     },
+    /// Whether machines share this store.
+    Shared {
+        reply: Reply<bool>,
+    },
+    /// Contents of a session by their names, as far as they are kept.
+    Contents {
+        session: SessionId,
+        names: Vec<String>,
+        reply: Reply<Vec<(String, Vec<u8>)>>,
+    },
+    /// What the user said about a project's own settings: as it is kept, or to be kept.
+    Trust {
+        project: String,
+        entry: Option<String>,
+        reply: Reply<Option<String>>,
+    },
+    Fleet(FleetJob),
     Wake,
     Stop {
         reply: oneshot::Sender<()>,
@@ -140,6 +167,18 @@ pub(super) enum StoreJob {
 }
 
 impl StoreJob {
+    /// Answers what only machines that share a store ask, where none does: one machine has all of it in places of its
+    /// own.
+    pub(super) fn answer_alone(self) {
+        match self {
+            Self::Shared { reply } => answer(reply, Ok::<_, Error>(false)),
+            Self::Contents { reply, .. } => answer(reply, Ok::<_, Error>(Vec::new())),
+            Self::Trust { reply, .. } => answer(reply, Ok::<_, Error>(None)),
+            Self::Fleet(ask) => ask.refuse(),
+            _ => {}
+        }
+    }
+
     /// Whose turn it waits for.
     pub(super) fn scope(&self) -> JobScope {
         match self {
@@ -153,6 +192,7 @@ impl StoreJob {
             | Self::Has { session, .. }
             | Self::Change { session, .. }
             | Self::HandOver { session, .. }
+            | Self::Contents { session, .. }
             | Self::Leave { session, .. }
             | Self::Close { session, .. } => JobScope::Session(session.clone()),
             Self::Grants { .. }
@@ -164,6 +204,9 @@ impl StoreJob {
             | Self::About { .. }
             | Self::Recent { .. }
             | Self::Chosen { .. }
+            | Self::Shared { .. }
+            | Self::Trust { .. }
+            | Self::Fleet(_)
             | Self::Wake => JobScope::None,
             Self::Children { .. }
             | Self::List { .. }

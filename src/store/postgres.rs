@@ -12,6 +12,7 @@
 //! While the database is away, sessions go on in memory up to a bound ([`DatabasePlace`]).
 
 mod fault;
+mod fleet;
 mod keeper;
 mod lease;
 mod lines;

@@ -16,6 +16,9 @@ pub struct Record {
     pub id: SessionId,
     /// The directory it works in; absolute.
     pub cwd: PathBuf,
+    /// What that directory is called on every machine that shares the store; none where nobody else does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// Further directories.
     #[serde(default)]
     pub extra: Vec<PathBuf>,
@@ -111,6 +114,7 @@ impl Record {
         Self {
             id,
             cwd,
+            place: None,
             extra: Vec::new(),
             title: None,
             titled: TitleSource::default(),

@@ -7,12 +7,21 @@ use tokio::sync::mpsc;
 use super::sqlite::takeover::PipeRequests;
 use crate::id::SessionId;
 
+/// What another process asks of one that has a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnerRequest {
+    /// To let go of it; or it has taken it already.
+    TakeOver(SessionId),
+    /// To end what runs in it.
+    Cancel(SessionId),
+}
+
 /// Where they are heard.
 #[derive(Debug)]
 pub(super) enum RequestSource {
     /// By a pipe below a directory.
     Pipe(PathBuf),
-    Heard(mpsc::UnboundedReceiver<SessionId>),
+    Heard(mpsc::UnboundedReceiver<OwnerRequest>),
 }
 
 /// What other processes ask of this one, or have taken from it.
@@ -22,7 +31,7 @@ pub struct TakeoverRequests(Source);
 #[derive(Debug)]
 enum Source {
     Pipe(PipeRequests),
-    Heard(mpsc::UnboundedReceiver<SessionId>),
+    Heard(mpsc::UnboundedReceiver<OwnerRequest>),
 }
 
 impl TakeoverRequests {
@@ -33,10 +42,10 @@ impl TakeoverRequests {
         }))
     }
 
-    /// The next session that somebody wants, or has taken. None: nobody can ask any more.
-    pub async fn next(&mut self) -> Option<SessionId> {
+    /// The next one. None: nobody can ask any more.
+    pub async fn next(&mut self) -> Option<OwnerRequest> {
         match &mut self.0 {
-            Source::Pipe(pipe) => pipe.next().await,
+            Source::Pipe(pipe) => pipe.next().await.map(OwnerRequest::TakeOver),
             Source::Heard(heard) => heard.recv().await,
         }
     }

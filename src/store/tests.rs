@@ -273,9 +273,9 @@ async fn lists_are_paged() {
         assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
         let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
         assert_eq!((ids(&second), second.next), (vec!["ses_00000001".to_owned(), "ses_00000000".to_owned()], None));
-        let aside = store.list_archived(None, Some(true), None, 9).await.unwrap();
+        let aside = store.list_archived(None, None, Some(true), None, 9).await.unwrap();
         assert_eq!(ids(&aside), ["ses_00000004"]);
-        assert_eq!(store.list_archived(None, Some(false), None, 9).await.unwrap().sessions.len(), 4);
+        assert_eq!(store.list_archived(None, None, Some(false), None, 9).await.unwrap().sessions.len(), 4);
     })
     .await;
 }

@@ -22,6 +22,11 @@ pub(super) enum SessionWrite {
     Cut {
         from: String,
     },
+    /// What a file held, or the whole result of a tool: for other machines that share the store.
+    Content {
+        name: String,
+        bytes: Vec<u8>,
+    },
 }
 
 impl SessionWrite {
@@ -29,6 +34,7 @@ impl SessionWrite {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Message { json, .. } | Self::Part { json, .. } => json.len(),
+            Self::Content { bytes, .. } => bytes.len(),
             Self::Record(_) | Self::Amend(_) | Self::Cut { .. } => 0,
         }
     }
@@ -67,6 +73,7 @@ pub(super) fn latest(entries: Vec<SessionWrite>) -> Vec<SessionWrite> {
             }
             SessionWrite::Message { id, .. } => (1, id.clone()),
             SessionWrite::Part { id, .. } => (2, id.clone()),
+            SessionWrite::Content { name, .. } => (3, name.clone()),
             SessionWrite::Cut { .. } => {
                 // What was before is gone, or was written before.
                 places.clear();

@@ -256,6 +256,16 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
         None => ("/bin/sh".into(), &["-c"][..]),
     };
     let program = Program::new(shell, &place.real.path, env).args(args.iter().copied().chain([line.as_str()]));
+    let program = match context.session.exec.split_first() {
+        Some((before, words)) => {
+            let own = |word: &String| {
+                let word = word.replace("{session}", context.session.id.as_str());
+                word.replace("{cwd}", &place.real.path.to_string_lossy()).into()
+            };
+            program.behind(own(before), words.iter().map(own).collect())
+        }
+        None => program,
+    };
     let program = confinement.enter(lock, context, program.env("PWD", &place.path));
     // After the sandbox has made what it protects, and before anything runs.
     let watch = ControlFiles::look(&context.project.worktree);

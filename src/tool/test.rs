@@ -178,6 +178,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
             jobs: Arc::default(),
             formatters: Arc::default(),
             language: Arc::new(crate::lsp::SessionServers::new(&Arc::default())),
+            exec: Arc::default(),
         },
         project: ProjectContext { cwd: policy.place.cwd.clone(), worktree, environment, settings: Arc::default() },
         client: ClientContext {

@@ -166,6 +166,9 @@ impl ChangeRecorder {
             begun.clone()
         };
         // Before anything is done: a process that is killed meanwhile must know what it was about to do.
+        if let Some(tracker) = &self.tracker {
+            scope.record.contents(tracker, &files).await;
+        }
         let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: true } };
         scope.record.part(&self.message, &part).await;
         scope.record.handed_over().await;
@@ -228,6 +231,9 @@ impl StepChanges {
         let nothing = files.is_empty();
         if nothing && unwritten {
             return None;
+        }
+        if let Some(tracker) = &recorder.tracker {
+            scope.record.contents(tracker, &files).await;
         }
         let part = Part { id: recorder.part.clone(), content: Content::Patch { files, begun: false } };
         scope.record.part(&recorder.message, &part).await;

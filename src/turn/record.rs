@@ -1,14 +1,33 @@
 //! Keeps what happens in a turn, as it happens.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
 use super::Choice;
 use crate::id::{MessageId, SessionId};
-use crate::message::{Message, Part};
+use crate::lock::locked;
+use crate::message::{CallState, Content, FileChange, FileState, Message, Part};
+use crate::snapshot::Tracker;
 use crate::store::{Error, Record, Store, StoredSession};
+
+/// The largest whole result of a tool that other machines get, in bytes.
+const LARGEST_OUTPUT: u64 = 32 << 20;
+
+/// How many contents are fetched at a time.
+const FETCHED: usize = 32;
+
+/// What the whole result of a tool is called in the store.
+pub fn output_name(path: &Path) -> Option<String> {
+    Some(format!("output/{}", path.file_name()?.to_str()?))
+}
+
+fn states(files: &[FileChange]) -> impl Iterator<Item = &FileState> {
+    files.iter().flat_map(|change| change.old.iter().chain(&change.new))
+}
 
 /// Writes one session's messages and parts. Writes are queued and do not wait for the disk.
 #[derive(Debug, Clone)]
@@ -19,13 +38,15 @@ pub struct Recorder {
     told: Arc<AtomicBool>,
     /// More is unsaved than may be.
     unsaved: Arc<AtomicBool>,
+    // A std mutex around a set, a leaf: what other machines have by now.
+    sent: Arc<Mutex<HashSet<String>>>,
     /// What is chosen now; none for a session in which nothing can be.
     choice: Option<watch::Receiver<Choice>>,
 }
 
 impl Recorder {
     pub fn new(store: Store, session: SessionId) -> Self {
-        Self { store, session, told: Arc::default(), unsaved: Arc::default(), choice: None }
+        Self { store, session, told: Arc::default(), unsaved: Arc::default(), sent: Arc::default(), choice: None }
     }
 
     /// One that keeps what is chosen at the time, whatever a record says about that: the user may choose
@@ -41,7 +62,78 @@ impl Recorder {
     }
 
     pub async fn part(&self, message: &MessageId, part: &Part) {
+        if self.store.is_known_shared()
+            && let Content::Tool(call) = &part.content
+            && let CallState::Completed(_) | CallState::Failed { .. } = call.state
+            && let Some(path) = call.state.facts().and_then(|facts| facts.output_path.as_deref())
+        {
+            self.output(path).await;
+        }
         self.store.part(&self.session, message, part).await;
+    }
+
+    /// Keeps the whole result of a tool for other machines.
+    async fn output(&self, path: &Path) {
+        let Some(name) = output_name(path) else { return };
+        let file = path.to_owned();
+        let read = tokio::task::spawn_blocking(move || {
+            let length = std::fs::metadata(&file).map(|data| data.len()).unwrap_or_default();
+            (length <= LARGEST_OUTPUT).then(|| std::fs::read(&file).ok()).flatten()
+        });
+        let Some(bytes) = read.await.ok().flatten() else { return };
+        // One that grew is kept again.
+        if locked(&self.sent).insert(format!("{name} {}", bytes.len())) {
+            self.store.content(&self.session, name, bytes).await;
+        }
+    }
+
+    /// Keeps for other machines what these files held before and after.
+    pub async fn contents(&self, tracker: &Arc<Tracker>, files: &[FileChange]) {
+        if !self.store.is_known_shared() {
+            return;
+        }
+        let fresh: Vec<FileState> = {
+            let mut sent = locked(&self.sent);
+            states(files).filter(|state| !state.large && sent.insert(state.hash.clone())).cloned().collect()
+        };
+        for state in fresh {
+            let (tracker, hash) = (tracker.clone(), state.hash.clone());
+            match tokio::task::spawn_blocking(move || tracker.packed(&state)).await {
+                Ok(Some(bytes)) => self.store.content(&self.session, hash, bytes).await,
+                Ok(None) => tracing::debug!("the content {hash} is not kept here"),
+                Err(e) => tracing::warn!("the content {hash} could not be read: {e}"),
+            }
+        }
+    }
+
+    /// Fetches what these files held, where another machine has kept it.
+    pub async fn fetch(&self, tracker: &Arc<Tracker>, files: &[FileChange]) {
+        if !self.store.is_known_shared() {
+            return;
+        }
+        let wanted: Vec<FileState> = states(files).cloned().collect();
+        let there = tracker.clone();
+        let lacking = tokio::task::spawn_blocking(move || {
+            wanted.into_iter().filter(|state| there.lacks(state)).map(|state| state.hash).collect::<Vec<_>>()
+        });
+        let lacking = lacking.await.unwrap_or_default();
+        for names in lacking.chunks(FETCHED) {
+            let found = match self.store.contents(&self.session, names.to_vec()).await {
+                Ok(found) => found,
+                Err(e) => return tracing::warn!("what other machines have kept cannot be had: {e}"),
+            };
+            let tracker = tracker.clone();
+            let kept = tokio::task::spawn_blocking(move || {
+                for (hash, packed) in found {
+                    if let Err(e) = tracker.unpack(&hash, &packed) {
+                        tracing::warn!("the content {hash} could not be kept: {e}");
+                    }
+                }
+            });
+            if let Err(e) = kept.await {
+                tracing::warn!("contents could not be kept: {e}");
+            }
+        }
     }
 
     /// Keeps a message with all its parts.
@@ -49,6 +141,17 @@ impl Recorder {
         self.message(message).await;
         for part in &message.parts {
             self.part(&message.id, part).await;
+        }
+    }
+
+    /// Keeps what was said about a project's own settings for all machines.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn decide(&self, project: &str, entry: String) -> Result<(), Error> {
+        match self.store.is_known_shared() {
+            true => self.store.decide(project, entry).await,
+            false => Ok(()),
         }
     }
 

@@ -81,7 +81,7 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
     // Before anything is summarised or handed on: it is about what came before the prompt.
     interrupted(history, scope).await;
     loop {
-        if scope.cancelled.is_cancelled() {
+        if scope.cancelled.is_cancelled() || scope.leaving.is_cancelled() {
             return Outcome::Cancelled;
         }
         if scope.record.is_exhausted().await {

@@ -48,6 +48,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             jobs: scope.resources.jobs.clone(),
             formatters: scope.resources.formatters.clone(),
             language: scope.resources.language.clone(),
+            exec: scope.resources.exec.clone(),
         },
         project: ProjectContext {
             cwd: scope.project.cwd.clone(),

@@ -29,6 +29,8 @@ pub(in crate::cli) async fn revert(
     id: &SessionId,
     way: Way,
 ) -> anyhow::Result<u8> {
+    // What it has changed may have been kept on another machine.
+    store.is_shared().await;
     let stored = store.load(id).await?;
     let mut record = stored.record;
     let (messages, keep) = (&stored.messages, Recorder::new(store.clone(), id.clone()));
@@ -63,6 +65,7 @@ pub(in crate::cli) async fn diff(
     id: &SessionId,
     stat: bool,
 ) -> anyhow::Result<u8> {
+    store.is_shared().await;
     let stored = store.peek(id).await?;
     let RestoreContext { tracker, worktree, .. } = hands(&stored.record, environment)?;
     let seen = stored.messages.get(..visible(&stored.messages, &stored.record.undone)).unwrap_or_default();
@@ -70,6 +73,7 @@ pub(in crate::cli) async fn diff(
     if runs.is_empty() {
         bail!("session {id} has not changed any files, or none were recorded");
     }
+    Recorder::new(store.clone(), id.clone()).fetch(&tracker, &runs).await;
     let diffs = tokio::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree)).await?;
     if stat {
         for diff in &diffs {

@@ -20,7 +20,7 @@ pub(crate) struct StoreConfig {
     pub url: Option<String>,
     /// The schema in the database that holds the tables. Default: `adjutant`.
     pub namespace: Option<String>,
-    /// For how many seconds a process that is not heard of has its sessions. Default: 15.
+    /// For how many seconds a process that is not heard of has its sessions. Default: 5.
     #[schemars(range(min = 1))]
     pub lease_seconds: Option<u64>,
     /// How many MiB may wait in memory while the database is away. Default: 64.

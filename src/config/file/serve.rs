@@ -28,6 +28,13 @@ pub(crate) struct ServeConfig {
     pub grace: Option<u64>,
     /// How long what runs may take to end, in seconds, when the server is told to stop. Default: 60.
     pub drain: Option<u64>,
+    /// A command that makes the directory of a session, as a list; the session's id comes after its arguments. It
+    /// prints the directory, on another host or a second time for the same session, too. Default: none, sessions work
+    /// in the directory that the editor names.
+    pub workspace: Option<Vec<String>>,
+    /// What stands before each command that an agent runs, as a list, such as
+    /// `["docker", "exec", "-w", "{cwd}", "agent-{session}"]`. Default: nothing.
+    pub exec: Option<Vec<String>>,
     /// How much one may have.
     pub limits: Option<ServeLimitsConfig>,
 }

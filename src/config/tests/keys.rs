@@ -177,6 +177,8 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("serve.origins", json!(["https://a.b"]), Ignored),
         ("serve.grace", json!(9), Ignored),
         ("serve.drain", json!(9), Ignored),
+        ("serve.workspace", json!(["make"]), Ignored),
+        ("serve.exec", json!(["env"]), Ignored),
         ("serve.limits", json!({"sessions": 9}), Ignored),
         ("serve.limits.connections", json!(9), Ignored),
         ("serve.limits.user_connections", json!(9), Ignored),

@@ -32,6 +32,11 @@ impl TrustStore {
         environment.dirs.data.join("trust.json")
     }
 
+    /// Where nothing is said any more.
+    pub fn taken_back(now: Timestamp) -> TrustEntry {
+        TrustEntry { decision: Decision::Unasked, digest: String::new(), at: now, items: Vec::new() }
+    }
+
     /// Reads it. What cannot be read counts as nothing said.
     pub fn open(environment: &Environment) -> Self {
         let path = Self::path(environment);
@@ -45,6 +50,26 @@ impl TrustStore {
             Some(entry) if entry.digest == digest => entry.decision,
             _ => Decision::Unasked,
         }
+    }
+
+    /// What was said about a project, whatever it was about.
+    pub fn entry(&self, root: &Path) -> Option<&TrustEntry> {
+        self.entries.get(&key(root))
+    }
+
+    /// Keeps what was said on another machine; nothing any more, where it was taken back there.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn take(&mut self, root: &Path, entry: TrustEntry) -> io::Result<()> {
+        if entry.decision == Decision::Unasked {
+            return self.revoke(root).map(drop);
+        }
+        if self.entry(root) == Some(&entry) {
+            return Ok(());
+        }
+        self.entries.insert(key(root), entry);
+        self.write()
     }
 
     /// Keeps what the user said.

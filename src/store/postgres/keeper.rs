@@ -17,8 +17,8 @@ use super::ours::{Ours, Row};
 use super::place::{AwayLimits, DatabasePlace};
 use crate::channel::Receiver;
 use crate::id::SessionId;
-use crate::store::job::{JobScope, Reply, StoreJob};
-use crate::store::takeover::RequestSource;
+use crate::store::job::{JobScope, StoreJob, answer};
+use crate::store::takeover::{OwnerRequest, RequestSource};
 use crate::store::write::SessionWrite;
 use crate::store::{Error, LockHolder, Record, RecordChange, StoredSession};
 
@@ -45,8 +45,8 @@ pub(super) struct Keeper {
     pub(super) ours: RefCell<HashMap<SessionId, Ours>>,
     limits: AwayLimits,
     /// Who is told that somebody wants, or has, a session of ours.
-    heard: mpsc::UnboundedSender<SessionId>,
-    hears: Cell<Option<mpsc::UnboundedReceiver<SessionId>>>,
+    heard: mpsc::UnboundedSender<OwnerRequest>,
+    hears: Cell<Option<mpsc::UnboundedReceiver<OwnerRequest>>>,
 }
 
 /// What was done.
@@ -116,6 +116,7 @@ pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>) {
             Some(done) = rounds.doing.next(), if !rounds.doing.is_empty() => rounds.settle(done),
             Some(event) = happened.recv() => match event {
                 LinkEvent::Wanted(session) => keeper.wanted(&session),
+                LinkEvent::Cancel(session) => keeper.cancel(&session),
                 LinkEvent::Closed => keeper.link.lost(),
             },
             _ = renewals.tick(), if keeper.holds_any() => {
@@ -253,7 +254,15 @@ impl Keeper {
     pub(super) fn wanted(&self, session: &SessionId) {
         if self.ours.borrow().get(session).is_some_and(|one| !one.lost) {
             // Whoever was to hear it has ended.
-            self.heard.send(session.clone()).ok();
+            self.heard.send(OwnerRequest::TakeOver(session.clone())).ok();
+        }
+    }
+
+    /// Somebody wants the turn of a session to end.
+    pub(super) fn cancel(&self, session: &SessionId) {
+        if self.is_ours(session) {
+            // Whoever was to hear it has ended.
+            self.heard.send(OwnerRequest::Cancel(session.clone())).ok();
         }
     }
 
@@ -264,11 +273,11 @@ impl Keeper {
             (one.lost, one.fresh) = (true, false);
             one.rows.clear();
             one.failed = Some(Error::TakenOver(session.clone()));
-            self.heard.send(session.clone()).ok();
+            self.heard.send(OwnerRequest::TakeOver(session.clone())).ok();
         }
     }
 
-    fn is_ours(&self, session: &SessionId) -> bool {
+    pub(super) fn is_ours(&self, session: &SessionId) -> bool {
         self.ours.borrow().get(session).is_some_and(|one| !one.lost)
     }
 
@@ -286,6 +295,7 @@ impl Keeper {
                     kept: true,
                     said: known.said,
                     last: known.last,
+                    contents: known.contents,
                     ..Ours::default()
                 };
                 self.ours.borrow_mut().insert(session.clone(), one);
@@ -364,6 +374,7 @@ impl Keeper {
                     kept: true,
                     said: !found.stored.messages.is_empty(),
                     last: found.last,
+                    contents: found.contents,
                     ..Ours::default()
                 };
                 self.ours.borrow_mut().insert(session.clone(), one);
@@ -409,7 +420,7 @@ impl Keeper {
         Ok(self.is_ours(session) || self.known(session).await?.is_some())
     }
 
-    async fn import(&self, stored: &StoredSession) -> Result<(), Fault> {
+    async fn import(&self, stored: &StoredSession, of: Option<&SessionId>) -> Result<(), Fault> {
         let id = &stored.record.id;
         if self.has(id).await? {
             return Err(Error::Taken(id.clone()).into());
@@ -423,6 +434,12 @@ impl Keeper {
             && let Err(fault) = self.remove(id).await
         {
             tracing::warn!("half of session {id} may be left: {}", Error::from(fault));
+        }
+        if failed.is_none()
+            && let Some(of) = of
+            && let Err(fault) = self.copy_contents(of, id).await
+        {
+            tracing::warn!("what {of} had changed cannot be undone in {id} elsewhere: {}", Error::from(fault));
         }
         self.release(id).await;
         failed.map_or(Ok(()), |e| Err(e.into()))
@@ -495,16 +512,17 @@ impl Keeper {
             StoreJob::Parts { session, ids, reply } => answer(reply, self.parts(&session, &ids).await),
             StoreJob::Peek { session, reply } => answer(reply, self.peek(&session).await),
             StoreJob::Has { session, reply } => answer(reply, self.has(&session).await),
-            StoreJob::Import { stored, reply } => answer(reply, self.import(&stored).await),
+            StoreJob::Import { stored, of, reply } => answer(reply, self.import(&stored, of.as_ref()).await),
+            StoreJob::Contents { session, names, reply } => answer(reply, self.contents(&session, &names).await),
             StoreJob::Change { session, change, reply } => answer(reply, self.change(&session, change).await),
             StoreJob::Children { session, reply } => answer(reply, self.children(&session).await),
-            StoreJob::List { cwd, archived, after, limit, reply } => {
-                answer(reply, self.list(cwd, archived, after, limit).await);
+            StoreJob::List { cwd, place, archived, after, limit, reply } => {
+                answer(reply, self.list((cwd, place), archived, after, limit).await);
             }
             StoreJob::Delete { session, reply } => answer(reply, self.delete(&session).await),
             StoreJob::Close { session, reply } => {
                 self.release(&session).await;
-                answer(reply, Ok(()));
+                answer(reply, Ok::<_, Fault>(()));
             }
             StoreJob::Leave { session, reply } => answer(reply, self.leave(&session).await),
             StoreJob::Discard { session, unsaid, reply } => answer(reply, self.discard(&session, unsaid).await),
@@ -527,16 +545,14 @@ impl Keeper {
             StoreJob::Ask { holder, session, reply } => answer(reply, self.request_of(&holder, &session).await),
             StoreJob::Requests { reply } => {
                 let hears = self.hears.take().map(RequestSource::Heard);
-                answer(reply, hears.ok_or_else(|| Error::Unwritable("somebody hears them already".into()).into()));
+                answer(reply, hears.ok_or_else(|| Error::Unwritable("somebody hears them already".into())));
             }
-            StoreJob::About { reply } => answer(reply, Ok(self.about().await)),
+            StoreJob::About { reply } => answer(reply, Ok::<_, Fault>(self.about().await)),
+            StoreJob::Shared { reply } => answer(reply, Ok::<_, Fault>(true)),
+            StoreJob::Trust { project, entry, reply } => answer(reply, self.trust(&project, entry.as_deref()).await),
+            StoreJob::Fleet(ask) => self.fleet(ask).await,
             // Taken out before; the rest is about a session.
             _ => {}
         }
     }
-}
-
-fn answer<T>(reply: Reply<T>, answer: Result<T, Fault>) {
-    // Whoever asked may have been cancelled since.
-    drop(reply.send(answer.map_err(Error::from)));
 }

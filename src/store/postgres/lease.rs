@@ -16,7 +16,7 @@ const ALIVE: &str = "INSERT INTO owner (instance, host, pid, until) VALUES ($1, 
 /// with a number that none of its name ever had, had it been removed meanwhile.
 const TAKE: &str = "INSERT INTO lease AS l (session, epoch, instance)
     VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, $2)
-    ON CONFLICT (session) DO UPDATE SET epoch = l.epoch + 1, instance = excluded.instance, wanted = false
+    ON CONFLICT (session) DO UPDATE SET epoch = l.epoch + 1, instance = excluded.instance, wanted = false, cancel = false
     WHERE l.instance IS NULL OR l.instance = excluded.instance
         OR NOT EXISTS (SELECT 1 FROM owner o WHERE o.instance = l.instance AND o.until > now())
     RETURNING epoch";
@@ -25,7 +25,7 @@ const HOLDER: &str = "SELECT o.host, o.pid, o.instance FROM lease l JOIN owner o
     WHERE l.session = $1";
 
 impl Keeper {
-    async fn alive(&self) -> Result<(), Fault> {
+    pub(super) async fn alive(&self) -> Result<(), Fault> {
         let wire = self.link.wire().await?;
         let milliseconds = i64::try_from(self.link.address()?.lease.as_millis()).unwrap_or(i64::MAX);
         let pid = i64::from(std::process::id());
@@ -94,7 +94,7 @@ impl Keeper {
         }
         let looked = async {
             let wire = self.link.wire().await?;
-            let sql = "SELECT session, epoch, wanted FROM lease WHERE instance = $1";
+            let sql = "SELECT session, epoch, wanted, cancel FROM lease WHERE instance = $1";
             self.link.ask(wire.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await
         };
         let (alive, looked) = tokio::join!(self.alive(), looked);
@@ -108,11 +108,25 @@ impl Keeper {
             let row = rows.iter().find(|row| row.try_get::<_, &str>(0).is_ok_and(|id| id == session.as_str()));
             let same = row.is_some_and(|row| row.try_get::<_, i64>(1).is_ok_and(|found| found == epoch));
             let still = self.ours.borrow().get(&session).is_some_and(|one| one.epoch == Some(epoch));
+            let cancel = still && same && row.is_some_and(|row| row.try_get(3).unwrap_or(false));
+            if cancel {
+                self.cancel(&session);
+                self.uncancel(&session).await;
+            }
             if still && !same {
                 self.lose(&session);
             } else if still && row.is_some_and(|row| row.try_get(2).unwrap_or(false)) {
                 self.wanted(&session);
             }
+        }
+    }
+
+    /// A wish to end what runs was heard.
+    async fn uncancel(&self, session: &SessionId) {
+        let id = session.as_str();
+        let sql = "UPDATE lease SET cancel = false WHERE session = $1 AND instance = $2";
+        if let Err(fault) = self.rows(sql, &[(&id, Type::TEXT), (&self.instance, Type::TEXT)]).await {
+            tracing::debug!("session {session} may be cancelled once more: {}", Error::from(fault));
         }
     }
 

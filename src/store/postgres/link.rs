@@ -22,10 +22,15 @@ use crate::store::Error;
 /// How long nobody tries again after the database could not be reached.
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// What a call begins with that asks a session's turn to end.
+pub(super) const CANCEL: &str = "cancel ";
+
 /// What comes from the database unasked.
 pub(super) enum LinkEvent {
     /// Somebody wants a session.
     Wanted(SessionId),
+    /// Somebody wants a session's turn to end.
+    Cancel(SessionId),
     Closed,
 }
 
@@ -190,7 +195,11 @@ where
     // Nobody listens any more where the store has ended.
     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
         if let AsyncMessage::Notification(note) = message {
-            events.send(LinkEvent::Wanted(SessionId::new(note.payload()))).ok();
+            let event = match note.payload().strip_prefix(CANCEL) {
+                Some(session) => LinkEvent::Cancel(SessionId::new(session)),
+                None => LinkEvent::Wanted(SessionId::new(note.payload())),
+            };
+            events.send(event).ok();
         }
     }
     events.send(LinkEvent::Closed).ok();

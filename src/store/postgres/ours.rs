@@ -4,6 +4,9 @@ use crate::id::SessionId;
 use crate::store::write::SessionWrite;
 use crate::store::{Error, Record, TitleSource, pack};
 
+/// The most bytes of contents of one session.
+const CONTENTS: usize = 256 << 20;
+
 /// Something that is to be written.
 #[derive(Debug)]
 pub(super) enum Row {
@@ -22,12 +25,16 @@ pub(super) enum Row {
     Cut {
         from: String,
     },
+    Content {
+        name: String,
+        data: Vec<u8>,
+    },
 }
 
 impl Row {
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Message { data, .. } | Self::Part { data, .. } => data.len(),
+            Self::Message { data, .. } | Self::Part { data, .. } | Self::Content { data, .. } => data.len(),
             Self::Cut { .. } => 0,
         }
     }
@@ -53,6 +60,10 @@ pub(super) struct Ours {
     pub(super) failed: Option<Error>,
     /// Another process has it by now: nothing is written any more.
     pub(super) lost: bool,
+    /// How many bytes of contents were kept with it.
+    pub(super) contents: usize,
+    /// A prompt waits for it in the store: it stays, said or not.
+    pub(super) awaited: bool,
     /// It is to be let go of as soon as all of it is written.
     pub(super) closing: bool,
 }
@@ -92,12 +103,20 @@ impl Ours {
                 self.rows.push(Row::Part { seq: self.last, id, message, data: packed(&json) });
             }
             SessionWrite::Cut { from } => self.rows.push(Row::Cut { from }),
+            SessionWrite::Content { name, bytes } => {
+                let more = self.contents.saturating_add(bytes.len());
+                if more > CONTENTS {
+                    return tracing::warn!("{name} stays on this machine: the session has {} bytes", self.contents);
+                }
+                self.contents = more;
+                self.rows.push(Row::Content { name, data: bytes });
+            }
         }
     }
 
     /// Whether nothing was said in it and its user gave it no title.
     pub(super) fn is_unsaid(&self) -> bool {
-        !self.said && self.record.as_ref().is_some_and(|record| record.titled != TitleSource::User)
+        !self.said && !self.awaited && self.record.as_ref().is_some_and(|record| record.titled != TitleSource::User)
     }
 }
 
@@ -114,6 +133,8 @@ pub(super) struct SessionRow {
     /// Its user gave it its title.
     pub(super) named: bool,
     pub(super) data: Vec<u8>,
+    /// What its directory is called on every machine.
+    pub(super) project: Option<String>,
 }
 
 impl SessionRow {
@@ -129,6 +150,7 @@ impl SessionRow {
             said,
             named,
             data: packed(&serde_json::to_string(record).unwrap_or_default()),
+            project: record.place.clone(),
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl DatabasePlace {
     pub const NAMESPACE: &'static str = "adjutant";
-    pub const LEASE: Duration = Duration::from_secs(15);
+    pub const LEASE: Duration = Duration::from_secs(5);
 
     pub fn new(url: &str) -> Self {
         Self {

@@ -25,6 +25,7 @@ const SEARCHED: usize = 4;
 const HISTORY: &str = "SELECT 0 AS kind, 0::bigint AS seq, id, '' AS message, data FROM session WHERE id = $1
     UNION ALL SELECT 1, seq, id, '', data FROM message WHERE session = $1
     UNION ALL SELECT 2, seq, id, message, data FROM part WHERE session = $1
+    UNION ALL SELECT 3, coalesce(sum(length(data)), 0)::bigint, '', '', '='::bytea FROM content WHERE session = $1
     ORDER BY kind, seq";
 
 /// A session as it was read.
@@ -34,6 +35,8 @@ pub(super) struct Found {
     pub(super) cold: usize,
     /// The number of its last message or part.
     pub(super) last: i64,
+    /// How many bytes of contents are kept with it.
+    pub(super) contents: usize,
 }
 
 /// What is known about a session without its messages.
@@ -41,6 +44,8 @@ pub(super) struct Known {
     pub(super) record: Record,
     pub(super) said: bool,
     pub(super) last: i64,
+    /// How many bytes of contents are kept with it.
+    pub(super) contents: usize,
 }
 
 impl Keeper {
@@ -57,9 +62,13 @@ impl Keeper {
         let rows = self.link.ask(wire.client.query_typed_raw(HISTORY, [(id, Type::TEXT)])).await?;
         pin_mut!(rows);
         let (mut record, mut messages, mut parts) = (None, Vec::new(), Vec::new());
-        let (mut last, mut altered) = (0, Vec::new());
+        let (mut last, mut contents, mut altered) = (0, 0, Vec::new());
         while let Some(row) = self.link.ask(rows.try_next()).await? {
             let (kind, seq, id): (i32, i64, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            if kind == 3 {
+                contents = usize::try_from(seq).unwrap_or(usize::MAX);
+                continue;
+            }
             last = last.max(seq);
             match (kind, unpacked(row.try_get(4)?)) {
                 (0, json) => record = json,
@@ -89,18 +98,20 @@ impl Keeper {
         }
         let mut stored = assembly.end();
         stored.damage.extend(altered);
-        Ok(Some(Found { stored, cold, last }))
+        Ok(Some(Found { stored, cold, last, contents }))
     }
 
     pub(super) async fn known(&self, session: &SessionId) -> Result<Option<Known>, Fault> {
         let sql = "SELECT data, said, greatest(
                 coalesce((SELECT max(seq) FROM message m WHERE m.session = $1), 0),
-                coalesce((SELECT max(seq) FROM part p WHERE p.session = $1), 0))
+                coalesce((SELECT max(seq) FROM part p WHERE p.session = $1), 0)),
+                (SELECT coalesce(sum(length(data)), 0)::bigint FROM content c WHERE c.session = $1)
             FROM session WHERE id = $1";
         let id = session.as_str();
         let rows = self.rows(sql, &[(&id, Type::TEXT)]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        Ok(Some(Known { record: record(row)?, said: row.try_get(1)?, last: row.try_get(2)? }))
+        let contents = usize::try_from(row.try_get::<_, i64>(3)?).unwrap_or(usize::MAX);
+        Ok(Some(Known { record: record(row)?, said: row.try_get(1)?, last: row.try_get(2)?, contents }))
     }
 
     pub(super) async fn parts(&self, session: &SessionId, ids: &[PartId]) -> Result<Vec<Part>, Fault> {
@@ -117,7 +128,7 @@ impl Keeper {
 
     pub(super) async fn list(
         &self,
-        cwd: Option<PathBuf>,
+        (cwd, place): (Option<PathBuf>, Option<String>),
         archived: Option<bool>,
         after: Option<ListCursor>,
         limit: usize,
@@ -131,10 +142,10 @@ impl Keeper {
         let cwd = cwd.map(|cwd| cwd.to_string_lossy().into_owned());
         let mut values: Vec<(&(dyn ToSql + Sync), Type)> =
             vec![(&updated, Type::INT8), (&id, Type::TEXT), (&more, Type::INT8)];
-        let mut place = String::new();
+        let mut wanted = "";
         if let Some(cwd) = &cwd {
-            place = " AND cwd = $4".into();
-            values.push((cwd, Type::TEXT));
+            wanted = " AND (cwd = $4 OR project = $5)";
+            values.extend([(cwd as &(dyn ToSql + Sync), Type::TEXT), (&place, Type::TEXT)]);
         }
         let aside = match archived {
             None => "",
@@ -142,7 +153,7 @@ impl Keeper {
             Some(false) => " AND NOT archived",
         };
         let sql = format!(
-            "SELECT data FROM session WHERE shown{place}{aside} AND (updated, id) < ($1, $2)
+            "SELECT data FROM session WHERE shown{wanted}{aside} AND (updated, id) < ($1, $2)
              ORDER BY updated DESC, id DESC LIMIT $3"
         );
         let rows = self.rows(&sql, &values).await?;
@@ -164,7 +175,13 @@ impl Keeper {
             DELETE FROM lease l USING old o
             WHERE l.instance = o.instance AND NOT EXISTS (SELECT 1 FROM session s WHERE s.id = l.session)";
         self.rows(gone, &[]).await?;
-        let rows = self.rows("SELECT data FROM session WHERE NOT said AND NOT named", &[]).await?;
+        let rows = self
+            .rows(
+                "SELECT data FROM session s WHERE NOT said AND NOT named
+            AND NOT EXISTS (SELECT 1 FROM task t WHERE t.session = s.id AND t.state IN ('waiting', 'running'))",
+                &[],
+            )
+            .await?;
         rows.iter().map(record).collect()
     }
 
@@ -246,6 +263,39 @@ impl Keeper {
         self.rows(sql, &[(&project, Type::TEXT), (&models, Type::TEXT)]).await.map(drop)
     }
 
+    /// Those of these contents that there are: the session's own, or another's.
+    pub(super) async fn contents(
+        &self,
+        session: &SessionId,
+        names: &[String],
+    ) -> Result<Vec<(String, Vec<u8>)>, Fault> {
+        let sql = "SELECT DISTINCT ON (name) name, data FROM content WHERE name = ANY($2)
+            ORDER BY name, session <> $1";
+        let id = session.as_str();
+        let rows = self.rows(sql, &[(&id, Type::TEXT), (&names, Type::TEXT_ARRAY)]).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// Gives a session the contents of the one that it is a copy of.
+    pub(super) async fn copy_contents(&self, of: &SessionId, session: &SessionId) -> Result<(), Fault> {
+        let sql = "INSERT INTO content (session, name, data) SELECT $2, name, data FROM content WHERE session = $1
+            ON CONFLICT (session, name) DO NOTHING";
+        let (of, id) = (of.as_str(), session.as_str());
+        self.rows(sql, &[(&of, Type::TEXT), (&id, Type::TEXT)]).await.map(drop)
+    }
+
+    /// What was said about a project, after keeping it where something is said now.
+    pub(super) async fn trust(&self, project: &str, entry: Option<&str>) -> Result<Option<String>, Fault> {
+        if let Some(entry) = entry {
+            let sql = "INSERT INTO trust (project, entry) VALUES ($1, $2)
+                ON CONFLICT (project) DO UPDATE SET entry = excluded.entry";
+            self.rows(sql, &[(&project, Type::TEXT), (&entry, Type::TEXT)]).await?;
+            return Ok(Some(entry.to_owned()));
+        }
+        let rows = self.rows("SELECT entry FROM trust WHERE project = $1", &[(&project, Type::TEXT)]).await?;
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+    }
+
     pub(super) async fn about(&self) -> BackendState {
         let mut state =
             BackendState { kind: "PostgreSQL", place: self.shown.clone(), details: Vec::new(), problem: None };
@@ -255,6 +305,7 @@ impl Keeper {
         };
         state.details.push(format!("namespace {}", address.namespace));
         state.details.push(if address.privacy == super::place::Privacy::Plain { "no TLS" } else { "TLS" }.into());
+        state.details.push("keys, logins and plans stay on this machine".into());
         match self.rows("SHOW server_version", &[]).await {
             Ok(rows) => {
                 let version = rows.first().and_then(|row| row.try_get::<_, String>(0).ok()).unwrap_or_default();

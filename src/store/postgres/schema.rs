@@ -11,9 +11,10 @@ use super::fault::Fault;
 use crate::store::Error;
 
 /// The newest format known here.
-pub(super) const FORMAT: i64 = 1;
+pub(super) const FORMAT: i64 = 2;
 
-const STEPS: [&str; 1] = ["
+const STEPS: [&str; 2] = [
+    "
     CREATE TABLE owner (
         instance text PRIMARY KEY, host text NOT NULL, pid bigint NOT NULL, until timestamptz NOT NULL);
     CREATE TABLE lease (
@@ -37,7 +38,22 @@ const STEPS: [&str; 1] = ["
         project text NOT NULL, agent text NOT NULL, permission text NOT NULL, pattern text NOT NULL,
         given bigint NOT NULL, PRIMARY KEY (project, agent, permission, pattern));
     CREATE TABLE chosen (project text PRIMARY KEY, models text NOT NULL);
-"];
+",
+    "
+    CREATE TABLE content (
+        session text NOT NULL, name text NOT NULL, data bytea NOT NULL, PRIMARY KEY (session, name));
+    CREATE INDEX content_by_name ON content (name);
+    CREATE TABLE trust (project text PRIMARY KEY, entry text NOT NULL);
+    ALTER TABLE session ADD COLUMN project text;
+    CREATE INDEX session_by_project ON session (project, updated DESC, id DESC) WHERE shown;
+    CREATE TABLE task (
+        session text PRIMARY KEY, number bigint NOT NULL, state text NOT NULL, instance text,
+        tries bigint NOT NULL DEFAULT 0, cancel boolean NOT NULL DEFAULT false, before bigint NOT NULL,
+        work text NOT NULL, outcome text);
+    ALTER TABLE lease ADD COLUMN cancel boolean NOT NULL DEFAULT false;
+    CREATE INDEX task_by_number ON task (number) WHERE state IN ('waiting', 'running');
+",
+];
 
 /// Makes sure that the tables are there and of the present format, and that statements find them.
 pub(super) async fn prepare(client: &Client, namespace: &str) -> Result<(), Fault> {

@@ -7,7 +7,7 @@ use crate::environment::Timestamp;
 use crate::id::SessionId;
 use crate::store::tests::database::Database;
 use crate::store::tests::{message, record, write};
-use crate::store::{Error, Store, StorePlace};
+use crate::store::{Error, OwnerRequest, Store, StorePlace};
 
 fn store(place: &DatabasePlace) -> Store {
     let place = StorePlace::Database(place.clone());
@@ -33,7 +33,7 @@ async fn a_session_is_asked_for_and_given() {
     assert_eq!(holder.pid, Some(std::process::id()));
     let patience = other.request(&holder, &id()).await.unwrap();
     assert!(patience > Duration::from_secs(30), "whoever is gone has it for that long");
-    assert_eq!(requests.next().await, Some(id()));
+    assert_eq!(requests.next().await, Some(OwnerRequest::TakeOver(id())));
     one.close(&id()).await;
     assert_eq!(other.load(&id()).await.unwrap().messages.len(), 1);
     one.stop().await;
@@ -63,7 +63,7 @@ async fn what_a_former_owner_writes_is_refused() {
     assert_eq!(taken.messages.len(), 1);
     write(&one, &record, &[message("late", &["nobody has this"])]).await;
     assert_eq!(one.flush(&id()).await, Err(Error::TakenOver(id())));
-    assert_eq!(requests.next().await, Some(id()));
+    assert_eq!(requests.next().await, Some(OwnerRequest::TakeOver(id())));
     write(&other, &record, &[message("b", &["two"])]).await;
     other.flush(&id()).await.unwrap();
     let names: Vec<String> = one.peek(&id()).await.unwrap().messages.iter().map(|one| one.id.to_string()).collect();

@@ -28,8 +28,18 @@ const CUT: &str = "WITH fence AS (SELECT session FROM lease WHERE session = $1 A
 const REMOVE: &str = "WITH fence AS (DELETE FROM lease WHERE session = $1 AND epoch = $2 RETURNING session),
     messages AS (DELETE FROM message m USING fence f WHERE m.session = f.session),
     parts AS (DELETE FROM part p USING fence f WHERE p.session = f.session),
+    contents AS (DELETE FROM content c USING fence f WHERE c.session = f.session),
+    tasks AS (DELETE FROM task t USING fence f WHERE t.session = f.session),
     sessions AS (DELETE FROM session s USING fence f WHERE s.id = f.session)
     SELECT session FROM fence";
+
+/// What a row is about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Message,
+    Part,
+    Content,
+}
 
 /// Rows on their way.
 #[derive(Default)]
@@ -199,34 +209,42 @@ impl Keeper {
         // Of what is written twice the latest counts, in the first one's place.
         let mut messages: Vec<(&str, i64, &String, &Vec<u8>)> = Vec::new();
         let mut parts: Vec<(&str, i64, &String, &String, &Vec<u8>)> = Vec::new();
-        let mut places: HashMap<(bool, &str, &str), usize> = HashMap::new();
+        let mut contents: Vec<(&str, &String, &Vec<u8>)> = Vec::new();
+        let mut places: HashMap<(Kind, &str, &str), usize> = HashMap::new();
         for (session, row) in &load.rows {
             match row {
-                Row::Message { seq, id, data } => match places.get(&(false, session.as_str(), id)) {
+                Row::Message { seq, id, data } => match places.get(&(Kind::Message, session.as_str(), id)) {
                     Some(place) => {
                         let (session, seq, id, _) = messages[*place];
                         messages[*place] = (session, seq, id, data);
                     }
                     None => {
-                        places.insert((false, session.as_str(), id), messages.len());
+                        places.insert((Kind::Message, session.as_str(), id), messages.len());
                         messages.push((session.as_str(), *seq, id, data));
                     }
                 },
-                Row::Part { seq, id, message, data } => match places.get(&(true, session.as_str(), id)) {
+                Row::Part { seq, id, message, data } => match places.get(&(Kind::Part, session.as_str(), id)) {
                     Some(place) => {
                         let (session, seq, id, ..) = parts[*place];
                         parts[*place] = (session, seq, id, message, data);
                     }
                     None => {
-                        places.insert((true, session.as_str(), id), parts.len());
+                        places.insert((Kind::Part, session.as_str(), id), parts.len());
                         parts.push((session.as_str(), *seq, id, message, data));
+                    }
+                },
+                Row::Content { name, data } => match places.get(&(Kind::Content, session.as_str(), name)) {
+                    Some(place) => contents[*place] = (session.as_str(), name, data),
+                    None => {
+                        places.insert((Kind::Content, session.as_str(), name), contents.len());
+                        contents.push((session.as_str(), name, data));
                     }
                 },
                 Row::Cut { .. } => {}
             }
         }
         let records = &load.records;
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 20] = [
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 24] = [
             &load.sessions.iter().map(|(session, ..)| session.as_str()).collect::<Vec<_>>(),
             &load.sessions.iter().map(|(_, epoch, _)| *epoch).collect::<Vec<_>>(),
             &records.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(),
@@ -247,6 +265,10 @@ impl Keeper {
             &parts.iter().map(|(_, _, id, ..)| id.as_str()).collect::<Vec<_>>(),
             &parts.iter().map(|(_, _, _, message, _)| message.as_str()).collect::<Vec<_>>(),
             &parts.iter().map(|(.., data)| data.as_slice()).collect::<Vec<_>>(),
+            &contents.iter().map(|(session, ..)| *session).collect::<Vec<_>>(),
+            &contents.iter().map(|(_, name, _)| name.as_str()).collect::<Vec<_>>(),
+            &contents.iter().map(|(.., data)| data.as_slice()).collect::<Vec<_>>(),
+            &records.iter().map(|row| row.project.as_deref()).collect::<Vec<_>>(),
         ];
         for _ in 0..TRIES {
             let wire = self.link.wire().await?;

@@ -157,6 +157,8 @@ impl SessionFile {
                     )?
                     .execute(params![id, message, stored(json), crc(&[id, message, json])])?;
                 }
+                // Those are in files of their own.
+                SessionWrite::Content { .. } => {}
                 SessionWrite::Cut { from } => {
                     const AFTER: &str = "seq >= (SELECT seq FROM message WHERE id = ?1)";
                     let parts = format!("DELETE FROM part WHERE message IN (SELECT id FROM message WHERE {AFTER})");

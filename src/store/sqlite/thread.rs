@@ -366,10 +366,10 @@ impl Thread {
             }
             StoreJob::Peek { session, reply } => drop(reply.send(self.peek(&session))),
             StoreJob::Has { session, reply } => drop(reply.send(self.has(&session))),
-            StoreJob::Import { stored, reply } => drop(reply.send(self.import(&stored))),
+            StoreJob::Import { stored, reply, .. } => drop(reply.send(self.import(&stored))),
             StoreJob::Change { session, change, reply } => drop(reply.send(self.change(&session, change))),
             StoreJob::Children { session, reply } => drop(reply.send(self.complete(|index| index.children(&session)))),
-            StoreJob::List { cwd, archived, after, limit, reply } => {
+            StoreJob::List { cwd, archived, after, limit, reply, .. } => {
                 drop(reply.send(self.complete(|index| index.list(cwd.as_deref(), archived, after.as_ref(), limit))));
             }
             StoreJob::Delete { session, reply } => drop(reply.send(self.delete(&session))),
@@ -404,8 +404,8 @@ impl Thread {
             }
             // Everything before it has been written by now.
             StoreJob::HandOver { reply, .. } => drop(reply.send(Ok(()))),
-            // Taken out before.
-            StoreJob::Write { .. } | StoreJob::Flush { .. } | StoreJob::Wake | StoreJob::Stop { .. } => {}
+            // What is left is for machines that share a store, or was taken out before.
+            job => job.answer_alone(),
         }
     }
 

@@ -1,0 +1,88 @@
+//! `adjutant sessions --running`, `wait` and `cancel`: what other hosts do.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use serde_json::json;
+
+use super::ProjectSessions;
+use crate::cli::work::Answer;
+use crate::environment::Environment;
+use crate::id::SessionId;
+use crate::store::{Store, TaskState};
+
+/// How often it is looked whether a prompt was answered.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Prints the sessions that a host works in, or that wait for one.
+pub(super) async fn running(store: &Store, environment: &Environment, all: bool, json: bool) -> anyhow::Result<u8> {
+    let busy = store.busy().await?;
+    let here = match all {
+        true => None,
+        false => Some(ProjectSessions::of(store, Path::new("."), environment).await?),
+    };
+    let mut any = false;
+    for one in busy {
+        // One that is made and not written yet has no record.
+        let record = store.peek(&one.session).await.ok().map(|stored| stored.record);
+        if here.as_ref().is_some_and(|here| !record.as_ref().is_some_and(|record| here.has(record))) {
+            continue;
+        }
+        any = true;
+        let state = one.state.map_or("open", TaskState::as_str);
+        let title = record.as_ref().and_then(|record| record.title.clone());
+        if json {
+            let (host, pid) = one.host.clone().map_or((None, None), |(host, pid)| (Some(host), Some(pid)));
+            let cwd = record.map(|record| record.cwd);
+            let line = json!({ "id": one.session, "state": state, "host": host, "pid": pid, "tries": one.tries,
+                "title": title, "cwd": cwd });
+            crate::cli::terminal::json(&line.to_string());
+        } else {
+            let host = one.host.map_or_else(|| "-".to_owned(), |(host, pid)| format!("{host} ({pid})"));
+            let title = title.unwrap_or_else(|| "(no title)".into());
+            crate::cli::say(&format!("{}  {state}  {host}  {title}", one.session));
+        }
+    }
+    if !any && !json {
+        crate::cli::say(if all { "Nothing runs." } else { "Nothing runs in this project; --all looks everywhere." });
+    }
+    Ok(0)
+}
+
+/// Waits until a prompt is answered, and prints the answer.
+pub(super) async fn wait(store: &Store, session: &SessionId) -> anyhow::Result<u8> {
+    loop {
+        let Some(task) = store.task(session).await? else {
+            bail!("no prompt of session {session} was put into the store");
+        };
+        if !task.state.is_over() {
+            tokio::time::sleep(PAUSE).await; // looked again: nobody says when it is answered
+            continue;
+        }
+        let answer: Option<Answer> = task.outcome.as_deref().and_then(|outcome| serde_json::from_str(outcome).ok());
+        let answer = answer.unwrap_or_default();
+        return match (task.state, answer.result) {
+            (TaskState::Failed, _) => Err(anyhow!("{}", answer.text)),
+            (TaskState::Cancelled, _) => {
+                crate::cli::terminal::aside("It was cancelled.");
+                Ok(130)
+            }
+            (_, Some(result)) => {
+                crate::cli::terminal::json(&format!("{result:#}"));
+                Ok(answer.code)
+            }
+            (_, None) => {
+                crate::cli::say(&answer.text);
+                Ok(answer.code)
+            }
+        };
+    }
+}
+
+/// Cancels what runs or waits.
+pub(super) async fn cancel(store: &Store, session: &SessionId) -> anyhow::Result<u8> {
+    let was = store.cancel_task(session).await?;
+    crate::cli::say(&if was { format!("cancelled {session}") } else { format!("Nothing runs in {session}.") });
+    Ok(u8::from(!was))
+}

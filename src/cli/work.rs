@@ -1,0 +1,254 @@
+//! `adjutant serve --work`: answers prompts that wait in the store, as `adjutant run` would. A prompt whose host was
+//! lost goes on from its last step that was completed: what a call has done is in the history, and no call is made
+//! again by anybody but the model.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use protocol::acp::{Initialize, ProtocolVersion, v1};
+use protocol::rpc::{CallError, Peer};
+use protocol::table::{Cx, Reply, Table};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::inside::Inside;
+use crate::editor::meta::{ALONE, OWN, STRUCTURED, of_ours, own};
+use crate::lock::locked;
+use crate::message::{Finish, Message};
+use crate::prompts;
+use crate::session::Sessions;
+use crate::store::{ClaimedTask, Store, TaskState};
+
+/// How often a host looks whether there is something to do.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a session may be held by whoever put its prompt into the store.
+const HELD: Duration = Duration::from_secs(10);
+
+/// How often a prompt is begun: a host may have been lost because of it.
+const TRIES: u64 = 5;
+
+/// A prompt as it waits in the store.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Work {
+    pub(super) cwd: PathBuf,
+    #[serde(default)]
+    pub(super) extra: Vec<PathBuf>,
+    pub(super) blocks: Vec<v1::ContentBlock>,
+    /// What is said of the prompt beside its words.
+    #[serde(default)]
+    pub(super) meta: Map<String, Value>,
+    /// Whatever is asked is allowed; else it is rejected.
+    #[serde(default)]
+    pub(super) allow: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Answer {
+    /// The exit code that `adjutant run` would have had.
+    pub(super) code: u8,
+    /// The answer, or why there is none.
+    pub(super) text: String,
+    /// The result in the shape that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) result: Option<Value>,
+}
+
+/// Takes prompts from the store until nothing new is to begin, and waits for those that it has begun.
+pub(super) async fn work(shared: Arc<Sessions>, at_once: usize, draining: CancellationToken) {
+    let (mut running, mut told) = (JoinSet::new(), false);
+    while !draining.is_cancelled() {
+        if running.len() < at_once {
+            match shared.store.claim_task().await {
+                Ok(Some(task)) => {
+                    told = false;
+                    running.spawn(carry_out(shared.clone(), task));
+                    continue;
+                }
+                Ok(None) => told = false,
+                Err(e) if !told => {
+                    tracing::error!("no prompt can be taken from the store: {e}");
+                    told = true;
+                }
+                Err(_) => {}
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {} // looked again: nobody says that there is something to do
+            Some(_) = running.join_next(), if !running.is_empty() => {}
+            () = draining.cancelled() => {}
+        }
+    }
+    while running.join_next().await.is_some() {}
+}
+
+async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
+    let session = task.session.clone();
+    tracing::info!("session {session} is worked in, for the {}. time", task.tries);
+    let (state, answer) = match answered(&shared, &task).await {
+        Ok(Some(answer)) if answer.code == 130 => (TaskState::Cancelled, Some(answer)),
+        Ok(Some(answer)) => (TaskState::Done, Some(answer)),
+        // It is to go on elsewhere.
+        Ok(None) => (TaskState::Waiting, None),
+        Err(e) => (TaskState::Failed, Some(Answer { code: 1, text: format!("{e:#}"), result: None })),
+    };
+    let outcome = answer.map(|answer| serde_json::to_string(&answer).unwrap_or_default());
+    match shared.store.end_task(&session, state, outcome).await {
+        Ok(true) => tracing::info!("session {session} is {}", state.as_str()),
+        Ok(false) => tracing::warn!("session {session} was worked in by somebody else meanwhile"),
+        Err(e) => tracing::error!("what came of session {session} is not kept: {e}"),
+    }
+}
+
+/// What a prompt's history says of it.
+#[derive(Debug, PartialEq)]
+enum Progress {
+    NotBegun,
+    Begun,
+    /// It had ended before its host was lost.
+    Over(String),
+}
+
+fn progress(messages: &[Message], before: usize) -> Progress {
+    let Some(since) = messages.get(before..).filter(|since| !since.is_empty()) else { return Progress::NotBegun };
+    let last = since.iter().rev().find_map(|message| Some((message, message.assistant()?)));
+    match last {
+        Some((message, answer))
+            if answer.fault.is_none() && answer.finish == Some(Finish::Stop) && message.calls().next().is_none() =>
+        {
+            Progress::Over(message.visible_text())
+        }
+        _ => Progress::Begun,
+    }
+}
+
+/// Answers a prompt; none where it is to go on on another host.
+async fn answered(shared: &Arc<Sessions>, task: &ClaimedTask) -> anyhow::Result<Option<Answer>> {
+    if task.tries > TRIES {
+        return Err(anyhow!("{TRIES} hosts were lost while they worked on it"));
+    }
+    let work: Work = serde_json::from_str(&task.work).context("the prompt in the store cannot be read")?;
+    let stored = shared.store.peek(&task.session).await?;
+    let words = match progress(&stored.messages, task.before) {
+        Progress::NotBegun => work.blocks.clone(),
+        Progress::Begun => vec![prompts::reminder("host-lost").trim().to_owned().into()],
+        Progress::Over(text) => return Ok(Some(Answer { text, ..Answer::default() })),
+    };
+    let client = Arc::new(Client { allow: work.allow, said: Mutex::default() });
+    let routes = Table::new(client.clone()).notification(Client::update).request(Client::permit);
+    let ended = shared.ended.child_token();
+    let mut inside = Inside::start(shared, ended, routes, |lines| lines).context("no pipe")?;
+    let answer = converse(&inside.peer, &client, task, work, words).await;
+    inside.stop_serving().await;
+    inside.end().await;
+    if shared.leaving.is_cancelled() && !matches!(&answer, Ok(Answer { code: 0, .. })) {
+        return Ok(None);
+    }
+    answer.map(Some)
+}
+
+async fn converse(
+    peer: &Peer,
+    client: &Client,
+    task: &ClaimedTask,
+    work: Work,
+    words: Vec<v1::ContentBlock>,
+) -> anyhow::Result<Answer> {
+    let offers = v1::ClientCapabilities::new().meta(own(ALONE, Value::Bool(true)));
+    let info = v1::Implementation::new("adjutant serve --work", env!("CARGO_PKG_VERSION"));
+    let hello = v1::InitializeRequest::new(ProtocolVersion::V1).client_capabilities(offers).client_info(info);
+    peer.call(&Initialize(hello), None).await.map_err(said)?;
+    let id = v1::SessionId::new(task.session.share());
+    let resume = v1::ResumeSessionRequest::new(id.clone(), work.cwd).additional_directories(work.extra);
+    let opened = async {
+        loop {
+            match peer.call(&resume, None).await {
+                Ok(_) => return,
+                // Whoever put it there is about to let go of it.
+                Err(e) => tracing::debug!("session {} is not to be had yet: {e}", task.session),
+            }
+            tokio::time::sleep(PAUSE).await; // asked again
+        }
+    };
+    if tokio::time::timeout(HELD, opened).await.is_err() {
+        peer.call(&resume, None).await.map_err(said)?;
+    }
+    let mut request = v1::PromptRequest::new(id, words);
+    if !work.meta.is_empty() {
+        request = request.meta(Map::from_iter([(OWN.to_owned(), Value::Object(work.meta))]));
+    }
+    let response = peer.call(&request, None).await.map_err(said)?;
+    let (text, rejected) = {
+        let said = locked(&client.said);
+        (said.words.trim().to_owned(), said.rejected)
+    };
+    let code = super::run::exit_code(response.stop_reason, rejected);
+    Ok(Answer { code, text, result: of_ours(response.meta.as_ref(), STRUCTURED).cloned() })
+}
+
+fn said(error: CallError) -> anyhow::Error {
+    super::run::said(error)
+}
+
+/// Hears the answer, and answers what is asked: nobody is there.
+struct Client {
+    allow: bool,
+    // A std mutex around what was said: a leaf, never held across an await.
+    said: Mutex<Said>,
+}
+
+#[derive(Default)]
+struct Said {
+    /// The message whose words came last.
+    message: Option<v1::MessageId>,
+    words: String,
+    rejected: bool,
+}
+
+impl Client {
+    /// session/update: what was said last is the answer.
+    fn update(client: &Arc<Self>, note: v1::SessionNotification) {
+        let v1::SessionUpdate::AgentMessageChunk(chunk) = note.update else { return };
+        let v1::ContentBlock::Text(text) = chunk.content else { return };
+        let mut said = locked(&client.said);
+        if said.message != chunk.message_id {
+            said.words.clear();
+            said.message = chunk.message_id;
+        }
+        said.words.push_str(&text.text);
+    }
+
+    /// session/request_permission.
+    fn permit(
+        client: &Arc<Self>,
+        _: Cx,
+        request: v1::RequestPermissionRequest,
+    ) -> Reply<v1::RequestPermissionResponse> {
+        use v1::PermissionOptionKind::{AllowOnce, RejectOnce};
+        let wanted = if client.allow { AllowOnce } else { RejectOnce };
+        let option = request.options.iter().find(|option| option.kind == wanted);
+        if !client.allow {
+            locked(&client.said).rejected = true;
+        }
+        let outcome = match option {
+            Some(option) => {
+                v1::RequestPermissionOutcome::Selected(v1::SelectedPermissionOutcome::new(option.option_id.clone()))
+            }
+            None => v1::RequestPermissionOutcome::Cancelled,
+        };
+        Reply::now(Ok(v1::RequestPermissionResponse::new(outcome)))
+    }
+}
+
+/// Puts a prompt into the store.
+///
+/// # Errors
+/// The store's.
+pub(super) async fn put(store: &Store, session: &crate::id::SessionId, work: &Work) -> anyhow::Result<()> {
+    Ok(store.put_task(session, serde_json::to_string(work)?).await?)
+}

@@ -1,0 +1,181 @@
+//! What makes a session that was kept on another machine one of this machine: where its files are, the whole results
+//! of its tools, and what the user said about its project. In files on one machine none of it has anything to do.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::sessions::Sessions;
+use crate::config::trust;
+use crate::environment::{Environment, private_dir, private_file};
+use crate::id::{MessageId, SessionId};
+use crate::message::{CallState, Content, FileChange, Message, Part};
+use crate::store::{Store, StoredSession};
+use crate::tool::truncate;
+use crate::turn::record::output_name;
+use crate::worktree::Worktree;
+
+/// The most bytes of whole results that are fetched for a session, the newest first.
+const OUTPUTS: usize = 64 << 20;
+
+impl Sessions {
+    /// What a directory is called on every machine that shares the store; none where nobody else does.
+    pub async fn shared_place(&self, cwd: Option<&Path>) -> Option<String> {
+        let cwd = cwd?.to_path_buf();
+        if !self.store.is_shared().await {
+            return None;
+        }
+        let home = self.environment.home.clone();
+        let named = tokio::task::spawn_blocking(move || Worktree::find(&cwd, &[], home.as_deref()).shared_place(&cwd));
+        named.await.ok()
+    }
+
+    /// Under which name grants, chosen models and trust of a project are kept.
+    pub(super) async fn project_name(&self, worktree: &Worktree) -> String {
+        match self.store.is_shared().await {
+            true => worktree.shared_name(),
+            false => worktree.root.display().to_string(),
+        }
+    }
+
+    /// Lets a session that was kept in another directory be of this one, and keeps that it is.
+    pub(super) async fn move_here(&self, stored: &mut StoredSession, cwd: &Path) {
+        let from = std::mem::replace(&mut stored.record.cwd, cwd.to_path_buf());
+        tracing::info!("session {} moves from {} to {}", stored.record.id, from.display(), cwd.display());
+        let root = Worktree::find(cwd, &[], self.environment.home.as_deref()).root;
+        for (message, part) in moved(stored, root_of(&from, &root, cwd), &root) {
+            self.store.part(&stored.record.id, &message, &part).await;
+        }
+        self.store.record(&stored.record).await;
+    }
+
+    /// Fetches the whole results of tools that another machine has kept, and says where they are here.
+    pub(super) async fn fetch_outputs(&self, session: &SessionId, messages: &mut [Message]) {
+        if !self.store.is_shared().await {
+            return;
+        }
+        let folder = truncate::folder(&self.environment.dirs);
+        let wanted: BTreeMap<String, PathBuf> = outputs(messages, &folder);
+        let (mut left, mut names) = (OUTPUTS, wanted.keys().cloned().collect::<Vec<_>>());
+        // Their names grow with time.
+        while left > 0
+            && let Some(name) = names.pop()
+        {
+            let found = match self.store.contents(session, vec![name.clone()]).await {
+                Ok(found) => found,
+                Err(e) => return tracing::warn!("whole results of session {session} cannot be had: {e}"),
+            };
+            let Some((_, bytes)) = found.into_iter().next() else { continue };
+            left = left.saturating_sub(bytes.len());
+            if let Some(path) = wanted.get(&name).cloned() {
+                let folder = folder.clone();
+                let kept = tokio::task::spawn_blocking(move || {
+                    private_dir(&folder)?;
+                    private_file().write(true).create_new(true).open(&path)?.write_all(&bytes)
+                });
+                if let Ok(Err(e)) = kept.await {
+                    tracing::warn!("{name} of session {session} cannot be kept: {e}");
+                }
+            }
+        }
+        renamed(messages, &folder);
+    }
+}
+
+/// Learns what was said about a project on another machine, or tells what was said here.
+pub async fn share_trust(store: &Store, environment: &Environment, worktree: &Worktree) {
+    if !store.is_shared().await {
+        return;
+    }
+    let project = worktree.shared_name();
+    let said = match store.trust(&project).await {
+        Ok(said) => said,
+        Err(e) => return tracing::warn!("what was said about {project} elsewhere is not known: {e}"),
+    };
+    let mut own = trust::TrustStore::open(environment);
+    match said.as_deref().map(serde_json::from_str) {
+        Some(Ok(entry)) => {
+            if let Err(e) = own.take(&worktree.root, entry) {
+                tracing::warn!("what was said about {project} elsewhere cannot be kept: {e}");
+            }
+        }
+        Some(Err(e)) => tracing::warn!("what was said about {project} elsewhere cannot be read: {e}"),
+        None => {
+            let entry = own.entry(&worktree.root).and_then(|entry| serde_json::to_string(entry).ok());
+            let Some(entry) = entry else { return };
+            if let Err(e) = store.decide(&project, entry).await {
+                tracing::warn!("what was said about {project} is not told elsewhere: {e}");
+            }
+        }
+    }
+}
+
+/// Where the whole results that are not here would be, by their names in the store.
+fn outputs(messages: &[Message], folder: &Path) -> BTreeMap<String, PathBuf> {
+    let paths = messages.iter().flat_map(Message::calls).filter_map(|call| call.state.facts()?.output_path.as_deref());
+    let here = |path: &Path| Some((output_name(path)?, folder.join(path.file_name()?)));
+    paths.filter_map(here).filter(|(_, path)| !path.exists()).collect()
+}
+
+/// Says where whole results are on this machine.
+fn renamed(messages: &mut [Message], folder: &Path) {
+    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
+        let Content::Tool(call) = &mut part.content else { continue };
+        let CallState::Completed(done) = &mut call.state else { continue };
+        let Some(path) = &done.facts.output_path else { continue };
+        let Some(here) = path.file_name().map(|name| folder.join(name)).filter(|here| here != path) else { continue };
+        done.output = done.output.replace(&*path.to_string_lossy(), &here.to_string_lossy()).into();
+        done.facts.output_path = Some(here);
+    }
+}
+
+/// Lets paths of files follow a session from one directory to another. Gives back the parts that changed.
+fn moved(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(MessageId, Part)> {
+    let follow = |files: &mut Vec<FileChange>| {
+        let mut any = false;
+        for change in files {
+            if let Ok(rest) = Path::new(&change.path).strip_prefix(from) {
+                change.path = to.join(rest).display().to_string();
+                any = true;
+            }
+        }
+        any
+    };
+    for undone in &mut stored.record.undone {
+        follow(&mut undone.files);
+        follow(&mut undone.left);
+    }
+    let mut changed = Vec::new();
+    for message in &mut stored.messages {
+        for part in &mut message.parts {
+            if let Content::Patch { files, .. } = &mut part.content
+                && follow(files)
+            {
+                changed.push((message.id.clone(), part.clone()));
+            }
+        }
+    }
+    changed
+}
+
+/// The root of a project in another place, where `cwd` below `root` stands for `from`.
+fn root_of<'p>(from: &'p Path, root: &Path, cwd: &Path) -> &'p Path {
+    let below = cwd.strip_prefix(root).map_or(0, |rest| rest.components().count());
+    from.ancestors().nth(below).unwrap_or(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_is_as_far_above_as_here() {
+        for (from, root, cwd, expected) in [
+            ("/a/p", "/b/q", "/b/q", "/a/p"),
+            ("/a/p/src/x", "/b/q", "/b/q/src/x", "/a/p"),
+            ("/p", "/b/q", "/b/q/src/x", "/p"),
+        ] {
+            assert_eq!(root_of(from.as_ref(), root.as_ref(), cwd.as_ref()), Path::new(expected), "{from}");
+        }
+    }
+}
