@@ -42,6 +42,8 @@ pub const HOOKS: &[&str] = &[
     "event",
     "config",
     "tool",
+    "auth",
+    "provider",
     "dispose",
     "chat.message",
     "chat.params",

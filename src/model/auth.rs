@@ -90,6 +90,11 @@ impl Auth {
         entry.get(field)?.as_str().filter(|key| !key.trim().is_empty()).map(|key| Secret::new(key.trim()))
     }
 
+    /// What is kept for a provider, as it stands in the file.
+    pub fn entry(&self, provider: &str) -> Option<&Value> {
+        self.0.get(provider)
+    }
+
     /// The tokens of a login of ours.
     pub fn tokens(&self, provider: &str) -> Option<Tokens> {
         let entry = self.0.get(provider).filter(|entry| entry.get("type").is_some_and(|kind| kind == "oauth"))?;

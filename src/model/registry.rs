@@ -170,7 +170,7 @@ impl Registry {
                 continue;
             }
             if !has_key() {
-                registry.keyless.insert(id.to_owned(), platform::missing_key(id, env));
+                registry.keyless.insert(id.to_owned(), platform::missing_key(id, sources.catalog.name(id), env));
                 if id == OPENCODE {
                     registry.zen = sources.catalog.find(id);
                 }
@@ -440,7 +440,7 @@ impl EntryFactory {
             Err(why) => (platform::CHAT, String::new(), Some(why)),
         };
         let missing = match &access {
-            Access::Missing(why) => Some(Error::Auth(why.clone())),
+            Access::Missing(why) => Some(Error::Keyless(why.clone())),
             _ => None,
         };
         let unusable = unusable.or(missing);

@@ -97,7 +97,7 @@ impl NamedModels {
 fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry) -> Problem {
     let provider = everyone.providers().iter().find(|facts| facts.id == model.provider);
     if let Some(Access::Missing(why)) = provider.map(|facts| &facts.access).filter(|_| everyone.has(model)) {
-        let text = format!("the model {model} cannot be used: {}", why.trim_end_matches('.'));
+        let text = format!("the model {model} cannot be asked. {}", why.trim_end_matches('.'));
         return Problem::warning(ProblemCode::NoKey, at, key, text);
     }
     let hint = match near(model, everyone) {

@@ -189,7 +189,7 @@ fn a_server_on_this_machine_needs_no_key() {
 fn a_known_provider_without_a_key_is_told_from_one_that_nobody_knows() {
     let registry = registry(vec![], &[]);
     let said = |name: &str| registry.find(&wanted(name)).err().unwrap().to_string();
-    let keyless = "There is no key for acme. Set ACME_KEY, or run `adjutant auth login acme`.";
+    let keyless = "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`.";
     assert_eq!(said("acme/gpt-5"), format!("The model \"acme/gpt-5\" cannot be asked. {keyless}"));
     assert!(said("nobody/m").starts_with("There is no model \"nobody/m\" here."));
 }
