@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::conversation::Conversation;
 use super::host::Listener;
 use crate::config::Settings;
+use crate::config::builtin::AGENTS;
 use crate::environment::Environment;
 use crate::event::Severity;
 use crate::lock::locked;
@@ -58,7 +59,7 @@ impl Listener for Ears {
         let own = self.settings.scripts.iter().any(|script| script.name == file && !script.project);
         let answer = match way.split_once('.') {
             Some(("session", what)) => self.about_session(what, options),
-            Some(("auth", "set")) if own => self.keeps(options),
+            Some(("auth", "set")) if own => self.renews(options),
             Some(("adjutant", "auth")) => self.login(file, own, options),
             _ => self.about_place(way, options),
         };
@@ -123,12 +124,17 @@ impl Ears {
                 self.tell(severity, text::title(&title));
                 json!(true)
             }
-            "app.agents" => self.settings.agents.iter().map(|agent| json!({
-                "name": agent.name, "description": agent.description, "mode": "all", "permission": {}, "tools": {}, "options": {},
-            })).collect(),
-            "command.list" => self.settings.commands.iter().map(|command| json!({
-                "name": command.name, "description": command.description, "template": command.template,
-            })).collect(),
+            "app.agents" => self.agents(),
+            "command.list" => self
+                .settings
+                .commands
+                .iter()
+                .map(|command| {
+                    json!({
+                        "name": command.name, "description": command.description, "template": command.template,
+                    })
+                })
+                .collect(),
             "config.get" => seen_settings(&self.settings),
             "config.providers" => json!({ "providers": self.providers(), "default": {} }),
             "provider.list" => {
@@ -150,6 +156,15 @@ impl Ears {
             "lsp.status" | "formatter.status" => json!([]),
             _ => return None,
         }))
+    }
+
+    /// The agents that come with the program, and those of the settings.
+    fn agents(&self) -> Value {
+        let of = |name: &str, description: &str| json!({ "name": name, "description": description, "mode": "all", "permission": {}, "tools": {}, "options": {} });
+        let own = &self.settings.agents;
+        let built = AGENTS.iter().filter(|built| own.iter().all(|agent| agent.name != built.name));
+        let configured = own.iter().map(|agent| of(&agent.name, agent.description.as_deref().unwrap_or_default()));
+        built.map(|built| of(built.name, built.description)).chain(configured).collect()
     }
 
     /// Providers of the settings, as far as they are not secret.
@@ -211,12 +226,13 @@ impl Ears {
         Some(Ok(json!({ "info": { "sessionID": self.session, "role": "user" }, "parts": parts })))
     }
 
-    /// Keeps what a login gave, as a plugin has renewed it.
-    fn keeps(&self, options: &Value) -> Given {
+    /// Renews a login that there is. Nothing else can be put there: whatever runs in the host could ask for this.
+    fn renews(&self, options: &Value) -> Given {
         let id = options.pointer("/path/id").or_else(|| options.get("providerID")).and_then(Value::as_str)?.to_owned();
         let fresh = options.get("body").or_else(|| options.get("auth"))?.clone();
-        if !fresh.is_object() {
-            return Some(Err("what is to be kept is no object".to_owned()));
+        let is_login = |entry: &Value| entry.get("type").is_some_and(|kind| kind == "oauth");
+        if !is_login(&fresh) || !Auth::read(&self.environment).entry(&id).is_some_and(is_login) {
+            return Some(Err(format!("only a login of {id} that is kept can be renewed")));
         }
         let kept = Auth::change(&Auth::path(&self.environment), |all| drop(all.insert(id, fresh)));
         Some(kept.map(|()| json!(true)).map_err(|e| e.to_string()))

@@ -113,3 +113,47 @@ fn state(call: &Call) -> Value {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Timestamp;
+    use crate::id::PartId;
+    use crate::message::{ModelRef, Part, Text, User};
+
+    fn said(id: &str, text: &str) -> Message {
+        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+        let text = Content::Text(Text { text: text.into(), ..Text::default() });
+        Message {
+            id: MessageId::new(id),
+            created: Timestamp(1),
+            role: Role::User(User { agent: "build".into(), model }),
+            parts: vec![Part { id: PartId::new(format!("prt_{id}")), content: text }],
+        }
+    }
+
+    #[test]
+    fn it_follows_a_history_that_grows_and_is_taken_back() {
+        let mut conversation = Conversation::default();
+        let words = |conversation: &Conversation| -> Vec<String> {
+            let all = conversation.messages(usize::MAX);
+            all.as_array().unwrap().iter().map(|one| one["parts"][0]["text"].as_str().unwrap().to_owned()).collect()
+        };
+        let mut history = vec![said("a", "one"), said("b", "two"), said("c", "thr")];
+        conversation.update("s", &history);
+        history[2] = said("c", "three");
+        history.push(said("d", "four"));
+        conversation.update("s", &history);
+        assert_eq!(words(&conversation), ["one", "two", "three", "four"]);
+        history.truncate(1);
+        history.push(said("e", "five"));
+        conversation.update("s", &history);
+        assert_eq!((words(&conversation), conversation.title()), (vec!["one".into(), "five".into()], "one".into()));
+        assert_eq!(conversation.message("e").unwrap()["info"]["role"], "user");
+        let long: Vec<Message> = (0..MOST + 10).map(|n| said(&format!("m{n}"), "x")).collect();
+        conversation.update("s", &long);
+        assert_eq!(conversation.0.len(), MOST);
+        conversation.update("s", &[long, vec![said("z", "last")]].concat());
+        assert_eq!((conversation.0.len(), words(&conversation).pop()), (MOST, Some("last".into())));
+    }
+}
