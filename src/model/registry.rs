@@ -56,6 +56,8 @@ pub struct Registry {
     keyless: BTreeMap<String, String>,
     /// OpenCode's own, some of whose models are for everybody.
     zen: Option<said::ProviderEntry>,
+    /// Providers of the catalogue whose login a plugin may know how to use, for those who name their models.
+    lent: Vec<said::ProviderEntry>,
     // Directories of recordings that are being played. A leaf lock around a map.
     replays: Mutex<BTreeMap<String, Arc<Replay>>>,
 }
@@ -147,6 +149,7 @@ impl Registry {
             make,
             keyless: BTreeMap::new(),
             zen: None,
+            lent: Vec::new(),
             replays: Mutex::default(),
         };
         for settings in &sources.configured {
@@ -171,6 +174,9 @@ impl Registry {
             }
             if !has_key() {
                 registry.keyless.insert(id.to_owned(), platform::missing_key(id, sources.catalog.name(id), env));
+                if sources.auth.lends(id) {
+                    registry.lent.extend(sources.catalog.find(id));
+                }
                 if id == OPENCODE {
                     registry.zen = sources.catalog.find(id);
                 }
@@ -245,7 +251,7 @@ impl Registry {
                     );
                     &made
                 }
-                None => match self.zen_model(wanted) {
+                None => match self.zen_model(wanted).or_else(|| self.lent_model(wanted)) {
                     Some(entry) => {
                         made = entry;
                         &made
@@ -276,6 +282,22 @@ impl Registry {
         let zen = self.zen.as_ref().filter(|zen| zen.id == wanted.provider)?;
         let model = zen.models.iter().find(|model| model.key == wanted.model && is_free(model))?;
         Some(self.make.entry(zen, model, &Arc::default()))
+    }
+
+    fn lent_model(&self, wanted: &ModelRef) -> Option<Entry> {
+        let lent = self.lent.iter().find(|lent| lent.id == wanted.provider)?;
+        let model = lent.models.iter().find(|model| model.key == wanted.model)?;
+        Some(self.make.entry(lent, model, &Arc::default()))
+    }
+
+    /// Whether a plugin may know how to ask some provider.
+    pub fn may_lend(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
+    /// Whether a plugin may know how to ask a provider, with a login that is kept.
+    pub fn lends(&self, provider: &str) -> bool {
+        self.make.auth.lends(provider)
     }
 
     /// Whether a request for this model would find somebody to ask.

@@ -117,6 +117,9 @@ pub(super) fn sight(agents: &Agents, environment: &Environment, worktree: &Workt
 /// this machine are not asked for what they have.
 fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
     let provider = registry.providers().iter().find(|facts| facts.id == model.provider);
+    if registry.lends(&model.provider) {
+        return true;
+    }
     match provider {
         Some(facts) => registry.has(model) && !matches!(facts.access, Access::Missing(_)),
         None => registry.has(model) || local::SERVERS.iter().any(|server| server.id == model.provider),

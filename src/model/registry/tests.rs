@@ -195,6 +195,30 @@ fn a_known_provider_without_a_key_is_told_from_one_that_nobody_knows() {
 }
 
 #[test]
+fn a_login_that_a_plugin_may_know_is_no_missing_key() {
+    let environment = environment(&[]);
+    let with = |lent: bool| {
+        Registry::new(Sources {
+            configured: Vec::new(),
+            local: Vec::new(),
+            catalog: &Catalog::parse(KNOWN).unwrap(),
+            disabled: &[],
+            enabled: None,
+            everything: false,
+            auth: &Auth::parse(r#"{"acme":{"type":"oauth","refresh":"r","access":"a"}}"#).lent(lent),
+            environment: &environment,
+            client: Arc::new(Client::new(&environment)),
+            offline: Scripted::new([Script::text("nobody")]),
+        })
+    };
+    let (lent, alone) = (with(true), with(false));
+    assert!(lent.lends("acme") && lent.find(&wanted("acme/gpt-5")).is_ok());
+    // Nobody is given it unasked.
+    assert!(!names(&lent).contains(&"acme/gpt-5".to_owned()));
+    assert!(!alone.lends("acme") && alone.find(&wanted("acme/gpt-5")).is_err());
+}
+
+#[test]
 fn opencodes_free_models_are_there_for_those_who_name_them() {
     let registry = registry(vec![], &[]);
     assert!(registry.find(&wanted("opencode/big-pickle")).is_ok());
