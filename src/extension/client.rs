@@ -242,7 +242,12 @@ impl Ears {
     /// provider, and where it is.
     fn login(&self, file: &str, own: bool, options: &Value) -> Given {
         let id = options.get("provider").and_then(Value::as_str)?;
+        let auth = Auth::read(&self.environment);
         if !own {
+            // What is not kept need not be kept from it.
+            if auth.entry(id).is_none() {
+                return Some(Ok(Value::Null));
+            }
             let (file, id) = (text::title(file), text::title(id));
             let title = format!(
                 "The plugin {file} may not use the login of {id}, for it is part of the project: put it into your own settings."
@@ -257,7 +262,7 @@ impl Ears {
         }
         let base = platform::usual_address(&provider, &self.environment);
         Some(Ok(json!({
-            "auth": Auth::read(&self.environment).entry(id), "provider": provider_of(&provider), "base": base,
+            "auth": auth.entry(id), "provider": provider_of(&provider), "base": base,
         })))
     }
 }

@@ -69,6 +69,9 @@ impl std::fmt::Display for HostError {
     }
 }
 
+/// How long the last of what a host wrote to standard error is waited for.
+const FAREWELL: Duration = Duration::from_millis(200);
+
 /// Something a host says beside its answers, for whoever keeps the session.
 pub(super) trait Listener: Send + Sync {
     /// It asks something through OpenCode's client.
@@ -363,7 +366,13 @@ async fn keep(
         let mut silent = false;
         loop {
             tokio::select! {
-                why = &mut read => break why,
+                why = &mut read => {
+                    // What it wrote last may still be on its way; one that keeps the other end open is not waited for.
+                    if !silent {
+                        tokio::time::timeout(FAREWELL, &mut listen).await.ok();
+                    }
+                    break why;
+                }
                 () = stop.cancelled() => break "it was ended".to_owned(),
                 () = &mut write => {}
                 () = &mut listen, if !silent => silent = true,
