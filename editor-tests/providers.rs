@@ -241,7 +241,7 @@ fn the_catalogue_is_refreshed() {
     drop(server);
     assert!(says(&project, &["models", "acme"]).contains("two"));
     assert!(
-        complains(&project, &["models", "--refresh"]).contains("The model catalogue (127.0.0.1) could not be reached")
+        complains(&project, &["models", "--refresh"]).contains("the model catalogue (127.0.0.1) could not be reached")
     );
 }
 

@@ -103,7 +103,7 @@ enum Command {
     Models(models::Args),
     /// Check what works on this machine
     ///
-    /// Everything is found out by trying. Exits with 1 if something does not work.
+    /// Tries each thing instead of trusting what the settings say. Exits with 1 if something does not work.
     Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell
     ///

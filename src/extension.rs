@@ -8,7 +8,9 @@ pub mod scripts;
 pub mod survey;
 pub mod tally;
 
+mod client;
 mod command;
+mod conversation;
 mod host;
 mod plugin;
 mod tool;

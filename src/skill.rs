@@ -228,7 +228,7 @@ impl SkillSearch<'_> {
             return self.disk.problems.push(problem.hint(format!("name: {folder}")));
         }
         if body.is_empty() {
-            let text = "this skill says nothing; it is not used";
+            let text = "this skill has no text; it is not used";
             return self
                 .disk
                 .problems

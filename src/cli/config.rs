@@ -15,7 +15,7 @@ use crate::session::models::ModelSources;
 pub(super) enum ConfigCommand {
     /// Print the resolved settings with the source of each value (default).
     Show,
-    /// Say what is wrong or outdated, and what to write instead.
+    /// Say what is wrong or outdated, and what to write instead
     ///
     /// Exits with 1 if a value is wrong and therefore not used.
     Check {

@@ -56,7 +56,7 @@ pub(super) enum Verb {
         /// Agent that would do it
         #[arg(long, default_value = "build")]
         agent: String,
-        /// How much is asked [default: as the settings say]
+        /// How much is asked: default, ask or sandboxed [default: as the settings say]
         #[arg(long, value_parser = approvals)]
         approvals: Option<Approvals>,
         /// File that would be read
@@ -77,7 +77,7 @@ pub(super) enum Verb {
         /// Agent whose rules apply
         #[arg(long, default_value = "build")]
         agent: String,
-        /// How much is asked [default: as the settings say]
+        /// How much is asked: default, ask or sandboxed [default: as the settings say]
         #[arg(long, value_parser = approvals)]
         approvals: Option<Approvals>,
         /// Settings file to use in addition to the usual ones

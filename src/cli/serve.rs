@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// Where to listen [default: 127.0.0.1:4200]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// Let only this directory and those below be opened; can be given several times
+    /// Let only this directory and those below be opened. May be given several times
     #[arg(long, value_name = "DIR")]
     root: Vec<PathBuf>,
     /// File that says who may connect

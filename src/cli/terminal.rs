@@ -72,8 +72,23 @@ fn beside(words: &Styled) {
 
 /// Says on standard error why nothing could be done.
 pub(super) fn complain(message: &str) -> ExitCode {
-    aside(&format!("adjutant: {message}"));
+    aside(&format!("adjutant: {}", message_after_name(message)));
     ExitCode::FAILURE
+}
+
+/// A message as it goes on behind the program's name: its first word is small, unless it is a name, and one
+/// sentence has no full stop.
+fn message_after_name(message: &str) -> String {
+    const SMALL: &[&str] = &["A", "An", "It", "No", "Nobody", "Nothing", "Only", "The", "There", "This", "What"];
+    let mut text = message.to_owned();
+    if SMALL.contains(&message.split(' ').next().unwrap_or_default()) {
+        text[..1].make_ascii_lowercase();
+    }
+    let one = text.trim_end_matches('.');
+    if text.len() == one.len() + 1 && ![". ", "? ", ": ", "\n"].iter().any(|end| one.contains(end)) {
+        text.pop();
+    }
+    text
 }
 
 /// Says on standard error what is wrong with the command line.
@@ -111,4 +126,22 @@ pub(super) fn help(mut command: clap::Command) -> ExitCode {
 /// Tells of a panic, until there is a log.
 pub(super) fn panicked(info: &PanicHookInfo<'_>) {
     aside(&format!("adjutant: {info}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::message_after_name;
+
+    #[test]
+    fn a_message_goes_on_behind_the_name() {
+        for (message, expected) in [
+            ("There is no model \"a\" here. `x` lists them.", "there is no model \"a\" here. `x` lists them."),
+            ("There is nothing to redo.", "there is nothing to redo"),
+            ("Azure needs a name.", "Azure needs a name"),
+            ("nothing is kept", "nothing is kept"),
+            ("", ""),
+        ] {
+            assert_eq!(message_after_name(message), expected);
+        }
+    }
 }

@@ -56,6 +56,12 @@ impl Contribution {
         for (key, value) in changes.as_object().into_iter().flatten() {
             let own = KEYS.contains(&key.as_str()) && !project;
             let named = match (key.as_str(), value) {
+                ("command", Value::Object(commands)) if own => {
+                    // One that only the plugin's own hook answers says nothing to a model.
+                    let (said, empty): (Vec<_>, Vec<_>) = commands.iter().partition(|(_, command)| has_words(command));
+                    dropped.extend(empty.into_iter().map(|(name, _)| format!("{key}.{name}")));
+                    Some(said.into_iter().map(|(name, command)| (name.clone(), command.clone())).collect())
+                }
                 _ if own => Some(value.clone()),
                 ("agent", Value::Object(agents)) => Some(entries(key, agents, AGENT, &mut dropped)),
                 ("command", Value::Object(commands)) => Some(entries(key, commands, COMMAND, &mut dropped)),
@@ -74,12 +80,18 @@ impl Contribution {
     }
 }
 
+/// Whether a command has a text to be sent.
+fn has_words(command: &Value) -> bool {
+    command.get("template").and_then(Value::as_str).is_some_and(|template| !template.trim().is_empty())
+}
+
 /// The entries of a project's plugin, without what it may not say.
 fn entries(key: &str, all: &Map<String, Value>, may: &[&str], dropped: &mut Vec<String>) -> Value {
     let mut kept = Map::new();
     for (name, entry) in all {
         let template = entry.get("template").and_then(Value::as_str).unwrap_or_default();
-        let Some(entry) = entry.as_object().filter(|_| shell_inserts(template).is_empty()) else {
+        let sound = shell_inserts(template).is_empty() && (key != "command" || has_words(entry));
+        let Some(entry) = entry.as_object().filter(|_| sound) else {
             dropped.push(format!("{key}.{name}"));
             continue;
         };
@@ -125,11 +137,11 @@ mod tests {
         let one = json!({
             "agent": {"a": {"prompt": "P", "permission": {"*": "deny", "read": "allow", "bash": {"ls": "allow", "rm *": "deny"}},
                 "tools": {"write": false, "bash": true}, "options": {"x": 1}, "model": null}, "b": 7},
-            "command": {"c": {"template": "Do $1."}, "d": {"template": "See !`env`."}},
+            "command": {"c": {"template": "Do $1."}, "d": {"template": "See !`env`."}, "e": {"template": ""}},
             "mcp": {"m": {"command": ["x"]}}, "model": "p/m", "plugin": ["x"],
         });
         let (own, dropped) = Contribution::of("x.js", false, &one);
-        assert_eq!(dropped, ["plugin"]);
+        assert_eq!(dropped, ["command.e", "plugin"]);
         let said: Value = serde_json::from_str(&own.unwrap().settings).unwrap();
         assert_eq!((&said["mcp"], &said["agent"]), (&one["mcp"], &one["agent"]));
         let (theirs, dropped) = Contribution::of("x.js", true, &one);
@@ -143,6 +155,7 @@ mod tests {
             "agent.a.options",
             "agent.b",
             "command.d",
+            "command.e",
             "mcp",
             "model",
             "plugin",

@@ -255,27 +255,27 @@ impl LayerReader<'_, '_> {
         rules::unreachable_in(&node, &mut self.disk.problems);
         examples::in_file(&mut node, self.disk);
         if origin.project && node.take("trust").is_some() {
-            let text = "a project cannot say that it is trusted; it is ignored";
+            let text = "ignored: a project cannot declare itself trusted";
             self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "trust", text));
         }
         if origin.project && node.take("environment").is_some() {
-            let text = "which of your variables commands get is for you to say, not for a project; it is ignored";
+            let text = "ignored: only your own settings can say which variables commands get";
             self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "environment", text));
         }
         if origin.project && node.take("replace_tools").is_some() {
-            let text = "whose place a tool takes is for you to say, not for a project; it is ignored";
+            let text = "ignored: only your own settings can say which tools are replaced";
             self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "replace_tools", text));
         }
         if origin.project && node.take("budget").is_some() {
-            let text = "what a turn may cost is for you to say, not for a project; it is ignored";
+            let text = "ignored: only your own settings can say what a turn may cost";
             self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "budget", text));
         }
         if (origin.project || origin.layer == Layer::Remote) && node.take("store").is_some() {
-            let text = "where your sessions are kept is for you to say; it is ignored";
+            let text = "ignored: only your own settings can say where sessions are kept";
             self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "store", text));
         }
         if origin.project && node.take("serve").is_some() {
-            let text = "who may connect is for you to say, not for a project; it is ignored";
+            let text = "ignored: only your own settings can say who may connect";
             self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "serve", text));
         }
         if origin.project {

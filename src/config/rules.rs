@@ -58,7 +58,7 @@ pub(crate) fn odd(tree: &Node, home: Option<&Path>, root: &Path) -> Vec<Problem>
             let known = || super::file::PERMISSIONS.iter().map(|(key, _)| *key);
             let near = nearest(&entry.key, known()).filter(|near| *near != entry.key);
             if let Some(near) = near.filter(|_| !known().any(|key| key == entry.key) && !entry.key.contains('*')) {
-                let text = format!("no tool of ours asks for \"{}\"", entry.key);
+                let text = format!("no tool asks for \"{}\"", entry.key);
                 let problem =
                     Problem::warning(ProblemCode::UnknownPermission, &entry.at, format!("{way}.{}", entry.key), text);
                 problems.push(problem.hint(format!("did you mean \"{near}\"?")));

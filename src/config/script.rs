@@ -40,6 +40,8 @@ pub const HOOKS: &[&str] = &[
     "event",
     "config",
     "tool",
+    "auth",
+    "provider",
     "dispose",
     "chat.message",
     "chat.params",

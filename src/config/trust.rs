@@ -44,8 +44,6 @@ pub enum TrustKind {
     Hook,
     /// A file of JavaScript or TypeScript is loaded.
     Extension,
-    /// The shell that runs every command.
-    Shell,
     /// A slash command runs a command line before it is sent.
     Command,
     /// A rule allows what would otherwise be asked or denied.
@@ -69,7 +67,6 @@ impl TrustKind {
             Self::LanguageServer => ["language server", "language servers"],
             Self::Hook => ["hook", "hooks"],
             Self::Extension => ["custom tool or plugin", "custom tools or plugins"],
-            Self::Shell => ["shell", "shells"],
             Self::Command => ["command with a shell insert", "commands with a shell insert"],
             Self::Permission => ["looser rule", "looser rules"],
             Self::Provider => ["provider address or key", "provider addresses or keys"],
@@ -300,11 +297,6 @@ fn programs(node: &Node, known: &KnownPrograms, worktree: &Worktree, cwd: &Path,
             found(TrustItem { covered, ..item(kind, format!("{key}.{}", entry.key), detail, &entry.at) });
         }
     }
-    if let Some(shell) = node.get("shell") {
-        let text = shell.as_text().unwrap_or_default();
-        let covered = covered::covered(&[text], &starts(None, worktree, cwd), &worktree.root);
-        found(TrustItem { covered, ..item(TrustKind::Shell, "shell".into(), text.into(), &shell.at) });
-    }
 }
 
 /// What lies outside the project and is read or fetched.
@@ -361,7 +353,6 @@ fn strip_layer(node: &mut Node, known: &KnownPrograms, uses: &[ExternalValue], w
             }
         }
     }
-    node.take("shell");
     if node.get("sandbox").is_some_and(widens) {
         node.take("sandbox");
     }

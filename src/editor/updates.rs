@@ -15,7 +15,6 @@ use super::{ask, elicit, files, form};
 use crate::event::{Event, Progress, Severity, TurnMessage};
 use crate::id::{CallId, MessageId, SessionId};
 use crate::model::offline::CONNECT;
-use crate::model::registry::Registry;
 use crate::session::Handle;
 
 /// What is done beside the flow of updates: questions and files the editor is working on. A question comes back
@@ -183,7 +182,7 @@ impl UpdateSender {
         if self.server.capabilities().misses_commands {
             self.event(Event::Commands(self.session.commands())).await;
         }
-        if project.models.all().iter().all(|model| model.id.provider == Registry::OFFLINE) {
+        if !project.models.is_anybody_there() {
             let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
             let (title, details) = (title.to_owned(), Some(details.to_owned()));
             self.event(Event::Notice { severity: Severity::Info, title, details }).await;

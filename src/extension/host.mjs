@@ -305,16 +305,142 @@ function likeBun($) {
   }
 }
 
-/** OpenCode's client: each method asks adjutant, which answers those that mean something here. */
-function client(way = []) {
+/** OpenCode's client for a plugin: each method asks adjutant, which answers those that mean something here. */
+function client(file, way = []) {
   return new Proxy(function () {}, {
-    get: (_, key) => typeof key === "symbol" || key === "then" || key === "toJSON" ? undefined : client([...way, key]),
+    get: (_, key) => typeof key === "symbol" || key === "then" || key === "toJSON" ? undefined : client(file, [...way, key]),
     apply: async (_, __, [options]) => {
-      const answer = await ask("client", { way: way.join("."), options: JSON.parse(JSON.stringify(options ?? {})) })
+      const name = way.join(".")
+      if (name === "event.subscribe" || name === "global.event") return { stream: listen() }
+      const read = { "file.read": fileText, "file.list": fileList }[name]
+      const answer = read ? await read(options ?? {}) : await askedOf(file, name, options)
+      if (answer.none) throw new Error(answer.none)
       if (answer.error && options?.throwOnError) throw new Error(answer.error.message)
       return { data: answer.data, error: answer.error, request: undefined, response: undefined }
     },
   })
+}
+const askedOf = (file, way, options) => ask("client", { file, way, options: JSON.parse(JSON.stringify(options ?? {})) })
+
+/** Files as OpenCode's client gives them. A plugin can read them itself, too. */
+const within = (options) => path.resolve(String(options.query?.path ?? options.path ?? "."))
+async function fileText(options) {
+  try { return { data: { type: "text", content: await fs.promises.readFile(within(options), "utf8") } } }
+  catch (e) { return { error: { message: e.message } } }
+}
+async function fileList(options) {
+  const dir = within(options)
+  try {
+    const all = await fs.promises.readdir(dir, { withFileTypes: true })
+    const one = (entry) => ({
+      name: entry.name, path: path.relative(process.cwd(), path.join(dir, entry.name)), absolute: path.join(dir, entry.name),
+      type: entry.isDirectory() ? "directory" : "file", ignored: false,
+    })
+    return { data: all.map(one) }
+  } catch (e) { return { error: { message: e.message } } }
+}
+
+/** Events for those who subscribe; one who does not read them misses the oldest. */
+const listeners = new Set()
+async function* listen() {
+  const mine = { events: [], wake: undefined }
+  if (!listeners.size) send({ method: "listens" })
+  listeners.add(mine)
+  try {
+    for (;;) {
+      while (mine.events.length) yield mine.events.shift()
+      await new Promise((resolve) => { mine.wake = resolve })
+    }
+  } finally { listeners.delete(mine) }
+}
+function published(event) {
+  for (const one of listeners) {
+    if (one.events.push(event) > 1000) one.events.shift()
+    one.wake?.()
+  }
+}
+
+// ---- logins -----------------------------------------------------------------------------------------------------
+
+/** A way for adjutant's requests through a plugin's own `fetch`: a server on this machine, at an address nobody can guess. */
+async function relay(base, own) {
+  const { createServer } = await import("node:http")
+  const { randomUUID } = await import("node:crypto")
+  const secret = `/${randomUUID()}`
+  const server = createServer(async (request, response) => {
+    const stop = new AbortController()
+    response.on("close", () => stop.abort())
+    try {
+      if (!request.url.startsWith(secret)) { response.writeHead(404); return response.end() }
+      const pieces = []
+      for await (const piece of request) pieces.push(piece)
+      const kept = Object.entries(request.headers).filter(([name]) => !/^(host|connection|content-length|accept-encoding|transfer-encoding)$/.test(name))
+      const body = pieces.length ? Buffer.concat(pieces).toString() : undefined
+      const answer = await own(base + request.url.slice(secret.length), { method: request.method, headers: Object.fromEntries(kept), body, signal: stop.signal })
+      const headers = [...answer.headers].filter(([name]) => !/^(connection|content-encoding|content-length|transfer-encoding|set-cookie)$/.test(name))
+      response.writeHead(answer.status, Object.fromEntries(headers))
+      if (answer.body) for await (const piece of answer.body) if (!response.write(piece)) await new Promise((resolve) => { response.once("drain", resolve); response.once("close", resolve) })
+      response.end()
+    } catch (e) {
+      if (stop.signal.aborted) return
+      if (!response.headersSent) response.writeHead(400, { "content-type": "application/json" })
+      response.end(JSON.stringify({ error: { message: `the plugin's fetch failed: ${e?.message ?? e}` } }))
+    }
+  })
+  await new Promise((resolve, reject) => { server.once("error", reject); server.listen(0, "127.0.0.1", resolve) })
+  server.unref()
+  return `http://127.0.0.1:${server.address().port}${secret}`
+}
+
+/** A model of OpenCode's as settings have it. */
+function asSettings(model) {
+  const { cost, limit, capabilities: can = {}, api, name, reasoning, temperature, attachment, tool_call, modalities, options, headers } = model
+  const takes = can.input && Object.keys(can.input).filter((kind) => can.input[kind])
+  const said = {
+    id: api?.id ?? model.id, name, limit: limit && { context: limit.context, output: limit.output },
+    cost: cost && { input: cost.input, output: cost.output, cache_read: cost.cache?.read ?? cost.cache_read, cache_write: cost.cache?.write ?? cost.cache_write },
+    reasoning: can.reasoning ?? reasoning, temperature: can.temperature ?? temperature, attachment: can.attachment ?? attachment,
+    tool_call: can.toolcall ?? tool_call, modalities: takes ? { input: takes, output: ["text"] } : modalities,
+    options: options && Object.keys(options).length ? options : undefined, headers: headers && Object.keys(headers).length ? headers : undefined,
+    provider: api?.npm || api?.url ? { npm: api.npm, api: api.url || undefined } : undefined,
+  }
+  return JSON.parse(JSON.stringify(said))
+}
+
+/** What a plugin's `auth` and `provider` hooks say of a provider, as settings. */
+async function logins(file, hooks) {
+  const { auth, provider } = hooks
+  const found = {}
+  const known = async (id) => (await askedOf(file, "adjutant.auth", { provider: id })).data
+  if (typeof auth?.loader === "function" && auth.provider) {
+    const now = await known(auth.provider)
+    if (now?.auth) {
+      const prices = (models) => Object.fromEntries(Object.entries(models ?? {}).map(([key, { cost }]) => [key, JSON.stringify(cost)]))
+      const before = prices(now.provider.models)
+      const said = await limited(Promise.resolve(auth.loader(async () => (await known(auth.provider)).auth, now.provider)), 10_000)
+      if (said && typeof said === "object") {
+        const options = { apiKey: said.apiKey || "plugin", headers: said.headers, baseURL: said.baseURL }
+        if (typeof said.fetch === "function") {
+          const base = said.baseURL ?? now.base
+          if (!base) throw new Error(`nobody knows where ${auth.provider} is: its loader gives no baseURL`)
+          options.baseURL = await relay(String(base).replace(/\/+$/, ""), said.fetch)
+        }
+        // What a subscription pays for has no price: loaders say so in the models they are given.
+        const priced = Object.entries(prices(now.provider.models)).filter(([key, cost]) => before[key] && before[key] !== cost)
+        const models = priced.map(([key]) => [key, { cost: asSettings(now.provider.models[key]).cost }])
+        found[auth.provider] = { options: JSON.parse(JSON.stringify(options)), models: Object.fromEntries(models) }
+      }
+    }
+  }
+  if (typeof provider?.models === "function" && provider.id) {
+    const now = await known(provider.id)
+    if (now) {
+      const models = await limited(Promise.resolve(provider.models(now.provider, { auth: now.auth ?? undefined })), 10_000)
+      const all = Object.entries(models ?? {}).map(([key, model]) => [key, asSettings(model)])
+      found[provider.id] = { ...found[provider.id], models: { ...found[provider.id]?.models, ...Object.fromEntries(all) } }
+    }
+  }
+  return found
 }
 
 // ---- loading ----------------------------------------------------------------------------------------------------
@@ -367,7 +493,7 @@ async function load({ directory, worktree, project, files, config, standIn, base
       }
       if (check) continue
       const input = {
-        client: client(), project, directory, worktree, $, serverUrl: new URL("http://adjutant.invalid/"),
+        client: client(file.id), project, directory, worktree, $, serverUrl: new URL("http://adjutant.invalid/"),
         experimental_workspace: { register() {} },
       }
       const own = all.default
@@ -396,6 +522,14 @@ async function load({ directory, worktree, project, files, config, standIn, base
     try { await limited(hooks.config(config), 5_000) } catch (e) { result.errors.push({ file, hook: "config", ...described(e) }) }
     const own = result.hooks.find((one) => one.file === file)
     own.added = { ...own.added, ...added(JSON.parse(before), JSON.parse(JSON.stringify(config))) }
+  }
+  for (const { file, hooks } of plugins) {
+    try {
+      const own = result.hooks.find((one) => one.file === file), provider = { ...own.added?.provider }
+      for (const [id, said] of Object.entries(await logins(file, hooks)))
+        provider[id] = { ...provider[id], ...said, options: { ...provider[id]?.options, ...said.options }, models: { ...provider[id]?.models, ...said.models } }
+      if (Object.keys(provider).length) own.added = { ...own.added, provider }
+    } catch (e) { result.errors.push({ file, hook: "auth", ...described(e) }) }
   }
   return result
 }
@@ -474,6 +608,7 @@ async function hook({ name, input, output, limit }) {
 let heard = Promise.resolve()
 const event = (params) => (heard = heard.then(() => deliver(params)))
 async function deliver({ event }) {
+  published(event)
   for (const { file, hooks } of plugins) {
     if (typeof hooks.event !== "function") continue
     try { await limited(hooks.event({ event }), 5_000) } catch (e) { send({ method: "failed", params: { file, hook: "event", ...described(e) } }) }

@@ -69,10 +69,15 @@ impl std::fmt::Display for HostError {
     }
 }
 
+/// How long the last of what a host wrote to standard error is waited for.
+const FAREWELL: Duration = Duration::from_millis(200);
+
 /// Something a host says beside its answers, for whoever keeps the session.
 pub(super) trait Listener: Send + Sync {
     /// It asks something through OpenCode's client.
-    fn client(&self, way: &str, options: &Value) -> Value;
+    fn client(&self, file: &str, way: &str, options: &Value) -> Value;
+    /// A plugin subscribes to events.
+    fn listens(&self);
     /// Something in it failed.
     fn failed(&self, params: &Value);
 }
@@ -262,11 +267,18 @@ impl Host {
                 }
             }
             (Some("client"), Some(id)) => {
-                let way = params.get("way").and_then(Value::as_str).unwrap_or_default();
-                let answer = listener.client(way, params.get("options").unwrap_or(&Value::Null));
-                self.later(id, answer);
+                let (host, listener) = (self.clone(), listener.clone());
+                tokio::spawn(async move {
+                    // Some of it reads files.
+                    let answer = tokio::task::spawn_blocking(move || {
+                        let words = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default();
+                        listener.client(words("file"), words("way"), params.get("options").unwrap_or(&Value::Null))
+                    });
+                    host.answer(id, answer.await.unwrap_or_default()).await;
+                });
             }
             (Some("failed"), _) => listener.failed(&params),
+            (Some("listens"), _) => listener.listens(),
             _ => {}
         }
     }
@@ -354,7 +366,13 @@ async fn keep(
         let mut silent = false;
         loop {
             tokio::select! {
-                why = &mut read => break why,
+                why = &mut read => {
+                    // What it wrote last may still be on its way; one that keeps the other end open is not waited for.
+                    if !silent {
+                        tokio::time::timeout(FAREWELL, &mut listen).await.ok();
+                    }
+                    break why;
+                }
                 () = stop.cancelled() => break "it was ended".to_owned(),
                 () = &mut write => {}
                 () = &mut listen, if !silent => silent = true,

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::host::{Host, Listener, STAND_IN};
+use super::client::{Ears, Knowledge, Teller, seen_settings};
+use super::host::{Host, STAND_IN};
 use super::tally::Tallies;
 use super::tool::{CustomTool, Home};
 use crate::config::Settings;
@@ -18,6 +19,7 @@ use crate::config::contribution::Contribution;
 use crate::config::script::{self, HOOKS, ScriptEntry, ScriptKind};
 use crate::event::{Event, Severity};
 use crate::lock::locked;
+use crate::message::Message;
 use crate::permission::Rules;
 use crate::text;
 use crate::tool::registry::find_properties;
@@ -34,9 +36,6 @@ const REST: Duration = Duration::from_secs(5 * 60);
 /// The most notices that wait to be told.
 const NEWS: usize = 20;
 
-/// Hooks of OpenCode's that nothing follows from here.
-const WITHOUT_EFFECT: &[&str] = &["auth", "provider"];
-
 /// The scripts of one session and of its subagents.
 #[derive(Debug, Default)]
 pub struct Scripts {
@@ -51,6 +50,8 @@ pub struct Scripts {
     failures: Mutex<(u32, Option<Instant>)>,
     /// Plugins are loaded, and none of their functions is called.
     compiles: bool,
+    /// What plugins may ask for.
+    knowledge: Arc<Knowledge>,
 }
 
 /// The host for one state of the files.
@@ -185,11 +186,17 @@ impl Scripts {
     }
 
     async fn load(self: &Arc<Self>, scripts: &[ScriptEntry], context: &ToolContext) -> Result<LoadedScripts, Failure> {
+        let own: Weak<Self> = Arc::downgrade(self);
+        let teller: Weak<dyn Teller> = own;
         let ears = Ears {
-            scripts: Arc::downgrade(self),
+            teller,
+            knowledge: self.knowledge.clone(),
             session: context.session.id.to_string(),
             directory: context.project.cwd.clone(),
-            config: config(&context.project.settings),
+            worktree: context.project.worktree.root.clone(),
+            settings: context.project.settings.clone(),
+            environment: context.project.environment.clone(),
+            todos: context.session.todos.clone(),
         };
         let host = Host::start(context, Arc::new(ears)).await?;
         let mut files = Vec::new();
@@ -215,7 +222,7 @@ impl Scripts {
         let params = json!({
             "directory": context.project.cwd, "worktree": root, "files": files, "bases": bases,
             "project": { "id": root, "worktree": root, "vcs": root.join(".git").exists().then_some("git"), "time": { "created": 0 } },
-            "config": config(&context.project.settings), "standIn": STAND_IN, "check": self.compiles,
+            "config": seen_settings(&context.project.settings), "standIn": STAND_IN, "check": self.compiles,
         });
         let loaded = host.request("load", params, LOAD).await.map_err(|e| Failure::Tell(e.to_string()))?;
         let list = |key: &str| loaded.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
@@ -257,7 +264,7 @@ impl Scripts {
     fn tell_unused(&self, hooks: &BTreeMap<String, Vec<String>>) {
         let mut unused: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, files) in hooks.iter().filter(|(name, _)| !HOOKS.contains(&name.as_str())) {
-            for file in files.iter().filter(|_| WITHOUT_EFFECT.contains(&name.as_str()) || name.contains('.')) {
+            for file in files.iter().filter(|_| name.contains('.')) {
                 unused.entry(file).or_default().push(name);
             }
         }
@@ -383,9 +390,25 @@ impl Scripts {
         run
     }
 
+    /// Keeps what of the conversation plugins may ask for. Costs nothing where there are none.
+    pub fn remember(&self, session: &str, history: &[Message], busy: bool) {
+        if self.current().is_some() {
+            locked(&self.knowledge.conversation).update(session, history);
+            *locked(&self.knowledge.busy) = busy;
+        }
+    }
+
+    /// What plugins want the model told with this prompt.
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *locked(&self.knowledge.notes))
+    }
+
     /// Tells plugins of an event of OpenCode's kind. Nobody waits for them.
     pub async fn event(&self, kind: &str, properties: Value) {
-        let Some(loaded) = self.current().filter(|loaded| loaded.hooks.contains_key("event")) else { return };
+        let listens = *locked(&self.knowledge.listens);
+        let Some(loaded) = self.current().filter(|loaded| listens || loaded.hooks.contains_key("event")) else {
+            return;
+        };
         let params = json!({ "event": { "type": kind, "properties": properties } });
         // A host that reads nothing is found out by who asks it something.
         tokio::time::timeout(GRACE, loaded.host.tell("event", params)).await.ok();
@@ -474,6 +497,16 @@ impl Scripts {
     }
 }
 
+impl Teller for Scripts {
+    fn tell(&self, severity: Severity, title: String, details: Option<String>) {
+        Scripts::tell(self, severity, title, details);
+    }
+
+    fn failed(&self, file: &str, why: String) {
+        self.counted(file, Duration::ZERO, Some(why));
+    }
+}
+
 impl Home for Scripts {
     fn host<'a>(
         self: Arc<Self>,
@@ -487,92 +520,5 @@ impl Home for Scripts {
             self.worked();
         }
         self.counted(file, spent, error);
-    }
-}
-
-/// What a plugin sees of the settings.
-fn config(settings: &Settings) -> Value {
-    let agents = settings.agents.iter().map(|agent| {
-        let about = json!({ "description": agent.description, "model": agent.model.as_ref().map(ToString::to_string) });
-        (agent.name.clone(), about)
-    });
-    let commands = settings.commands.iter().map(|command| {
-        let about = json!({ "description": command.description, "template": command.template });
-        (command.name.clone(), about)
-    });
-    json!({
-        "model": settings.model.as_ref().map(ToString::to_string),
-        "small_model": settings.small_model.as_ref().map(ToString::to_string),
-        "agent": agents.collect::<Map<_, _>>(), "command": commands.collect::<Map<_, _>>(),
-        "mcp": {}, "provider": {}, "permission": {}, "instructions": [], "tools": {},
-        "plugin": settings.scripts.iter().map(|script| script.name.clone()).collect::<Vec<_>>(),
-    })
-}
-
-/// Who hears what plugins say through OpenCode's client.
-struct Ears {
-    scripts: Weak<Scripts>,
-    session: String,
-    directory: PathBuf,
-    config: Value,
-}
-
-impl Listener for Ears {
-    fn client(&self, way: &str, options: &Value) -> Value {
-        let words = |at: &str| options.pointer(at).and_then(Value::as_str).map(|words| text::cut_chars(words, 2_000));
-        let scripts = self.scripts.upgrade();
-        match way {
-            "app.log" => {
-                let (service, message) = (words("/body/service"), words("/body/message"));
-                tracing::info!(
-                    "extension {}: {}",
-                    text::title(&service.unwrap_or_default()),
-                    text::title(&message.unwrap_or_default())
-                );
-                json!({ "data": true })
-            }
-            "tui.showToast" => {
-                let message = words("/body/message").unwrap_or_default();
-                let title = words("/body/title").map_or(message.clone(), |title| format!("{title}: {message}"));
-                let severity = match words("/body/variant").as_deref() {
-                    Some("error") => Severity::Error,
-                    Some("warning") => Severity::Warning,
-                    _ => Severity::Info,
-                };
-                if let Some(scripts) = scripts {
-                    scripts.tell(severity, text::title(&title), None);
-                }
-                json!({ "data": true })
-            }
-            "session.get" => json!({ "data": {
-                "id": self.session, "directory": self.directory, "projectID": "project", "title": "", "version": "1",
-                "time": { "created": 0, "updated": 0 },
-            } }),
-            "session.list" => json!({ "data": [] }),
-            "config.get" => json!({ "data": self.config }),
-            "path.get" => json!({ "data": { "directory": self.directory, "worktree": self.directory } }),
-            "project.current" => json!({ "data": { "id": "project", "worktree": self.directory } }),
-            _ => {
-                let way = text::title(way);
-                if let Some(scripts) = scripts {
-                    let title = format!("A plugin called client.{way}, which does nothing here.");
-                    scripts.tell(Severity::Info, title, None);
-                }
-                json!({ "error": { "message": format!("adjutant has no client.{way}") } })
-            }
-        }
-    }
-
-    fn failed(&self, params: &Value) {
-        let words = |key: &str| params.get(key).and_then(Value::as_str).map(text::title);
-        let Some(scripts) = self.scripts.upgrade() else { return };
-        let who = words("file").map_or_else(|| "A plugin".to_owned(), |file| format!("The plugin {file}"));
-        let hook = words("hook").map(|hook| format!(" in {hook}")).unwrap_or_default();
-        let why = words("message").unwrap_or_default();
-        if let Some(file) = words("file") {
-            scripts.counted(&file, Duration::ZERO, Some(why.clone()));
-        }
-        let stack = params.get("stack").and_then(Value::as_str).map(str::to_owned);
-        scripts.tell(Severity::Warning, format!("{who} failed{hook}: {why}"), stack);
     }
 }

@@ -28,11 +28,15 @@ pub struct OauthTokens {
 
 /// What is known of the user's accounts, by provider.
 #[derive(Clone, Default)]
-pub struct Auth(Map<String, Value>);
+pub struct Auth {
+    all: Map<String, Value>,
+    /// Plugins of the user's own are there, which may read what nobody else can.
+    lent: bool,
+}
 
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.all.keys()).finish()
     }
 }
 
@@ -46,7 +50,7 @@ impl Auth {
         let mut all = Self::default();
         for path in Self::their_path(environment).into_iter().chain([Self::path(environment)]) {
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            all.0.extend(Self::parse(&text).0);
+            all.all.extend(Self::parse(&text).all);
         }
         all
     }
@@ -69,11 +73,12 @@ impl Auth {
     /// Reads the text of an `auth.json`.
     pub fn parse(text: &str) -> Self {
         let map: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
-        Self(map.into_iter().map(|(id, value)| (id.trim_end_matches('/').to_owned(), value)).collect())
+        let all = map.into_iter().map(|(id, value)| (id.trim_end_matches('/').to_owned(), value)).collect();
+        Self { all, lent: false }
     }
 
     pub fn key(&self, provider: &str) -> Option<Secret> {
-        let entry = self.0.get(provider)?;
+        let entry = self.all.get(provider)?;
         let field = match entry.get("type")?.as_str()? {
             "api" => "key",
             "wellknown" => "token",
@@ -84,9 +89,14 @@ impl Auth {
         entry.get(field)?.as_str().filter(|key| !key.trim().is_empty()).map(|key| Secret::new(key.trim()))
     }
 
+    /// What is kept for a provider, as it stands in the file.
+    pub fn entry(&self, provider: &str) -> Option<&Value> {
+        self.all.get(provider)
+    }
+
     /// The tokens of a login of ours.
     pub fn tokens(&self, provider: &str) -> Option<OauthTokens> {
-        let entry = self.0.get(provider).filter(|entry| entry.get("type").is_some_and(|kind| kind == "oauth"))?;
+        let entry = self.all.get(provider).filter(|entry| entry.get("type").is_some_and(|kind| kind == "oauth"))?;
         let of = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let login = serde_json::from_value(entry.get("login")?.clone()).ok()?;
         Some(OauthTokens {
@@ -100,7 +110,7 @@ impl Auth {
     /// Everything in it that nobody else should get to see.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         let named = ["key", "token", "access", "refresh"];
-        self.0.values().flat_map(move |entry| named.into_iter().filter_map(|name| entry.get(name)?.as_str()))
+        self.all.values().flat_map(move |entry| named.into_iter().filter_map(|name| entry.get(name)?.as_str()))
     }
 
     /// Tokens and secrets of logins at MCP servers, ours and OpenCode's.
@@ -122,6 +132,18 @@ impl Auth {
         self.key(provider).is_some() || self.tokens(provider).is_some()
     }
 
+    /// The same, where plugins of the user's own are there or not.
+    #[must_use]
+    pub fn lent(self, lent: bool) -> Self {
+        Self { lent, ..self }
+    }
+
+    /// Whether there is a login that only a plugin may know how to use: what comes of it is known once it is asked.
+    pub fn lends(&self, provider: &str) -> bool {
+        let is_login = |entry: &Value| entry.get("type").is_some_and(|kind| kind == "oauth");
+        self.lent && !self.has(provider) && self.entry(provider).is_some_and(is_login)
+    }
+
     /// Our file, for people.
     pub const OURS: &str = "in adjutant's auth.json";
     pub const THEIRS: &str = "in OpenCode's auth.json";
@@ -131,7 +153,7 @@ impl Auth {
     /// Provider, kind (`key` or `login`) and place of everything that is kept and can be used, ours first.
     pub fn places(environment: &Environment) -> Vec<(String, &'static str, &'static str)> {
         let of = |auth: Self, place: &'static str| -> Vec<_> {
-            let usable = auth.0.keys().filter(|id| auth.has(id));
+            let usable = auth.all.keys().filter(|id| auth.has(id));
             let kind = |id: &String| if auth.key(id).is_some() { "key" } else { "login" };
             usable.map(|id| (id.clone(), kind(id), place)).collect()
         };
@@ -214,7 +236,7 @@ mod tests {
             assert_eq!(key(none), None, "{none}");
         }
         assert!(!format!("{auth:?}").contains("k1"));
-        assert!(Auth::parse("oops").0.is_empty());
+        assert!(Auth::parse("oops").all.is_empty());
     }
 
     #[test]
@@ -225,7 +247,7 @@ mod tests {
         Auth::keep(&path, "b", Some(&Credential::Key(Secret::new("l")))).unwrap();
         Auth::keep(&path, "a", None).unwrap();
         let auth = Auth::parse(&std::fs::read_to_string(&path).unwrap());
-        assert_eq!((auth.0.len(), auth.0["b"]["type"].as_str()), (1, Some("api")));
+        assert_eq!((auth.all.len(), auth.all["b"]["type"].as_str()), (1, Some("api")));
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;

@@ -81,6 +81,11 @@ impl Catalog {
         &self.ids
     }
 
+    /// What people call a provider; its id where nobody knows it.
+    pub fn name<'a>(&'a self, id: &'a str) -> &'a str {
+        self.providers.iter().find(|provider| provider.id == id).map_or(id, |provider| &provider.name)
+    }
+
     /// What is known of a provider.
     pub fn find(&self, id: &str) -> Option<said::ProviderEntry> {
         let provider = self.providers.iter().find(|provider| provider.id == id)?;

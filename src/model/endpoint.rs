@@ -118,7 +118,7 @@ impl Provider for Arc<Endpoint> {
         let begin = async move {
             let token = match &endpoint.login {
                 Some(login) => login.token().await,
-                None => return refuse(Error::Auth("There is no login.".into())),
+                None => return refuse(Error::Keyless("There is no login.".into())),
             };
             match token {
                 Err(e) => refuse(e),

@@ -28,9 +28,12 @@ pub enum Error {
     /// A picture in the conversation is not taken.
     #[error("{0}")]
     Picture(String),
-    /// No key, a wrong key, no rights.
+    /// A wrong key, a refused login, no rights.
     #[error("{0}")]
     Auth(String),
+    /// Nothing was sent, for a key, a login or a part of the address is missing. Says what to do.
+    #[error("{0}")]
+    Keyless(String),
     /// The quota is used up; trying again soon does not help.
     #[error("{0}")]
     Quota(String),
@@ -75,6 +78,7 @@ impl Error {
             Self::ContextOverflow(m) => Self::ContextOverflow(word(m)),
             Self::Picture(m) => Self::Picture(word(m)),
             Self::Auth(m) => Self::Auth(word(m)),
+            Self::Keyless(m) => Self::Keyless(word(m)),
             Self::Quota(m) => Self::Quota(word(m)),
             Self::BadRequest(m) => Self::BadRequest(word(m)),
             Self::Filtered(m) => Self::Filtered(word(m)),
@@ -100,6 +104,7 @@ impl Error {
             Self::Auth(_) => {
                 (FaultKind::Auth, "Check the provider's key in its environment variable or the configuration.")
             }
+            Self::Keyless(_) => (FaultKind::Auth, ""),
             Self::ContextOverflow(_) => {
                 (FaultKind::ContextOverflow, "Start a new session, or choose a model with a larger context.")
             }
@@ -130,7 +135,11 @@ impl Error {
                 (FaultKind::Provider, "Check that the provider's address is a model API, then send the prompt again.")
             }
         };
-        Fault { kind, message: self.to_string(), advice: Some(advice.into()) }
+        Fault {
+            kind,
+            message: self.to_string(),
+            advice: Some(advice.into()).filter(|advice: &String| !advice.is_empty()),
+        }
     }
 }
 
@@ -169,5 +178,7 @@ mod tests {
             let fault = error.fault();
             assert!(!fault.message.is_empty() && fault.advice.is_some(), "{error:?}");
         }
+        // It says itself what to do.
+        assert_eq!(Error::Keyless(text()).fault().advice, None);
     }
 }

@@ -318,7 +318,7 @@ impl TokenRefresher {
     /// A token that holds now.
     ///
     /// # Errors
-    /// [`Error::Auth`] where a new login is needed, others where the server cannot be asked.
+    /// [`Error::Keyless`] where a new login is needed, others where the server cannot be asked.
     pub async fn token(&self) -> Result<Secret, Error> {
         let known = self.known();
         if self.holds(&known) {
@@ -374,7 +374,7 @@ impl TokenRefresher {
     }
 
     fn log_in(&self, why: &str) -> Error {
-        Error::Auth(format!("{why}; run `adjutant auth login {}`.", self.provider))
+        Error::Keyless(format!("{why}; run `adjutant auth login {}`.", self.provider))
     }
 }
 

@@ -17,6 +17,7 @@ use crate::config::provider::WHERE;
 use crate::config::settings as said;
 use crate::config::settings::Secret;
 use crate::environment::Environment;
+use crate::message::ModelRef;
 
 /// What is spoken by those nobody knows.
 pub const CHAT: &dyn Wire = &Chat;
@@ -114,6 +115,13 @@ pub fn address(
     Ok(WireAddress { wire, base_url: filled(&base, id, environment)? })
 }
 
+/// Where a provider is asked where nobody has said otherwise; none where nothing is known of it.
+pub fn usual_address(settings: &said::ProviderEntry, environment: &Environment) -> Option<String> {
+    let model = Model::unknown(ModelRef { provider: settings.id.clone(), model: String::new(), effort: None });
+    let address = address(settings.npm.as_deref(), settings.base_url.as_deref(), settings, &model, environment);
+    address.ok().map(|address| address.base_url)
+}
+
 /// An address from a variable, which may lack the version.
 fn rooted(base: &str) -> String {
     let base = base.trim_end_matches('/');
@@ -137,7 +145,7 @@ fn azure(base_url: Option<&str>, settings: &said::ProviderEntry, environment: &E
     let resource = option(settings, "resourceName").or_else(|| environment.var("AZURE_RESOURCE_NAME"));
     match resource {
         Some(name) => Ok(format!("https://{name}.openai.azure.com/openai/v1")),
-        None => Err(Error::Auth(format!(
+        None => Err(Error::Keyless(format!(
             "Azure needs the name of your resource. Set AZURE_RESOURCE_NAME, or provider.{}.options.resourceName.",
             settings.id
         ))),
@@ -176,7 +184,7 @@ fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Err
         let Some((name, behind)) = after.split_once('}') else { break };
         let Some(value) = environment.var(name) else {
             let text = format!("The address of the provider \"{id}\" needs the variable {name}, which is not set.");
-            return Err(Error::Auth(text));
+            return Err(Error::Keyless(text));
         };
         out.push_str(before);
         out.push_str(value);
@@ -228,19 +236,19 @@ pub fn needs_key(npm: Option<&str>, settings: &said::ProviderEntry, key: Option<
     let id = &settings.id;
     if npm == Some("@ai-sdk/google-vertex") {
         let text = "There is no access to Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what `gcloud auth print-access-token` prints, or GOOGLE_VERTEX_API_KEY.";
-        return Some(Error::Auth(text.into()));
+        return Some(Error::Keyless(text.into()));
     }
     let names: Vec<&str> = match npm {
         Some("@ai-sdk/amazon-bedrock") => vec!["AWS_BEARER_TOKEN_BEDROCK"],
         _ => settings.env.iter().map(String::as_str).collect(),
     };
-    Some(Error::Auth(keyless(id, &names, name)))
+    Some(Error::Keyless(keyless(id, &names, name)))
 }
 
 /// What to do about the missing key of a provider of the catalogue.
-pub fn missing_key(id: &str, env: &[String]) -> String {
+pub fn missing_key(id: &str, name: &str, env: &[String]) -> String {
     let names: Vec<&str> = env.iter().map(String::as_str).collect();
-    keyless(id, &names, id)
+    keyless(id, &names, name)
 }
 
 fn keyless(id: &str, names: &[&str], name: &str) -> String {

@@ -54,6 +54,8 @@ pub struct Registry {
     keyless: BTreeMap<String, String>,
     /// OpenCode's own are not asked with a key: some of its models are for everybody.
     free: bool,
+    /// Providers of the catalogue whose login a plugin may know how to use, for those who name their models.
+    lent: Vec<said::ProviderEntry>,
     // Directories of recordings that are being played. A leaf lock around a map.
     replays: Mutex<BTreeMap<String, Arc<ReplayProvider>>>,
 }
@@ -145,6 +147,7 @@ impl Registry {
             make,
             keyless: BTreeMap::new(),
             free: false,
+            lent: Vec::new(),
             replays: Mutex::default(),
         };
         for settings in &sources.configured {
@@ -162,7 +165,10 @@ impl Registry {
                 continue;
             }
             if !has_key() {
-                registry.keyless.insert(id.to_owned(), platform::missing_key(id, env));
+                registry.keyless.insert(id.to_owned(), platform::missing_key(id, sources.catalog.name(id), env));
+                if sources.auth.lends(id) {
+                    registry.lent.extend(sources.catalog.find(id));
+                }
                 registry.free |= id == OPENCODE;
             }
             if sources.everything || has_key() {
@@ -236,7 +242,7 @@ impl Registry {
                     );
                     &made
                 }
-                None => match self.zen_model(wanted) {
+                None => match self.zen_model(wanted).or_else(|| self.lent_model(wanted)) {
                     Some(entry) => {
                         made = entry;
                         &made
@@ -270,6 +276,22 @@ impl Registry {
         let zen = self.make.catalog.find(OPENCODE)?;
         let model = zen.models.iter().find(|model| model.key == wanted.model && is_free(model))?;
         Some(self.make.entry(&zen, model, &Arc::default()))
+    }
+
+    fn lent_model(&self, wanted: &ModelRef) -> Option<Entry> {
+        let lent = self.lent.iter().find(|lent| lent.id == wanted.provider)?;
+        let model = lent.models.iter().find(|model| model.key == wanted.model)?;
+        Some(self.make.entry(lent, model, &Arc::default()))
+    }
+
+    /// Whether a plugin may know how to ask some provider.
+    pub fn may_lend(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
+    /// Whether a plugin may know how to ask a provider, with a login that is kept.
+    pub fn lends(&self, provider: &str) -> bool {
+        self.make.auth.lends(provider)
     }
 
     /// Whether a request for this model would find somebody to ask.
@@ -440,7 +462,7 @@ impl EntryFactory {
             Err(why) => (platform::CHAT, String::new(), Some(why)),
         };
         let missing = match &access {
-            KeySource::Missing(why) => Some(Error::Auth(why.clone())),
+            KeySource::Missing(why) => Some(Error::Keyless(why.clone())),
             _ => None,
         };
         let unusable = unusable.or(missing);

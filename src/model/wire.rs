@@ -23,7 +23,7 @@ pub trait Wire: Send + Sync {
     /// The call that asks this. The same request gives the same bytes.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] where the request cannot be said in this dialect, [`Error::Auth`]
+    /// [`Error::BadRequest`] where the request cannot be said in this dialect, [`Error::Keyless`]
     /// where a key is needed and missing.
     fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error>;
 

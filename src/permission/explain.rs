@@ -39,7 +39,7 @@ pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
     }
     line(&mut out, &format!("rules about {}, the last one that fits decides:", need.permission));
     for rule in rules.0.iter().filter(|rule| about(rule, &need.permission)) {
-        let mark = if Some(rule) == verdict.rule.as_ref() { "*" } else { " " };
+        let mark = if Some(rule) == verdict.rule.as_ref() { ">" } else { " " };
         line(&mut out, &format!("{mark} {}", shown(rule)));
     }
     out
@@ -100,7 +100,7 @@ mod tests {
             "because: bash \"rm*\": deny, from test",
             "  allow ls [ls]: bash \"*\": allow, from test",
             "    deny rm \\x1b]0 … [rm]",
-            "* bash \"rm*\": deny, from test",
+            "> bash \"rm*\": deny, from test",
             "  * \"*\": allow, from built in",
         ];
         for part in wanted {

@@ -97,7 +97,7 @@ impl NamedModels {
 fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry) -> Problem {
     let provider = everyone.providers().iter().find(|facts| facts.id == model.provider);
     if let Some(KeySource::Missing(why)) = provider.map(|facts| &facts.access).filter(|_| everyone.has(model)) {
-        let text = format!("the model {model} cannot be used: {}", why.trim_end_matches('.'));
+        let text = format!("the model {model} cannot be asked. {}", why.trim_end_matches('.'));
         return Problem::warning(ProblemCode::NoKey, at, key, text);
     }
     let hint = match near(model, everyone) {
@@ -117,6 +117,9 @@ pub(super) fn sight(agents: &Agents, environment: &Environment, worktree: &Workt
 /// this machine are not asked for what they have.
 fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
     let provider = registry.providers().iter().find(|facts| facts.id == model.provider);
+    if registry.lends(&model.provider) {
+        return true;
+    }
     match provider {
         Some(facts) => registry.has(model) && !matches!(facts.access, KeySource::Missing(_)),
         None => registry.has(model) || local::SERVERS.iter().any(|server| server.id == model.provider),

@@ -39,25 +39,14 @@ const POLITE: &[&str] = &[
 /// when there is no word in it. Pure.
 pub(super) fn first_words(prompt: &str) -> String {
     let prompt = without_notes(prompt);
-    let mut fence = false;
-    let mut line = "";
-    for candidate in prompt.lines() {
-        if candidate.trim_start().starts_with("```") {
-            fence = !fence;
-        } else if !fence && candidate.chars().any(char::is_alphanumeric) {
-            line = candidate;
-            break;
-        }
-    }
-    let plain: String = line.chars().filter(|c| !"`*\"#<>[]".contains(*c) && !c.is_control()).collect();
+    let line = says(&prompt);
+    let in_code = is_code(line);
+    // What Markdown adds to words is part of code.
+    let signs = if in_code { "`" } else { "`*\"#<>[]" };
+    let plain: String = line.chars().filter(|c| !signs.contains(*c) && !c.is_control()).collect();
     let mut text = plain.split_whitespace().collect::<Vec<_>>().join(" ");
-    text = text.trim_start_matches(['-', '>', ' ', '/', '@']).to_owned();
-    while let Some(rest) = POLITE.iter().find_map(|start| {
-        let head = text.get(..start.len())?;
-        (head.eq_ignore_ascii_case(start) && text.len() > start.len())
-            .then(|| text[start.len()..].trim_start().to_owned())
-    }) {
-        text = rest;
+    if !in_code {
+        text = bare(&text);
     }
     let sentence = text.find(". ").filter(|at| *at >= 8).map_or(text.as_str(), |at| &text[..at]);
     let mut title = String::new();
@@ -87,6 +76,9 @@ pub(super) fn first_words(prompt: &str) -> String {
         words.pop();
     }
     let title = words.join(" ");
+    if in_code {
+        return title;
+    }
     let mut chars = title.chars();
     match chars.next() {
         Some(first) if title.chars().any(char::is_alphanumeric) => {
@@ -105,6 +97,53 @@ pub(super) fn first_words(prompt: &str) -> String {
     }
 }
 
+/// The line that says what a prompt is about: the first in words, outside of fences; else the first of code.
+fn says(prompt: &str) -> &str {
+    let mut fence = false;
+    let mut code = "";
+    for line in prompt.lines() {
+        if line.trim_start().starts_with("```") {
+            fence = !fence;
+        } else if !fence && line.chars().any(char::is_alphanumeric) {
+            if !is_code(line) {
+                return line;
+            }
+            if code.is_empty() {
+                code = line;
+            }
+        }
+    }
+    code
+}
+
+/// Without marks of lists and commands, and what only greets or asks.
+fn bare(text: &str) -> String {
+    let mut text = text.trim_start_matches(['-', '>', ' ', '/', '@']);
+    while let Some(rest) = POLITE.iter().find_map(|start| {
+        let head = text.get(..start.len())?;
+        (head.eq_ignore_ascii_case(start) && text.len() > start.len()).then(|| text[start.len()..].trim_start())
+    }) {
+        text = rest;
+    }
+    text.to_owned()
+}
+
+/// Whether a line was pasted out of a program rather than written to somebody.
+fn is_code(line: &str) -> bool {
+    let line = line.trim();
+    // `name(` or `name.name(`, before any blank, is a call.
+    let first = line.split_whitespace().next().unwrap_or_default();
+    let called = first
+        .split_once('(')
+        .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_.:!".contains(c)));
+    let starts = ["#include ", "#!", "#[", "//", "/*", "@@ ", "$ ", "{", "}", "</", "<?", "def ", "fn ", "pub fn "];
+    line.ends_with([';', '{', '}'])
+        || line.ends_with("=>")
+        || called
+        || line.split_whitespace().take(4).skip(1).any(|word| ["=", "==", ":=", "+=", "->", "=>"].contains(&word))
+        || starts.iter().any(|start| line.starts_with(start))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -118,6 +157,13 @@ mod tests {
             ("Please, could you fix the bug?", "Please, could you fix the bug"),
             ("please can you fix the **parser** in `src/a.rs`?", "Fix the parser in src/a.rs"),
             ("\n\n```rust\nfn a() {}\n```\nexplain this", "Explain this"),
+            ("fn main() { println!(); }\nwhy does this not print?", "Why does this not print"),
+            ("fn main() { println!(); }", "fn main() { println!(); }"),
+            ("let x = \"a\";\n", "let x = \"a\""),
+            ("x = foo(bar);\nwhat is bar?", "What is bar"),
+            ("print(\"hello\")", "print(\"hello\")"),
+            ("{\"a\": 1}", "{\"a\": 1}"),
+            ("$ cargo test\nfails here", "Fails here"),
             ("", ""),
             ("   \n***\n", ""),
             ("<system-reminder>plan</system-reminder>hello", "Hello"),

@@ -97,7 +97,7 @@ impl ModelSources {
             disabled: &settings.disabled_providers,
             enabled: settings.enabled_providers.as_deref(),
             everything,
-            auth: &Auth::read(&self.environment),
+            auth: &Auth::read(&self.environment).lent(settings.scripts.iter().any(|script| !script.project)),
             environment: &self.environment,
             client: self.client.clone(),
             offline: Arc::new(Offline),

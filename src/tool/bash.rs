@@ -228,7 +228,8 @@ impl Tool for BashTool {
         let changed = watch.changes(&context.project.worktree);
         if !changed.is_empty() {
             told.notes.push(changed_note(&changed));
-            let title = format!("A command changed what decides what runs on this machine: {}.", changed.join(", "));
+            let title =
+                format!("A command changed files that decide what runs on this machine: {}.", changed.join(", "));
             context.client.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
         }
         Ok(output(kept, &end, exit, told))

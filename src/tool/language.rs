@@ -427,5 +427,5 @@ pub fn offered(settings: &crate::config::Settings) -> bool {
 
 /// What a tool says that needs a server where there is none.
 pub(super) fn none(shown: &str) -> Failure {
-    Failure::Tell(format!("No language server is there for {shown}. Use grep and read."))
+    Failure::Tell(format!("There is no language server for {shown}. Use grep and read."))
 }

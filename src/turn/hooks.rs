@@ -200,6 +200,7 @@ pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content
         return None;
     }
     words.extend(advice.context);
+    words.extend(scripts.take_notes());
     content = rewritten(content, async |said| {
         let model = frame::model(scope, &agent);
         scope.resources.extensions.prompt(&model, said, &context).await.ok().flatten()
@@ -211,9 +212,17 @@ pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content
     Some(content)
 }
 
+/// Keeps what plugins may ask of the conversation.
+pub(super) fn remember(history: &History, scope: &TurnContext, busy: bool) {
+    if scope.depth == 0 {
+        scope.resources.extensions.scripts.remember(scope.session.as_str(), &history.messages, busy);
+    }
+}
+
 /// A turn has ended; `sent_on` times a hook has sent it on. Words of a hook that does so again are what is left
 /// to do.
 pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outcome, sent_on: u32) -> Option<String> {
+    remember(history, scope, false);
     let word = match outcome {
         Outcome::Ended => "ended",
         Outcome::Refused => "refused",
@@ -237,7 +246,7 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
     let advice = scope.resources.extensions.ask(moment, &context).await.ok()?;
     let words = advice.goes_on.filter(|_| *outcome == Outcome::Ended && !rejected(history))?;
     if sent_on >= SENT_ON {
-        let title = format!("A hook wants the turn to go on once more; after {SENT_ON} times it has ended.");
+        let title = format!("A hook wants the turn to go on once more; it ends after {SENT_ON} times.");
         scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
         return None;
     }

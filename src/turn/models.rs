@@ -41,6 +41,12 @@ impl Models {
         self.registry.borrow().models()
     }
 
+    /// Whether somebody may be asked besides the offline model.
+    pub fn is_anybody_there(&self) -> bool {
+        let registry = self.registry.borrow();
+        registry.may_lend() || registry.models().iter().any(|model| model.id.provider != Registry::OFFLINE)
+    }
+
     /// Waits until there are others than before. False when there will be none any more.
     pub async fn changed(&mut self) -> bool {
         self.registry.changed().await.is_ok()

@@ -112,7 +112,11 @@ fn every_bad_input_is_told_and_costs_no_more_than_itself() {
             "command.x: a command needs a template",
         ),
         ("not an object", "[]".into(), "error: opencode.json:1:1: expected an object, found a list"),
-        ("trusts itself", format!("{{{good}, \"trust\": \"all\"}}"), "trust: a project cannot say that it is trusted"),
+        (
+            "trusts itself",
+            format!("{{{good}, \"trust\": \"all\"}}"),
+            "trust: ignored: a project cannot declare itself trusted",
+        ),
         (
             "old key",
             format!("{{{good}, \"autoshare\": true}}"),

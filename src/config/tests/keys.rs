@@ -134,7 +134,8 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("references.<name>.hidden", json!(true), Withheld),
         ("references.<name>.git", json!("https://evil.example"), Parts),
         ("references.<name>.description", text(), Withheld),
-        ("shell", json!("/bin/zsh"), Withheld),
+        // Nothing follows from it.
+        ("shell", json!("/bin/zsh"), Holds),
         ("tool_output", json!({}), Parts),
         ("tool_output.max_lines", json!(10), Holds),
         ("tool_output.max_bytes", json!(1000), Holds),

@@ -44,9 +44,13 @@ fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
             }),
             _ => return Err(Refusal::Invalid("this kind of embedded resource is not known here".into())),
         },
-        v1::ContentBlock::Audio(_) => {
-            return Err(Refusal::Invalid("audio was not offered at the handshake; send text, images or files".into()));
-        }
+        v1::ContentBlock::Audio(audio) => Content::File(File {
+            mime: audio.mime_type,
+            name: None,
+            uri: None,
+            data: (!audio.data.is_empty()).then_some(audio.data),
+            refused: false,
+        }),
         _ => return Err(Refusal::Invalid("this kind of content is not known here".into())),
     })
 }
@@ -58,6 +62,9 @@ pub(super) fn block(file: &File) -> v1::ContentBlock {
         (Some(data), _) if data.len() > ATTACHED => v1::ContentBlock::from(format!("[{} is attached]", name())),
         (Some(data), uri) if file.mime.starts_with("image/") => {
             v1::ContentBlock::Image(v1::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()))
+        }
+        (Some(data), None) if file.mime.starts_with("audio/") => {
+            v1::ContentBlock::Audio(v1::AudioContent::new(data.as_str(), file.mime.as_str()))
         }
         (Some(_), _) => v1::ContentBlock::from(format!("[{} is attached]", name())),
         (None, Some(uri)) => v1::ContentBlock::ResourceLink(v1::ResourceLink::new(name(), uri.as_str())),

@@ -50,7 +50,7 @@ pub(super) fn initialize(
 fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse {
     let capabilities = v1::AgentCapabilities::new()
         .load_session(true)
-        .prompt_capabilities(v1::PromptCapabilities::new().image(true).embedded_context(true))
+        .prompt_capabilities(v1::PromptCapabilities::new().image(true).audio(true).embedded_context(true))
         .mcp_capabilities(v1::McpCapabilities::new().http(true).sse(true))
         .session_capabilities(
             v1::SessionCapabilities::new()

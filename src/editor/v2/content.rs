@@ -44,9 +44,13 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
             }),
             _ => return Err(Refusal::Invalid("this kind of embedded resource is not known here".into())),
         },
-        v2::ContentBlock::Audio(_) => {
-            return Err(Refusal::Invalid("audio was not offered at the handshake; send text, images or files".into()));
-        }
+        v2::ContentBlock::Audio(audio) => Content::File(File {
+            mime: audio.mime_type.0.to_string(),
+            name: None,
+            uri: None,
+            data: (!audio.data.is_empty()).then_some(audio.data),
+            refused: false,
+        }),
         _ => return Err(Refusal::Invalid("this kind of content is not known here".into())),
     })
 }
@@ -62,6 +66,9 @@ pub(super) fn block(file: &File) -> v2::ContentBlock {
         (Some(data), _) if data.len() > ATTACHED => v2::ContentBlock::from(format!("[{} is attached]", name())),
         (Some(data), uri) if file.mime.starts_with("image/") => {
             v2::ContentBlock::Image(v2::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()))
+        }
+        (Some(data), None) if file.mime.starts_with("audio/") => {
+            v2::ContentBlock::Audio(v2::AudioContent::new(data.as_str(), file.mime.as_str()))
         }
         (Some(_), _) => v2::ContentBlock::from(format!("[{} is attached]", name())),
         (None, Some(uri)) => v2::ContentBlock::ResourceLink(v2::ResourceLink::new(name(), uri.as_str())),

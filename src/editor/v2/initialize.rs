@@ -40,6 +40,7 @@ pub(super) fn initialize(server: &Arc<Server>, _: Cx, request: Initialize2) -> R
 fn answer(terminal: bool) -> v2::InitializeResponse {
     let prompt = v2::PromptCapabilities::new()
         .image(v2::PromptImageCapabilities::new())
+        .audio(v2::PromptAudioCapabilities::new())
         .embedded_context(v2::PromptEmbeddedContextCapabilities::new());
     let session = v2::SessionCapabilities::new()
         .prompt(prompt)

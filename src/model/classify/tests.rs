@@ -6,6 +6,7 @@ fn name(error: &Error) -> &'static str {
         Error::Overloaded { .. } => "busy",
         Error::ContextOverflow(_) => "overflow",
         Error::Auth(_) => "auth",
+        Error::Keyless(_) => "keyless",
         Error::Quota(_) => "quota",
         Error::BadRequest(_) => "bad",
         Error::Picture(_) => "picture",

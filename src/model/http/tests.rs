@@ -250,6 +250,7 @@ async fn what_ends_badly_is_a_fault_and_what_was_said_is_kept() {
             Error::Stalled(_) => "stalled",
             Error::RateLimited { .. } => "rate",
             Error::Auth(_) => "auth",
+            Error::Keyless(_) => "keyless",
             Error::BadRequest(_) => "bad",
             _ => "other",
         };

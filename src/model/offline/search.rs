@@ -153,7 +153,7 @@ fn by_words(turn: &OfflineTurn, mut terms: Terms) -> OrStep<String> {
         return Ok(format!("{none}\n{}", items(places.into_iter())));
     };
     let clear = scored.iter().skip(1).all(|(next, _)| *best > 1.4 * next);
-    let head = if clear { "The best match first" } else { "These places have most of them" };
+    let head = if clear { "The best match first" } else { "No place stands out; these have most of the words" };
     let scored = scored.iter().filter(|(score, _)| *score > 0.3 * best);
     let entries = scored.take(PLACES).zip(1..).map(|((_, passage), number)| passage.shown(number));
     Ok(format!("{head}:\n\n{}", entries.collect::<Vec<_>>().join("\n\n")))

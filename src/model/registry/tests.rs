@@ -189,9 +189,33 @@ fn a_server_on_this_machine_needs_no_key() {
 fn a_known_provider_without_a_key_is_told_from_one_that_nobody_knows() {
     let registry = registry(vec![], &[]);
     let said = |name: &str| registry.find(&wanted(name)).err().unwrap().to_string();
-    let keyless = "There is no key for acme. Set ACME_KEY, or run `adjutant auth login acme`.";
+    let keyless = "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`.";
     assert_eq!(said("acme/gpt-5"), format!("The model \"acme/gpt-5\" cannot be asked. {keyless}"));
     assert!(said("nobody/m").starts_with("There is no model \"nobody/m\" here."));
+}
+
+#[test]
+fn a_login_that_a_plugin_may_know_is_no_missing_key() {
+    let environment = environment(&[]);
+    let with = |lent: bool| {
+        Registry::new(Sources {
+            configured: Vec::new(),
+            local: Vec::new(),
+            catalog: &Arc::new(Catalog::parse(KNOWN).unwrap()),
+            disabled: &[],
+            enabled: None,
+            everything: false,
+            auth: &Auth::parse(r#"{"acme":{"type":"oauth","refresh":"r","access":"a"}}"#).lent(lent),
+            environment: &environment,
+            client: Arc::new(HttpClient::new(&environment)),
+            offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+        })
+    };
+    let (lent, alone) = (with(true), with(false));
+    assert!(lent.lends("acme") && lent.find(&wanted("acme/gpt-5")).is_ok());
+    // Nobody is given it unasked.
+    assert!(!names(&lent).contains(&"acme/gpt-5".to_owned()));
+    assert!(!alone.lends("acme") && alone.find(&wanted("acme/gpt-5")).is_err());
 }
 
 #[test]

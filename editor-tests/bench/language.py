@@ -1,0 +1,236 @@
+"""What language servers and mentions cost:
+
+    npm install --prefix DIR typescript-language-server typescript@5
+    python3 editor-tests/bench/language.py target/release/adjutant DIR/node_modules/.bin/typescript-language-server
+
+One file of 200 is edited again and again, now with an error and now without. First a bare client tells the server of
+the edits and waits for what it publishes: the server's own time. Then a pretended model makes the edits through
+adjutant. A relay in front of the server notes every message: what is not between the first and the last of a call is
+adjutant's. The same edits without a server say what an edit costs by itself. Then prompts with ten mentioned files, and
+with none.
+"""
+
+import http.server
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+BINARY = os.path.abspath(sys.argv[1])
+ROUNDS = int(os.environ.get("ROUNDS", "30"))
+FILES = 200
+# The relay: `language.py --relay LOG PROGRAM` stands between adjutant and the server.
+RELAY = sys.argv[1] == "--relay"
+
+
+def pump(source, sink, note):
+    """Passes messages on, and notes those that matter."""
+    while True:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            byte = source.read(1)
+            if not byte:
+                return
+            head += byte
+        length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+        body = source.read(length)
+        sink.write(head + body)
+        sink.flush()
+        note(body)
+
+
+def relay(log, program):
+    server = subprocess.Popen([program, "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    out = open(log, "a", buffering=1)
+
+    def noted(body):
+        out.write(f"{time.time()} {json.loads(body).get('method', 'answer')}\n")
+
+    threading.Thread(target=pump, args=(sys.stdin.buffer, server.stdin, noted), daemon=True).start()
+    pump(server.stdout, sys.stdout.buffer, noted)
+
+
+class Model(http.server.BaseHTTPRequestHandler):
+    """Makes the calls it is given, one after the other."""
+
+    protocol_version = "HTTP/1.1"
+    calls = []
+    asked = []
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        Model.asked.append(time.time())
+        self.rfile.read(int(self.headers["content-length"]))
+        call = Model.calls.pop(0) if Model.calls else None
+        delta = {"content": "Done."}
+        if call:
+            function = {"name": "edit", "arguments": json.dumps(call)}
+            delta = {"tool_calls": [{"index": 0, "id": f"c{time.time()}", "type": "function", "function": function}]}
+        reason = "tool_calls" if call else "stop"
+        chunks = [{"index": 0, "delta": delta, "finish_reason": None}, {"index": 0, "delta": {}, "finish_reason": reason}]
+        body = "".join("data: " + json.dumps({"choices": [chunk]}) + "\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+def project(home):
+    root = os.path.join(home, "project")
+    os.makedirs(os.path.join(root, "src"))
+    options = {"strict": True, "module": "commonjs", "noEmit": True}
+    with open(os.path.join(root, "tsconfig.json"), "w") as file:
+        json.dump({"compilerOptions": options, "include": ["src"]}, file)
+    for n in range(FILES):
+        before = f'import {{ f{n - 1} }} from "./m{n - 1}"\n' if n else ""
+        value = f"f{n - 1}(x) + 1" if n else "x"
+        with open(os.path.join(root, "src", f"m{n}.ts"), "w") as file:
+            file.write(f"{before}export function f{n}(x: number): number {{\n  return {value}\n}}\nexport const marker = 0\n")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    return root
+
+
+class Agent:
+    def __init__(self, home, root, port, lsp):
+        provider = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"http://127.0.0.1:{port}/v1"}, "models": {"m": {}}}
+        settings = {"model": "local/m", "provider": {"local": provider}, "snapshot": False, "sandbox": {"mode": "off"}, "lsp": lsp}
+        folder = os.path.join(home, ".config", "adjutant")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "adjutant.json"), "w") as file:
+            json.dump(settings, file)
+        env = {"HOME": home, "PATH": os.environ["PATH"], "TMPDIR": home, "ADJUTANT_DISABLE_TITLES": "1", "ADJUTANT_TRUST": "all"}
+        self.process = subprocess.Popen([BINARY, "acp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=root)
+        self.number = 0
+        self.ask("initialize", {"protocolVersion": 1})
+        self.session = self.ask("session/new", {"cwd": root, "mcpServers": []})[0]["sessionId"]
+
+    def ask(self, method, params):
+        """The answer, and the updates before it with their times."""
+        self.number += 1
+        message = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+        updates = []
+        while True:
+            heard = json.loads(self.process.stdout.readline())
+            if heard.get("id") == self.number and "method" not in heard:
+                return heard["result"], updates
+            updates.append((time.time(), heard.get("params", {}).get("update", {})))
+
+    def prompt(self, text):
+        return self.ask("session/prompt", {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]})[1]
+
+
+def published(program, root):
+    """How long the server itself takes from an edit to what it publishes, in ms."""
+    server = subprocess.Popen([program, "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
+    uri, text = f"file://{root}/src/m{FILES - 1}.ts", open(os.path.join(root, "src", f"m{FILES - 1}.ts")).read()
+
+    def say(**message):
+        body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        server.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        server.stdin.flush()
+
+    def hear():
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += server.stdout.read(1)
+        heard = json.loads(server.stdout.read(int(head.split(b":")[1].split(b"\r")[0])))
+        if "method" in heard and "id" in heard:
+            say(id=heard["id"], result=None)
+        return heard
+
+    def wait(wrong):
+        """Until it has published that something is wrong, or that nothing is."""
+        while True:
+            heard = hear()
+            if heard.get("method") == "textDocument/publishDiagnostics" and heard["params"]["uri"] == uri:
+                if bool(heard["params"]["diagnostics"]) == wrong:
+                    return
+
+    capabilities = {"textDocument": {"publishDiagnostics": {}, "synchronization": {"didSave": True}}}
+    say(id=1, method="initialize", params={"processId": None, "rootUri": f"file://{root}", "capabilities": capabilities})
+    while hear().get("id") != 1:
+        pass
+    say(method="initialized", params={})
+    say(method="textDocument/didOpen", params={"textDocument": {"uri": uri, "languageId": "typescript", "version": 1, "text": text}})
+    wait(False)
+    # What it still has to say of the opened file.
+    time.sleep(3)
+    times = []
+    for n in range(ROUNDS):
+        fresh = text.replace("export const marker = 0", f'export const marker: number = "{n}"' if n % 2 == 0 else f"export const marker = {n}")
+        begin = time.time()
+        say(method="textDocument/didChange", params={"textDocument": {"uri": uri, "version": n + 2}, "contentChanges": [{"text": fresh}]})
+        wait(n % 2 == 0)
+        times.append((time.time() - begin) * 1000)
+    server.kill()
+    return statistics.median(times[5:])
+
+
+def edits(agent, root):
+    """Begin and end of each call."""
+    path, marker = os.path.join(root, "src", f"m{FILES - 1}.ts"), "export const marker = 0"
+    times = []
+    for n in range(ROUNDS):
+        fresh = f'export const marker: number = "{n}"' if n % 2 == 0 else f"export const marker = {n}"
+        Model.calls.append({"filePath": path, "oldString": marker, "newString": fresh})
+        updates = agent.prompt("Go on.")
+        of = lambda key, value: next(at for at, update in updates if update.get(key) == value)
+        times.append((of("sessionUpdate", "tool_call"), of("status", "completed")))
+        marker = fresh
+    return times
+
+
+def main():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_address[1]
+    home = tempfile.mkdtemp(prefix="adjutant-bench-")
+    root = project(home)
+    publish = published(sys.argv[2], root)
+    plain = Agent(home, root, port, False)
+    bare = statistics.median((end - begin) * 1000 for begin, end in edits(plain, root))
+    plain.process.kill()
+    subprocess.run(["sed", "-i", "s/^export const marker.*/export const marker = 0/", os.path.join(root, "src", f"m{FILES - 1}.ts")], check=True)
+
+    log = os.path.join(home, "relay.log")
+    command = [sys.executable, os.path.abspath(__file__), "--relay", log, os.path.abspath(sys.argv[2])]
+    agent = Agent(home, root, port, {"relay": {"command": command, "extensions": [".ts"]}})
+    calls = edits(agent, root)
+    agent.process.kill()
+    noted = [(float(at), what) for at, what in (line.split() for line in open(log))]
+    whole, theirs = [], []
+    for begin, end in calls[5:]:
+        within = [at for at, _ in noted if begin <= at <= end]
+        whole.append((end - begin) * 1000)
+        theirs.append((within[-1] - within[0]) * 1000 if within else 0)
+    mid = statistics.median
+    own = mid(one - other for one, other in zip(whole, theirs))
+    print(f"an edit among {FILES} files: the server publishes after {publish:.1f} ms; a call with diagnostics takes {mid(whole):.1f} ms ({mid(whole) / publish:.2f} times that)")
+    print(f"of a call {own:.1f} ms are adjutant's; without a server {bare:.1f} ms ({own - bare:+.1f} ms)")
+
+    plain = Agent(home, root, port, False)
+    spent = {0: [], 10: []}
+    for n in range(ROUNDS):
+        for size in spent:
+            names = " ".join(f"@src/m{(n * 10 + k) % FILES}.ts" for k in range(size))
+            begin, Model.asked = time.time(), []
+            plain.prompt(f"Look at {names}." if size else "Look at nothing at all, please.")
+            spent[size].append((Model.asked[0] - begin) * 1000)
+    plain.process.kill()
+    none, ten = (statistics.median(spent[size]) for size in (0, 10))
+    print(f"from the prompt to the request: {none:.1f} ms, with ten files mentioned {ten:.1f} ms ({ten - none:+.1f} ms)")
+
+
+if RELAY:
+    relay(sys.argv[2], sys.argv[3])
+else:
+    main()
