@@ -359,7 +359,7 @@ false
     let asides = asides(&updates);
     assert!(in_a_card(&updates, &format!("Commands run in a sandbox: {told}.")), "{updates:#?}");
     assert_eq!(asides.len(), usize::from(open), "{asides:?}");
-    assert!(!open || asides[0].contains("changed what decides what runs on this machine: .git/hooks/pre-commit"));
+    assert!(!open || asides[0].contains("changed files that decide what runs on this machine: .git/hooks/pre-commit"));
     let project = talk.leave();
     if let Some(outside) = &outside {
         assert_eq!(names(outside.path()), Vec::<String>::new());

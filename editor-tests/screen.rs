@@ -244,7 +244,7 @@ fn continued() {
     // What is wrong with a command line is said at once, and leaves nothing behind.
     let table: [(&[&str], &str); 9] = [
         (&["--mode", "nope", "Hello"], "there is no mode \"nope\"; there are: build, plan"),
-        (&["--model", "nope/x", "Hello"], "There is no model \"nope/x\" here."),
+        (&["--model", "nope/x", "Hello"], "there is no model \"nope/x\" here."),
         (&["--schema", "gone.json", "Hello"], "--schema: gone.json cannot be read"),
         (&["--cwd", "gone", "Hello"], "--cwd: gone cannot be entered"),
         (&["--fork", "Hello"], "--fork copies a session: name it with --session, or use --continue"),

@@ -457,7 +457,7 @@ mod tests {
             ("---\ndescription: x\n---\nwords", "this skill has no name; it is not used; name: it"),
             ("---\nname: [a]\n---\nwords", "the name of a skill must be words"),
             ("---\nname: \"a<b\"\n---\nwords", "\"a<b\" cannot be the name of a skill"),
-            ("---\nname: x\ndescription: y\n---\n", "this skill says nothing"),
+            ("---\nname: x\ndescription: y\n---\n", "this skill has no text"),
             ("---\nname: x\n---\nwords", "no model is told of it"),
             ("---\nname: x\n: :\n---\nwords", "the front matter is not valid YAML"),
             ("---\nname: x\nwords", "the front matter begins with --- and never ends"),

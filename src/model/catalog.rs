@@ -68,7 +68,7 @@ impl Catalog {
         let read = || Some((std::fs::read(providers).ok()?, std::fs::read(models).ok()?));
         let kept = read()
             .and_then(|(providers, models)| Some(Self::of(serde_json::from_slice(&providers).ok()?, models.into())));
-        kept.unwrap_or_else(Self::bundled)
+        kept.filter(|kept| !kept.providers.is_empty()).unwrap_or_else(Self::bundled)
     }
 
     fn of(providers: Vec<KnownProvider>, packed: Cow<'static, [u8]>) -> Self {
