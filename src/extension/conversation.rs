@@ -139,7 +139,7 @@ mod tests {
             let all = conversation.messages(usize::MAX);
             all.as_array().unwrap().iter().map(|one| one["parts"][0]["text"].as_str().unwrap().to_owned()).collect()
         };
-        let mut history = vec![said("a", "one"), said("b", "two"), said("c", "thr")];
+        let mut history = vec![said("a", "one"), said("b", "two"), said("c", "th")];
         conversation.update("s", &history);
         history[2] = said("c", "three");
         history.push(said("d", "four"));
