@@ -47,7 +47,7 @@ pub(super) struct Work {
     pub(super) allow: bool,
 }
 
-/// What came of it.
+/// What is kept in the store when a prompt has ended, for `sessions wait` to print.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Answer {
     /// The exit code that `adjutant run` would have had.

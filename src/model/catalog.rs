@@ -576,9 +576,13 @@ mod tests {
         let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         std::fs::create_dir_all(&environment.dirs.cache).unwrap();
         let [providers, models] = kept(&environment);
-        std::fs::write(providers, "[]").unwrap();
-        std::fs::write(models, "not packed").unwrap();
-        assert!(Catalog::load(&environment).find("openai").is_some());
+        let list = include_str!("catalog/providers.json");
+        for (list, packed) in [("[]", MODELS), ("{", MODELS), (list, b"not packed"), (list, &MODELS[..1_000])] {
+            std::fs::write(&providers, list).unwrap();
+            std::fs::write(&models, packed).unwrap();
+            let found = Catalog::load(&environment).find("openai");
+            assert!(found.is_some_and(|provider| !provider.models.is_empty()), "{} bytes", packed.len());
+        }
     }
 
     /// Makes the snapshot anew from the `api.json` that `ADJUTANT_API_JSON` names; without it there

@@ -12,7 +12,6 @@ use crate::id::SessionId;
 pub enum TaskState {
     Waiting,
     Running,
-    /// It was answered.
     Done,
     /// It ended without an answer.
     Failed,
