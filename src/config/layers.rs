@@ -93,7 +93,7 @@ pub(crate) fn read(disk: &mut ConfigReader<'_>, cwd: &Path, contributions: &[Con
     }
     layers.claude(&down);
     let LayerReader { disk, parsed, directories, mut scripts, .. } = layers;
-    let places: Vec<PathBuf> = directories.iter().map(|directory| directory.path.clone()).collect();
+    let places: Vec<(PathBuf, bool)> = directories.iter().map(|dir| (dir.path.clone(), dir.project)).collect();
     scripts.extend(parsed.iter().flat_map(|layer| script::in_list(&layer.node, &places, disk)));
     LayersRead { layers: parsed, contributed, directories, scripts: script::once(scripts) }
 }

@@ -28,7 +28,7 @@ pub struct ScriptEntry {
     pub path: PathBuf,
     pub package: bool,
     pub options: Value,
-    /// A project's file names it, or it is one.
+    /// A project's file names it, or it is one, or it is installed there.
     pub project: bool,
     /// What the file looked like: changed at, size.
     pub stamp: Option<(i64, i64, u64)>,
@@ -110,8 +110,8 @@ pub fn stamp(path: &Path) -> Option<(i64, i64, u64)> {
 }
 
 /// The plugins that a text of settings names. Packages are looked for where they may be installed; none is
-/// installed here.
-pub(crate) fn in_list(node: &Node, directories: &[PathBuf], disk: &mut ConfigReader<'_>) -> Vec<ScriptEntry> {
+/// installed here. Of each directory is said whether it is the project's.
+pub(crate) fn in_list(node: &Node, directories: &[(PathBuf, bool)], disk: &mut ConfigReader<'_>) -> Vec<ScriptEntry> {
     let Some(NodeValue::List(list)) = node.get("plugin").map(|node| &node.value) else { return Vec::new() };
     let mut found = Vec::new();
     for item in list {
@@ -120,13 +120,21 @@ pub(crate) fn in_list(node: &Node, directories: &[PathBuf], disk: &mut ConfigRea
             _ => (item.as_text(), None),
         };
         let Some(spec) = spec.filter(|spec| !spec.is_empty()) else { continue };
-        let project = item.at.origin.project;
-        let base = item.at.origin.path.as_deref().and_then(Path::parent).unwrap_or(&disk.worktree.root).to_owned();
+        let theirs = item.at.origin.project;
+        let beside = item.at.origin.path.as_deref().and_then(Path::parent);
+        let base = beside.unwrap_or(&disk.worktree.root).to_owned();
         let local = local(spec, &base, disk.environment);
         let package = local.is_none() || local.as_ref().is_some_and(|path| path.is_dir());
-        let path = local.or_else(|| installed(spec, &base, directories, disk));
-        let path = path.filter(|path| path.exists());
-        let Some(path) = path else {
+        // What a variable names without saying where is looked for in the project.
+        let vague = beside.is_none() && spec.starts_with('.');
+        let looked = match local {
+            Some(path) => {
+                let inside = vague && path.starts_with(&disk.worktree.root);
+                Some((path, theirs || inside))
+            }
+            None => installed(spec, (&base, theirs || beside.is_none()), (directories, theirs), disk),
+        };
+        let Some((path, project)) = looked.filter(|(path, _)| path.exists()) else {
             let (name, at) = (package_name(spec), crate::text::title(spec));
             let text = match package {
                 true => format!("the plugin {at} is not installed, so it is not loaded; adjutant installs nothing"),
@@ -195,22 +203,29 @@ pub(crate) fn once(mut scripts: Vec<ScriptEntry>) -> Vec<ScriptEntry> {
     scripts
 }
 
-/// Where a package is installed: beside the settings that name it, in the configuration directories, upward to
-/// the project's root, and where OpenCode keeps its own.
-fn installed(spec: &str, base: &Path, directories: &[PathBuf], disk: &mut ConfigReader<'_>) -> Option<PathBuf> {
+/// Where a package is installed, and whether that is the project's: beside the settings that name it, upward to the
+/// project's root, in the configuration directories, and where OpenCode keeps its own. Whoever names it, what is in a
+/// folder of the project's is the project's.
+fn installed(
+    spec: &str,
+    base: (&Path, bool),
+    (directories, theirs): (&[(PathBuf, bool)], bool),
+    disk: &mut ConfigReader<'_>,
+) -> Option<(PathBuf, bool)> {
     let name = package_name(spec);
     if name.split('/').any(|part| part.is_empty() || part == "..") {
         return None;
     }
     let root = disk.worktree.root.clone();
-    let upward = base.ancestors().take_while(|dir| dir.starts_with(&root)).map(Path::to_owned);
+    let upward = base.0.ancestors().take_while(|dir| dir.starts_with(&root)).map(|dir| (dir.to_owned(), true));
     let cache = disk.environment.dirs.cache.with_file_name("opencode");
-    let kept = [cache.clone(), cache.join("packages").join(spec)];
+    let kept = [cache.clone(), cache.join("packages").join(spec)].map(|dir| (dir, theirs));
+    let configured = directories.iter().map(|(dir, project)| (dir.clone(), theirs || *project));
     let mut places = BTreeSet::new();
-    let all = std::iter::once(base.to_owned()).chain(upward).chain(directories.iter().cloned()).chain(kept);
-    all.filter(|place| places.insert(place.clone()))
-        .map(|place| place.join("node_modules").join(name))
-        .find(|dir| disk.look(&dir.join("package.json")).ok().flatten().is_some())
+    let all = std::iter::once((base.0.to_owned(), base.1)).chain(upward).chain(configured).chain(kept);
+    all.filter(|(place, _)| places.insert(place.clone()))
+        .map(|(place, project)| (place.join("node_modules").join(name), project))
+        .find(|(dir, _)| disk.look(&dir.join("package.json")).ok().flatten().is_some())
 }
 
 #[cfg(test)]

@@ -179,6 +179,25 @@ fn scripts_wait_for_trust_and_are_told_where_they_are_not_loaded() {
 }
 
 #[test]
+fn what_is_installed_in_a_project_waits_for_trust_whoever_names_it() {
+    let mut place = ConfigFixture::new();
+    place.write("home/.config/opencode/opencode.json", r#"{"plugin": ["mine", "theirs"]}"#);
+    place.write("home/.config/opencode/node_modules/mine/package.json", "{}");
+    place.write("work/repo/.opencode/node_modules/theirs/package.json", "{}");
+    place.write("work/repo/.opencode/node_modules/mine/package.json", "{}");
+    place.write("work/repo/node_modules/upward/package.json", "{}").write("work/repo/x.js", "");
+    place.var("ADJUTANT_CONFIG_CONTENT", r#"{"plugin": ["upward", "./x.js"]}"#);
+    let seen = |loaded: &Loaded| -> Vec<(String, bool)> {
+        loaded.settings.scripts.iter().map(|script| (script.name.clone(), script.project)).collect()
+    };
+    let loaded = place.load();
+    assert_eq!(seen(&loaded), [("mine".to_owned(), false)]);
+    assert_eq!(loaded.trust.items.len(), 3, "{:?}", loaded.trust.items);
+    place.trust();
+    assert_eq!(seen(&place.load()).len(), 4);
+}
+
+#[test]
 fn files_that_cannot_be_read_are_told() {
     let place = ConfigFixture::new();
     place.write("work/repo/opencode.json", vec![b' '; 10 << 20]);
