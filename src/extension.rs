@@ -5,6 +5,7 @@
 pub mod advice;
 pub mod moment;
 pub mod scripts;
+pub mod subagents;
 pub mod survey;
 pub mod tally;
 
@@ -12,6 +13,7 @@ mod client;
 mod command;
 mod conversation;
 mod host;
+mod load;
 mod plugin;
 mod tool;
 mod transform;
@@ -53,6 +55,17 @@ pub struct Extensions {
 /// Whether anything hooks into what happens there. Costs a look at a list that is nearly always empty.
 pub fn any(settings: &Settings, on: HookPoint) -> bool {
     !settings.scripts.is_empty() || settings.hooks.iter().any(|hook| hook.on == on)
+}
+
+/// Whether a hook might refuse a call of a tool about this, or ask about it.
+pub fn guards(settings: &Settings, agent: &str, tool: &str, subject: &str) -> bool {
+    let guard = |hook: &HookEntry| matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
+    settings.hooks.iter().filter(|hook| guard(hook)).any(|hook| {
+        let mut moment = Moment::new(hook.on, agent);
+        moment.tool = Some(tool.to_owned());
+        moment.subjects.push(subject.to_owned());
+        fits(hook, &moment)
+    })
 }
 
 impl Extensions {
@@ -240,6 +253,33 @@ pub(crate) fn head(hook: &HookEntry, moment: &Moment, context: &ToolContext) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::settings::HookFormat;
+
+    #[test]
+    fn what_a_hook_may_refuse() {
+        let hook = |on: HookPoint, tools: &[&str], pattern: Option<&str>| {
+            let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
+            let hooks = vec![HookEntry {
+                name: "h".into(),
+                on,
+                tools,
+                pattern: pattern.map(str::to_owned),
+                command: vec!["x".into()],
+                limit: std::time::Duration::from_secs(1),
+                environment: Vec::new(),
+                format: HookFormat::Adjutant,
+                waits: false,
+                project: false,
+                source: String::new(),
+            }];
+            guards(&Settings { hooks, ..Settings::default() }, "build", "task", "general")
+        };
+        assert!(hook(HookPoint::ToolBefore, &[], None));
+        assert!(hook(HookPoint::Permission, &["ta*"], Some("gen*")));
+        assert!(!hook(HookPoint::ToolBefore, &["bash"], None));
+        assert!(!hook(HookPoint::ToolBefore, &[], Some("explore")));
+        assert!(!hook(HookPoint::ToolAfter, &[], None));
+    }
 
     #[test]
     fn what_a_pattern_is_about() {

@@ -10,6 +10,7 @@ mod choices;
 pub mod commands;
 pub mod configuration;
 pub mod diff;
+mod door;
 pub mod elsewhere;
 mod fetch;
 mod first_words;

@@ -57,6 +57,8 @@ pub struct SpawnSubagent {
     pub call: CallId,
     /// What becomes known of it.
     pub facts: LiveFacts,
+    /// The title of a call that is shown for it where the model has made none.
+    pub shown: Option<String>,
     pub agent: String,
     /// A few words for people.
     pub description: String,
@@ -65,6 +67,8 @@ pub struct SpawnSubagent {
     pub files: Vec<File>,
     /// The model it is to use, before the agent's own.
     pub wanted: Option<ModelRef>,
+    /// The id of a new child session; none: any.
+    pub session: Option<SessionId>,
     /// An earlier child session to go on with.
     pub resume: Option<SessionId>,
     /// The model, for agents that name none.

@@ -7,16 +7,19 @@ use std::sync::{Arc, Mutex, Weak};
 use serde_json::{Map, Value, json};
 
 use super::conversation::Conversation;
-use super::host::Listener;
+use super::host::{ClientCall, Listener};
+use super::subagents::{self, Loans, Subagents};
 use crate::config::Settings;
 use crate::config::builtin::AGENTS;
 use crate::environment::Environment;
 use crate::event::Severity;
+use crate::id::SessionId;
 use crate::lock::locked;
 use crate::model::auth::Auth;
 use crate::model::catalog::Catalog;
 use crate::model::platform;
 use crate::text;
+use crate::tool::BoxFuture;
 use crate::tool::todos::Todos;
 
 /// What is heard of a session, for plugins that ask. Leaf locks.
@@ -29,6 +32,17 @@ pub(super) struct Knowledge {
     pub(super) listens: Mutex<bool>,
     /// What plugins want the model told with the next prompt.
     pub(super) notes: Mutex<Vec<String>>,
+    /// What they want it to go on with, and which of them.
+    pub(super) prompts: Mutex<Vec<PluginPrompt>>,
+    pub(super) loans: Loans,
+}
+
+/// A plugin's prompt for the session it hooks into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginPrompt {
+    /// The file, for people.
+    pub plugin: String,
+    pub words: String,
 }
 
 /// The most notes that wait, and the longest of them in bytes.
@@ -40,6 +54,8 @@ pub(super) trait Teller: Send + Sync {
     fn tell(&self, severity: Severity, title: String, details: Option<String>);
     /// A plugin failed outside of a hook.
     fn failed(&self, file: &str, why: String);
+    /// Plugins are to hear of something.
+    fn happened(self: Arc<Self>, kind: &'static str, properties: Value);
 }
 
 /// Who hears what plugins say through OpenCode's client.
@@ -52,26 +68,40 @@ pub(super) struct Ears {
     pub(super) settings: Arc<Settings>,
     pub(super) environment: Environment,
     pub(super) todos: Arc<Todos>,
+    /// The host runs what is the user's own, and nothing else.
+    pub(super) own: bool,
+    pub(super) subagents: Subagents,
 }
 
+/// What plugins may have done in a session.
+const ACTS: [&str; 6] = ["create", "prompt", "promptAsync", "abort", "update", "delete"];
+
+/// Why a plugin is told nothing of a session.
+const OTHERS: &str = "adjutant shows a plugin no session but its own";
+
 impl Listener for Ears {
-    fn client(&self, file: &str, way: &str, options: &Value) -> Value {
-        let own = self.settings.scripts.iter().any(|script| script.name == file && !script.project);
-        let answer = match way.split_once('.') {
-            Some(("session", what)) => self.about_session(what, options),
-            Some(("auth", "set")) if own => self.renews(options),
-            Some(("adjutant", "auth")) => self.login(file, own, options),
-            _ => self.about_place(way, options),
-        };
-        match answer {
-            Some(Ok(data)) => json!({ "data": data }),
-            Some(Err(why)) => json!({ "error": { "message": why } }),
-            None => {
-                let way = text::title(way);
-                self.tell(Severity::Info, format!("A plugin called client.{way}, which adjutant does not have."));
-                json!({ "none": format!("adjutant has no client.{way}") })
+    fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value> {
+        Box::pin(async move {
+            let way = asked.way.clone();
+            let answer = match way.strip_prefix("session.").filter(|what| ACTS.contains(what)) {
+                Some(what) => self.clone().acts(what, asked).await,
+                None => {
+                    let ears = self.clone();
+                    // Some of it reads files.
+                    let looked = tokio::task::spawn_blocking(move || ears.looks(&asked)).await;
+                    looked.unwrap_or_else(|e| Some(Err(e.to_string())))
+                }
+            };
+            match answer {
+                Some(Ok(data)) => json!({ "data": data }),
+                Some(Err(why)) => json!({ "error": { "message": why } }),
+                None => {
+                    let way = text::title(&way);
+                    self.tell(Severity::Info, format!("A plugin called client.{way}, which adjutant does not have."));
+                    json!({ "none": format!("adjutant has no client.{way}") })
+                }
             }
-        }
+        })
     }
 
     fn listens(&self) {
@@ -99,6 +129,16 @@ impl Ears {
     fn tell(&self, severity: Severity, title: String) {
         if let Some(teller) = self.teller.upgrade() {
             teller.tell(severity, title, None);
+        }
+    }
+
+    /// Calls that change nothing but a login.
+    fn looks(&self, ClientCall { file, way, options }: &ClientCall) -> Given {
+        match way.split_once('.') {
+            Some(("session", what)) => self.about_session(what, options),
+            Some(("auth", "set")) if self.own => self.renews(options),
+            Some(("adjutant", "auth")) => self.login(file, options),
+            _ => self.about_place(way, options),
         }
     }
 
@@ -173,57 +213,150 @@ impl Ears {
         self.settings.providers.iter().map(one).collect()
     }
 
-    /// Calls about the session: there is no other.
+    /// Calls about the session, and those that plugins have beside it: there is no other.
     fn about_session(&self, what: &str, options: &Value) -> Given {
         let known = &self.knowledge;
-        let at =
-            |key: &str| options.pointer(&format!("/path/{key}")).or_else(|| options.get(key)).and_then(Value::as_str);
-        let id = at("id").or_else(|| at("sessionID"));
-        if !matches!(what, "list" | "status") && id.is_some_and(|id| id != self.session) {
-            return Some(Err("adjutant shows a plugin no session but its own".to_owned()));
+        let id = session_of(options);
+        let limit = options.pointer("/query/limit").or_else(|| options.get("limit")).and_then(Value::as_u64);
+        let limit = limit.and_then(|n| n.try_into().ok()).unwrap_or(usize::MAX);
+        let child = id.filter(|id| self.subagents.knows(id));
+        if !matches!(what, "list" | "status") && child.is_none() && id.is_some_and(|id| id != self.session) {
+            return Some(Err(OTHERS.to_owned()));
         }
-        let info = || {
-            json!({
-                "id": self.session, "directory": self.directory, "projectID": "project", "version": "1",
-                "title": locked(&known.conversation).title(), "time": { "created": 0, "updated": 0 },
-            })
-        };
-        Some(Ok(match what {
-            "get" => info(),
-            "list" => json!([info()]),
-            "children" => json!([]),
-            "status" if *locked(&known.busy) => json!({ &*self.session: { "type": "busy" } }),
-            "status" => json!({}),
-            "todo" => json!(self.todos.get()),
-            "messages" => {
-                let limit = options.pointer("/query/limit").or_else(|| options.get("limit")).and_then(Value::as_u64);
-                locked(&known.conversation).messages(limit.and_then(|n| n.try_into().ok()).unwrap_or(usize::MAX))
+        let children =
+            || self.subagents.list().into_iter().map(|(id, title)| self.info(&id, &title)).collect::<Vec<_>>();
+        Some(Ok(match (what, child) {
+            ("get", Some(child)) => self.info(child, &self.subagents.title(child)),
+            ("messages", Some(child)) => self.subagents.messages(child, limit),
+            ("children" | "todo", Some(_)) => json!([]),
+            ("get", None) => self.info(&self.session, &locked(&known.conversation).title()),
+            ("list", _) => {
+                let own = self.info(&self.session, &locked(&known.conversation).title());
+                std::iter::once(own).chain(children()).collect()
             }
-            "message" => {
-                let found = locked(&known.conversation).message(at("messageID").unwrap_or_default());
+            ("children", None) => children().into(),
+            ("status", _) => {
+                let own = Some(self.session.clone()).filter(|_| *locked(&known.busy));
+                let busy = own.into_iter().chain(self.subagents.busy()).map(|id| (id, json!({ "type": "busy" })));
+                busy.collect::<Map<_, _>>().into()
+            }
+            ("todo", None) => json!(self.todos.get()),
+            ("messages", None) => locked(&known.conversation).messages(limit),
+            ("message", None) => {
+                let message = options.pointer("/path/messageID").or_else(|| options.get("messageID"));
+                let found = locked(&known.conversation).message(message.and_then(Value::as_str).unwrap_or_default());
                 return Some(found.ok_or_else(|| "there is no such message".to_owned()));
             }
-            "prompt" | "promptAsync" => return self.note(options),
             _ => return None,
         }))
     }
 
-    /// Words for the model, which reads them with the user's next prompt. A plugin cannot prompt in the user's place.
-    fn note(&self, options: &Value) -> Given {
-        let body = options.get("body").unwrap_or(options);
-        if body.get("noReply").and_then(Value::as_bool) != Some(true) {
-            return None;
+    /// A session, as OpenCode's client shows it.
+    fn info(&self, id: &str, title: &str) -> Value {
+        let parent = Some(&self.session).filter(|own| *own != id);
+        json!({
+            "id": id, "parentID": parent, "directory": self.directory, "projectID": "project", "version": "1",
+            "title": title, "time": { "created": 0, "updated": 0 },
+        })
+    }
+
+    /// Calls that do something in the session, or in one that plugins have beside it.
+    async fn acts(self: Arc<Self>, what: &str, ClientCall { file, options, .. }: ClientCall) -> Given {
+        let body = options.get("body").unwrap_or(&options);
+        let id = session_of(&options);
+        let child = id.filter(|id| self.subagents.knows(id));
+        let parent = body.get("parentID").and_then(Value::as_str).filter(|_| what == "create");
+        if child.is_none() && id.or(parent).is_some_and(|id| id != self.session) {
+            return Some(Err(OTHERS.to_owned()));
         }
-        let parts = body.get("parts").and_then(Value::as_array).cloned().unwrap_or_default();
-        let words = parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n\n");
-        let mut notes = locked(&self.knowledge.notes);
-        if notes.len() >= NOTES || words.len() > NOTE {
-            return Some(Err("too much waits to be told to the model".to_owned()));
+        let no_reply = body.get("noReply").and_then(Value::as_bool) == Some(true);
+        let title = body.get("title").and_then(Value::as_str).map(str::trim).filter(|title| !title.is_empty());
+        match (what, child) {
+            ("create", _) => {
+                let id = self.environment.fresh(SessionId::PREFIX);
+                let made = self.subagents.create(&id, title.unwrap_or_default());
+                Some(made.map(|()| self.info(&id, &self.subagents.title(&id))))
+            }
+            ("update", _) => Some(self.renames(child, title)),
+            ("abort", _) => Some(Ok(json!(self.stops(&file, child)))),
+            ("delete", Some(child)) => {
+                self.stops(&file, Some(child));
+                Some(Ok(json!(self.subagents.forget(child))))
+            }
+            ("prompt" | "promptAsync", Some(child)) if no_reply => {
+                let noted = self.subagents.note(child, subagents::words(body));
+                Some(noted.map(|()| self.heard(child, body)))
+            }
+            ("prompt", Some(child)) => Some(self.works((child, &file), body).await),
+            ("promptAsync", Some(child)) => {
+                let (ears, child, file, body) = (self.clone(), child.to_owned(), file.clone(), body.clone());
+                tokio::spawn(async move { ears.works((&child, &file), &body).await });
+                Some(Ok(Value::Null))
+            }
+            ("prompt" | "promptAsync", None) => Some(self.takes(&file, body, no_reply)),
+            _ => None,
         }
-        if !words.trim().is_empty() {
-            notes.push(words);
+    }
+
+    /// Has a subagent work, and lets plugins hear when it has ended.
+    async fn works(&self, (child, file): (&str, &str), body: &Value) -> Result<Value, String> {
+        let loans = &self.knowledge.loans;
+        let answer = self.subagents.prompt((child, &text::title(file)), body, loans, &self.environment).await;
+        if let Some(teller) = self.teller.upgrade() {
+            if let Err(why) = &answer {
+                let error = json!({ "name": "UnknownError", "data": { "message": why } });
+                teller.clone().happened("session.error", json!({ "sessionID": child, "error": error }));
+            }
+            teller.happened("session.idle", json!({ "sessionID": child }));
         }
-        Some(Ok(json!({ "info": { "sessionID": self.session, "role": "user" }, "parts": parts })))
+        answer
+    }
+
+    /// Gives a session another title.
+    fn renames(&self, child: Option<&str>, title: Option<&str>) -> Result<Value, String> {
+        let title = title.ok_or("a session has a title, and nothing else that a plugin may change")?;
+        let title = text::cut_chars(&text::title(title), 200);
+        match (child, self.knowledge.loans.door.get()) {
+            (Some(child), _) => self.subagents.rename(child, &title),
+            (None, Some(door)) => door.rename(&title),
+            (None, None) => return Err("there is no session here".into()),
+        }
+        Ok(self.info(child.unwrap_or(&self.session), &title))
+    }
+
+    /// Stops what runs in a session, as its user would. Says whether there is anything to be stopped.
+    fn stops(&self, file: &str, child: Option<&str>) -> bool {
+        let Some(door) = self.knowledge.loans.door.get() else { return false };
+        match child {
+            Some(child) => door.stop(&SessionId::new(child)),
+            None if *locked(&self.knowledge.busy) => {
+                self.tell(Severity::Info, format!("The plugin {} stopped a turn.", text::title(file)));
+                door.cancel();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Words for the model of the session, which reads them with the user's next prompt, or goes on with them once its
+    /// turn is over. A plugin begins no turn.
+    fn takes(&self, file: &str, body: &Value, no_reply: bool) -> Result<Value, String> {
+        let words = subagents::words(body);
+        let (mut notes, mut prompts) = (locked(&self.knowledge.notes), locked(&self.knowledge.prompts));
+        if notes.len() + prompts.len() >= NOTES || words.len() > NOTE {
+            return Err("too much waits to be told to the model".to_owned());
+        }
+        match words.trim().is_empty() {
+            true => {}
+            false if no_reply => notes.push(words),
+            false => prompts.push(PluginPrompt { plugin: text::title(file), words }),
+        }
+        Ok(self.heard(&self.session, body))
+    }
+
+    /// A prompt that was taken, as a message.
+    fn heard(&self, session: &str, body: &Value) -> Value {
+        json!({ "info": { "sessionID": session, "role": "user" }, "parts": body.get("parts") })
     }
 
     /// Renews a login that there is. Nothing else can be put there: whatever runs in the host could ask for this.
@@ -240,10 +373,10 @@ impl Ears {
 
     /// For a plugin of the user's own that logs in to a provider: what is kept of that login, what is known of the
     /// provider, and where it is.
-    fn login(&self, file: &str, own: bool, options: &Value) -> Given {
+    fn login(&self, file: &str, options: &Value) -> Given {
         let id = options.get("provider").and_then(Value::as_str)?;
         let auth = Auth::read(&self.environment);
-        if !own {
+        if !self.own {
             // What is not kept need not be kept from it.
             if auth.entry(id).is_none() {
                 return Some(Ok(Value::Null));
@@ -267,8 +400,14 @@ impl Ears {
     }
 }
 
+/// The session that a call is about, where it names one.
+fn session_of(options: &Value) -> Option<&str> {
+    let at = |key: &str| options.pointer(&format!("/path/{key}")).or_else(|| options.get(key)).and_then(Value::as_str);
+    at("id").or_else(|| at("sessionID"))
+}
+
 /// A provider and its models, as OpenCode shows them to plugins.
-fn provider_of(provider: &crate::config::provider::ProviderEntry) -> Value {
+pub(super) fn provider_of(provider: &crate::config::provider::ProviderEntry) -> Value {
     let model = |model: &crate::config::provider::ModelEntry| {
         let rates = model.price.as_ref().map(|price| price.base).unwrap_or_default();
         let shown = json!({

@@ -305,6 +305,9 @@ function likeBun($) {
   }
 }
 
+/** Prompts that plugins wait for an answer to: their handlers may take as long as that. */
+let prompting = 0
+
 /** OpenCode's client for a plugin: each method asks adjutant, which answers those that mean something here. */
 function client(file, way = []) {
   return new Proxy(function () {}, {
@@ -313,7 +316,9 @@ function client(file, way = []) {
       const name = way.join(".")
       if (name === "event.subscribe" || name === "global.event") return { stream: listen() }
       const read = { "file.read": fileText, "file.list": fileList }[name]
-      const answer = read ? await read(options ?? {}) : await askedOf(file, name, options)
+      const prompts = name === "session.prompt" || name === "session.promptAsync" ? 1 : 0
+      prompting += prompts
+      const answer = await (read ? read(options ?? {}) : askedOf(file, name, options)).finally(() => (prompting -= prompts))
       if (answer.none) throw new Error(answer.none)
       if (answer.error && options?.throwOnError) throw new Error(answer.error.message)
       return { data: answer.data, error: answer.error, request: undefined, response: undefined }
@@ -361,6 +366,69 @@ function published(event) {
 }
 
 // ---- logins -----------------------------------------------------------------------------------------------------
+
+/** What the user says to adjutant while a plugin logs in; nothing where nobody is there. */
+async function question(words, secret = false) {
+  const { data } = await ask("client", { file: "", way: "adjutant.ask", options: { question: words, secret } })
+  if (typeof data !== "string") throw new Error("nobody answered")
+  return data
+}
+const say = (words) => ask("client", { file: "", way: "adjutant.say", options: { words } })
+
+/** The ways to log in to a provider that plugins offer. */
+const waysOf = (provider) => plugins.flatMap(({ hooks: { auth } }) => (auth?.provider === provider ? (auth.methods ?? []) : []))
+const methods = async ({ provider }) => waysOf(provider).map(({ label, type }) => String(label ?? type))
+
+/** Whether a question of a plugin's is to be asked after these answers. */
+function applies({ when, condition }, inputs) {
+  if (typeof condition === "function" && !condition(inputs)) return false
+  if (!when) return true
+  if (inputs[when.key] === undefined) return false
+  return (inputs[when.key] === when.value) === (when.op !== "neq")
+}
+
+/** The answer to a question of a plugin's: what is not understood is asked again, a few times. */
+async function answered({ type, message, placeholder, options = [], validate }) {
+  for (let left = 5; left > 0; left--) {
+    if (type === "select") {
+      const list = options.map(({ label, hint }, at) => `  ${at + 1}. ${label}${hint ? ` (${hint})` : ""}`).join("\n")
+      const said = (await question(`${message}\n${list}\n: `)).trim()
+      const found = options[Number(said) - 1] ?? options.find(({ label, value }) => [label, value].includes(said))
+      if (found) return found.value
+      await say(`A number from 1 to ${options.length}, please.`)
+      continue
+    }
+    const said = await question(`${message}${placeholder ? ` (such as ${placeholder})` : ""}: `)
+    const wrong = validate?.(said)
+    if (!wrong) return said
+    await say(String(wrong))
+  }
+  throw new Error("there was no answer that fits")
+}
+
+/** Logs in by one of those ways: what the plugin brings back. */
+async function login({ provider, at }) {
+  const method = waysOf(provider)[at]
+  if (!method) throw new Error("there is no such way to log in")
+  const inputs = {}
+  for (const prompt of method.prompts ?? []) if (applies(prompt, inputs)) inputs[prompt.key] = await answered(prompt)
+  const done = (said) => {
+    if (said?.type !== "success") throw new Error(String(said?.error ?? said?.message ?? "the login failed"))
+    return said
+  }
+  if (method.type === "api") {
+    const said = typeof method.authorize === "function" ? done(await method.authorize(inputs)) : {}
+    const key = said.key ?? (await question("Key: ", true))
+    return { ...said, key, metadata: said.metadata ?? inputs }
+  }
+  const begun = await limited(Promise.resolve(method.authorize(inputs)), 60_000)
+  if (begun?.url) await say(`Open this address in a browser:\n\n  ${begun.url}\n`)
+  if (begun?.instructions) await say(String(begun.instructions))
+  if (begun?.method === "code") return done(await begun.callback((await question("Code: ")).trim()))
+  if (typeof begun?.callback !== "function") throw new Error("the plugin says nothing of how to go on")
+  await say("Waiting for the login ...")
+  return done(await begun.callback())
+}
 
 /** A way for adjutant's requests through a plugin's own `fetch`: a server on this machine, at an address nobody can guess. */
 async function relay(base, own) {
@@ -470,7 +538,7 @@ function addTool(name, made, file) {
   return { name, file, description: String(made.description ?? ""), schema: objectOf(made.args ?? made.parameters) }
 }
 
-async function load({ directory, worktree, project, files, config, standIn, bases, check }) {
+async function load({ directory, worktree, project, files, config, standIn, bases, check, login }) {
   process.chdir(directory)
   await prepare(standIn, bases)
   const $ = await shell(directory)
@@ -516,6 +584,7 @@ async function load({ directory, worktree, project, files, config, standIn, base
       result.errors.push({ file: file.id, ...described(e, file.package ? undefined : file.path) })
     }
   }
+  if (login) return result
   for (const { file, hooks } of plugins) {
     if (typeof hooks.config !== "function") continue
     const before = JSON.stringify(config)
@@ -542,10 +611,16 @@ function added(before, after) {
   return Object.fromEntries(fresh.map((key) => [key, plain(after[key]) ? Object.fromEntries(entries(key)) : after[key]]))
 }
 
-/** What a promise gives, unless it takes too long. */
-function limited(promise, limit) {
+/** What a promise gives, unless it takes too long; `patient` does not count the time in which an answer is awaited. */
+function limited(promise, limit, patient = false) {
   let timer
-  const late = new Promise((_, reject) => { timer = setTimeout(() => reject(Object.assign(new Error(`it took longer than ${limit} ms`), { late: true })), limit) })
+  const late = new Promise((_, reject) => {
+    const over = () => {
+      if (patient && prompting) timer = setTimeout(over, limit)
+      else reject(Object.assign(new Error(`it took longer than ${limit} ms`), { late: true }))
+    }
+    timer = setTimeout(over, limit)
+  })
   return Promise.race([promise, late]).finally(() => clearTimeout(timer))
 }
 
@@ -611,11 +686,19 @@ async function deliver({ event }) {
   published(event)
   for (const { file, hooks } of plugins) {
     if (typeof hooks.event !== "function") continue
-    try { await limited(hooks.event({ event }), 5_000) } catch (e) { send({ method: "failed", params: { file, hook: "event", ...described(e) } }) }
+    try { await limited(hooks.event({ event }), 5_000, true) } catch (e) { send({ method: "failed", params: { file, hook: "event", ...described(e) } }) }
   }
 }
 
-const METHODS = { load, call, hook, event, ping: async () => ({}) }
+/** When all events so far are heard, or after so long; a prompt that is on its way is waited for a little longer. */
+async function settled({ limit }) {
+  const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+  await Promise.race([heard, sleep(limit)])
+  for (let left = 100; prompting && left; left--) await sleep(10)
+  return {}
+}
+
+const METHODS = { load, call, hook, event, settled, methods, login }
 
 async function answer({ id, method, params }) {
   if (method === "abort") return running.get(params.call)?.abort(new Error("the user cancelled"))

@@ -14,10 +14,11 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::config::script::ScriptEntry;
 use crate::lock::locked;
 use crate::process::{self, Child, GIT_HELD, Program, StdioMode};
 use crate::text;
-use crate::tool::{Failure, ToolContext};
+use crate::tool::{BoxFuture, Failure, ToolContext};
 
 /// The script of the host, and what stands in for OpenCode's package.
 const HOST: &str = include_str!("host.mjs");
@@ -35,6 +36,22 @@ const PRINTED: u64 = 64 << 20;
 const LAST_WORDS: usize = 2 << 10;
 /// Lines that may wait to be written to it.
 const WAITING: usize = 64;
+
+/// Whose scripts run in a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Own,
+    Project,
+}
+
+impl Origin {
+    /// In the order in which they are asked.
+    pub(super) const ALL: [Self; 2] = [Self::Own, Self::Project];
+
+    pub(super) fn covers(self, script: &ScriptEntry) -> bool {
+        script.project == (self == Self::Project)
+    }
+}
 
 /// What a host asks of us, or tells.
 #[derive(Debug)]
@@ -72,10 +89,20 @@ impl std::fmt::Display for HostError {
 /// How long the last of what a host wrote to standard error is waited for.
 const FAREWELL: Duration = Duration::from_millis(200);
 
+/// A call of OpenCode's client.
+#[derive(Debug)]
+pub(super) struct ClientCall {
+    /// The file that makes it, as the host says.
+    pub(super) file: String,
+    /// `session.prompt`.
+    pub(super) way: String,
+    pub(super) options: Value,
+}
+
 /// Something a host says beside its answers, for whoever keeps the session.
 pub(super) trait Listener: Send + Sync {
     /// It asks something through OpenCode's client.
-    fn client(&self, file: &str, way: &str, options: &Value) -> Value;
+    fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value>;
     /// A plugin subscribes to events.
     fn listens(&self);
     /// Something in it failed.
@@ -213,6 +240,14 @@ impl Host {
         Ok(answer)
     }
 
+    /// Waits until what it was told of is done, but not for long. It is not ended where it takes longer.
+    pub(super) async fn settled(&self, params: Value, limit: Duration) {
+        // One that is gone has settled.
+        if let Ok(answer) = self.ask("settled", params).await {
+            tokio::time::timeout(limit, answer).await.ok();
+        }
+    }
+
     /// Begins a call of a tool: its answer, and what it asks and tells on the way.
     pub(super) async fn call(self: &Arc<Self>, call: &str, params: Value) -> Result<HostCall, HostError> {
         let (news, heard) = mpsc::unbounded_channel();
@@ -267,14 +302,16 @@ impl Host {
                 }
             }
             (Some("client"), Some(id)) => {
-                let (host, listener) = (self.clone(), listener.clone());
+                let words = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+                let options = params.get("options").cloned().unwrap_or_default();
+                let asked = ClientCall { file: words("file"), way: words("way"), options };
+                // An answer may take long, and keeps no host alive.
+                let (host, answer) = (Arc::downgrade(self), listener.clone().client(asked));
                 tokio::spawn(async move {
-                    // Some of it reads files.
-                    let answer = tokio::task::spawn_blocking(move || {
-                        let words = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default();
-                        listener.client(words("file"), words("way"), params.get("options").unwrap_or(&Value::Null))
-                    });
-                    host.answer(id, answer.await.unwrap_or_default()).await;
+                    let answer = answer.await;
+                    if let Some(host) = host.upgrade() {
+                        host.answer(id, answer).await;
+                    }
                 });
             }
             (Some("failed"), _) => listener.failed(&params),

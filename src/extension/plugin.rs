@@ -91,14 +91,10 @@ async fn permission(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolConte
     if let Some(why) = &run.unknown {
         advice.ask = Some(format!("plugins that might have refused it could not be asked: {why}"));
     }
-    let own = run
-        .changed
-        .iter()
-        .all(|file| context.project.settings.scripts.iter().any(|script| script.name == *file && !script.project));
     match run.output.get("status").and_then(Value::as_str) {
         Some("deny") => advice.deny = Some(format!("The plugin {} refuses this.", who(&run))),
         Some("ask") if verdict != "ask" => advice.ask = Some(format!("the plugin {} wants it", who(&run))),
-        Some("allow") if verdict == "ask" => advice.allow = own && !run.changed.is_empty(),
+        Some("allow") if verdict == "ask" => advice.allow = !run.by_project && !run.changed.is_empty(),
         _ => {}
     }
     Ok(advice)

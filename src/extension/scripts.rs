@@ -2,21 +2,23 @@
 //! when it has broken off, and rests when that happens too often.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::client::{Ears, Knowledge, Teller, seen_settings};
-use super::host::{Host, STAND_IN};
+use super::client::{Ears, Knowledge, PluginPrompt, Teller};
+use super::host::{Host, Origin};
+use super::load::{self, LoadPurpose, LoadedScripts};
+use super::subagents::{SessionDoor, Subagents, TurnLoan};
 use super::tally::Tallies;
 use super::tool::{CustomTool, Home};
 use crate::config::Settings;
 use crate::config::contribution::Contribution;
-use crate::config::script::{self, HOOKS, ScriptEntry, ScriptKind};
+use crate::config::script::ScriptEntry;
 use crate::event::{Event, Severity};
 use crate::lock::locked;
 use crate::message::Message;
@@ -25,33 +27,44 @@ use crate::text;
 use crate::tool::registry::find_properties;
 use crate::tool::{AnyTool, BoxFuture, Failure, ToolContext};
 
-/// How long a plugin may take for one hook, and all files for being loaded.
+/// How long a plugin may take for one hook.
 const HOOK: Duration = Duration::from_secs(5);
-const LOAD: Duration = Duration::from_secs(45);
+/// How long the handlers of a turn's end are waited for, whose words it may go on with.
+const SETTLED: Duration = Duration::from_millis(100);
 /// How much longer the host may take than what runs in it.
 const GRACE: Duration = Duration::from_secs(2);
 /// After how many breakdowns in a row it rests, and for how long.
 const FAILURES: u32 = 3;
 const REST: Duration = Duration::from_secs(5 * 60);
+/// Why there is no host for what is not there any more.
+const GONE: &str = "they are gone from the settings";
 /// The most notices that wait to be told.
 const NEWS: usize = 20;
 
 /// The scripts of one session and of its subagents.
 #[derive(Debug, Default)]
 pub struct Scripts {
-    // Leaf locks: around a pointer, lists and maps.
-    now: Mutex<Option<Arc<Generation>>>,
+    /// The user's own, and the project's.
+    sides: [Side; 2],
+    // Leaf locks: around lists and maps.
     news: Mutex<Vec<Event>>,
     told: Mutex<BTreeSet<String>>,
     tally: Mutex<Tallies>,
     /// The system prompt as hooks have made it of the same words before.
     prompts: Mutex<BTreeMap<Vec<String>, Vec<String>>>,
-    /// Breakdowns since the last success, and when the last one was.
-    failures: Mutex<(u32, Option<Instant>)>,
     /// Plugins are loaded, and none of their functions is called.
     compiles: bool,
     /// What plugins may ask for.
     knowledge: Arc<Knowledge>,
+}
+
+/// The scripts of one origin.
+#[derive(Debug, Default)]
+struct Side {
+    // Leaf locks: around a pointer, and a count.
+    now: Mutex<Option<Arc<Generation>>>,
+    /// Breakdowns since the last success, and when the last one was.
+    failures: Mutex<(u32, Option<Instant>)>,
 }
 
 /// The host for one state of the files.
@@ -64,19 +77,6 @@ impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Generation").field("scripts", &self.scripts.len()).finish_non_exhaustive()
     }
-}
-
-/// What has been loaded, and where it runs.
-pub(super) struct LoadedScripts {
-    host: Arc<Host>,
-    tools: Vec<CustomTool>,
-    /// Which files hook into which hook.
-    hooks: BTreeMap<String, Vec<String>>,
-    /// What could not be loaded: file, words, stack.
-    errors: Vec<(String, String, String)>,
-    runtime: String,
-    /// What plugins add to the settings.
-    added: Vec<Contribution>,
 }
 
 /// What is known of the scripts, for people.
@@ -103,6 +103,21 @@ pub(super) struct HookRun {
     pub(super) unknown: Option<String>,
     /// Who has changed something.
     pub(super) changed: Vec<String>,
+    /// One of those came with the project.
+    pub(super) by_project: bool,
+}
+
+impl HookRun {
+    /// This, and then what those of the next host made of it.
+    fn then(self, next: Self) -> Self {
+        Self {
+            output: next.output,
+            threw: self.threw.or(next.threw),
+            unknown: self.unknown.or(next.unknown),
+            changed: self.changed.into_iter().chain(next.changed).collect(),
+            by_project: self.by_project || next.by_project,
+        }
+    }
 }
 
 impl Scripts {
@@ -116,34 +131,53 @@ impl Scripts {
     /// # Errors
     /// When the user cancels meanwhile.
     pub async fn greet(self: &Arc<Self>, context: &ToolContext) -> Result<(), Failure> {
-        if context.project.settings.scripts.is_empty() && locked(&self.now).is_none() {
+        let there = Origin::ALL.into_iter().filter(|origin| {
+            let scripts = &context.project.settings.scripts;
+            scripts.iter().any(|script| origin.covers(script)) || locked(&self.side(*origin).now).is_some()
+        });
+        let all = join_all(there.map(|origin| self.loaded(origin, context))).await;
+        if all.is_empty() {
             return Ok(());
         }
-        if let Err(why) = self.loaded(context).await? {
-            let title = format!("Custom tools and plugins are not loaded: {}.", why.trim_end_matches('.'));
-            self.tell(Severity::Warning, title, None);
+        for loaded in all {
+            if let Err(Some(why)) = loaded?.map_err(|why| Some(why).filter(|why| *why != GONE)) {
+                let title = format!("Custom tools and plugins are not loaded: {}.", why.trim_end_matches('.'));
+                self.tell(Severity::Warning, title, None);
+            }
         }
         self.flush(context).await;
         Ok(())
     }
 
-    /// What is loaded, as far as it is there already.
-    fn current(&self) -> Option<Arc<LoadedScripts>> {
-        let generation = locked(&self.now).clone()?;
+    fn side(&self, origin: Origin) -> &Side {
+        let [own, project] = &self.sides;
+        if origin == Origin::Own { own } else { project }
+    }
+
+    /// What is loaded of one origin, as far as it is there already.
+    fn loaded_of(&self, origin: Origin) -> Option<Arc<LoadedScripts>> {
+        let generation = locked(&self.side(origin).now).clone()?;
         generation.cell.get()?.as_ref().ok().cloned()
     }
 
+    /// What is loaded, as far as it is there already.
+    fn current(&self) -> impl Iterator<Item = Arc<LoadedScripts>> + '_ {
+        Origin::ALL.into_iter().filter_map(|origin| self.loaded_of(origin))
+    }
+
     /// The host for the files as they are now.
-    fn generation(&self, settings: &Settings) -> Result<Option<Arc<Generation>>, String> {
-        let mut now = locked(&self.now);
-        if settings.scripts.is_empty() {
+    fn generation(&self, origin: Origin, settings: &Settings) -> Result<Option<Arc<Generation>>, String> {
+        let side = self.side(origin);
+        let wanted = || settings.scripts.iter().filter(|script| origin.covers(script));
+        let mut now = locked(&side.now);
+        if wanted().next().is_none() {
             *now = None;
             return Ok(None);
         }
-        if let Some(generation) = now.as_ref().filter(|now| now.scripts == settings.scripts) {
+        if let Some(generation) = now.as_ref().filter(|now| now.scripts.iter().eq(wanted())) {
             match generation.cell.get() {
                 Some(Ok(loaded)) if loaded.host.is_gone() => {
-                    let mut failures = locked(&self.failures);
+                    let mut failures = locked(&side.failures);
                     let (count, since) = *failures;
                     let rests = count >= FAILURES && since.is_some_and(|since| since.elapsed() < REST);
                     if !rests {
@@ -156,23 +190,24 @@ impl Scripts {
                 _ => return Ok(Some(generation.clone())),
             }
         }
-        let fresh = Arc::new(Generation { scripts: settings.scripts.clone(), cell: OnceCell::new() });
+        let fresh = Arc::new(Generation { scripts: wanted().cloned().collect(), cell: OnceCell::new() });
         *now = Some(fresh.clone());
         Ok(Some(fresh))
     }
 
-    /// What is loaded; it is loaded where it is not. Errors of a kind that stay are given as words.
-    pub(super) async fn loaded(
+    /// What is loaded of one origin; it is loaded where it is not. Errors of a kind that stay are given as words.
+    async fn loaded(
         self: &Arc<Self>,
+        origin: Origin,
         context: &ToolContext,
     ) -> Result<Result<Arc<LoadedScripts>, String>, Failure> {
-        let generation = match self.generation(&context.project.settings) {
+        let generation = match self.generation(origin, &context.project.settings) {
             Ok(Some(generation)) => generation,
-            Ok(None) => return Ok(Err("they are gone from the settings".into())),
+            Ok(None) => return Ok(Err(GONE.into())),
             Err(why) => return Ok(Err(why)),
         };
         let load = async {
-            match self.load(&generation.scripts, context).await {
+            match self.load(origin, &generation.scripts, context).await {
                 Ok(loaded) => Ok(Ok(Arc::new(loaded))),
                 Err(Failure::Tell(why)) => Ok(Err(why)),
                 Err(failure) => Err(failure),
@@ -185,9 +220,14 @@ impl Scripts {
         Ok(loaded)
     }
 
-    async fn load(self: &Arc<Self>, scripts: &[ScriptEntry], context: &ToolContext) -> Result<LoadedScripts, Failure> {
-        let own: Weak<Self> = Arc::downgrade(self);
-        let teller: Weak<dyn Teller> = own;
+    async fn load(
+        self: &Arc<Self>,
+        origin: Origin,
+        scripts: &[ScriptEntry],
+        context: &ToolContext,
+    ) -> Result<LoadedScripts, Failure> {
+        let teller: Weak<dyn Teller> = Arc::<Self>::downgrade(self);
+        let home: Weak<dyn Home> = Arc::<Self>::downgrade(self);
         let ears = Ears {
             teller,
             knowledge: self.knowledge.clone(),
@@ -197,81 +237,13 @@ impl Scripts {
             settings: context.project.settings.clone(),
             environment: context.project.environment.clone(),
             todos: context.session.todos.clone(),
+            own: origin == Origin::Own,
+            subagents: Subagents::default(),
         };
-        let host = Host::start(context, Arc::new(ears)).await?;
-        let mut files = Vec::new();
-        for script in scripts {
-            let manifest = script.path.join("package.json");
-            let file = if script.package { &manifest } else { &script.path };
-            if script::stamp(file) != script.stamp {
-                let title = format!("{} has changed since it was looked at, so it is not loaded now.", script.name);
-                self.tell(Severity::Warning, title, None);
-                continue;
-            }
-            let kind = if script.kind == ScriptKind::Tool { "tool" } else { "plugin" };
-            files.push(json!({
-                "id": script.name, "kind": kind, "path": script.path, "package": script.package, "options": script.options,
-            }));
-        }
-        let root = &context.project.worktree.root;
-        // What strips types is looked for where nothing of an untrusted project is.
-        let trusted = context.project.settings.trusted;
-        let places = context.project.settings.directories.iter().filter(|dir| trusted || !dir.project);
-        let own = Some(root).filter(|_| trusted);
-        let bases: Vec<PathBuf> = places.map(|dir| dir.path.clone()).chain(own.cloned()).collect();
-        let params = json!({
-            "directory": context.project.cwd, "worktree": root, "files": files, "bases": bases,
-            "project": { "id": root, "worktree": root, "vcs": root.join(".git").exists().then_some("git"), "time": { "created": 0 } },
-            "config": seen_settings(&context.project.settings), "standIn": STAND_IN, "check": self.compiles,
-        });
-        let loaded = host.request("load", params, LOAD).await.map_err(|e| Failure::Tell(e.to_string()))?;
-        let list = |key: &str| loaded.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
-        let words = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (mut hooks, mut added) = (BTreeMap::<String, Vec<String>>::new(), Vec::new());
-        for one in list("hooks") {
-            let file = words(&one, "file");
-            let names = one.get("names").and_then(Value::as_array).cloned().unwrap_or_default();
-            for name in names.iter().filter_map(Value::as_str) {
-                hooks.entry(name.to_owned()).or_default().push(file.clone());
-            }
-            let changes = one.get("added").cloned().unwrap_or_default();
-            let project = scripts.iter().any(|script| script.name == file && script.project);
-            let (contribution, dropped) = Contribution::of(&file, project, &changes);
-            added.extend(contribution);
-            if !dropped.is_empty() {
-                let (file, keys) = (text::title(&file), text::title(&dropped.join(", ")));
-                let title = format!("The plugin {file} may not set {keys}: put it into the settings yourself.");
-                self.tell(Severity::Info, title, None);
-            }
-        }
-        let errors: Vec<_> =
-            list("errors").iter().map(|e| (words(e, "file"), words(e, "message"), words(e, "stack"))).collect();
-        for (file, why, stack) in &errors {
-            self.counted(file, Duration::ZERO, Some(why.clone()));
-            let title = format!("{} could not be loaded: {}", text::title(file), text::title(why));
-            self.tell(Severity::Warning, title, Some(stack.clone()));
-        }
-        self.tell_unused(&hooks);
-        let own: Weak<Self> = Arc::downgrade(self);
-        let home: Weak<dyn Home> = own;
-        let tools = list("tools").iter().filter_map(|said| CustomTool::of(said, &home)).collect();
-        let tools = self.named(tools, &context.project.settings);
-        tracing::info!("extensions are loaded with {}", words(&loaded, "runtime"));
-        Ok(LoadedScripts { host, tools, hooks, errors, runtime: words(&loaded, "runtime"), added })
-    }
-
-    /// Says which hooks of plugins nothing follows from.
-    fn tell_unused(&self, hooks: &BTreeMap<String, Vec<String>>) {
-        let mut unused: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (name, files) in hooks.iter().filter(|(name, _)| !HOOKS.contains(&name.as_str())) {
-            for file in files.iter().filter(|_| name.contains('.')) {
-                unused.entry(file).or_default().push(name);
-            }
-        }
-        for (file, names) in unused {
-            let (file, names) = (text::title(file), text::title(&names.join(", ")));
-            self.tell(Severity::Info, format!("The plugin {file} hooks into {names}, which has no effect here."), None);
-        }
+        let purpose = if self.compiles { LoadPurpose::Check } else { LoadPurpose::Session };
+        let mut loaded = load::load((scripts, origin), purpose, Arc::new(ears), (&**self, &home), context).await?;
+        loaded.tools = self.named(loaded.tools, &context.project.settings);
+        Ok(loaded)
     }
 
     /// Tools under names that are free: one of a tool of ours only where the settings say so.
@@ -298,24 +270,28 @@ impl Scripts {
         all
     }
 
-    /// The tools that are loaded, as far as these rules do not hide them.
+    /// The tools that are loaded, as far as these rules do not hide them. Of two of a name the project's counts.
     pub fn tools(&self, rules: &Rules) -> Vec<Arc<dyn AnyTool>> {
-        let Some(loaded) = self.current() else { return Vec::new() };
-        let tools = loaded.tools.iter().filter(|tool| !rules.hides(tool.permission()));
-        tools.map(|tool| Arc::new(tool.clone()) as Arc<dyn AnyTool>).collect()
+        let mut all: Vec<CustomTool> = Vec::new();
+        for loaded in self.current() {
+            all.retain(|tool| loaded.tools.iter().all(|later| later.name != tool.name));
+            all.extend(loaded.tools.iter().cloned());
+        }
+        let shown = all.into_iter().filter(|tool| !rules.hides(tool.permission()));
+        shown.map(|tool| Arc::new(tool) as Arc<dyn AnyTool>).collect()
     }
 
     /// What the plugins that are loaded add to the settings.
     pub fn added(&self) -> Vec<Contribution> {
-        self.current().map(|loaded| loaded.added.clone()).unwrap_or_default()
+        self.current().flat_map(|loaded| loaded.added.clone()).collect()
     }
 
     /// Whether any plugin hooks into this. Nothing is started for the answer.
     pub fn hangs_into(&self, name: &str) -> bool {
-        self.current().is_some_and(|loaded| loaded.hooks.contains_key(name))
+        self.current().any(|loaded| loaded.hooks.contains_key(name))
     }
 
-    /// Runs a hook of all plugins, one after the other. None where nobody hooks into it.
+    /// Runs a hook of all plugins, one after the other, the user's own first. None where nobody hooks into it.
     ///
     /// # Errors
     /// When the user cancels meanwhile.
@@ -323,17 +299,47 @@ impl Scripts {
         self: &Arc<Self>,
         name: &str,
         input: Value,
-        output: Value,
+        mut output: Value,
         context: &ToolContext,
     ) -> Result<Option<HookRun>, Failure> {
-        if context.project.settings.scripts.is_empty() || !self.hangs_into(name) {
-            return Ok(None);
+        let scripts = &context.project.settings.scripts;
+        let mut all: Option<HookRun> = None;
+        for origin in Origin::ALL {
+            let hangs = self.loaded_of(origin).is_some_and(|loaded| loaded.hooks.contains_key(name));
+            if !hangs || !scripts.iter().any(|script| origin.covers(script)) {
+                continue;
+            }
+            let before =
+                all.as_mut().map_or_else(|| std::mem::take(&mut output), |run| std::mem::take(&mut run.output));
+            let run = self.hook_of(origin, (name, &input), before, context).await?;
+            let ends = run.threw.is_some();
+            all = Some(match all {
+                Some(before) => before.then(run),
+                None => run,
+            });
+            if ends {
+                break;
+            }
         }
-        let loaded = match self.loaded(context).await? {
+        if all.is_some() {
+            self.flush(context).await;
+        }
+        Ok(all)
+    }
+
+    /// The same for those of one origin.
+    async fn hook_of(
+        self: &Arc<Self>,
+        origin: Origin,
+        (name, input): (&str, &Value),
+        output: Value,
+        context: &ToolContext,
+    ) -> Result<HookRun, Failure> {
+        let loaded = match self.loaded(origin, context).await? {
             Ok(loaded) => loaded,
-            Err(why) => return Ok(Some(HookRun { unknown: Some(why), output, ..HookRun::default() })),
+            Err(why) => return Ok(HookRun { unknown: Some(why), output, ..HookRun::default() }),
         };
-        let Some(files) = loaded.hooks.get(name) else { return Ok(None) };
+        let Some(files) = loaded.hooks.get(name) else { return Ok(HookRun { output, ..HookRun::default() }) };
         let count = u32::try_from(files.len()).unwrap_or(u32::MAX);
         let limit = HOOK.saturating_mul(count) + GRACE;
         let millis = u64::try_from(HOOK.as_millis()).unwrap_or(u64::MAX);
@@ -342,10 +348,10 @@ impl Scripts {
             answer = loaded.host.request("hook", params, limit) => answer,
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
         };
-        let run = match answer {
+        Ok(match answer {
             Ok(answer) => {
-                self.worked();
-                self.ran(name, &answer)
+                self.worked(origin);
+                self.ran(name, &answer, origin)
             }
             Err(e) => {
                 let title = format!("Plugins failed in {name}: {e}.");
@@ -355,13 +361,11 @@ impl Scripts {
                 self.tell(Severity::Warning, title, None);
                 HookRun { unknown: Some(e.to_string()), output, ..HookRun::default() }
             }
-        };
-        self.flush(context).await;
-        Ok(Some(run))
+        })
     }
 
     /// What the host says of a hook that ran.
-    fn ran(&self, name: &str, answer: &Value) -> HookRun {
+    fn ran(&self, name: &str, answer: &Value, origin: Origin) -> HookRun {
         let mut run = HookRun { output: answer.get("output").cloned().unwrap_or_default(), ..HookRun::default() };
         for one in answer.get("ran").and_then(Value::as_array).into_iter().flatten() {
             let file = one.get("file").and_then(Value::as_str).unwrap_or_default();
@@ -374,6 +378,7 @@ impl Scripts {
             if one.get("changed").and_then(Value::as_bool) == Some(true) {
                 tracing::info!("the plugin {} has changed {name}", text::title(file));
                 run.changed.push(file.to_owned());
+                run.by_project |= origin == Origin::Project;
             }
             let Some(error) = error else { continue };
             let late = one.get("late").and_then(Value::as_bool) == Some(true);
@@ -392,26 +397,57 @@ impl Scripts {
 
     /// Keeps what of the conversation plugins may ask for. Costs nothing where there are none.
     pub fn remember(&self, session: &str, history: &[Message], busy: bool) {
-        if self.current().is_some() {
+        if self.current().next().is_some() {
             locked(&self.knowledge.conversation).update(session, history);
             *locked(&self.knowledge.busy) = busy;
         }
     }
 
-    /// What plugins want the model told with this prompt.
+    /// What a running turn lends to plugins; none takes it back. Costs nothing where there are none.
+    pub fn lend(&self, turn: impl FnOnce() -> Option<TurnLoan>) {
+        if self.current().next().is_some() {
+            self.knowledge.loans.lend(turn());
+        }
+    }
+
+    /// Lets plugins ask for what the session does. Once.
+    pub fn opens(&self, door: Box<dyn SessionDoor>) {
+        // A second one would be the same.
+        self.knowledge.loans.door.set(door).ok();
+    }
+
+    /// What plugins want the model told with this prompt of the user's.
     pub fn take_notes(&self) -> Vec<String> {
+        self.knowledge.loans.renew();
         std::mem::take(&mut *locked(&self.knowledge.notes))
+    }
+
+    /// What plugins want the model to go on with.
+    pub fn take_prompts(&self) -> Vec<PluginPrompt> {
+        std::mem::take(&mut *locked(&self.knowledge.prompts))
+    }
+
+    /// Whether plugins want the model to go on with something, once they have heard of the turn's end. Handlers that
+    /// take longer are not waited for.
+    pub async fn wants_more(&self) -> bool {
+        let limit = u64::try_from(SETTLED.as_millis()).unwrap_or(u64::MAX);
+        for loaded in self.current().filter(|loaded| self.hears(loaded)) {
+            loaded.host.settled(json!({ "limit": limit }), GRACE).await;
+        }
+        !locked(&self.knowledge.prompts).is_empty()
+    }
+
+    fn hears(&self, loaded: &LoadedScripts) -> bool {
+        *locked(&self.knowledge.listens) || loaded.hooks.contains_key("event")
     }
 
     /// Tells plugins of an event of OpenCode's kind. Nobody waits for them.
     pub async fn event(&self, kind: &str, properties: Value) {
-        let listens = *locked(&self.knowledge.listens);
-        let Some(loaded) = self.current().filter(|loaded| listens || loaded.hooks.contains_key("event")) else {
-            return;
-        };
-        let params = json!({ "event": { "type": kind, "properties": properties } });
-        // A host that reads nothing is found out by who asks it something.
-        tokio::time::timeout(GRACE, loaded.host.tell("event", params)).await.ok();
+        for loaded in self.current().filter(|loaded| self.hears(loaded)) {
+            let params = json!({ "event": { "type": kind, "properties": properties } });
+            // A host that reads nothing is found out by who asks it something.
+            tokio::time::timeout(GRACE, loaded.host.tell("event", params)).await.ok();
+        }
     }
 
     /// Keeps what the system prompt was made into. Says whether hooks make something else of the same words than
@@ -441,9 +477,9 @@ impl Scripts {
         locked(&self.tally).entry(file.to_owned()).or_default().wavers = true;
     }
 
-    /// The host has done something well.
-    fn worked(&self) {
-        *locked(&self.failures) = (0, None);
+    /// A host has done something well.
+    fn worked(&self, origin: Origin) {
+        *locked(&self.side(origin).failures) = (0, None);
     }
 
     /// What hooks and files have done since they were taken last.
@@ -478,21 +514,41 @@ impl Scripts {
     /// # Errors
     /// Why nothing is.
     pub async fn report(self: &Arc<Self>, context: &ToolContext) -> Result<ScriptReport, String> {
-        let loaded = self.loaded(context).await.map_err(|e| e.to_string())??;
-        Ok(ScriptReport {
-            runtime: loaded.runtime.clone(),
-            tools: loaded.tools.iter().map(|tool| (tool.name.clone(), tool.file.clone())).collect(),
-            hooks: loaded.hooks.clone(),
-            errors: loaded.errors.clone(),
-        })
+        let scripts = &context.project.settings.scripts;
+        let mut report = ScriptReport::default();
+        let (mut any, mut whys) = (false, Vec::new());
+        for origin in Origin::ALL.into_iter().filter(|origin| scripts.iter().any(|script| origin.covers(script))) {
+            let loaded = match self.loaded(origin, context).await.map_err(|e| e.to_string())? {
+                Ok(loaded) => loaded,
+                Err(why) => {
+                    let own = scripts.iter().filter(|script| origin.covers(script));
+                    report.errors.extend(own.map(|script| (script.name.clone(), why.clone(), String::new())));
+                    whys.push(why);
+                    continue;
+                }
+            };
+            any = true;
+            report.runtime.clone_from(&loaded.runtime);
+            report.tools.extend(loaded.tools.iter().map(|tool| (tool.name.clone(), tool.file.clone())));
+            for (name, files) in &loaded.hooks {
+                report.hooks.entry(name.clone()).or_default().extend(files.iter().cloned());
+            }
+            report.errors.extend(loaded.errors.iter().cloned());
+        }
+        match whys.pop() {
+            Some(why) if !any => Err(why),
+            _ => Ok(report),
+        }
     }
 
-    /// Ends the host.
+    /// Ends the hosts.
     pub async fn end(&self) {
-        let generation = locked(&self.now).take();
-        if let Some(Ok(loaded)) = generation.as_ref().and_then(|generation| generation.cell.get()) {
-            loaded.host.end();
-            loaded.host.gone().await;
+        for side in &self.sides {
+            let generation = locked(&side.now).take();
+            if let Some(Ok(loaded)) = generation.as_ref().and_then(|generation| generation.cell.get()) {
+                loaded.host.end();
+                loaded.host.gone().await;
+            }
         }
     }
 }
@@ -505,20 +561,29 @@ impl Teller for Scripts {
     fn failed(&self, file: &str, why: String) {
         self.counted(file, Duration::ZERO, Some(why));
     }
+
+    fn happened(self: Arc<Self>, kind: &'static str, properties: Value) {
+        tokio::spawn(async move { self.event(kind, properties).await });
+    }
 }
 
 impl Home for Scripts {
     fn host<'a>(
         self: Arc<Self>,
+        origin: Origin,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<Result<Arc<Host>, String>, Failure>> {
-        Box::pin(async move { Ok(self.loaded(context).await?.map(|loaded| loaded.host.clone())) })
+        Box::pin(async move { Ok(self.loaded(origin, context).await?.map(|loaded| loaded.host.clone())) })
     }
 
-    fn called(&self, file: &str, spent: Duration, error: Option<String>) {
+    fn called(&self, (origin, file): (Origin, &str), spent: Duration, error: Option<String>) {
         if error.is_none() {
-            self.worked();
+            self.worked(origin);
         }
         self.counted(file, spent, error);
+    }
+
+    fn has_subagent_at_work(&self) -> bool {
+        self.knowledge.loans.is_working()
     }
 }

@@ -56,7 +56,12 @@ pub async fn survey(
 }
 
 /// What a session would give them, without anybody who listens.
-fn context(settings: &Arc<Settings>, environment: &Environment, worktree: &Worktree, cwd: &Path) -> ToolContext {
+pub(super) fn context(
+    settings: &Arc<Settings>,
+    environment: &Environment,
+    worktree: &Worktree,
+    cwd: &Path,
+) -> ToolContext {
     let confinement = Confinement::new(&Sandbox::new(environment));
     ToolContext {
         call: CallContext {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::host::{CallNews, FromHost, Host, HostCall, HostError};
+use super::host::{CallNews, FromHost, Host, HostCall, HostError, Origin};
 use crate::config::file::PERMISSIONS;
 use crate::event::{CallUpdate, ToolKind};
 use crate::message::File;
@@ -27,10 +27,15 @@ const ATTACHMENT: usize = 14 << 20;
 /// Where a tool runs.
 pub(super) trait Home: Send + Sync {
     /// The host that runs it, started where it is not there; words say why there is none.
-    fn host<'a>(self: Arc<Self>, context: &'a ToolContext)
-    -> BoxFuture<'a, Result<Result<Arc<Host>, String>, Failure>>;
+    fn host<'a>(
+        self: Arc<Self>,
+        origin: Origin,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<Result<Arc<Host>, String>, Failure>>;
     /// A call has ended.
-    fn called(&self, file: &str, spent: Duration, error: Option<String>);
+    fn called(&self, at: (Origin, &str), spent: Duration, error: Option<String>);
+    /// Whether a subagent works for a plugin, whose answer a tool may be waiting for.
+    fn has_subagent_at_work(&self) -> bool;
 }
 
 /// A tool that a file exports, or a plugin brings along.
@@ -44,12 +49,13 @@ pub(super) struct CustomTool {
     pub(super) file: String,
     pub(super) description: String,
     pub(super) schema: Arc<Value>,
+    pub(super) origin: Origin,
     pub(super) home: Weak<dyn Home>,
 }
 
 impl CustomTool {
     /// The tool that the host tells of.
-    pub(super) fn of(said: &Value, home: &Weak<dyn Home>) -> Option<Self> {
+    pub(super) fn of(said: &Value, origin: Origin, home: &Weak<dyn Home>) -> Option<Self> {
         let words = |key: &str| said.get(key).and_then(Value::as_str);
         let mut schema = said.get("schema").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
         schema["type"] = "object".into();
@@ -63,6 +69,7 @@ impl CustomTool {
             file: words("file").unwrap_or_default().to_owned(),
             description: text::cut_chars(words("description").unwrap_or_default(), WORDS),
             schema: Arc::new(schema),
+            origin,
             home: home.clone(),
         })
     }
@@ -129,7 +136,7 @@ impl CustomTool {
     async fn begin(self, arguments: Map<String, Value>, context: ToolContext) -> Result<ToolOutput, Failure> {
         let failed = |why: String| Failure::Tell(format!("The tool {} cannot be called: {why}.", self.name));
         let home = self.home.upgrade().ok_or_else(|| failed("its session has ended".into()))?;
-        let host = home.host(&context).await?.map_err(failed)?;
+        let host = home.host(self.origin, &context).await?.map_err(failed)?;
         let id = context.call.id.as_str();
         let params = json!({
             "tool": self.own, "call": id, "args": arguments,
@@ -165,6 +172,9 @@ impl CustomTool {
                 }
                 news = call.next() => news,
                 () = tokio::time::sleep(LIMIT) => {
+                    if self.home.upgrade().is_some_and(|home| home.has_subagent_at_work()) {
+                        continue;
+                    }
                     let why = format!("it took longer than {} seconds without a word", LIMIT.as_secs());
                     self.counted(began, Some(why.clone()));
                     call.host.end();
@@ -197,7 +207,7 @@ impl CustomTool {
 
     fn counted(&self, began: Instant, error: Option<String>) {
         if let Some(home) = self.home.upgrade() {
-            home.called(&self.file, began.elapsed(), error);
+            home.called((self.origin, &self.file), began.elapsed(), error);
         }
     }
 

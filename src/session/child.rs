@@ -18,8 +18,8 @@ use super::sessions::Sessions;
 use super::{interrupted, revert, sample};
 use crate::agent::Agent;
 use crate::event::{
-    CallUpdate, Event, LiveFacts, Outlet, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo, SubagentReport,
-    SwitchAgent,
+    CallUpdate, Event, LiveFacts, Outlet, Progress, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo,
+    SubagentReport, SwitchAgent, ToolKind,
 };
 use crate::id::{CallId, SessionId};
 use crate::message::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
@@ -103,19 +103,66 @@ async fn answer(shared: &Sessions, choices: ChoiceSenders<'_>, scope: &TurnConte
 }
 
 async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
-    let SpawnSubagent { call, facts, agent, description, prompt, files, wanted, resume, model, rules, reply } = spawn;
+    let SpawnSubagent {
+        call,
+        facts,
+        shown,
+        agent,
+        description,
+        prompt,
+        files,
+        wanted,
+        session,
+        resume,
+        model,
+        rules,
+        reply,
+    } = spawn;
+    let begun = shown.map(|title| begin(&call, title));
+    if let Some(update) = begun.clone() {
+        parent.outlet.event(Event::Call(Box::new(update))).await;
+    }
     let work = async {
         let agent = parent.project.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
         let model = wanted.unwrap_or_else(|| match agent.model {
             Some(_) => frame::resolve_model(&Choice::of(&agent.name, None), Some(&agent), &parent.project.models),
             None => model,
         });
-        let task = ChildTask { shared, parent, call, facts, agent, description, prompt, files, model, rules };
+        let call = call.clone();
+        let task = ChildTask { shared, parent, call, facts, agent, description, prompt, files, model, rules, session };
         task.run(resume).await
     };
     let result = work.await;
+    if begun.is_some() {
+        parent.outlet.event(Event::Call(Box::new(ended(&call, &result)))).await;
+    }
     // A call that was left behind does not care.
     reply.send(result).ok();
+}
+
+/// A call that the model has not made, and the user sees all the same.
+fn begin(call: &CallId, title: String) -> CallUpdate {
+    CallUpdate {
+        tool: Some("task".into()),
+        title: Some(title),
+        kind: Some(ToolKind::Think),
+        progress: Some(Progress::Running),
+        ..CallUpdate::of(call)
+    }
+}
+
+/// What became of it.
+fn ended(call: &CallId, result: &Result<SubagentReport, String>) -> CallUpdate {
+    let (progress, output) = match result {
+        Err(why) => (Progress::Failed, why.clone()),
+        Ok(report) => match &report.end {
+            SubagentEnd::Done => (Progress::Completed, report.text.clone()),
+            SubagentEnd::Cancelled => (Progress::Cancelled, report.text.clone()),
+            SubagentEnd::Rejected(what) => (Progress::Failed, format!("You rejected {what}.")),
+            SubagentEnd::Failed(why) => (Progress::Failed, why.clone()),
+        },
+    };
+    CallUpdate { progress: Some(progress), output: Some(output), ..CallUpdate::of(call) }
 }
 
 struct ChildTask<'a> {
@@ -129,6 +176,8 @@ struct ChildTask<'a> {
     files: Vec<File>,
     model: ModelRef,
     rules: Rules,
+    /// The id of a new session; none: any.
+    session: Option<SessionId>,
 }
 
 impl ChildTask<'_> {
@@ -251,7 +300,8 @@ impl ChildTask<'_> {
 
     async fn fresh(&self) -> Record {
         let description = if self.description.is_empty() { "Task" } else { &self.description };
-        let id = SessionId::new(self.parent.environment.fresh(SessionId::PREFIX));
+        let fresh = || SessionId::new(self.parent.environment.fresh(SessionId::PREFIX));
+        let id = self.session.clone().unwrap_or_else(fresh);
         let record = Record {
             extra: self.parent.project.roots.to_vec(),
             title: Some(format!("{description} (@{} subagent)", self.agent.name)),

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::actor::{Actor, SessionState};
 use super::choices::Choices;
+use super::door::PluginDoor;
 use super::elsewhere::share_trust;
 use super::handle::{self, CancelScope, Handle};
 use super::inbox::Inbox;
@@ -355,6 +356,7 @@ impl Sessions {
             confinement: scope.permissions.confinement.clone(),
             said: Arc::default(),
         };
+        scope.resources.extensions.scripts.opens(Box::new(PluginDoor::new(&handle, self.live.clone())));
         let end = store::visible(&history.messages, &record.undone);
         let (replay, coming) = self.replay(&scope, history, end, &record);
         let session = SessionState {

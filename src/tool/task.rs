@@ -138,11 +138,13 @@ impl Tool for TaskTool {
         let spawn = SpawnSubagent {
             call: context.call.id.clone(),
             facts: context.call.facts.clone(),
+            shown: None,
             agent: input.subagent_type,
             description: text::cut_chars(&text::title(&input.description), DESCRIPTION),
             prompt: input.prompt,
             files: self.files.clone(),
             wanted: self.wanted.clone(),
+            session: None,
             resume: input.task_id.filter(|id| !id.trim().is_empty()).map(SessionId::new),
             model,
             rules: self.caller.as_ref().map(|caller| caller.rules.clone()).unwrap_or_default(),

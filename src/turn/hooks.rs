@@ -11,11 +11,12 @@ use crate::config::contribution::Contribution;
 use crate::config::settings::HookPoint;
 use crate::event::{Event, Outlet, Severity};
 use crate::extension::advice::Advice;
-use crate::extension::any;
 use crate::extension::moment::Moment;
+use crate::extension::subagents::TurnLoan;
+use crate::extension::{any, guards};
 use crate::message::{Call, CallState, Content, Message, ModelRef, Text};
 use crate::model::Request;
-use crate::permission::{Action, Need, Verdict};
+use crate::permission::{Action, Need, Verdict, judge};
 use crate::text;
 use crate::tool::{Failure, ToolContext, ToolOutput};
 
@@ -201,6 +202,7 @@ pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content
     }
     words.extend(advice.context);
     words.extend(scripts.take_notes());
+    words.extend(plugin_words(scope).await);
     content = rewritten(content, async |said| {
         let model = frame::model(scope, &agent);
         scope.resources.extensions.prompt(&model, said, &context).await.ok().flatten()
@@ -219,9 +221,47 @@ pub(super) fn remember(history: &History, scope: &TurnContext, busy: bool) {
     }
 }
 
+/// Lends plugins what they may use of this step: the way to the subagents that whoever speaks may use unasked.
+pub(super) fn lend(scope: &TurnContext, frame: &Frame) {
+    if scope.depth > 0 {
+        return;
+    }
+    scope.resources.extensions.scripts.lend(|| {
+        let rules = &frame.agent.rules;
+        let (settings, speaker) = (&scope.project.settings, frame.agent.name.as_str());
+        let (grants, approvals) = (scope.permissions.grants.of(speaker), scope.permissions.chosen.borrow().approvals());
+        let allowed = |name: &str| judge(approvals, rules, &grants, &Need::new("task", name)).action == Action::Allow;
+        let unasked = |name: &str| allowed(name) && !guards(settings, speaker, "task", name);
+        let deeper = scope.depth < settings.subagent_depth && !rules.hides("task");
+        let agents = if deeper { scope.project.agents.subagents_for(rules) } else { Vec::new() };
+        Some(TurnLoan {
+            requests: scope.session_requests.clone(),
+            agents: agents.iter().map(|agent| agent.name.clone()).filter(|name| unasked(name)).collect(),
+            model: frame.model.id.clone(),
+            rules: rules.clone(),
+        })
+    });
+}
+
+/// What plugins want the model to go on with, which the user is told.
+async fn plugin_words(scope: &TurnContext) -> Vec<String> {
+    let mut words = Vec::new();
+    for prompt in scope.resources.extensions.scripts.take_prompts() {
+        let said = text::title(prompt.words.lines().find(|line| !line.trim().is_empty()).unwrap_or_default());
+        let title = format!("The plugin {} tells the model: {said}", prompt.plugin);
+        scope.outlet.event(Event::Notice { severity: Severity::Info, title, details: None }).await;
+        words.push(prompt.words);
+    }
+    words
+}
+
 /// A turn has ended; `sent_on` times a hook has sent it on. Words of a hook that does so again are what is left
 /// to do.
 pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outcome, sent_on: u32) -> Option<String> {
+    let scripts = &scope.resources.extensions.scripts;
+    if scope.depth == 0 {
+        scripts.lend(|| None);
+    }
     remember(history, scope, false);
     let word = match outcome {
         Outcome::Ended => "ended",
@@ -233,9 +273,7 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
     if scope.depth > 0 || !any(&scope.project.settings, HookPoint::TurnEnd) {
         return None;
     }
-    if sent_on == 0 {
-        told(scope, outcome).await;
-    }
+    told(scope, outcome).await;
     let agent = frame::agent(scope).ok()?;
     let context = tool_context::context(scope, &agent, &scope.call_id());
     let last = next::turn(history).iter().rev().find(|message| message.assistant().is_some());
@@ -244,13 +282,22 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
         .with("continued", sent_on > 0)
         .with("text", last.map(Message::visible_text).unwrap_or_default());
     let advice = scope.resources.extensions.ask(moment, &context).await.ok()?;
-    let words = advice.goes_on.filter(|_| *outcome == Outcome::Ended && !rejected(history))?;
+    if *outcome != Outcome::Ended || rejected(history) {
+        return None;
+    }
+    let more = scripts.wants_more().await;
+    if advice.goes_on.is_none() && !more {
+        return None;
+    }
     if sent_on >= SENT_ON {
-        let title = format!("A hook wants the turn to go on once more; it ends after {SENT_ON} times.");
+        let title = format!("A hook or plugin wants the turn to go on once more; it ends after {SENT_ON} times.");
         scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
         return None;
     }
-    Some(words)
+    let words: Vec<String> = advice.goes_on.into_iter().chain(plugin_words(scope).await).collect();
+    let busy = json!({ "sessionID": scope.session.as_str(), "status": { "type": "busy" } });
+    scripts.event("session.status", busy).await;
+    Some(words.join("\n\n"))
 }
 
 /// Whether the turn has ended because the user said no.

@@ -61,6 +61,7 @@ pub async fn step(
     let mut request = request::request(history, frame, scope.session.as_str());
     request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
     hooks::remember(history, scope, true);
+    hooks::lend(scope, frame);
     hooks::request(scope, frame, &mut request).await;
     let request = Arc::new(request);
     let parent = history.messages.iter().rev().find(|m| m.user().is_some());

@@ -1,0 +1,406 @@
+//! Sessions that plugins have subagents work in: children of the session they hook into. A prompt for one goes the
+//! way of the `task` tool, so that it may do what a subagent of the running turn may do, and costs what that costs.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::environment::Environment;
+use crate::event::{LiveFacts, SessionRequest, SessionRequestSender, SpawnSubagent, SubagentEnd, SubagentReport};
+use crate::id::{CallId, MessageId, SessionId};
+use crate::lock::locked;
+use crate::message::ModelRef;
+use crate::permission::{Action, Rule, Rules};
+use crate::text;
+use crate::tool::registry::find_properties;
+
+/// The most sessions that the plugins of one host may have.
+const SESSIONS: usize = 50;
+/// How many of them may work at once, and how many prompts they may be given for one of the user's.
+const AT_ONCE: u32 = 4;
+const PROMPTS: u32 = 20;
+/// The longest prompt, in bytes.
+const PROMPT: usize = 100_000;
+
+/// What a session does where a plugin asks for it.
+pub trait SessionDoor: Send + Sync + std::fmt::Debug {
+    /// Stops the running turn, and forgets the prompts that wait.
+    fn cancel(&self);
+    fn rename(&self, title: &str);
+    /// Stops a subagent at work. False where there is none.
+    fn stop(&self, child: &SessionId) -> bool;
+}
+
+/// What a running turn lends to plugins, from one step to the next.
+#[derive(Debug, Clone)]
+pub struct TurnLoan {
+    /// Closed once the turn has ended.
+    pub requests: SessionRequestSender,
+    /// The subagents that whoever speaks may use without a question.
+    pub agents: Vec<String>,
+    /// For agents that name no model.
+    pub model: ModelRef,
+    /// What they deny, no subagent may do either.
+    pub rules: Rules,
+}
+
+/// What plugins may use of their session.
+#[derive(Debug, Default)]
+pub(super) struct Loans {
+    // A leaf lock around a value.
+    turn: Mutex<Option<TurnLoan>>,
+    pub(super) door: OnceLock<Box<dyn SessionDoor>>,
+    working: AtomicU32,
+    prompted: AtomicU32,
+}
+
+impl Loans {
+    pub(super) fn lend(&self, turn: Option<TurnLoan>) {
+        *locked(&self.turn) = turn;
+    }
+
+    /// The user has said something: what was used up is there again.
+    pub(super) fn renew(&self) {
+        self.prompted.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a subagent works for a plugin.
+    pub(super) fn is_working(&self) -> bool {
+        self.working.load(Ordering::Relaxed) > 0
+    }
+
+    /// The turn, for one prompt more.
+    fn turn(&self) -> Result<(TurnLoan, AtWork<'_>), String> {
+        let Some(turn) = locked(&self.turn).clone() else {
+            return Err("no turn is running, and a plugin begins none".into());
+        };
+        let at_work = AtWork(&self.working);
+        if self.working.fetch_add(1, Ordering::Relaxed) >= AT_ONCE {
+            return Err(format!("{AT_ONCE} subagents work for plugins already; wait for one of them"));
+        }
+        if self.prompted.fetch_add(1, Ordering::Relaxed) >= PROMPTS {
+            return Err(format!("plugins have given subagents {PROMPTS} prompts since the user's last one"));
+        }
+        Ok((turn, at_work))
+    }
+}
+
+/// One that works; counted until it is dropped.
+struct AtWork<'a>(&'a AtomicU32);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The sessions that the plugins of one host have, by id.
+#[derive(Debug, Default)]
+pub(super) struct Subagents(Mutex<BTreeMap<String, Child>>);
+
+#[derive(Debug, Default)]
+struct Child {
+    title: String,
+    /// It has been prompted, so that its session is kept.
+    begun: bool,
+    busy: bool,
+    /// What its next prompt begins with.
+    notes: Vec<String>,
+    /// What was said in it, as OpenCode's client shows it.
+    messages: Vec<Value>,
+}
+
+/// What a prompt of a plugin's asks for.
+struct Wanted {
+    words: String,
+    agent: Option<String>,
+    model: Option<ModelRef>,
+    /// Tools that it takes away.
+    denied: Rules,
+}
+
+impl Wanted {
+    fn of(body: &Value, notes: Vec<String>) -> Self {
+        let system = body.get("system").and_then(Value::as_str).map(str::to_owned);
+        let words: Vec<String> = notes.into_iter().chain(system).chain(Some(words(body))).collect();
+        let part = body.get("parts").and_then(Value::as_array).into_iter().flatten();
+        let mut named = part.filter(|part| part.get("type").is_some_and(|kind| kind == "agent"));
+        let agent = body.get("agent").or_else(|| named.next()?.get("name")).and_then(Value::as_str);
+        let word = |key: &str| body.pointer(&format!("/model/{key}")).and_then(Value::as_str).map(str::to_owned);
+        let model = word("providerID").zip(word("modelID"));
+        let tools = body.get("tools").and_then(Value::as_object).into_iter().flatten();
+        let taken = tools.filter(|(_, on)| on.as_bool() == Some(false)).map(|(name, _)| Rule {
+            permission: find_properties(name).map_or_else(|| name.clone(), |tool| tool.permission.to_owned()),
+            pattern: "*".into(),
+            action: Action::Deny,
+            source: "the prompt of a plugin".into(),
+        });
+        Self {
+            words: words.into_iter().filter(|words| !words.trim().is_empty()).collect::<Vec<_>>().join("\n\n"),
+            agent: agent.map(str::to_owned),
+            model: model.map(|(provider, model)| ModelRef { provider, model, effort: None }),
+            denied: Rules(taken.collect()),
+        }
+    }
+}
+
+/// The texts of a prompt.
+pub(super) fn words(body: &Value) -> String {
+    let parts = body.get("parts").and_then(Value::as_array).into_iter().flatten();
+    parts.filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n\n")
+}
+
+/// The subagent that is to answer: who is asked for, else the one for everything.
+fn chosen(agents: &[String], wanted: Option<&str>) -> Result<String, String> {
+    let wanted = wanted.unwrap_or("general");
+    match agents.iter().find(|agent| *agent == wanted) {
+        Some(agent) => Ok(agent.clone()),
+        None if agents.is_empty() => Err("whoever speaks now may use no subagent without a question".into()),
+        None => Err(format!(
+            "there is no subagent {} that may be used without a question; there are: {}",
+            text::title(wanted),
+            agents.join(", ")
+        )),
+    }
+}
+
+impl Subagents {
+    /// A new one.
+    pub(super) fn create(&self, id: &str, title: &str) -> Result<(), String> {
+        let mut all = locked(&self.0);
+        if all.len() >= SESSIONS {
+            return Err(format!("plugins have {SESSIONS} sessions already; delete one"));
+        }
+        all.insert(id.to_owned(), Child { title: text::cut_chars(&text::title(title), 100), ..Child::default() });
+        Ok(())
+    }
+
+    pub(super) fn knows(&self, id: &str) -> bool {
+        locked(&self.0).contains_key(id)
+    }
+
+    /// Ids and titles.
+    pub(super) fn list(&self) -> Vec<(String, String)> {
+        locked(&self.0).iter().map(|(id, child)| (id.clone(), child.title.clone())).collect()
+    }
+
+    pub(super) fn title(&self, id: &str) -> String {
+        locked(&self.0).get(id).map(|child| child.title.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn rename(&self, id: &str, title: &str) {
+        if let Some(child) = locked(&self.0).get_mut(id) {
+            child.title = text::cut_chars(&text::title(title), 100);
+        }
+    }
+
+    pub(super) fn busy(&self) -> Vec<String> {
+        locked(&self.0).iter().filter(|(_, child)| child.busy).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The last messages of one, at most so many.
+    pub(super) fn messages(&self, id: &str, limit: usize) -> Value {
+        let all = locked(&self.0);
+        let messages = all.get(id).map(|child| child.messages.as_slice()).unwrap_or_default();
+        messages[messages.len().saturating_sub(limit)..].iter().cloned().collect()
+    }
+
+    /// Forgets one. What is kept of its session stays.
+    pub(super) fn forget(&self, id: &str) -> bool {
+        locked(&self.0).remove(id).is_some()
+    }
+
+    /// Words that its next prompt begins with.
+    pub(super) fn note(&self, id: &str, words: String) -> Result<(), String> {
+        let mut all = locked(&self.0);
+        let child = all.get_mut(id).ok_or("there is no such session")?;
+        if child.notes.iter().map(String::len).sum::<usize>() + words.len() > PROMPT {
+            return Err("too much waits to be told to the model".into());
+        }
+        child.notes.push(words);
+        Ok(())
+    }
+
+    /// Has a subagent work on a prompt, and gives its last message. `file` is the plugin.
+    pub(super) async fn prompt(
+        &self,
+        (id, file): (&str, &str),
+        body: &Value,
+        loans: &Loans,
+        environment: &Environment,
+    ) -> Result<Value, String> {
+        let (turn, _at_work) = loans.turn()?;
+        let fresh = |prefix: &str| environment.fresh(prefix);
+        let (wanted, agent, title, begun) = {
+            let mut all = locked(&self.0);
+            let child = all.get_mut(id).ok_or("there is no such session")?;
+            if child.busy {
+                return Err("the session works on another prompt".into());
+            }
+            let wanted = Wanted::of(body, child.notes.clone());
+            let agent = chosen(&turn.agents, wanted.agent.as_deref())?;
+            if wanted.words.trim().is_empty() || wanted.words.len() > PROMPT {
+                return Err(format!("a prompt has words, at most {PROMPT} bytes of them"));
+            }
+            child.notes.clear();
+            child.busy = true;
+            child.messages.push(shown(id, &fresh(MessageId::PREFIX), "user", &wanted.words));
+            (wanted, agent, child.title.clone(), child.begun)
+        };
+        let own = SessionId::new(id);
+        let what = if title.is_empty() { "Task" } else { title.as_str() };
+        let (reply, answer) = oneshot::channel();
+        let spawn = SpawnSubagent {
+            call: CallId::new(fresh(CallId::PREFIX)),
+            facts: LiveFacts::default(),
+            shown: Some(text::title(&format!("{agent}: {what} ({file})"))),
+            agent: agent.clone(),
+            description: title,
+            prompt: wanted.words,
+            files: Vec::new(),
+            wanted: wanted.model,
+            session: (!begun).then(|| own.clone()),
+            resume: begun.then_some(own),
+            model: turn.model,
+            rules: turn.rules.then(&wanted.denied),
+            reply,
+        };
+        drop(turn.requests.send(SessionRequest::Spawn(Box::new(spawn))).await);
+        let answer = answer.await;
+        let mut all = locked(&self.0);
+        let Some(child) = all.get_mut(id) else { return Err("the session was deleted".into()) };
+        child.busy = false;
+        match answer {
+            Ok(Ok(report)) => {
+                child.begun = true;
+                let message = answered(id, &fresh(MessageId::PREFIX), &agent, report);
+                child.messages.push(message.clone());
+                Ok(message)
+            }
+            Ok(Err(why)) => Err(why),
+            Err(_) => {
+                // Nobody knows whether it had begun.
+                all.remove(id);
+                Err("the turn has ended".into())
+            }
+        }
+    }
+}
+
+fn shown(session: &str, id: &str, role: &str, words: &str) -> Value {
+    let part =
+        json!({ "id": format!("prt_{id}"), "sessionID": session, "messageID": id, "type": "text", "text": words });
+    json!({ "info": { "id": id, "sessionID": session, "role": role, "time": { "created": 0 } }, "parts": [part] })
+}
+
+/// What a subagent came back with, as a message.
+fn answered(session: &str, id: &str, agent: &str, report: SubagentReport) -> Value {
+    let mut message = shown(session, id, "assistant", &report.text);
+    let info = &mut message["info"];
+    info["agent"] = agent.into();
+    info["mode"] = agent.into();
+    info["providerID"] = report.model.provider.into();
+    info["modelID"] = report.model.model.into();
+    info["time"]["completed"] = 0.into();
+    let failed = match report.end {
+        SubagentEnd::Done => None,
+        SubagentEnd::Cancelled => Some(("MessageAbortedError", "it was stopped".to_owned())),
+        SubagentEnd::Rejected(what) => Some(("UnknownError", format!("the user rejected {what}"))),
+        SubagentEnd::Failed(why) => Some(("UnknownError", why)),
+    };
+    if let Some((name, why)) = failed {
+        info["error"] = json!({ "name": name, "data": { "message": why } });
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn loan(agents: &[&str]) -> (TurnLoan, mpsc::Receiver<SessionRequest>) {
+        let (requests, asked) = mpsc::channel(4);
+        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+        let agents = agents.iter().map(|agent| (*agent).to_owned()).collect();
+        (TurnLoan { requests, agents, model, rules: Rules::default() }, asked)
+    }
+
+    fn spawned(request: Option<SessionRequest>) -> Box<SpawnSubagent> {
+        match request {
+            Some(SessionRequest::Spawn(spawn)) => spawn,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn who_answers() {
+        let agents = ["explore".to_owned(), "general".to_owned()];
+        assert_eq!(chosen(&agents, None).as_deref(), Ok("general"));
+        assert_eq!(chosen(&agents, Some("explore")).as_deref(), Ok("explore"));
+        assert!(chosen(&agents, Some("build")).unwrap_err().contains("explore, general"));
+        assert!(chosen(&[], None).unwrap_err().contains("no subagent without a question"));
+    }
+
+    #[tokio::test]
+    async fn a_session_is_prompted_and_goes_on() {
+        let environment = Environment::from_vars([("HOME".to_owned(), "/nowhere".to_owned())].into());
+        let (subagents, loans) = (Subagents::default(), Loans::default());
+        subagents.create("ses_a", "Look").unwrap();
+        let body = json!({
+            "system": "Be brief.", "tools": { "bash": false, "read": true },
+            "parts": [{ "type": "text", "text": "Look." }, { "type": "agent", "name": "explore" }],
+        });
+        let prompt = |body: Value| {
+            let (subagents, loans, environment) = (&subagents, &loans, &environment);
+            async move { subagents.prompt(("ses_a", "p.js"), &body, loans, environment).await }
+        };
+        assert!(prompt(body.clone()).await.unwrap_err().contains("no turn is running"));
+        let (turn, mut asked) = loan(&["explore", "general"]);
+        loans.lend(Some(turn));
+        subagents.note("ses_a", "Before.".into()).unwrap();
+        let (answer, ()) = tokio::join!(prompt(body), async {
+            let spawn = spawned(asked.recv().await);
+            assert_eq!(spawn.prompt, "Before.\n\nBe brief.\n\nLook.");
+            assert_eq!((spawn.agent.as_str(), spawn.resume.is_none()), ("explore", true));
+            assert_eq!(spawn.session.as_ref().map(SessionId::as_str), Some("ses_a"));
+            assert_eq!(spawn.shown.as_deref(), Some("explore: Look (p.js)"));
+            assert_eq!(spawn.rules.0.len(), 1, "{:?}", spawn.rules);
+            assert!(loans.is_working());
+            let model = spawn.model.clone();
+            let report = SubagentReport {
+                session: SessionId::new("ses_a"),
+                model,
+                text: "Seen.".into(),
+                calls: String::new(),
+                end: SubagentEnd::Done,
+            };
+            spawn.reply.send(Ok(report)).unwrap();
+        });
+        assert_eq!(answer.unwrap()["parts"][0]["text"], "Seen.");
+        assert!(!loans.is_working());
+        assert_eq!(subagents.messages("ses_a", 10).as_array().unwrap().len(), 2);
+        let again = json!({ "parts": [{ "type": "text", "text": "More." }] });
+        let (answer, ()) = tokio::join!(prompt(again.clone()), async {
+            let spawn = spawned(asked.recv().await);
+            assert_eq!((spawn.session.is_none(), spawn.resume.is_some()), (true, true));
+            assert_eq!(spawn.agent, "general");
+            spawn.reply.send(Err("There is no more money.".into())).unwrap();
+        });
+        assert!(answer.unwrap_err().contains("no more money"));
+        for _ in 2..PROMPTS {
+            let (_, ()) = tokio::join!(prompt(again.clone()), async {
+                spawned(asked.recv().await).reply.send(Err("no".into())).unwrap();
+            });
+        }
+        assert!(prompt(again.clone()).await.unwrap_err().contains("20 prompts"));
+        loans.renew();
+        drop(asked);
+        assert!(prompt(again).await.unwrap_err().contains("the turn has ended"));
+        assert!(!subagents.knows("ses_a"));
+    }
+}
