@@ -3,6 +3,7 @@
 //! session ask for it and act on it, and the rules stay above it.
 
 pub mod advice;
+pub mod login;
 pub mod moment;
 pub mod scripts;
 pub mod subagents;

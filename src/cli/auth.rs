@@ -11,6 +11,7 @@ use super::place::Here;
 use super::terminal;
 use crate::config::settings::{ProviderEntry, Secret, Settings};
 use crate::environment::Environment;
+use crate::extension::login::{LoginDesk, PluginCredential, PluginLogin};
 use crate::model::auth::{Auth, Credential};
 use crate::model::catalog::Catalog;
 use crate::model::http::HttpClient;
@@ -22,7 +23,7 @@ use crate::model::platform;
 pub(super) enum Verb {
     /// List keys and logins, and where each comes from (default)
     List,
-    /// Store an API key, or log in with a browser where the provider allows it
+    /// Store an API key, or log in as the provider, or a plugin of yours, allows it
     Login {
         /// Provider, such as `anthropic` [default: ask]
         provider: Option<String>,
@@ -76,7 +77,8 @@ pub(super) async fn login(
     device: bool,
     environment: &Environment,
 ) -> anyhow::Result<u8> {
-    let settings = Here::read(Path::new("."), environment)?.loaded.settings.clone();
+    let here = Here::read(Path::new("."), environment)?;
+    let settings = here.loaded.settings.clone();
     let catalog = Catalog::load(environment);
     let terminal = std::io::stdin().is_terminal();
     let id = match provider {
@@ -84,6 +86,12 @@ pub(super) async fn login(
         None if terminal => ask("Provider (such as anthropic, openai, google, openrouter): ", true)?,
         None => bail!("name a provider: `adjutant auth login PROVIDER`"),
     };
+    if !key
+        && !device
+        && let Some(login) = ways(&id, &here, environment).await
+    {
+        return by_plugin(login, environment).await;
+    }
     let provider = find(&id, &settings, &catalog)?;
     let name = provider.name.as_deref().unwrap_or(&id).to_owned();
     let service = Service::of(&provider).filter(|_| !key);
@@ -110,9 +118,68 @@ pub(super) async fn login(
     Auth::keep(&path, &id, Some(&kept)).with_context(|| format!("{} cannot be written", path.display()))?;
     super::say(&format!("{name}: kept in {}, for you alone.", path.display()));
     if !Auth::read(environment).has(&id) {
-        super::say("OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces what is kept.");
+        super::say(REPLACED);
     }
     Ok(0)
+}
+
+const REPLACED: &str = "OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces what is kept.";
+
+/// The ways to log in that plugins of the user's own offer for a provider.
+async fn ways(id: &str, here: &Here, environment: &Environment) -> Option<PluginLogin> {
+    let place = (environment, &here.worktree, &*here.cwd);
+    match PluginLogin::offered(id, &here.loaded.settings, place, Arc::new(Desk)).await {
+        Ok(login) => login,
+        Err(why) => {
+            terminal::aside(&format!("Plugins cannot be asked how to log in: {why}."));
+            None
+        }
+    }
+}
+
+/// Logs in as a plugin does it, and keeps what it brings back.
+async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Result<u8> {
+    let way = match &login.ways[..] {
+        [_] => 0,
+        ways => {
+            let list = ways.iter().enumerate().map(|(at, way)| format!("  {}. {way}", at + 1));
+            let list = list.collect::<Vec<_>>().join("\n");
+            let said = ask(&format!("Ways to log in:\n{list}\nNumber: "), true)?;
+            let chosen = said.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            chosen.filter(|at| *at < ways.len()).context("there is no way with that number; nothing was changed")?
+        }
+    };
+    let kept = login.log_in(way).await.map_err(|why| anyhow::anyhow!("{why}; nothing was changed"))?;
+    let PluginCredential { provider, entry } = kept;
+    let path = Auth::path(environment);
+    let changed = Auth::change(&path, |all| drop(all.insert(provider.clone(), entry)));
+    changed.with_context(|| format!("{} cannot be written", path.display()))?;
+    super::say(&format!("{provider}: kept in {}, for you alone.", path.display()));
+    if environment.setting("AUTH_CONTENT").is_some() {
+        super::say(REPLACED);
+    }
+    Ok(0)
+}
+
+/// The terminal, for plugins that log in.
+struct Desk;
+
+impl LoginDesk for Desk {
+    fn ask(&self, question: &str, secret: bool) -> Option<String> {
+        terminal::ask(question).ok();
+        let quiet = if secret { Quiet::new() } else { None };
+        let mut line = String::new();
+        let read = std::io::stdin().lock().read_line(&mut line);
+        if quiet.is_some() {
+            drop(quiet);
+            terminal::aside("");
+        }
+        read.is_ok_and(|read| read > 0).then(|| line.trim().to_owned())
+    }
+
+    fn say(&self, words: &str) {
+        super::say(words);
+    }
 }
 
 fn logout(id: &str, environment: &Environment) -> anyhow::Result<u8> {

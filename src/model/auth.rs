@@ -140,8 +140,11 @@ impl Auth {
 
     /// Whether there is a login that only a plugin may know how to use: what comes of it is known once it is asked.
     pub fn lends(&self, provider: &str) -> bool {
-        let is_login = |entry: &Value| entry.get("type").is_some_and(|kind| kind == "oauth");
-        self.lent && !self.has(provider) && self.entry(provider).is_some_and(is_login)
+        self.lent && !self.has(provider) && self.is_login(provider)
+    }
+
+    fn is_login(&self, provider: &str) -> bool {
+        self.entry(provider).and_then(|entry| entry.get("type")).is_some_and(|kind| kind == "oauth")
     }
 
     /// Our file, for people.
@@ -153,8 +156,14 @@ impl Auth {
     /// Provider, kind (`key` or `login`) and place of everything that is kept and can be used, ours first.
     pub fn places(environment: &Environment) -> Vec<(String, &'static str, &'static str)> {
         let of = |auth: Self, place: &'static str| -> Vec<_> {
-            let usable = auth.all.keys().filter(|id| auth.has(id));
-            let kind = |id: &String| if auth.key(id).is_some() { "key" } else { "login" };
+            // What a plugin has logged in to is used by that plugin.
+            let lent = |id: &String| place == Self::OURS && auth.is_login(id);
+            let usable = auth.all.keys().filter(|id| auth.has(id) || lent(id));
+            let kind = |id: &String| match (auth.key(id), auth.tokens(id)) {
+                (Some(_), _) => "key",
+                (None, Some(_)) => "login",
+                (None, None) => "login of a plugin",
+            };
             usable.map(|id| (id.clone(), kind(id), place)).collect()
         };
         if let Some(text) = environment.setting("AUTH_CONTENT") {
