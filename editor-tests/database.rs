@@ -45,7 +45,9 @@ max_connections = 300" >>"$dir/data/postgresql.conf"
 as "$bin/pg_ctl" -D "$dir/data" -l "$dir/server.log" -w start >>"$dir/log" 2>&1 || exit 1
 echo ready
 cat >/dev/null
-as "$bin/pg_ctl" -D "$dir/data" -m immediate stop >>"$dir/log" 2>&1
+for data in "$dir/data" "$dir/standby"; do
+  if [ -d "$data" ]; then as "$bin/pg_ctl" -D "$data" -m immediate stop >>"$dir/log" 2>&1; fi
+done
 rm -rf "$dir"
 "#;
 
@@ -113,15 +115,23 @@ impl Database {
     /// Has the server do something, as `pg_ctl` calls it: `stop`, `start`.
     pub(crate) fn control(&self, words: &[&str]) {
         let Some(dir) = &self.dir else { return };
+        let (data, log) = (dir.join("data"), dir.join("server.log"));
+        let place = ["-D", data.to_str().unwrap_or_default(), "-l", log.to_str().unwrap_or_default(), "-w"];
+        self.program("pg_ctl", &[&place, words].concat());
+    }
+
+    /// Runs one of PostgreSQL's programs, as the server's user.
+    pub(crate) fn program(&self, name: &str, words: &[&str]) {
+        let Some(dir) = &self.dir else { return };
         let root = rustix::process::getuid().is_root();
-        let program = self.bin.join("pg_ctl");
+        let program = self.bin.join(name);
         let mut command = Command::new(if root { Path::new("setpriv") } else { &program });
         if root {
             command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]).arg(&program);
         }
-        command.arg("-D").arg(dir.join("data")).arg("-l").arg(dir.join("server.log")).arg("-w").args(words);
         // The server inherits what it is given, and would keep it open.
-        let done = command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        assert!(done.is_ok_and(|status| status.success()), "pg_ctl {words:?}");
+        let quiet = command.args(words).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null());
+        let done = quiet.stderr(Stdio::null()).status();
+        assert!(done.is_ok_and(|status| status.success()), "{name} {words:?}");
     }
 }

@@ -273,6 +273,8 @@ fn over_a_bridge() {
     let said: String = updates.iter().filter_map(|update| update["content"]["text"].as_str()).collect();
     assert!(said.contains("Hello from afar."), "{said}");
     talk.leave();
+    assert!(served.number("adjutant_store_flushes_total") >= 1.0);
+    assert!(served.number("adjutant_store_entries_total") > served.number("adjutant_store_batches_total"));
     assert_eq!(served.number("adjutant_turns_total{end=\"ended\"}"), 1.0);
     assert_eq!(model.problems(), Vec::<String>::new());
 }

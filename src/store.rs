@@ -12,6 +12,7 @@ mod error;
 mod fleet;
 mod holder;
 mod job;
+mod meters;
 mod pack;
 mod postgres;
 mod record;
@@ -23,7 +24,7 @@ mod write;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -38,6 +39,7 @@ pub use copy::{forked, renamed};
 pub use error::Error;
 pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
+pub use meters::{StoreMeters, StoreNumber};
 pub use postgres::{AwayLimits, DatabasePlace};
 pub use record::{DiffStats, Record, RecordChange, TitleSource, UndoEntry, visible};
 pub use search::SearchHit;
@@ -116,6 +118,7 @@ pub struct Store {
     jobs: Sender<StoreJob>,
     /// Whether machines share it, as soon as somebody wanted to know.
     shared: Arc<OnceLock<bool>>,
+    meters: Arc<StoreMeters>,
 }
 
 impl Store {
@@ -130,14 +133,21 @@ impl Store {
     pub fn open(find: impl FnOnce() -> StorePlace + Send + 'static) -> Self {
         let (jobs, received) = channel::channel(WAITING);
         let wake = jobs.downgrade();
+        let meters = Arc::<StoreMeters>::default();
+        let counted = meters.clone();
         let work = move || match find() {
-            StorePlace::Files(dir) => sqlite::work(dir, received, wake),
-            StorePlace::Database(place) => postgres::work(place, received),
+            StorePlace::Files(dir) => sqlite::work(dir, received, (wake, counted)),
+            StorePlace::Database(place) => postgres::work(place, received, counted),
         };
         if let Err(e) = std::thread::Builder::new().name("store".into()).spawn(work) {
             tracing::error!("no thread for the store: {e}");
         }
-        Self { jobs, shared: Arc::default() }
+        Self { jobs, shared: Arc::default(), meters }
+    }
+
+    /// What is counted of it.
+    pub fn numbers(&self) -> Vec<StoreNumber> {
+        self.meters.read()
     }
 
     /// What holds the sessions.
@@ -205,8 +215,10 @@ impl Store {
     /// # Errors
     /// The first failure of a write since the last flush.
     pub async fn flush(&self, session: &SessionId) -> Result<(), Error> {
-        let session = session.clone();
-        self.ask(|reply| StoreJob::Flush { session, reply }).await
+        let (session, began) = (session.clone(), Instant::now());
+        let flushed = self.ask(|reply| StoreJob::Flush { session, reply }).await;
+        self.meters.flushed(began.elapsed(), flushed.is_err());
+        flushed
     }
 
     /// Reads a session, and keeps it open for this process.

@@ -24,6 +24,7 @@ use crate::editor::{v1, v2};
 use crate::environment::Environment;
 use crate::lock::locked;
 use crate::session::{ServedPlaces, Sessions};
+use crate::store::{StoreMeters, StoreNumber};
 
 /// A serving process.
 pub struct Host {
@@ -254,6 +255,10 @@ impl Host {
             "Whether the server is about to stop.",
             usize::from(self.draining.is_cancelled()),
         );
+        for number in store_numbers(&users) {
+            let StoreNumber { name, kind, help, value } = number;
+            write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n").ok();
+        }
         self.meters.write(&mut out);
         out
     }
@@ -271,4 +276,15 @@ impl Host {
             None => Ok(()),
         }
     }
+}
+
+/// What the stores of all users have counted together.
+fn store_numbers(users: &[Arc<User>]) -> Vec<StoreNumber> {
+    let mut all = StoreMeters::default().read();
+    for user in users {
+        for (sum, number) in all.iter_mut().zip(user.sessions.store.numbers()) {
+            sum.value += number.value;
+        }
+    }
+    all
 }

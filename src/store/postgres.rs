@@ -30,13 +30,16 @@ mod tests;
 
 pub use place::{AwayLimits, DatabasePlace};
 
+use std::sync::Arc;
+
+use super::StoreMeters;
 use super::job::StoreJob;
 use crate::channel::Receiver;
 
 /// Does jobs until the last [`super::Store`] is gone.
-pub(super) fn work(place: DatabasePlace, jobs: Receiver<StoreJob>) {
+pub(super) fn work(place: DatabasePlace, jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, keeper::run(place, jobs)),
+        Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, keeper::run(place, jobs, meters)),
         Err(e) => tracing::error!("no runtime for the store: {e}"),
     }
 }

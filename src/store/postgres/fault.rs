@@ -10,6 +10,8 @@ pub(super) const TRIES: usize = 5;
 pub(super) enum Fault {
     /// The database cannot be reached, or takes nothing at the moment.
     Away(String),
+    /// It is there, and has no room for what is to be written.
+    Full(String),
     /// It was in the way of somebody else, and is to be tried again.
     Again,
     /// The database's word.
@@ -33,9 +35,11 @@ impl From<tokio_postgres::Error> for Fault {
         };
         match said.code().code() {
             "40001" | "40P01" => Self::Again,
-            // A standby takes nothing; the rest: it ends, starts, or has no room for another connection.
-            "25006" | "57P01" | "57P02" | "57P03" | "53300" => Self::Away(said.message().to_owned()),
-            code if code.starts_with("08") => Self::Away(said.message().to_owned()),
+            // A standby takes nothing; the rest: it ends, or starts.
+            "25006" | "57P01" | "57P02" | "57P03" => Self::Away(said.message().to_owned()),
+            code if code.starts_with("08") || code == "53300" => Self::Away(said.message().to_owned()),
+            // The disk is full, or the memory.
+            code if code.starts_with("53") => Self::Full(said.message().to_owned()),
             _ => Self::Refused(said.message().to_owned()),
         }
     }
@@ -44,7 +48,7 @@ impl From<tokio_postgres::Error> for Fault {
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Away(reason) => Self::Away(reason),
+            Fault::Away(reason) | Fault::Full(reason) => Self::Away(reason),
             Fault::Again => Self::Unwritable("the database was busy with others' changes of the same".into()),
             Fault::Refused(reason) => Self::Unwritable(reason),
             Fault::Store(e) => e,

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
@@ -20,7 +21,7 @@ use crate::id::SessionId;
 use crate::store::job::{JobScope, StoreJob, answer};
 use crate::store::takeover::{OwnerRequest, RequestSource};
 use crate::store::write::SessionWrite;
-use crate::store::{Error, LockHolder, Record, RecordChange, StoredSession};
+use crate::store::{Error, LockHolder, Record, RecordChange, StoreMeters, StoredSession};
 
 /// How many jobs are sorted and not begun.
 const SORTED: usize = 4096;
@@ -44,6 +45,7 @@ pub(super) struct Keeper {
     /// Borrowed for moments, never while something is waited for.
     pub(super) ours: RefCell<HashMap<SessionId, Ours>>,
     limits: AwayLimits,
+    pub(super) meters: Arc<StoreMeters>,
     /// Who is told that somebody wants, or has, a session of ours.
     heard: mpsc::UnboundedSender<OwnerRequest>,
     hears: Cell<Option<mpsc::UnboundedReceiver<OwnerRequest>>>,
@@ -74,9 +76,9 @@ struct Rounds<'a> {
 }
 
 /// Does jobs until all senders are gone, or somebody stops it.
-pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>) {
+pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
     let (events, mut happened) = mpsc::unbounded_channel();
-    let keeper = Keeper::new(&place, events);
+    let keeper = Keeper::new(&place, events, meters);
     let lease = keeper.link.address().map_or(place.lease, |address| address.lease);
     let mut renewals = tokio::time::interval((lease / 3).min(LONGEST));
     let mut retries = tokio::time::interval(AGAIN);
@@ -207,13 +209,14 @@ impl Rounds<'_> {
 }
 
 impl Keeper {
-    fn new(place: &DatabasePlace, events: mpsc::UnboundedSender<LinkEvent>) -> Self {
+    fn new(place: &DatabasePlace, events: mpsc::UnboundedSender<LinkEvent>, meters: Arc<StoreMeters>) -> Self {
         let instance: String =
             std::iter::repeat_with(|| fastrand::alphanumeric().to_ascii_lowercase()).take(16).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let (heard, hears) = mpsc::unbounded_channel();
         Self {
-            link: Link::new(place, &instance, events),
+            link: Link::new(place, &instance, events, meters.clone()),
+            meters,
             instance,
             host,
             shown: place.shown(),
@@ -241,7 +244,7 @@ impl Keeper {
 
     /// What a failure is called by now.
     pub(super) fn failure(&self, fault: Fault) -> Error {
-        let Fault::Away(reason) = fault else { return fault.into() };
+        let (Fault::Away(reason) | Fault::Full(reason)) = fault else { return fault.into() };
         let waiting: usize = self.ours.borrow().values().flat_map(|one| &one.rows).map(Row::bytes).sum();
         let time = self.link.away().unwrap_or_default();
         if waiting > self.limits.bytes || time > self.limits.time {
@@ -270,6 +273,7 @@ impl Keeper {
     pub(super) fn lose(&self, session: &SessionId) {
         if let Some(one) = self.ours.borrow_mut().get_mut(session).filter(|one| !one.lost) {
             tracing::warn!("session {session} was taken over by another process");
+            self.meters.lost();
             (one.lost, one.fresh) = (true, false);
             one.rows.clear();
             one.failed = Some(Error::TakenOver(session.clone()));

@@ -98,6 +98,7 @@ impl Keeper {
             self.link.ask(wire.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await
         };
         let (alive, looked) = tokio::join!(self.alive(), looked);
+        self.meters.renewed(alive.is_ok() && looked.is_ok());
         let rows = match (alive, looked) {
             (Ok(()), Ok(rows)) => rows,
             (Err(fault), _) | (_, Err(fault)) => {

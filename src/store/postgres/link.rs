@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,7 +18,7 @@ use super::fault::Fault;
 use super::place::{Address, DatabasePlace, PATIENCE, Privacy};
 use super::{rows, schema, tls};
 use crate::id::SessionId;
-use crate::store::Error;
+use crate::store::{Error, StoreMeters};
 
 /// How long nobody tries again after the database could not be reached.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -54,15 +55,21 @@ pub(super) struct Link {
     instance: String,
     events: UnboundedSender<LinkEvent>,
     state: RefCell<State>,
-    /// Since when it cannot be reached.
+    /// Since when it cannot be reached, or takes nothing.
     away: Cell<Option<Instant>>,
+    meters: Arc<StoreMeters>,
 }
 
 impl Link {
-    pub(super) fn new(place: &DatabasePlace, instance: &str, events: UnboundedSender<LinkEvent>) -> Self {
+    pub(super) fn new(
+        place: &DatabasePlace,
+        instance: &str,
+        events: UnboundedSender<LinkEvent>,
+        meters: Arc<StoreMeters>,
+    ) -> Self {
         let address = place.address().map(Rc::new);
         let (state, away) = (RefCell::new(State::Idle), Cell::new(None));
-        Self { address, instance: instance.into(), events, state, away }
+        Self { address, instance: instance.into(), events, state, away, meters }
     }
 
     pub(super) fn address(&self) -> Result<&Address, Error> {
@@ -74,8 +81,14 @@ impl Link {
         self.away.get().map(|since| since.elapsed())
     }
 
+    /// Whether there is no connection, and somebody has noticed.
     pub(super) fn is_away(&self) -> bool {
-        self.away.get().is_some()
+        self.away.get().is_some() && !matches!(&*self.state.borrow(), State::Up(_))
+    }
+
+    /// It has taken what was to be written.
+    pub(super) fn took(&self) {
+        self.away.set(None);
     }
 
     /// Why it cannot be reached.
@@ -113,6 +126,9 @@ impl Link {
         let opened = opening.await;
         match &opened {
             Ok(wire) => {
+                if matches!(&*self.state.borrow(), State::Opening(_)) {
+                    self.meters.connected();
+                }
                 self.away.set(None);
                 *self.state.borrow_mut() = State::Up(wire.clone());
             }
@@ -139,8 +155,13 @@ impl Link {
             Ok(answered) => answered.map_err(Fault::from),
             Err(_) => Err(Fault::Away(format!("no answer for {} s", PATIENCE.as_secs()))),
         };
-        if let Err(Fault::Away(reason)) = &answered {
-            self.down(reason);
+        match &answered {
+            Err(Fault::Away(reason)) => self.down(reason),
+            Err(Fault::Full(reason)) if self.away.get().is_none() => {
+                tracing::warn!("the database has no room: {reason}");
+                self.away.set(Some(Instant::now()));
+            }
+            _ => {}
         }
         answered
     }

@@ -89,6 +89,7 @@ impl Keeper {
             batch.handed.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
             self.let_go_if_closing(&batch.session).await;
         }
+        self.meters.waits(self.ours.borrow().values().filter(|one| !one.lost).map(|one| one.rows.len()).sum());
         sessions
     }
 
@@ -134,16 +135,20 @@ impl Keeper {
             }
             match self.send(&load).await {
                 Ok(mine) => {
+                    self.link.took();
+                    self.meters.wrote(load.rows.len() + load.records.len());
                     for (session, ..) in load.sessions.iter().filter(|(session, ..)| !mine.contains(session)) {
                         self.lose(session);
                         failed.insert(session.clone(), Error::TakenOver(session.clone()));
                     }
                 }
                 Err(fault) => {
-                    let error = self.failure(fault);
-                    left.retain(|session| !load.sessions.iter().any(|(tried, ..)| tried == session));
-                    failed.extend(load.sessions.iter().map(|(session, ..)| (session.clone(), error.clone())));
+                    let tried: Vec<SessionId> = load.sessions.iter().map(|(session, ..)| session.clone()).collect();
                     self.put_back(load);
+                    // With what waits again.
+                    let error = self.failure(fault);
+                    left.retain(|session| !tried.contains(session));
+                    failed.extend(tried.into_iter().map(|session| (session, error.clone())));
                 }
             }
         }

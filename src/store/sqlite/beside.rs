@@ -10,7 +10,7 @@ use crate::id::SessionId;
 use crate::lock::locked;
 use crate::store::job::{Reply, StoreJob};
 use crate::store::write::SessionWrite;
-use crate::store::{Error, Record};
+use crate::store::{Error, Record, StoreMeters};
 
 /// Entries on their way to their file, and all that is needed for it.
 pub(super) struct WriteJob {
@@ -64,11 +64,15 @@ pub(super) struct BackgroundWriter {
     written: done::Sender<WriteResult>,
     /// Wakes the store's thread where it waits for jobs. It does not keep it alive.
     wake: WeakSender<StoreJob>,
+    pub(super) meters: Arc<StoreMeters>,
 }
 
+/// What the thread has of its store: what wakes it, and what is counted.
+pub(in crate::store) type Hands = (WeakSender<StoreJob>, Arc<StoreMeters>);
+
 impl BackgroundWriter {
-    pub(super) fn new(written: done::Sender<WriteResult>, wake: WeakSender<StoreJob>) -> Self {
-        Self { written, wake }
+    pub(super) fn new(written: done::Sender<WriteResult>, (wake, meters): Hands) -> Self {
+        Self { written, wake, meters }
     }
 
     /// Writes on a thread of its own. Gives back what is to be written where there is none to be had.

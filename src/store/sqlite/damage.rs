@@ -99,7 +99,7 @@ async fn a_large_index_hides_no_session_for_long() {
     sql("INSERT INTO session SELECT * FROM row_;");
     sql("PRAGMA writable_schema = ON; INSERT INTO sqlite_schema SELECT * FROM order_;");
     let store = Store::start(dir.path());
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let found = || dir.path().join("index.damaged-1.db").exists();
     while store.list(None, None, 100).await.unwrap().sessions != expected || !found() {
         assert!(begun.elapsed() < Duration::from_secs(20), "found: {}", found());

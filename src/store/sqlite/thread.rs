@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::beside::{BackgroundWriter, WriteBatch, WriteJob, WriteResult};
+use super::beside::{BackgroundWriter, Hands, WriteBatch, WriteJob, WriteResult};
 use super::index::Index;
 use super::lock::{Lock, LockError};
 use super::queue::{Batch, FileStatus, Queue};
 use super::session::{self, IndexUpdate, SessionFile};
 use super::{peek, recent, salvage, takeover};
-use crate::channel::{Receiver, WeakSender};
+use crate::channel::Receiver;
 use crate::id::SessionId;
 use crate::store::job::{JobScope, StoreJob};
 use crate::store::takeover::RequestSource;
@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const UNWRITTEN: usize = 4096;
 
 /// Does jobs about the sessions below `dir` until the last [`crate::store::Store`] is gone.
-pub(in crate::store) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake: WeakSender<StoreJob>) {
+pub(in crate::store) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, hands: Hands) {
     let (written, done) = done::channel();
     let mut thread = Thread {
         dir,
@@ -61,7 +61,7 @@ pub(in crate::store) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake: W
         unwritten: HashMap::new(),
         failed: HashMap::new(),
         away: HashSet::new(),
-        beside: BackgroundWriter::new(written, wake),
+        beside: BackgroundWriter::new(written, hands),
         done,
     };
     if let Some(stopped) = thread.run(&mut jobs) {
@@ -218,6 +218,7 @@ impl Thread {
         let entries = std::mem::take(&mut what.entries);
         match &written {
             Ok(()) => {
+                self.beside.meters.wrote(entries.len());
                 self.created.remove(&what.session);
                 if let Some(kept) = kept {
                     self.note(&kept);
@@ -225,13 +226,13 @@ impl Thread {
             }
             Err(e) => {
                 tracing::error!("{e}");
-                // A file of which a write or a flush failed is not trusted any further: what it really
-                // holds is seen when it is opened again. The session stays ours.
+                // What a file really holds after a failure is seen when it is opened again. The session stays ours.
                 let surplus = entries.len().saturating_sub(UNWRITTEN);
                 self.unwritten.insert(what.session.clone(), entries.into_iter().skip(surplus).collect());
                 self.failed.entry(what.session.clone()).or_insert_with(|| e.clone());
             }
         }
+        self.beside.meters.waits(self.unwritten.values().map(Vec::len).sum());
         self.settle(what, written);
     }
 

@@ -1,0 +1,91 @@
+//! What a store counts, for whoever watches over it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counted by everybody who has a hand on the store, and by its thread.
+#[derive(Debug, Default)]
+pub struct StoreMeters {
+    flushes: AtomicU64,
+    failures: AtomicU64,
+    micros: AtomicU64,
+    batches: AtomicU64,
+    entries: AtomicU64,
+    waiting: AtomicU64,
+    connections: AtomicU64,
+    renewals: AtomicU64,
+    late: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// What is counted, and how often or how long.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoreNumber {
+    pub name: &'static str,
+    /// As Prometheus calls it: `counter`, `gauge`.
+    pub kind: &'static str,
+    pub help: &'static str,
+    pub value: f64,
+}
+
+impl StoreMeters {
+    /// Somebody has waited so long until what they wrote was kept.
+    pub(super) fn flushed(&self, took: Duration, failed: bool) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.failures.fetch_add(u64::from(failed), Ordering::Relaxed);
+        self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// So many entries were written in one go.
+    pub(super) fn wrote(&self, entries: usize) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.entries.fetch_add(entries as u64, Ordering::Relaxed);
+    }
+
+    /// So many entries could not be written yet.
+    pub(super) fn waits(&self, entries: usize) {
+        self.waiting.store(entries as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn connected(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The leases were renewed, or could not be.
+    pub(super) fn renewed(&self, well: bool) {
+        if well { &self.renewals } else { &self.late }.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A session was taken over by somebody else.
+    pub(super) fn lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All of it, always in the same order.
+    pub fn read(&self) -> Vec<StoreNumber> {
+        let seconds = Duration::from_micros(self.micros.load(Ordering::Relaxed)).as_secs_f64();
+        let number = |name, kind, help, value| StoreNumber { name, kind, help, value };
+        let count = |name, help, counter: &AtomicU64| {
+            let value = u32::try_from(counter.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+            number(name, "counter", help, f64::from(value))
+        };
+        let waiting = u32::try_from(self.waiting.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        vec![
+            count("adjutant_store_flushes_total", "Waits until something was kept.", &self.flushes),
+            number("adjutant_store_flush_seconds_total", "counter", "How long those took together.", seconds),
+            count("adjutant_store_flushes_failed_total", "Of those, after which it was not kept.", &self.failures),
+            count("adjutant_store_batches_total", "Transactions that wrote something.", &self.batches),
+            count("adjutant_store_entries_total", "Messages, parts and records that were written.", &self.entries),
+            number(
+                "adjutant_store_entries_waiting",
+                "gauge",
+                "Entries that could not be written yet.",
+                f64::from(waiting),
+            ),
+            count("adjutant_store_connections_total", "Connections to the database.", &self.connections),
+            count("adjutant_store_lease_renewals_total", "Renewals of the sessions' leases.", &self.renewals),
+            count("adjutant_store_lease_renewals_failed_total", "Renewals that did not succeed.", &self.late),
+            count("adjutant_store_leases_lost_total", "Sessions that were taken over by others.", &self.lost),
+        ]
+    }
+}
