@@ -5,9 +5,9 @@
 
 One file of 200 is edited again and again, now with an error and now without. First a bare client tells the server of
 the edits and waits for what it publishes: the server's own time. Then a pretended model makes the edits through
-adjutant. A relay in front of the server notes every message: what is not between the first and the last of a call is
-adjutant's. The same edits without a server say what an edit costs by itself. Then prompts with ten mentioned files, and
-with none.
+adjutant, from the model's answer to the next request. A relay in front of the server notes every message: what is not
+between the first and the last of a step is adjutant's. The same edits without a server say what a step costs by itself.
+Then prompts with ten mentioned files, and with none.
 """
 
 import http.server
@@ -58,8 +58,11 @@ class Model(http.server.BaseHTTPRequestHandler):
     """Makes the calls it is given, one after the other."""
 
     protocol_version = "HTTP/1.1"
+    # One packet an answer: the second of two waits for the first to be acknowledged.
+    wbufsize = -1
     calls = []
     asked = []
+    answered = []
 
     def log_message(self, *_):
         pass
@@ -80,6 +83,8 @@ class Model(http.server.BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body.encode())
+        self.wfile.flush()
+        Model.answered.append(time.time())
 
 
 def project(home):
@@ -109,23 +114,21 @@ class Agent:
         self.process = subprocess.Popen([BINARY, "acp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=root)
         self.number = 0
         self.ask("initialize", {"protocolVersion": 1})
-        self.session = self.ask("session/new", {"cwd": root, "mcpServers": []})[0]["sessionId"]
+        self.session = self.ask("session/new", {"cwd": root, "mcpServers": []})["sessionId"]
 
     def ask(self, method, params):
-        """The answer, and the updates before it with their times."""
         self.number += 1
         message = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
-        updates = []
         while True:
             heard = json.loads(self.process.stdout.readline())
             if heard.get("id") == self.number and "method" not in heard:
-                return heard["result"], updates
-            updates.append((time.time(), heard.get("params", {}).get("update", {})))
+                return heard["result"]
 
     def prompt(self, text):
-        return self.ask("session/prompt", {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]})[1]
+        Model.asked, Model.answered = [], []
+        self.ask("session/prompt", {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]})
 
 
 def published(program, root):
@@ -176,15 +179,14 @@ def published(program, root):
 
 
 def edits(agent, root):
-    """Begin and end of each call."""
+    """When the model's answer was given, and the next one asked for: one edit each."""
     path, marker = os.path.join(root, "src", f"m{FILES - 1}.ts"), "export const marker = 0"
     times = []
     for n in range(ROUNDS):
         fresh = f'export const marker: number = "{n}"' if n % 2 == 0 else f"export const marker = {n}"
         Model.calls.append({"filePath": path, "oldString": marker, "newString": fresh})
-        updates = agent.prompt("Go on.")
-        of = lambda key, value: next(at for at, update in updates if update.get(key) == value)
-        times.append((of("sessionUpdate", "tool_call"), of("status", "completed")))
+        agent.prompt("Go on.")
+        times.append((Model.answered[0], Model.asked[1]))
         marker = fresh
     return times
 
@@ -197,7 +199,7 @@ def main():
     root = project(home)
     publish = published(sys.argv[2], root)
     plain = Agent(home, root, port, False)
-    bare = statistics.median((end - begin) * 1000 for begin, end in edits(plain, root))
+    bare = statistics.median((end - begin) * 1000 for begin, end in edits(plain, root)[5:])
     plain.process.kill()
     subprocess.run(["sed", "-i", "s/^export const marker.*/export const marker = 0/", os.path.join(root, "src", f"m{FILES - 1}.ts")], check=True)
 
@@ -214,15 +216,15 @@ def main():
         theirs.append((within[-1] - within[0]) * 1000 if within else 0)
     mid = statistics.median
     own = mid(one - other for one, other in zip(whole, theirs))
-    print(f"an edit among {FILES} files: the server publishes after {publish:.1f} ms; a call with diagnostics takes {mid(whole):.1f} ms ({mid(whole) / publish:.2f} times that)")
-    print(f"of a call {own:.1f} ms are adjutant's; without a server {bare:.1f} ms ({own - bare:+.1f} ms)")
+    print(f"an edit among {FILES} files: the server publishes after {publish:.1f} ms; a step with diagnostics takes {mid(whole):.1f} ms ({mid(whole) / publish:.2f} times that)")
+    print(f"of a step {own:.1f} ms are adjutant's; without a server {bare:.1f} ms ({own - bare:+.1f} ms)")
 
     plain = Agent(home, root, port, False)
     spent = {0: [], 10: []}
     for n in range(ROUNDS):
         for size in spent:
             names = " ".join(f"@src/m{(n * 10 + k) % FILES}.ts" for k in range(size))
-            begin, Model.asked = time.time(), []
+            begin = time.time()
             plain.prompt(f"Look at {names}." if size else "Look at nothing at all, please.")
             spent[size].append((Model.asked[0] - begin) * 1000)
     plain.process.kill()
