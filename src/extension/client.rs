@@ -80,8 +80,9 @@ const ACTS: [&str; 6] = ["create", "prompt", "promptAsync", "abort", "update", "
 const OTHERS: &str = "adjutant shows a plugin no session but its own";
 
 impl Listener for Ears {
-    fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value> {
+    fn client(self: Arc<Self>, mut asked: ClientCall) -> BoxFuture<'static, Value> {
         Box::pin(async move {
+            asked.file = self.called(asked.file);
             let way = asked.way.clone();
             let answer = match way.strip_prefix("session.").filter(|what| ACTS.contains(what)) {
                 Some(what) => self.clone().acts(what, asked).await,
@@ -111,10 +112,11 @@ impl Listener for Ears {
     fn failed(&self, params: &Value) {
         let words = |key: &str| params.get(key).and_then(Value::as_str).map(text::title);
         let Some(teller) = self.teller.upgrade() else { return };
-        let who = words("file").map_or_else(|| "A plugin".to_owned(), |file| format!("The plugin {file}"));
+        let file = params.get("file").and_then(Value::as_str).map(|file| text::title(&self.called(file.to_owned())));
+        let who = file.as_ref().map_or_else(|| "A plugin".to_owned(), |file| format!("The plugin {file}"));
         let hook = words("hook").map(|hook| format!(" in {hook}")).unwrap_or_default();
         let why = words("message").unwrap_or_default();
-        if let Some(file) = words("file") {
+        if let Some(file) = file {
             teller.failed(&file, why.clone());
         }
         let stack = params.get("stack").and_then(Value::as_str).map(str::to_owned);
@@ -126,6 +128,13 @@ impl Listener for Ears {
 type Given = Option<Result<Value, String>>;
 
 impl Ears {
+    /// What a file of this host is called: it cannot give itself the name of another's.
+    fn called(&self, file: String) -> String {
+        let one =
+            |name: &str| self.settings.scripts.iter().any(|script| script.name == name && script.project != self.own);
+        if one(&file) { file } else { "(of another name)".into() }
+    }
+
     fn tell(&self, severity: Severity, title: String) {
         if let Some(teller) = self.teller.upgrade() {
             teller.tell(severity, title, None);
@@ -137,6 +146,7 @@ impl Ears {
         match way.split_once('.') {
             Some(("session", what)) => self.about_session(what, options),
             Some(("auth", "set")) if self.own => self.renews(options),
+            Some(("auth", "set")) => Some(Err("only a plugin of the user's own may renew a login".to_owned())),
             Some(("adjutant", "auth")) => self.login(file, options),
             _ => self.about_place(way, options),
         }
