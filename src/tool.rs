@@ -35,6 +35,7 @@ pub mod write;
 pub mod accept;
 pub mod aliases;
 pub mod beneath;
+pub mod clock;
 pub mod disk;
 pub mod document;
 pub mod format;

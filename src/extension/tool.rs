@@ -13,6 +13,7 @@ use crate::event::{CallUpdate, ToolKind};
 use crate::message::File;
 use crate::permission::{Action, Need};
 use crate::text;
+use crate::tool::clock::CallClock;
 use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
 
 /// What a tool may say about itself, in characters.
@@ -138,9 +139,9 @@ impl CustomTool {
                 "directory": context.project.cwd, "worktree": context.project.worktree.root,
             },
         });
-        let began = Instant::now();
+        let (began, clock) = (Instant::now(), CallClock::start(LIMIT, Instant::now()));
         let call = host.call(id, params).await.map_err(|e| failed(e.to_string()))?;
-        self.go_on(call, context, began).await
+        self.go_on(call, context, began, clock).await
     }
 
     /// Follows a call to its end, or to a question of its own.
@@ -149,11 +150,18 @@ impl CustomTool {
         call: HostCall,
         context: ToolContext,
         began: Instant,
+        clock: CallClock,
     ) -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-        Box::pin(self.follow(call, context, began))
+        Box::pin(self.follow(call, context, began, clock))
     }
 
-    async fn follow(self, mut call: HostCall, context: ToolContext, began: Instant) -> Result<ToolOutput, Failure> {
+    async fn follow(
+        self,
+        mut call: HostCall,
+        context: ToolContext,
+        began: Instant,
+        mut clock: CallClock,
+    ) -> Result<ToolOutput, Failure> {
         loop {
             let news = tokio::select! {
                 biased;
@@ -164,8 +172,8 @@ impl CustomTool {
                     return Err(Failure::Cancelled);
                 }
                 news = call.next() => news,
-                () = tokio::time::sleep(LIMIT) => {
-                    let why = format!("it took longer than {} seconds without a word", LIMIT.as_secs());
+                () = clock.run_out() => {
+                    let why = clock.why(Instant::now());
                     self.counted(began, Some(why.clone()));
                     call.host.end();
                     return Err(Failure::Tell(format!("The tool {} was ended: {why}.", self.name)));
@@ -180,13 +188,16 @@ impl CustomTool {
                     let title = said.get("title").and_then(Value::as_str).map(text::title);
                     let metadata = said.get("metadata").and_then(Value::as_object).cloned();
                     context.progress(CallUpdate { title, metadata, ..CallUpdate::default() }).await;
+                    clock.heard(Instant::now());
                 }
                 CallNews::Said(FromHost::Ask { id, params }) => {
                     let needs = vec![self.need(&params)];
+                    clock.asking(true, Instant::now());
                     let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                         Box::pin(async move {
                             call.host.answer(id, json!({ "allowed": true })).await;
-                            self.go_on(call, context, began).await
+                            clock.asking(false, Instant::now());
+                            self.go_on(call, context, began, clock).await
                         })
                     };
                     return Err(Failure::Further(Box::new(PreparedCall { needs, run: Box::new(run) })));
