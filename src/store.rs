@@ -81,7 +81,6 @@ pub struct Grant {
     pub permission: String,
     /// The pattern, as it was shown.
     pub pattern: String,
-    /// When.
     pub given: Timestamp,
 }
 

@@ -21,7 +21,6 @@ pub mod code {
     pub const PARSE: i32 = -32700;
     /// JSON, but not a request.
     pub const INVALID_REQUEST: i32 = -32600;
-    /// No such method here.
     pub const METHOD_NOT_FOUND: i32 = -32601;
     /// The params do not fit the method.
     pub const INVALID_PARAMS: i32 = -32602;

@@ -11,7 +11,7 @@ use crate::text;
 /// The longest words of a hook's, in characters.
 const WORDS: usize = 10_000;
 
-/// What one hook answered.
+/// The default says nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Answer {
     /// It is not to happen, and why.
@@ -20,7 +20,7 @@ pub(crate) struct Answer {
     pub(crate) ask: Option<String>,
     /// It needs no question.
     pub(crate) allow: bool,
-    /// The arguments, otherwise.
+    /// Takes the place of the arguments.
     pub(crate) input: Option<Value>,
     /// For the model.
     pub(crate) context: Option<String>,
@@ -39,9 +39,9 @@ pub struct Advice {
     pub ask: Option<String>,
     /// A hook of the user's own says that it needs no question.
     pub allow: bool,
-    /// The arguments, otherwise.
+    /// Takes the place of the arguments.
     pub input: Option<Value>,
-    /// The result, otherwise.
+    /// Takes the place of the result.
     pub output: Option<String>,
     /// Who has changed them last.
     pub changed_by: String,
@@ -52,7 +52,7 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Adds what others say.
+    /// The first to deny or to ask wins, and the last to change something.
     pub(super) fn join(&mut self, other: Self) {
         self.deny = self.deny.take().or(other.deny);
         self.ask = self.ask.take().or(other.ask);

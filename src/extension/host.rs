@@ -78,13 +78,13 @@ pub(super) trait Listener: Send + Sync {
     fn client(&self, file: &str, way: &str, options: &Value) -> Value;
     /// A plugin subscribes to events.
     fn listens(&self);
-    /// Something in it failed.
+    /// An error that no call was waiting for.
     fn failed(&self, params: &Value);
 }
 
 type Waiting = HashMap<u64, oneshot::Sender<Result<Value, HostError>>>;
 
-/// A running host.
+/// A process of Node or Bun, which runs the plugins and custom tools of a session.
 pub(super) struct Host {
     lines: mpsc::Sender<String>,
     next: AtomicU64,
@@ -152,7 +152,6 @@ impl Host {
         Ok(host)
     }
 
-    /// Whether it has ended.
     pub(super) fn is_gone(&self) -> bool {
         locked(&self.ended).is_some() || self.stop.is_cancelled()
     }
@@ -304,7 +303,7 @@ pub(super) struct HostCall {
 pub(super) enum CallNews {
     /// It asks or tells something on its way.
     Said(FromHost),
-    /// It has ended.
+    /// The last that comes.
     Answered(Result<Value, HostError>),
 }
 

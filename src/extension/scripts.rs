@@ -101,7 +101,7 @@ pub(super) struct HookRun {
     pub(super) threw: Option<(String, String)>,
     /// Nobody knows what the plugins would have said.
     pub(super) unknown: Option<String>,
-    /// Who has changed something.
+    /// The files of plugins that changed the output.
     pub(super) changed: Vec<String>,
 }
 
@@ -487,7 +487,6 @@ impl Scripts {
         })
     }
 
-    /// Ends the host.
     pub async fn end(&self) {
         let generation = locked(&self.now).take();
         if let Some(Ok(loaded)) = generation.as_ref().and_then(|generation| generation.cell.get()) {

@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_millis(150);
 /// The largest attachment, in base64.
 const ATTACHMENT: usize = 14 << 20;
 
-/// Where a tool runs.
+/// Starts the host that runs a tool, and keeps count of its calls.
 pub(super) trait Home: Send + Sync {
     /// The host that runs it, started where it is not there; words say why there is none.
     fn host<'a>(self: Arc<Self>, context: &'a ToolContext)

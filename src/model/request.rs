@@ -75,7 +75,6 @@ pub struct Attachment {
     pub mime: String,
     /// Base64.
     pub data: Arc<str>,
-    /// A name, where there is one.
     pub name: Option<String>,
 }
 

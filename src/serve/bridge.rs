@@ -35,7 +35,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// After so many messages the server is told how many have come.
 const TELL: u64 = 64;
 
-/// Where a bridge leads.
+/// A connection to a server, as `adjutant connect` has it.
 pub struct Bridge {
     client: Client,
     url: String,
@@ -53,7 +53,7 @@ pub enum BridgeError {
     /// The server does not answer.
     #[error("{url} cannot be reached: {why}")]
     Unreachable { url: String, why: String },
-    /// It answers something else.
+    /// It does not answer as a server of ours does.
     #[error("{url} refuses: {why}")]
     Refused { url: String, why: String },
     /// It has ended the connection.

@@ -25,7 +25,7 @@ use crate::environment::Environment;
 use crate::lock::locked;
 use crate::session::{ServedPlaces, Sessions};
 
-/// A serving process.
+/// What all connections of a serving process share.
 pub struct Host {
     pub settings: ServeSettings,
     pub admission: Admission,
@@ -64,7 +64,7 @@ pub struct Connection {
     pub ended: CancellationToken,
 }
 
-/// One of those that are counted.
+/// Counts one less when it is dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {

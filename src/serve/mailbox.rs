@@ -58,7 +58,7 @@ impl<'a> Shape<'a> {
         named(self.params?)
     }
 
-    /// Whether it answers something.
+    /// Whether it has an id, no method, and a result or an error.
     pub fn is_response(&self) -> bool {
         self.method.is_none() && self.id.is_some() && (self.result.is_some() || self.error.is_some())
     }
@@ -98,7 +98,7 @@ struct Mailbox {
     changed: Arc<Notify>,
 }
 
-/// All that waits.
+/// What waits to be read of one connection's streams.
 #[derive(Default)]
 pub struct Mailboxes {
     connection: Mailbox,

@@ -25,7 +25,6 @@ const HAND_OVER: Duration = Duration::from_secs(5);
 /// A connection that can be gone on with.
 struct Resumable {
     identity: Identity,
-    /// Somebody wants it.
     wanted: Notify,
     // A std mutex around a slot: a leaf.
     claim: Mutex<Option<oneshot::Sender<Thread>>>,

@@ -15,7 +15,7 @@ use super::streams::{CONNECTION_ID, Profiles};
 use super::tally::{Tally, Thread};
 use super::websocket;
 
-/// What requests lead to.
+/// What all requests to a serving process share.
 pub struct Doors {
     pub host: Arc<Host>,
     profiles: Arc<Profiles>,
@@ -29,7 +29,6 @@ impl Doors {
     }
 }
 
-/// Answers a request.
 pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<Caller>) -> Response<Body> {
     let (host, profiles) = (&doors.host, &doors.profiles);
     let (head, body) = request.into_parts();

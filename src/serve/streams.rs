@@ -74,7 +74,7 @@ impl Profiles {
         }
     }
 
-    /// Ends a connection.
+    /// `DELETE`: ends a connection.
     pub fn delete(&self, headers: &HeaderMap, identity: &Identity) -> Response<Body> {
         match self.find(headers, identity) {
             Err((status, why)) => plain(status, why),
@@ -191,7 +191,7 @@ impl Profiles {
         response
     }
 
-    /// Opens a stream.
+    /// `GET`: opens a stream of server-sent events.
     pub fn get(&self, head: &Parts, identity: &Identity) -> Response<Body> {
         let events = text(&head.headers, ACCEPT.as_str())
             .is_some_and(|kinds| kinds.contains("text/event-stream") || kinds.contains("*/*"));
@@ -331,7 +331,7 @@ impl Drop for Reading {
     }
 }
 
-/// Messages as events.
+/// One server-sent event for each message.
 fn events(lines: &[Bytes]) -> Bytes {
     let mut out = BytesMut::with_capacity(lines.iter().map(|line| line.len() + 8).sum());
     for line in lines {

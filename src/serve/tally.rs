@@ -61,7 +61,7 @@ impl Tally {
         self.bytes > HELD
     }
 
-    /// What a ping says.
+    /// The payload of a ping: eight bytes, `heard` in network order; empty where nobody counts.
     pub fn ping(&self) -> Bytes {
         if self.counts { Bytes::copy_from_slice(&self.heard.to_be_bytes()) } else { Bytes::new() }
     }

@@ -77,7 +77,6 @@ pub fn config(message: usize) -> WebSocketConfig {
 pub enum Ending {
     /// One side has said farewell: the connection is over.
     Over,
-    /// It broke.
     Broken,
     /// Somebody else goes on with the connection.
     Wanted,

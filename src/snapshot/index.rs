@@ -76,7 +76,7 @@ pub(super) struct Index {
     /// Where files lie whose contents are not kept here; none where there is no git, or it was not yet looked for.
     #[serde(skip)]
     git: Option<GitObjects>,
-    /// It was looked for.
+    /// Whether `git` was looked for.
     #[serde(skip)]
     looked: bool,
 }

@@ -5,14 +5,14 @@ use crate::store::Error;
 /// How often a statement is tried again that somebody else's was in the way of.
 pub(super) const TRIES: usize = 5;
 
-/// How something failed.
+/// Why a statement failed, by what is to be done about it.
 #[derive(Debug, Clone)]
 pub(super) enum Fault {
     /// The database cannot be reached, or takes nothing at the moment.
     Away(String),
     /// It was in the way of somebody else, and is to be tried again.
     Again,
-    /// The database's word.
+    /// What the database said.
     Refused(String),
     Store(Error),
 }

@@ -49,7 +49,6 @@ pub(super) struct Keeper {
     hears: Cell<Option<mpsc::UnboundedReceiver<OwnerRequest>>>,
 }
 
-/// What was done.
 enum Done {
     Written(Vec<SessionId>),
     Job(SessionId),
@@ -67,9 +66,9 @@ struct Rounds<'a> {
     writing: bool,
     /// A job that comes after all that was said about all sessions, and before all that is said later.
     waits: Option<StoreJob>,
-    /// It is being done.
+    /// A job is being done that no other may run beside.
     alone: bool,
-    /// There may be more.
+    /// More jobs may come: not all senders are gone.
     open: bool,
 }
 
@@ -250,7 +249,7 @@ impl Keeper {
         Error::Away(reason)
     }
 
-    /// Somebody wants a session.
+    /// Tells the owner of a session that another process wants it.
     pub(super) fn wanted(&self, session: &SessionId) {
         if self.ours.borrow().get(session).is_some_and(|one| !one.lost) {
             // Whoever was to hear it has ended.

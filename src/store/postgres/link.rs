@@ -27,14 +27,13 @@ pub(super) const CANCEL: &str = "cancel ";
 
 /// What comes from the database unasked.
 pub(super) enum LinkEvent {
-    /// Somebody wants a session.
+    /// Another process wants a session of ours.
     Wanted(SessionId),
     /// Somebody wants a session's turn to end.
     Cancel(SessionId),
     Closed,
 }
 
-/// A connection that stands.
 pub(super) struct Wire {
     pub(super) client: Client,
     pub(super) write: Statement,
@@ -86,7 +85,7 @@ impl Link {
         }
     }
 
-    /// A connection has ended.
+    /// Called when a connection ends, perhaps one before the present.
     pub(super) fn lost(&self) {
         let ended = matches!(&*self.state.borrow(), State::Up(wire) if wire.client.is_closed());
         if ended {

@@ -40,7 +40,7 @@ impl Row {
     }
 }
 
-/// A session of ours.
+/// A session whose lease is ours, and what is to be written of it.
 #[derive(Debug, Default)]
 pub(super) struct Ours {
     /// By which its lease is known; none: it is still to be taken.

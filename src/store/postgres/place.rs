@@ -49,7 +49,7 @@ pub(super) enum Privacy {
     Tls(Option<String>),
 }
 
-/// What an address means.
+/// What is read from an address, `postgresql://…`.
 #[derive(Debug)]
 pub(super) struct Address {
     pub(super) config: Config,

@@ -24,7 +24,7 @@ const CUT: &str = "WITH fence AS (SELECT session FROM lease WHERE session = $1 A
     SELECT EXISTS (SELECT 1 FROM fence), EXISTS (SELECT 1 FROM message m WHERE m.session = $1
         AND (m.seq < (SELECT seq FROM start) OR NOT EXISTS (SELECT 1 FROM start)))";
 
-/// Removes a session.
+/// Where the lease is still ours; else no row comes back.
 const REMOVE: &str = "WITH fence AS (DELETE FROM lease WHERE session = $1 AND epoch = $2 RETURNING session),
     messages AS (DELETE FROM message m USING fence f WHERE m.session = f.session),
     parts AS (DELETE FROM part p USING fence f WHERE p.session = f.session),
@@ -41,7 +41,7 @@ enum Kind {
     Content,
 }
 
-/// Rows on their way.
+/// What goes to the database in one statement.
 #[derive(Default)]
 struct Load {
     /// Sessions and their epochs, and whether the record is among it.

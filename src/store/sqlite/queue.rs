@@ -20,7 +20,6 @@ const BYTES: usize = 8 << 20;
 /// More bytes than this take a while.
 const LONG: usize = 128 << 10;
 
-/// All that waits.
 #[derive(Default)]
 pub(super) struct Queue {
     /// The sessions in the order in which they began to wait.
@@ -141,7 +140,7 @@ fn bytes(job: &StoreJob) -> usize {
     }
 }
 
-/// Whether somebody waits for a job.
+/// Writes are the only jobs that nobody waits for.
 fn waited(job: &StoreJob) -> bool {
     !matches!(job, StoreJob::Write { .. })
 }

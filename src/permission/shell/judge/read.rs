@@ -6,7 +6,6 @@ use std::rc::Rc;
 use super::table::{Does, Opt, Takes, Utility};
 use crate::permission::shell::expand::Arg;
 
-/// An option as it was given.
 #[derive(Debug)]
 pub(super) struct Given {
     /// `-o` or `--output`; where one was cut short, one of those it may mean.
