@@ -78,7 +78,7 @@ pub struct Tracker {
 
 #[derive(Debug, Default)]
 struct TrackerState {
-    index: Option<index::Index>,
+    index: Option<index::FileIndex>,
     /// It holds more than what was written down.
     unsaved: bool,
     off: Option<Untracked>,
@@ -220,7 +220,7 @@ impl Tracker {
         let failed = |e: std::io::Error| Untracked::Failed(format!("{}: {e}", self.dir.display()));
         crate::environment::private_dir(&self.dir).map_err(failed)?;
         let fresh = inner.index.is_none();
-        let index = inner.index.get_or_insert_with(|| index::Index::load(&self.dir, &self.root));
+        let index = inner.index.get_or_insert_with(|| index::FileIndex::load(&self.dir, &self.root));
         let known = !index.is_new();
         let found = match index.refresh(&self.dir, &self.objects, inner.marks > 0, stop) {
             Ok(found) => found,

@@ -75,7 +75,6 @@ mod spelling;
 mod test;
 
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use schemars::JsonSchema;
@@ -99,6 +98,8 @@ use crate::text::mark::ReminderMark;
 use crate::worktree::Worktree;
 use accept::AcceptedArguments;
 use aliases::Aliases;
+
+pub use futures_util::future::BoxFuture;
 
 /// What one tool looks like, typed.
 pub trait Tool: Send + Sync + 'static {
@@ -420,9 +421,6 @@ pub trait AnyTool: Send + Sync {
     fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription>;
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>>;
 }
-
-/// A boxed future that may borrow.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A call that is ready to run once its needs are allowed.
 pub struct PreparedCall {

@@ -124,7 +124,7 @@ impl Id {
 }
 
 #[derive(Debug)]
-pub enum Message<'a> {
+pub enum RpcMessage<'a> {
     /// Wants exactly one reply.
     Request {
         /// To be echoed exactly.
@@ -192,7 +192,7 @@ struct Lenient {
 ///
 /// # Errors
 /// The reply that the line deserves instead of being handled.
-pub fn read(line: &str) -> Result<Message<'_>, Box<Invalid>> {
+pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
     let invalid = |id: Id, error| Err(Box::new(Invalid { id, error }));
     let parse_error = || Error::new(code::PARSE, "Parse error").details("the line is not JSON");
     if !line.trim_start().starts_with('{') {
@@ -229,8 +229,8 @@ pub fn read(line: &str) -> Result<Message<'_>, Box<Invalid>> {
         };
         let error = envelope.error.map(RawValue::get).filter(|text| *text != "null");
         return match (error, envelope.result) {
-            (Some(error), _) => Ok(Message::Response { id, outcome: Err(lenient(error)) }),
-            (None, Some(result)) => Ok(Message::Response { id, outcome: Ok(result.get()) }),
+            (Some(error), _) => Ok(RpcMessage::Response { id, outcome: Err(lenient(error)) }),
+            (None, Some(result)) => Ok(RpcMessage::Response { id, outcome: Ok(result.get()) }),
             (None, None) => refuse("neither a method nor a result"),
         };
     };
@@ -248,8 +248,8 @@ pub fn read(line: &str) -> Result<Message<'_>, Box<Invalid>> {
     let params = envelope.params.map_or("{}", RawValue::get);
     let params = if params == "null" { "{}" } else { params };
     Ok(match id {
-        Some(id) => Message::Request { id, method, params },
-        None => Message::Notification { method, params },
+        Some(id) => RpcMessage::Request { id, method, params },
+        None => RpcMessage::Notification { method, params },
     })
 }
 
@@ -430,10 +430,12 @@ mod tests {
 
     fn show(line: &str) -> String {
         match read(line) {
-            Ok(Message::Request { id, method, params }) => format!("request {} {method} {params}", id.as_str()),
-            Ok(Message::Notification { method, params }) => format!("note {method} {params}"),
-            Ok(Message::Response { id, outcome: Ok(result) }) => format!("result {id} {result}"),
-            Ok(Message::Response { id, outcome: Err(error) }) => format!("error {id} {} {}", error.code, error.message),
+            Ok(RpcMessage::Request { id, method, params }) => format!("request {} {method} {params}", id.as_str()),
+            Ok(RpcMessage::Notification { method, params }) => format!("note {method} {params}"),
+            Ok(RpcMessage::Response { id, outcome: Ok(result) }) => format!("result {id} {result}"),
+            Ok(RpcMessage::Response { id, outcome: Err(error) }) => {
+                format!("error {id} {} {}", error.code, error.message)
+            }
             Err(invalid) => format!("{} {}", invalid.error.code, invalid.id.as_str()),
         }
     }

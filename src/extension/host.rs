@@ -85,7 +85,7 @@ pub(super) trait Listener: Send + Sync {
 type Waiting = HashMap<u64, oneshot::Sender<Result<Value, HostError>>>;
 
 /// A process of Node or Bun, which runs the plugins and custom tools of a session.
-pub(super) struct Host {
+pub(super) struct PluginHost {
     lines: mpsc::Sender<String>,
     next: AtomicU64,
     // Leaf locks around maps.
@@ -98,7 +98,7 @@ pub(super) struct Host {
     gone: CancellationToken,
 }
 
-impl Drop for Host {
+impl Drop for PluginHost {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -111,7 +111,7 @@ pub(super) fn runtime(dirs: &[PathBuf]) -> Option<(PathBuf, &'static [&'static s
     bun.or_else(|| process::find("node", dirs).map(|path| (path, &["--input-type=module", "-e"][..])))
 }
 
-impl Host {
+impl PluginHost {
     /// Starts one.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ impl Host {
 
 /// A call of a tool on its way. One that is dropped is aborted.
 pub(super) struct HostCall {
-    pub(super) host: Arc<Host>,
+    pub(super) host: Arc<PluginHost>,
     call: String,
     heard: mpsc::UnboundedReceiver<FromHost>,
     answer: Option<oneshot::Receiver<Result<Value, HostError>>>,
@@ -336,7 +336,7 @@ impl Drop for HostCall {
 async fn keep(
     mut child: Child,
     mut coming: mpsc::Receiver<String>,
-    host: std::sync::Weak<Host>,
+    host: std::sync::Weak<PluginHost>,
     gone: CancellationToken,
     stop: CancellationToken,
     listener: Arc<dyn Listener>,
@@ -393,7 +393,7 @@ async fn keep(
 /// Reads lines until there are no more; gives why.
 async fn read(
     stdout: impl AsyncRead + Unpin,
-    host: &std::sync::Weak<Host>,
+    host: &std::sync::Weak<PluginHost>,
     listener: &Arc<dyn Listener>,
     printed: &Mutex<String>,
 ) -> String {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::host::{CallNews, FromHost, Host, HostCall, HostError};
+use super::host::{CallNews, FromHost, HostCall, HostError, PluginHost};
 use crate::config::file::PERMISSIONS;
 use crate::event::{CallUpdate, ToolKind};
 use crate::message::File;
@@ -27,8 +27,10 @@ const ATTACHMENT: usize = 14 << 20;
 /// Starts the host that runs a tool, and keeps count of its calls.
 pub(super) trait Home: Send + Sync {
     /// The host that runs it, started where it is not there; words say why there is none.
-    fn host<'a>(self: Arc<Self>, context: &'a ToolContext)
-    -> BoxFuture<'a, Result<Result<Arc<Host>, String>, Failure>>;
+    fn host<'a>(
+        self: Arc<Self>,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>>;
     /// A call has ended.
     fn called(&self, file: &str, spent: Duration, error: Option<String>);
 }

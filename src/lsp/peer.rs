@@ -81,7 +81,7 @@ struct OpenFile {
 }
 
 /// What is said of a file now.
-pub(super) struct Heard {
+pub(super) struct FileDiagnostics {
     pub(super) all: Vec<Diagnostic>,
     /// It is about the text the server has.
     pub(super) fresh: bool,
@@ -390,7 +390,7 @@ impl LspClient {
     }
 
     /// What it has said of a file by itself.
-    pub(super) fn heard(&self, path: &Path) -> Option<Heard> {
+    pub(super) fn heard(&self, path: &Path) -> Option<FileDiagnostics> {
         let open = locked(&self.open).get(path).map(|file| (file.version, file.at));
         let said = locked(&self.said);
         let said = said.get(path)?;
@@ -399,7 +399,7 @@ impl LspClient {
             (Some((_, at)), None) => said.at > at,
             (None, _) => true,
         };
-        Some(Heard { all: said.all.clone(), fresh, when: said.when })
+        Some(FileDiagnostics { all: said.all.clone(), fresh, when: said.when })
     }
 
     /// All that it has said of files by itself.

@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::resume::RECEIVED;
 use super::streams::CONNECTION_ID;
-use super::tally::Tally;
+use super::tally::MessageTally;
 use super::websocket::{self, Halves, PING};
 
 /// How often a server is tried that does not answer at first.
@@ -44,7 +44,7 @@ pub struct Bridge {
     id: Option<HeaderValue>,
     /// It can be gone on with.
     resumes: bool,
-    tally: Tally,
+    tally: MessageTally,
 }
 
 /// Why a bridge ends.
@@ -75,7 +75,7 @@ enum SocketEnd {
 impl Bridge {
     /// One that has not been opened.
     pub fn new(client: Client, url: String, token: Option<HeaderValue>) -> Self {
-        Self { client, url, token, id: None, resumes: false, tally: Tally::counting() }
+        Self { client, url, token, id: None, resumes: false, tally: MessageTally::counting() }
     }
 
     /// Carries messages until the editor has nothing more to say. `tell` is told what somebody should know meanwhile.

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, oneshot};
 
 use super::admission::Identity;
-use super::tally::Thread;
+use super::tally::ResumableConnection;
 use super::websocket::{Ending, carry};
 use crate::lock::locked;
 
@@ -27,7 +27,7 @@ struct Resumable {
     identity: Identity,
     wanted: Notify,
     // A std mutex around a slot: a leaf.
-    claim: Mutex<Option<oneshot::Sender<Thread>>>,
+    claim: Mutex<Option<oneshot::Sender<ResumableConnection>>>,
 }
 
 /// The connections that can be gone on with.
@@ -39,7 +39,7 @@ pub struct Resumables {
 
 impl Resumables {
     /// Takes a connection from whoever carries it, to go on with it. None: there is no such connection.
-    pub async fn claim(&self, id: &str, identity: &Identity) -> Option<Thread> {
+    pub async fn claim(&self, id: &str, identity: &Identity) -> Option<ResumableConnection> {
         let found = locked(&self.all).get(id).cloned().filter(|found| found.identity == *identity)?;
         let (sender, thread) = oneshot::channel();
         *locked(&found.claim) = Some(sender);
@@ -50,7 +50,7 @@ impl Resumables {
     /// Carries a connection over a socket, and waits for another one where that breaks, but not for ever.
     pub async fn run<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        mut thread: Thread,
+        mut thread: ResumableConnection,
         identity: Identity,
         (io, again): (Option<T>, Vec<Bytes>),
         (message, grace): (usize, Duration),
@@ -90,7 +90,7 @@ impl Resumables {
 }
 
 /// Waits until somebody wants a connection, and keeps what it says meanwhile. False: it ends.
-async fn wait(thread: &mut Thread, wanted: &Notify, grace: Duration) -> bool {
+async fn wait(thread: &mut ResumableConnection, wanted: &Notify, grace: Duration) -> bool {
     let over = tokio::time::sleep(grace); // the grace period itself
     tokio::pin!(over);
     loop {

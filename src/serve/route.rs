@@ -9,10 +9,10 @@ use hyper_util::rt::TokioIo;
 
 use super::admission::{Caller, Identity};
 use super::host::Host;
-use super::reply::{Body, plain};
+use super::reply::{ResponseBody, plain};
 use super::resume::{RECEIVED, Resumables};
 use super::streams::{CONNECTION_ID, Profiles};
-use super::tally::{Tally, Thread};
+use super::tally::{MessageTally, ResumableConnection};
 use super::websocket;
 
 /// What all requests to a serving process share.
@@ -29,7 +29,7 @@ impl Doors {
     }
 }
 
-pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<Caller>) -> Response<Body> {
+pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<Caller>) -> Response<ResponseBody> {
     let (host, profiles) = (&doors.host, &doors.profiles);
     let (head, body) = request.into_parts();
     let path = head.uri.path();
@@ -74,7 +74,7 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
 }
 
 /// Makes a WebSocket of a request: of a new connection, or of one that is gone on with.
-async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identity) -> Response<Body> {
+async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identity) -> Response<ResponseBody> {
     let host = &doors.host;
     let headers = request.headers();
     let accepted = match websocket::accept(headers) {
@@ -94,8 +94,8 @@ async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identi
         },
         None => match host.connect(&identity) {
             Ok(connection) => {
-                let tally = if received.is_some() { Tally::counting() } else { Tally::default() };
-                (Thread { connection, tally }, Vec::new())
+                let tally = if received.is_some() { MessageTally::counting() } else { MessageTally::default() };
+                (ResumableConnection { connection, tally }, Vec::new())
             }
             Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, &why),
         },

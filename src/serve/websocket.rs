@@ -23,7 +23,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use super::host::Connection;
-use super::tally::{Tally, Thread};
+use super::tally::{MessageTally, ResumableConnection};
 use crate::editor::hosted::Liveness;
 use crate::lock::locked;
 
@@ -95,11 +95,11 @@ impl End {
 /// Carries a connection's messages until one side ends it; `again` are those that have not come over the last socket.
 pub async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
     io: T,
-    thread: &mut Thread,
+    thread: &mut ResumableConnection,
     again: Vec<Bytes>,
     message: usize,
 ) -> Ending {
-    let Thread { connection, tally } = thread;
+    let ResumableConnection { connection, tally } = thread;
     let Connection { id, lines, outgoing, liveness, .. } = connection;
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config(message))).await;
     let (mut sink, mut stream) = socket.split();
@@ -132,7 +132,7 @@ async fn farewell<T: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// What both halves of a socket count: unanswered pings, and messages.
-type Counts<'a, 'b> = (&'a AtomicU32, &'a Mutex<&'b mut Tally>);
+type Counts<'a, 'b> = (&'a AtomicU32, &'a Mutex<&'b mut MessageTally>);
 
 async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut SplitStream<WebSocketStream<T>>,

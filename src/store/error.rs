@@ -11,10 +11,7 @@ pub enum Error {
     NotFound(SessionId),
     /// Another process has the session open.
     #[error("session {id} is open in {holder}; close it there first")]
-    Locked {
-        id: SessionId,
-        holder: LockHolder,
-    },
+    Locked { id: SessionId, holder: LockHolder },
     /// A session cannot be imported under an id that is in use.
     #[error("there is a session {0} already")]
     Taken(SessionId),

@@ -110,7 +110,7 @@ pub(crate) fn paired(asked: &[Arc<request::Request>]) {
             let calls: Vec<_> = outputs
                 .iter()
                 .filter_map(|output| match output {
-                    request::Output::Call { id, .. } => Some(id),
+                    request::ModelOutput::Call { id, .. } => Some(id),
                     _ => None,
                 })
                 .collect();

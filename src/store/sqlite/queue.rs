@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 use crate::id::SessionId;
-use crate::store::job::{Reply, StoreJob};
+use crate::store::ReplySender;
+use crate::store::job::StoreJob;
 use crate::store::write::{SessionWrite, latest};
 
 /// How often a session may be passed over.
@@ -44,7 +45,7 @@ pub(super) struct Batch {
     pub(super) session: SessionId,
     pub(super) entries: Vec<SessionWrite>,
     /// Who waits until they are on the disk.
-    pub(super) flushes: Vec<Reply<()>>,
+    pub(super) flushes: Vec<ReplySender<()>>,
     /// What is done after that.
     pub(super) then: Option<StoreJob>,
     /// It takes a while, and should not be done while others wait.

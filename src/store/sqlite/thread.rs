@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::beside::{BackgroundWriter, WriteBatch, WriteJob, WriteResult};
-use super::index::Index;
+use super::index::SessionIndex;
 use super::lock::{Lock, LockError};
 use super::queue::{Batch, FileStatus, Queue};
 use super::session::{self, IndexUpdate, SessionFile};
@@ -73,7 +73,7 @@ pub(in crate::store) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake: W
 
 struct Thread {
     dir: PathBuf,
-    index: Option<Index>,
+    index: Option<SessionIndex>,
     /// The sessions that are ours, whether they have a file yet or not.
     locks: HashMap<SessionId, Lock>,
     open: HashMap<SessionId, SessionFile>,
@@ -330,10 +330,10 @@ impl Thread {
     }
 
     /// Asks the index; one that turns out to be damaged is made again, and asked again.
-    fn indexed<T>(&mut self, ask: impl Fn(&Index) -> Result<T, Error>) -> Result<T, Error> {
+    fn indexed<T>(&mut self, ask: impl Fn(&SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
         let index = match self.index.take() {
             Some(index) => index,
-            None => Index::open(&self.dir)?,
+            None => SessionIndex::open(&self.dir)?,
         };
         match ask(&index) {
             Err(Error::DamagedIndex(reason)) => ask(self.index.insert(index.again(&self.dir, &reason)?)),
@@ -345,7 +345,7 @@ impl Thread {
     }
 
     /// The same, of an index that knows every session.
-    fn complete<T>(&mut self, ask: impl Fn(&Index) -> Result<T, Error>) -> Result<T, Error> {
+    fn complete<T>(&mut self, ask: impl Fn(&SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
         let dir = self.dir.clone();
         self.indexed(|index| index.complete(&dir).and_then(|()| ask(index)))
     }
@@ -383,7 +383,7 @@ impl Thread {
                 drop(reply.send(left));
             }
             StoreJob::Discard { session, unsaid, reply } => drop(reply.send(self.discard(&session, unsaid))),
-            StoreJob::Unsaid { reply } => drop(reply.send(self.complete(Index::unsaid))),
+            StoreJob::Unsaid { reply } => drop(reply.send(self.complete(SessionIndex::unsaid))),
             StoreJob::Grants { project, reply } => {
                 drop(reply.send(self.indexed(|index| index.grants(project.as_deref()))));
             }
