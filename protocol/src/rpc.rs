@@ -256,7 +256,7 @@ pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
 fn lenient(text: &str) -> Error {
     let read = serde_json::from_str::<Lenient>(text);
     let Ok(error) = read else {
-        return Error::new(code::INTERNAL, "the other side answered with an error that is no object");
+        return Error::new(code::INTERNAL, "the other side answered with an error that is not an object");
     };
     Error {
         code: error.code.as_i64().and_then(|c| i32::try_from(c).ok()).unwrap_or(code::INTERNAL),

@@ -152,7 +152,7 @@ impl HookAnswer {
 
     fn ours(answer: &Value) -> Result<Self, String> {
         const KEYS: [&str; 7] = ["deny", "ask", "allow", "input", "context", "notice", "continue"];
-        let object = answer.as_object().ok_or("its answer is no object")?;
+        let object = answer.as_object().ok_or("its answer is not an object")?;
         if let Some(key) = object.keys().find(|key| !KEYS.contains(&key.as_str())) {
             return Err(format!("its answer has a key \"{}\", which means nothing", text::title(key)));
         }
@@ -164,7 +164,7 @@ impl HookAnswer {
         };
         let input = object.get("input").filter(|input| !input.is_null()).cloned();
         if input.as_ref().is_some_and(|input| !input.is_object()) {
-            return Err("\"input\" in its answer is no object".into());
+            return Err("\"input\" in its answer is not an object".into());
         }
         Ok(Self {
             deny: words("deny")?,
@@ -249,7 +249,7 @@ mod tests {
             (ToolBefore, 1, "", "a\nboom.\n", Err("exit code 1: boom")),
             (ToolBefore, 0, "{\"deny\":", "", Err("its answer is not JSON")),
             (ToolBefore, 0, r#"{"deni":"x"}"#, "", Err("has a key \"deni\"")),
-            (ToolBefore, 0, r#"{"input":[]}"#, "", Err("\"input\" in its answer is no object")),
+            (ToolBefore, 0, r#"{"input":[]}"#, "", Err("\"input\" in its answer is not an object")),
             (ToolBefore, 0, r#"{"deny":true}"#, "", Ok(HookAnswer { deny: words(""), ..none() })),
             (ToolBefore, 0, r#"{"ask":"why"}"#, "", Ok(HookAnswer { ask: words("why"), ..none() })),
             (

@@ -436,7 +436,7 @@ impl Scripts {
         one.last_error = error.or(one.last_error.take());
     }
 
-    /// A file makes another system prompt of the same words each time.
+    /// A file changes the system prompt each time although nothing else has changed.
     pub(super) fn wavered(&self, file: &str) {
         locked(&self.tally).entry(file.to_owned()).or_default().wavers = true;
     }

@@ -95,7 +95,7 @@ impl Bridge {
                 SocketEnd::Done => return Ok(()),
                 SocketEnd::Closed(why) => return Err(BridgeError::Ended(why)),
                 SocketEnd::Broken if !self.resumes => {
-                    return Err(BridgeError::Lost("this server does not let it be gone on with".into()));
+                    return Err(BridgeError::Lost("this server does not let connections be resumed".into()));
                 }
                 SocketEnd::Broken => tell("the connection broke; connecting again"),
             }
@@ -164,7 +164,7 @@ impl Bridge {
             });
         }
         if !websocket::is_answer(response.headers(), &key) {
-            return Err(refused("what answers is no WebSocket".into()));
+            return Err(refused("what answers does not speak WebSocket".into()));
         }
         let again = self.agreed(response.headers())?;
         let io = response.upgrade().await.map_err(|e| unreachable(reason(&e)))?;
@@ -179,7 +179,7 @@ impl Bridge {
             self.resumes = received.is_some() && self.id.is_some();
             self.tally.counts = self.resumes;
         }
-        let lost = || BridgeError::Lost("the server has heard something else".into());
+        let lost = || BridgeError::Lost("the server has received other messages than were sent".into());
         self.tally.missing(received.unwrap_or_default()).ok_or_else(lost)
     }
 

@@ -62,7 +62,7 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
-        (_, "/metrics") => plain(StatusCode::METHOD_NOT_ALLOWED, "this is only to be read"),
+        (_, "/metrics") => plain(StatusCode::METHOD_NOT_ALLOWED, "this can only be read"),
         (&Method::GET, _) if head.headers.contains_key(UPGRADE) => {
             upgrade(&doors, Request::from_parts(head, body), identity).await
         }
@@ -88,7 +88,7 @@ async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identi
         Some(id) => match doors.resumables.claim(id, &identity).await {
             None => return plain(StatusCode::NOT_FOUND, "there is no such connection; begin a new one"),
             Some(mut thread) => match thread.tally.missing(received.unwrap_or_default()) {
-                None => return plain(StatusCode::CONFLICT, "that many messages cannot have come; begin a new one"),
+                None => return plain(StatusCode::CONFLICT, "that many messages cannot have arrived; begin a new one"),
                 Some(again) => (thread, again),
             },
         },

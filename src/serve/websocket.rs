@@ -53,8 +53,8 @@ pub fn accept(headers: &HeaderMap) -> Result<HeaderValue, (StatusCode, &'static 
     }
     let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).map(str::trim);
     let key = key.filter(|key| BASE64.decode(key).is_ok_and(|key| key.len() == 16));
-    let key = key.ok_or((StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is missing or no key"))?;
-    HeaderValue::from_str(&answer(key)).map_err(|_| (StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is no key"))
+    let key = key.ok_or((StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is missing or not a key"))?;
+    HeaderValue::from_str(&answer(key)).map_err(|_| (StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is not a key"))
 }
 
 /// What answers a key; see RFC 6455, section 4.2.2.
@@ -158,7 +158,7 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
             }
             Err(Error::Utf8(_)) => return bad(CloseCode::Invalid, "a text frame is not UTF-8"),
             Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => return End::BROKEN,
-            Err(Error::Protocol(_)) => return bad(CloseCode::Protocol, "this is no WebSocket"),
+            Err(Error::Protocol(_)) => return bad(CloseCode::Protocol, "this is not a WebSocket"),
             Err(_) => return End::BROKEN,
         };
         if !text.trim_ascii().is_empty() && lines.send(Line::Text(text)).await.is_err() {

@@ -104,7 +104,7 @@ pub(super) enum FleetJob {
 impl FleetJob {
     /// Answers where there is no queue.
     pub(super) fn refuse(self) {
-        let none = || Error::Unwritable("prompts wait in a database only: set store.url in your settings".into());
+        let none = || Error::Unwritable("prompts can wait only in a database: set store.url in your settings".into());
         // Whoever asked may have been cancelled since.
         match self {
             Self::Put { reply, .. } => drop(reply.send(Err(none()))),
