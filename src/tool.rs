@@ -37,6 +37,7 @@ pub mod aliases;
 pub mod beneath;
 pub mod disk;
 pub mod document;
+pub mod foreign;
 pub mod format;
 pub mod jobs;
 pub mod language;

@@ -11,9 +11,9 @@ use super::host::{CallNews, FromHost, HostCall, HostError, PluginHost};
 use crate::config::file::PERMISSIONS;
 use crate::event::{CallUpdate, ToolKind};
 use crate::message::File;
-use crate::permission::{Action, Need};
+use crate::permission::Need;
 use crate::text;
-use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
+use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign};
 
 /// What a tool may say about itself, in characters.
 const WORDS: usize = 10_000;
@@ -96,28 +96,13 @@ impl AnyTool for CustomTool {
     }
 
     fn describe(&self, input: &Value, _: &ToolContext) -> Option<CallDescription> {
-        let given = match input.as_object() {
-            Some(arguments) if !arguments.is_empty() => format!(" {input}"),
-            _ => String::new(),
-        };
-        Some(CallDescription { title: text::title(&format!("{}{given}", self.name)), locations: Vec::new() })
+        Some(CallDescription { title: foreign::title(&self.name, input), locations: Vec::new() })
     }
 
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
-            let arguments = match input {
-                Value::Object(arguments) => arguments,
-                Value::Null => Map::new(),
-                other => {
-                    let name = &self.name;
-                    return Err(Failure::Tell(format!("The arguments of {name} must be an object, not {other}.")));
-                }
-            };
-            let mut need = Need::new(&self.name, "*").always("*");
-            if context.confinement.reads_only() {
-                let why = format!("what {} does is not known, and this agent only reads", self.name);
-                need.floor = Some((Action::Ask, why));
-            }
+            let arguments = foreign::arguments(&self.name, input)?;
+            let need = foreign::need(&self.name, &self.name, context);
             let tool = self.clone();
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                 Box::pin(async move { tool.begin(arguments, context).await })

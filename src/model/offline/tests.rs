@@ -249,7 +249,7 @@ fn names_lead_to_their_definitions() {
         ("What is a Verdict?", "src/permission.rs", "struct Verdict"),
         ("where does ModelRef live?", "src/message.rs", "struct ModelRef"),
         ("find `TodoStatus`", "src/message.rs", "enum TodoStatus"),
-        ("where is struct Target?", "src/model/target.rs", "struct Target"),
+        ("where is enum ModelOutput?", "src/model/request.rs", "enum ModelOutput"),
         ("crate::message::ModelRef", "src/message.rs", "struct ModelRef"),
         ("where is matches defined?", "src/permission/wildcard.rs", "fn matches"),
     ];
