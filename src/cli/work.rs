@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use protocol::acp::{Initialize, ProtocolVersion, v1};
-use protocol::rpc::{CallError, Peer};
+use protocol::rpc::Peer;
 use protocol::table::{Cx, Reply, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::inside::Inside;
+use super::inside::{Inside, exit_code, said};
 use crate::editor::meta::{ALONE, OWN, STRUCTURED, of_ours, own};
 use crate::lock::locked;
 use crate::message::{Finish, Message};
@@ -89,7 +89,7 @@ pub(super) async fn work(shared: Arc<Sessions>, at_once: usize, draining: Cancel
 
 async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
     let session = task.session.clone();
-    tracing::info!("session {session} is worked in, for the {}. time", task.tries);
+    tracing::info!("session {session} is being worked on, attempt {}", task.tries);
     let (state, answer) = match answered(&shared, &task).await {
         Ok(Some(answer)) if answer.code == 130 => (TaskState::Cancelled, Some(answer)),
         Ok(Some(answer)) => (TaskState::Done, Some(answer)),
@@ -170,7 +170,7 @@ async fn converse(
             match peer.call(&resume, None).await {
                 Ok(_) => return,
                 // Whoever put it there is about to let go of it.
-                Err(e) => tracing::debug!("session {} is not to be had yet: {e}", task.session),
+                Err(e) => tracing::debug!("session {} cannot be opened yet: {e}", task.session),
             }
             tokio::time::sleep(PAUSE).await; // asked again
         }
@@ -187,12 +187,8 @@ async fn converse(
         let said = locked(&client.said);
         (said.words.trim().to_owned(), said.rejected)
     };
-    let code = super::run::exit_code(response.stop_reason, rejected);
+    let code = exit_code(response.stop_reason, rejected);
     Ok(PromptAnswer { code, text, result: of_ours(response.meta.as_ref(), STRUCTURED).cloned() })
-}
-
-fn said(error: CallError) -> anyhow::Error {
-    super::run::said(error)
 }
 
 /// Hears the answer, and answers what is asked: nobody is there.
