@@ -411,7 +411,7 @@ pub trait AnyTool: Send + Sync {
     fn listed(&self) -> bool {
         true
     }
-    /// The arguments as this tool takes them, where it is clear what is meant; to be had before anything is judged.
+    /// The arguments as this tool takes them, where it is clear what is meant; known before anything is judged.
     ///
     /// # Errors
     /// What does not fit, for the model.

@@ -148,7 +148,7 @@ pub enum RpcMessage<'a> {
     },
 }
 
-/// The reply to a line that is no message: an id (often null) and the error.
+/// The reply to a line that is not a message: an id (often null) and the error.
 #[derive(Debug)]
 pub struct Invalid {
     /// The id, where one could be read.

@@ -105,7 +105,7 @@ impl HookAnswer {
     /// standard error.
     ///
     /// # Errors
-    /// Why it is no answer: any other end, JSON of another shape.
+    /// Why it is not an answer: any other end, JSON of another shape.
     pub(crate) fn read(hook: &HookEntry, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Self, String> {
         let plain = |bytes: &[u8]| {
             let (text, _) = text::visible(&String::from_utf8_lossy(bytes));

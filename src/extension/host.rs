@@ -28,7 +28,7 @@ pub(super) const STAND_IN: &str = include_str!("stand_in.mjs");
 const BOOT: &str = "import{createInterface as c}from\"node:readline\";const i=c({input:process.stdin})\
     [Symbol.asyncIterator](),s=JSON.parse((await i.next()).value);await(await import(\"data:text/javascript;base64,\"+s)).default(i)";
 
-/// The longest line it may write, and how much it may print altogether that is no message.
+/// The longest line it may write, and how much it may print altogether that is not a message.
 const LINE: usize = 16 << 20;
 const PRINTED: u64 = 64 << 20;
 /// What is kept of what it prints.

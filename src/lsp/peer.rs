@@ -262,7 +262,7 @@ impl LspClient {
                 let sent = params.get("diagnostics").and_then(Value::as_array).into_iter().flatten();
                 let all = sent.filter_map(Diagnostic::read).take(OF_EACH).collect();
                 self.note(path.clone(), params.get("version").and_then(Value::as_i64), all);
-                // What it says of an earlier text is no answer.
+                // What it says of an earlier text is not an answer.
                 if self.heard(&path).is_some_and(|heard| heard.fresh) {
                     self.silent.store(false, Ordering::Relaxed);
                 }

@@ -42,7 +42,7 @@ pub struct Bridge {
     token: Option<HeaderValue>,
     /// The connection, once there is one.
     id: Option<HeaderValue>,
-    /// It can be gone on with.
+    /// It can be resumed.
     resumes: bool,
     tally: MessageTally,
 }
@@ -59,7 +59,7 @@ pub enum BridgeError {
     /// It has ended the connection.
     #[error("the server has ended the connection{0}")]
     Ended(String),
-    /// The connection broke and cannot be gone on with.
+    /// The connection broke and cannot be resumed.
     #[error("the connection broke, and {0}; start again and load the session")]
     Lost(String),
 }

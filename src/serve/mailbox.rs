@@ -43,7 +43,7 @@ struct Named {
 }
 
 impl<'a> Shape<'a> {
-    /// Reads a message; none where it is no object.
+    /// Reads a message; none where it is not an object.
     pub fn of(text: &'a [u8]) -> Option<Self> {
         // A list would be taken for the members of an object, in some order.
         let is_object = text.trim_ascii_start().starts_with(b"{");

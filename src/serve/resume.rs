@@ -15,14 +15,14 @@ use super::tally::ResumableConnection;
 use super::websocket::{Ending, carry};
 use crate::lock::locked;
 
-/// Asks for a connection that can be gone on with; answers how many messages have come. A number of messages that
+/// Asks for a connection that can be resumed; answers how many messages have come. A number of messages that
 /// have come, with the id of a connection, goes on with it.
 pub const RECEIVED: &str = "adjutant-received";
 
 /// How long one who has the connection may take to give it up.
 const HAND_OVER: Duration = Duration::from_secs(5);
 
-/// A connection that can be gone on with.
+/// A connection that can be resumed.
 struct Resumable {
     identity: Identity,
     wanted: Notify,
@@ -30,7 +30,7 @@ struct Resumable {
     claim: Mutex<Option<oneshot::Sender<ResumableConnection>>>,
 }
 
-/// The connections that can be gone on with.
+/// The connections that can be resumed.
 #[derive(Default)]
 pub struct Resumables {
     // A std mutex around a map: a leaf, never held across an await.

@@ -73,7 +73,7 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
     }
 }
 
-/// Makes a WebSocket of a request: of a new connection, or of one that is gone on with.
+/// Makes a WebSocket of a request: of a new connection, or of one that is resumed.
 async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identity) -> Response<ResponseBody> {
     let host = &doors.host;
     let headers = request.headers();

@@ -166,7 +166,7 @@ fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<Mode
             _ => {}
         }
     }
-    // Reasoning alone is no answer: providers refuse it.
+    // Reasoning alone is not an answer: providers refuse it.
     if outputs.iter().all(|output| matches!(output, ModelOutput::Reasoning { .. })) {
         outputs.clear();
     }

@@ -52,7 +52,7 @@ async fn a_summary_that_was_asked_for_may_be_longer_than_what_it_replaces_but_no
         let before = stage.play("hi").await.history;
         let played = stage.play_with("/compact", |_, mut history, scope| {
             Box::pin(async move {
-                // The order itself is no message.
+                // The order itself is not a message.
                 history.messages.pop();
                 let outcome = run::summarise(&mut history, &scope, None).await;
                 (history, outcome)

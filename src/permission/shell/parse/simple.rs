@@ -101,7 +101,7 @@ impl Parser<'_> {
             return Ok(None);
         }
         let name = self.run(name_byte).to_owned();
-        // What a bracket behind a name holds is no word for bash, whether or not a sign follows.
+        // What a bracket behind a name holds is not a word for bash, whether or not a sign follows.
         let subscript = if self.eat("[") { self.arithmetic("]")? } else { vec![] };
         let signed = self.text[..self.at].ends_with(b"]");
         let append = self.eat("+=");
