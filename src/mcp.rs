@@ -95,7 +95,6 @@ pub struct ForSession {
 struct ServerConnection {
     settings: McpEntry,
     link: Arc<McpLink>,
-    /// What has been told of it.
     told: Option<Announced>,
     /// The tools it was told are not offered, because of their names.
     lost: Vec<String>,
@@ -433,7 +432,7 @@ impl OfferedTool {
 /// What is to be told of a server.
 enum News {
     Works(Event),
-    /// A title, and more.
+    /// A title, and details.
     Fails(String, String),
 }
 

@@ -36,7 +36,7 @@ use crate::process::Program;
 pub use calls::applied;
 pub use inside::confined;
 
-/// What leaves mechanisms out.
+/// Names mechanisms that are left out, with commas between them.
 pub const DISABLE: &str = "ADJUTANT_SANDBOX_DISABLE";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

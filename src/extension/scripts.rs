@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::client::{Ears, Knowledge, Teller, seen_settings};
-use super::host::{Host, STAND_IN};
+use super::host::{PluginHost, STAND_IN};
 use super::tally::Tallies;
 use super::tool::{CustomTool, Home};
 use crate::config::Settings;
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Generation {
 
 /// What has been loaded, and where it runs.
 pub(super) struct LoadedScripts {
-    host: Arc<Host>,
+    host: Arc<PluginHost>,
     tools: Vec<CustomTool>,
     /// Which files hook into which hook.
     hooks: BTreeMap<String, Vec<String>>,
@@ -101,7 +101,7 @@ pub(super) struct HookRun {
     pub(super) threw: Option<(String, String)>,
     /// Nobody knows what the plugins would have said.
     pub(super) unknown: Option<String>,
-    /// Who has changed something.
+    /// The files of plugins that changed the output.
     pub(super) changed: Vec<String>,
 }
 
@@ -198,7 +198,7 @@ impl Scripts {
             environment: context.project.environment.clone(),
             todos: context.session.todos.clone(),
         };
-        let host = Host::start(context, Arc::new(ears)).await?;
+        let host = PluginHost::start(context, Arc::new(ears)).await?;
         let mut files = Vec::new();
         for script in scripts {
             let manifest = script.path.join("package.json");
@@ -436,7 +436,7 @@ impl Scripts {
         one.last_error = error.or(one.last_error.take());
     }
 
-    /// A file makes another system prompt of the same words each time.
+    /// A file changes the system prompt each time although nothing else has changed.
     pub(super) fn wavered(&self, file: &str) {
         locked(&self.tally).entry(file.to_owned()).or_default().wavers = true;
     }
@@ -487,7 +487,6 @@ impl Scripts {
         })
     }
 
-    /// Ends the host.
     pub async fn end(&self) {
         let generation = locked(&self.now).take();
         if let Some(Ok(loaded)) = generation.as_ref().and_then(|generation| generation.cell.get()) {
@@ -511,7 +510,7 @@ impl Home for Scripts {
     fn host<'a>(
         self: Arc<Self>,
         context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<Result<Arc<Host>, String>, Failure>> {
+    ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>> {
         Box::pin(async move { Ok(self.loaded(context).await?.map(|loaded| loaded.host.clone())) })
     }
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::host::{CallNews, FromHost, Host, HostCall, HostError};
+use super::host::{CallNews, FromHost, HostCall, HostError, PluginHost};
 use crate::config::file::PERMISSIONS;
 use crate::event::{CallUpdate, ToolKind};
 use crate::message::File;
-use crate::permission::{Action, Need};
+use crate::permission::Need;
 use crate::text;
 use crate::tool::clock::CallClock;
-use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
+use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign};
 
 /// What a tool may say about itself, in characters.
 const WORDS: usize = 10_000;
@@ -25,11 +25,13 @@ const GRACE: Duration = Duration::from_millis(150);
 /// The largest attachment, in base64.
 const ATTACHMENT: usize = 14 << 20;
 
-/// Where a tool runs.
+/// Starts the host that runs a tool, and keeps count of its calls.
 pub(super) trait Home: Send + Sync {
     /// The host that runs it, started where it is not there; words say why there is none.
-    fn host<'a>(self: Arc<Self>, context: &'a ToolContext)
-    -> BoxFuture<'a, Result<Result<Arc<Host>, String>, Failure>>;
+    fn host<'a>(
+        self: Arc<Self>,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>>;
     /// A call has ended.
     fn called(&self, file: &str, spent: Duration, error: Option<String>);
 }
@@ -95,28 +97,13 @@ impl AnyTool for CustomTool {
     }
 
     fn describe(&self, input: &Value, _: &ToolContext) -> Option<CallDescription> {
-        let given = match input.as_object() {
-            Some(arguments) if !arguments.is_empty() => format!(" {input}"),
-            _ => String::new(),
-        };
-        Some(CallDescription { title: text::title(&format!("{}{given}", self.name)), locations: Vec::new() })
+        Some(CallDescription { title: foreign::title(&self.name, input), locations: Vec::new() })
     }
 
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
-            let arguments = match input {
-                Value::Object(arguments) => arguments,
-                Value::Null => Map::new(),
-                other => {
-                    let name = &self.name;
-                    return Err(Failure::Tell(format!("The arguments of {name} must be an object, not {other}.")));
-                }
-            };
-            let mut need = Need::new(&self.name, "*").always("*");
-            if context.confinement.reads_only() {
-                let why = format!("what {} does is not known, and this agent only reads", self.name);
-                need.floor = Some((Action::Ask, why));
-            }
+            let arguments = foreign::arguments(&self.name, input)?;
+            let need = foreign::need(&self.name, &self.name, context);
             let tool = self.clone();
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                 Box::pin(async move { tool.begin(arguments, context).await })

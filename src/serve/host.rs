@@ -25,7 +25,7 @@ use crate::environment::Environment;
 use crate::lock::locked;
 use crate::session::{ServedPlaces, Sessions};
 
-/// A serving process.
+/// What all connections of a serving process share.
 pub struct Host {
     pub settings: ServeSettings,
     pub admission: Admission,
@@ -38,7 +38,7 @@ pub struct Host {
     environment: Environment,
     meters: Arc<Meters>,
     // A std mutex around a map: a leaf, never held across an await.
-    users: Mutex<HashMap<Option<String>, Arc<User>>>,
+    users: Mutex<HashMap<Option<String>, Arc<ServedUser>>>,
     connections: Arc<AtomicUsize>,
     opened: AtomicUsize,
     refused: AtomicUsize,
@@ -46,7 +46,7 @@ pub struct Host {
 }
 
 /// Whose sessions are apart from all others; those of nobody in particular are, too.
-struct User {
+struct ServedUser {
     sessions: Arc<Sessions>,
     hosted: Arc<Hosted<Server>>,
     connections: Arc<AtomicUsize>,
@@ -64,7 +64,7 @@ pub struct Connection {
     pub ended: CancellationToken,
 }
 
-/// One of those that are counted.
+/// Counts one less when it is dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -152,7 +152,7 @@ impl Host {
         Ok(Connection { id, lines, outgoing, liveness, ended })
     }
 
-    fn user(&self, name: Option<&str>) -> Arc<User> {
+    fn user(&self, name: Option<&str>) -> Arc<ServedUser> {
         let mut users = locked(&self.users);
         let user = users.entry(name.map(str::to_owned)).or_insert_with(|| {
             let (environment, ended) = (self.environment.clone(), self.ended.clone());
@@ -168,7 +168,7 @@ impl Host {
                 UserLimits { sessions: most.sessions, user_sessions: most.user_sessions, user_turns: most.user_turns };
             let tasks = (sessions.tasks.clone(), self.ended.clone());
             let hosted = Hosted::new((self.settings.grace, limits), self.meters.clone(), self.draining.clone(), tasks);
-            Arc::new(User { sessions, hosted, connections: Arc::default() })
+            Arc::new(ServedUser { sessions, hosted, connections: Arc::default() })
         });
         user.clone()
     }
@@ -185,7 +185,7 @@ impl Host {
         }
     }
 
-    fn users(&self) -> Vec<Arc<User>> {
+    fn users(&self) -> Vec<Arc<ServedUser>> {
         locked(&self.users).values().cloned().collect()
     }
 

@@ -73,7 +73,7 @@ impl Confinement {
         Self { wish, ..Self::new(&Sandbox::new(environment)) }
     }
 
-    /// For an agent with these rules.
+    /// Nothing in the project may be written where the rules allow no change.
     #[must_use]
     pub fn for_agent(&self, rules: &Rules, settings: &Settings) -> Self {
         self.at(if only_reads(rules) { Level::ReadOnly } else { Level::WorkspaceWrite }, settings)

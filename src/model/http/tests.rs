@@ -432,7 +432,7 @@ async fn a_compressed_answer_is_read() {
     let (half, rest) = packed.split_at(packed.len() / 2);
     let acts = vec![Say(head.clone()), Act::Bytes(half.to_vec()), Wait(20), Act::Bytes(rest.to_vec())];
     assert_eq!(text(&one(acts, RequestTimeouts::default()).await), "Grüße, packed 🦀");
-    // What only says that it is compressed is no answer.
+    // What only says that it is compressed is not an answer.
     let acts = vec![Say(head), Act::Bytes(vec![b'x'; packed.len()])];
     let answer = one(acts, RequestTimeouts::default()).await;
     assert!(matches!(answer.last(), Some(Err(e)) if e.is_transient()), "{answer:?}");
