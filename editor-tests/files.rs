@@ -8,9 +8,10 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::editor::PATIENCE;
+use crate::loopback::Server;
 use crate::model::{self, Model};
+use crate::program::{adjutant, says};
 use crate::project::Project;
-use crate::providers::{Server, adjutant, says};
 use crate::talk::Talk;
 
 /// A name, and what to do.

@@ -333,7 +333,7 @@ fn handed_over() {
     let mut worker = Worker::start(&project);
     until("the call runs", || !project.left_after(Duration::ZERO, |line| line.contains("sleep 0.02")).is_empty());
     worker.signal(Signal::TERM);
-    worker.until("ends at its next step");
+    worker.until("end at their next step");
     project.write("go", "");
     assert!(worker.child.wait().unwrap().success());
     assert_eq!(std::fs::read_to_string(project.path("log")).unwrap(), "once\n");

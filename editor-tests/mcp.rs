@@ -129,6 +129,23 @@ impl Server {
                     return Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": why}}));
                 }
             },
+            "completion/complete" => json!({"completion": {"values": ["Ann", "Bob"], "hasMore": false}}),
+            "logging/setLevel" => {
+                *self.level.lock().unwrap() = params["level"].as_str().unwrap_or_default().to_owned();
+                json!({})
+            }
+            "ping" | "resources/subscribe" => json!({}),
+            method => match self.look_up(method, params) {
+                Ok(result) => result,
+                Err(error) => return Some(json!({"jsonrpc": "2.0", "id": id, "error": error})),
+            },
+        };
+        Some(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+    }
+
+    /// What it has besides tools.
+    fn look_up(&self, method: &str, params: &Value) -> Result<Value, Value> {
+        Ok(match method {
             "prompts/list" => {
                 let mut prompts = json!([
                     {"name": "greet", "description": "Greets somebody.",
@@ -139,7 +156,6 @@ impl Server {
                 }
                 json!({"prompts": prompts})
             }
-            "completion/complete" => json!({"completion": {"values": ["Ann", "Bob"], "hasMore": false}}),
             "prompts/get" => {
                 let who = params["arguments"]["who"].as_str().unwrap_or("everybody");
                 let how = params["arguments"]["how"].as_str().unwrap_or("kindly");
@@ -157,21 +173,11 @@ impl Server {
                 }
                 "note://dot" => json!({"contents": [{"uri": "note://dot", "mimeType": "image/png", "blob": TINY}]}),
                 uri => {
-                    let error = json!({"code": -32002, "message": format!("There is no {uri}.")});
-                    return Some(json!({"jsonrpc": "2.0", "id": id, "error": error}));
+                    return Err(json!({"code": -32002, "message": format!("There is no {uri}.")}));
                 }
             },
-            "logging/setLevel" => {
-                *self.level.lock().unwrap() = params["level"].as_str().unwrap_or_default().to_owned();
-                json!({})
-            }
-            "ping" | "resources/subscribe" => json!({}),
-            method => {
-                let error = json!({"code": -32601, "message": format!("no method {method}")});
-                return Some(json!({"jsonrpc": "2.0", "id": id, "error": error}));
-            }
-        };
-        Some(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+            method => return Err(json!({"code": -32601, "message": format!("no method {method}")})),
+        })
     }
 
     fn call(&self, params: &Value, headers: &str, other: &mut dyn Other) -> Result<Value, String> {
@@ -215,43 +221,16 @@ impl Server {
             "sing" => json!([{"type": "audio", "mimeType": "audio/wav", "data": "UklGRg=="}]),
             "fail" => return Ok(json!({"content": text("It does not work."), "isError": true})),
             "die" => std::process::exit(1),
-            "ask" => {
-                let schema = json!({"type": "object", "required": ["name"], "properties": {
-                    "name": {"type": "string", "title": "Name"},
-                    "size": {"type": "string", "enum": ["small", "large"]}}});
-                let params = json!({"message": "Who is it for?", "requestedSchema": schema});
-                text(&other.ask("elicitation/create", params)["result"].to_string())
-            }
-            "visit" => {
-                let paid = params["arguments"]["paid"] == true;
-                let params = json!({"mode": "url", "message": "Please pay.", "url": "https://pay.example/1",
-                    "elicitationId": "e1"});
-                let said = other.ask("elicitation/create", params)["result"].to_string();
-                if paid {
-                    note(other, "notifications/elicitation/complete", json!({"elicitationId": "e1"}));
-                }
-                text(&said)
-            }
-            "think" => {
-                let messages = json!([{"role": "user", "content": {"type": "text", "text": "What is 2 + 2?"}}]);
-                let said = other.ask("sampling/createMessage", json!({"messages": messages, "maxTokens": 100}));
-                text(&said.get("result").unwrap_or(&said["error"]).to_string())
-            }
-            "confirm" => {
-                let schema = json!({"type": "object", "properties": {}});
-                let params = json!({"message": "Are you sure?", "requestedSchema": schema});
-                text(&other.ask("elicitation/create", params)["result"].to_string())
-            }
             "rewrite" => {
                 self.rewritten.store(true, Ordering::Relaxed);
                 note(other, "notifications/resources/updated", json!({"uri": "note://one"}));
                 text("rewritten")
             }
-            "roots" => text(&other.ask("roots/list", json!({}))["result"]["roots"].to_string()),
             "log" => {
                 note(other, "notifications/message", json!({"level": "warning", "data": "the disk is nearly full"}));
                 text(&format!("logged, from {} on", self.level.lock().unwrap()))
             }
+            name @ ("ask" | "visit" | "think" | "confirm" | "roots") => text(&asked(name, params, other)),
             name if name.starts_with("tool_") => text(&format!("{name} was called with {}", params["arguments"])),
             _ => return Err("it went wrong".to_owned()),
         };
@@ -263,6 +242,41 @@ impl Server {
         let (answers, answer) = channel();
         self.asked.lock().unwrap().insert(id, answers);
         (json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}), answer)
+    }
+}
+
+/// What the client answers to the question that a tool asks it.
+fn asked(tool: &str, params: &Value, other: &mut dyn Other) -> String {
+    match tool {
+        "ask" => {
+            let schema = json!({"type": "object", "required": ["name"], "properties": {
+                "name": {"type": "string", "title": "Name"},
+                "size": {"type": "string", "enum": ["small", "large"]}}});
+            let params = json!({"message": "Who is it for?", "requestedSchema": schema});
+            other.ask("elicitation/create", params)["result"].to_string()
+        }
+        "visit" => {
+            let paid = params["arguments"]["paid"] == true;
+            let params = json!({"mode": "url", "message": "Please pay.", "url": "https://pay.example/1",
+                "elicitationId": "e1"});
+            let said = other.ask("elicitation/create", params)["result"].to_string();
+            if paid {
+                let done = json!({"elicitationId": "e1"});
+                other.tell(&json!({"jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done}));
+            }
+            said
+        }
+        "think" => {
+            let messages = json!([{"role": "user", "content": {"type": "text", "text": "What is 2 + 2?"}}]);
+            let said = other.ask("sampling/createMessage", json!({"messages": messages, "maxTokens": 100}));
+            said.get("result").unwrap_or(&said["error"]).to_string()
+        }
+        "confirm" => {
+            let schema = json!({"type": "object", "properties": {}});
+            let params = json!({"message": "Are you sure?", "requestedSchema": schema});
+            other.ask("elicitation/create", params)["result"].to_string()
+        }
+        _ => other.ask("roots/list", json!({}))["result"]["roots"].to_string(),
     }
 }
 

@@ -31,6 +31,10 @@
 //! A request without tools that no answer is waiting for is a side call (a title): it is answered by
 //! itself.
 
+// Benchmarks take this file in from a folder of their own.
+#[path = "model/answers.rs"]
+mod answers;
+
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -41,121 +45,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::editor::PATIENCE;
+use answers::Move;
+
+pub use answers::{Answer, script};
 
 /// What side calls are answered with.
 const TITLE: &str = "A pretended title";
-
-/// One answer of the script.
-#[derive(Debug, Default)]
-pub struct Answer {
-    sees: Vec<(bool, String)>,
-    has: Vec<(bool, String)>,
-    without_tools: bool,
-    conversation: Option<String>,
-    anew: bool,
-    moves: Vec<Move>,
-}
-
-#[derive(Debug)]
-enum Move {
-    Text(String),
-    Reasoning(String),
-    Call(String, String),
-    Usage(u64, u64),
-    Finish(String),
-    Status(u16, Option<String>, String),
-    Raw(String),
-    Whole(String, String),
-    Pause,
-    Meet(usize),
-    Cut,
-    Hang,
-}
-
-/// Reads the body of a `model` block.
-pub fn script(text: &str) -> Result<Vec<Answer>, String> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut answers = vec![Answer::default()];
-    for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
-        let answer = answers.last_mut().unwrap();
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let step = match word {
-            "---" => {
-                answers.push(Answer::default());
-                continue;
-            }
-            "sees:" => {
-                answer.sees.push((true, string(rest)?));
-                continue;
-            }
-            "has:" => {
-                answer.has.push((true, rest.to_owned()));
-                continue;
-            }
-            "has" if rest.starts_with("not: ") => {
-                answer.has.push((false, rest[5..].to_owned()));
-                continue;
-            }
-            "sees" if rest.starts_with("not: ") => {
-                answer.sees.push((false, string(&rest[5..])?));
-                continue;
-            }
-            "in:" => {
-                answer.conversation = Some(string(rest)?);
-                continue;
-            }
-            "without" if rest == "tools" => {
-                answer.without_tools = true;
-                continue;
-            }
-            "begins" if rest == "anew" => {
-                answer.anew = true;
-                continue;
-            }
-            "text:" => Move::Text(string(rest)?),
-            "reasoning:" => Move::Reasoning(string(rest)?),
-            "call" => {
-                let (name, arguments) = rest.split_once(' ').unwrap_or((rest, "{}"));
-                Move::Call(name.into(), arguments.into())
-            }
-            "usage" => {
-                let (input, output) = rest.split_once(' ').ok_or("usage wants two numbers")?;
-                let number = |text: &str| text.parse().map_err(|e| format!("usage {text}: {e}"));
-                Move::Usage(number(input)?, number(output)?)
-            }
-            "finish" => Move::Finish(rest.into()),
-            "status" => {
-                let (code, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-                let code = code.parse().map_err(|e| format!("status {code}: {e}"))?;
-                match rest.strip_prefix("retry-after ").map(|rest| rest.split_once(' ').unwrap_or((rest, ""))) {
-                    Some((seconds, body)) => Move::Status(code, Some(seconds.into()), body.into()),
-                    None => Move::Status(code, None, rest.into()),
-                }
-            }
-            "raw" => Move::Raw(rest.into()),
-            "whole" => {
-                let (kind, body) = rest.split_once(' ').unwrap_or((rest, ""));
-                Move::Whole(kind.into(), body.into())
-            }
-            "pause" => Move::Pause,
-            "meet" => Move::Meet(rest.trim().parse().map_err(|e| format!("meet {rest}: {e}"))?),
-            "cut" => Move::Cut,
-            "hang" => Move::Hang,
-            _ => return Err(format!("the model cannot do this: {line}")),
-        };
-        answer.moves.push(step);
-    }
-    Ok(answers)
-}
-
-fn string(text: &str) -> Result<String, String> {
-    if text.starts_with('"') {
-        return serde_json::from_str(text).map_err(|e| format!("{text}: {e}"));
-    }
-    Ok(text.to_owned())
-}
 
 /// A request as it came.
 #[derive(Debug, Clone, Copy)]
@@ -321,41 +216,55 @@ impl Shared {
     }
 }
 
+/// A request as it was read.
+struct Posted {
+    /// `POST /x HTTP/1.1`, then the headers.
+    head: Vec<String>,
+    body: Vec<u8>,
+    /// When its first line was here.
+    heard: Instant,
+}
+
+impl Posted {
+    /// None where whoever connected has gone without a word.
+    fn read(stream: &TcpStream, came: Instant) -> std::io::Result<Option<Self>> {
+        let mut reader = BufReader::new(stream);
+        let (mut head, mut heard) = (Vec::new(), None);
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line)? == 0 {
+                return Ok(None);
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+            heard.get_or_insert_with(Instant::now);
+            head.push(line.trim_end().to_owned());
+        }
+        let mut posted = Self { head, body: Vec::new(), heard: heard.unwrap_or(came) };
+        let length = posted.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        posted.body = vec![0; length];
+        reader.read_exact(&mut posted.body)?;
+        Ok(Some(posted))
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.head.iter().skip(1).filter_map(|line| line.split_once(": "));
+        headers.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
 fn serve(shared: &Shared, stream: &TcpStream, came: Instant) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
-    let mut reader = BufReader::new(stream);
-    let mut head = Vec::new();
-    let mut heard = None;
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 {
-            return Ok(());
-        }
-        if line.trim().is_empty() {
-            break;
-        }
-        heard.get_or_insert_with(Instant::now);
-        head.push(line.trim_end().to_owned());
-    }
-    let header = |name: &str| {
-        head.iter()
-            .skip(1)
-            .filter_map(|line| line.split_once(": "))
-            .find(|(n, _)| n.eq_ignore_ascii_case(name))
-            .map(|h| h.1)
-    };
-    let length = header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let request = head.first().cloned().unwrap_or_default();
-    if !request.starts_with("POST /v1/chat/completions ") {
+    let Some(posted) = Posted::read(stream, came)? else { return Ok(()) };
+    if !posted.head.first().is_some_and(|first| first.starts_with("POST /v1/chat/completions ")) {
         // Looking which models there are is fine; this provider does not say.
         return respond(stream, 404, None, r#"{"error":{"message":"not found"}}"#);
     }
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    if header("authorization") != Some("Bearer a-key") {
-        shared.lock().problems.push(format!("the key was not sent: {:?}", header("authorization")));
+    let body: Value = serde_json::from_slice(&posted.body).unwrap_or_default();
+    if posted.header("authorization") != Some("Bearer a-key") {
+        shared.lock().problems.push(format!("the key was not sent: {:?}", posted.header("authorization")));
     }
     let without_tools = body["tools"].as_array().is_none_or(Vec::is_empty);
     let first = first_words(&body);
@@ -363,55 +272,9 @@ fn serve(shared: &Shared, stream: &TcpStream, came: Instant) -> std::io::Result<
     if without_tools && !shared.lock().script.iter().find(|a| meant(a)).is_some_and(|answer| answer.without_tools) {
         return side_call(stream, &body);
     }
-    let (answer, number) = {
-        let mut state = shared.lock();
-        if let Some(mut mind) = state.mind.take() {
-            state.script.extend(mind(&body));
-            state.mind = Some(mind);
-        }
-        let named = |answer: &Answer| answer.conversation.is_some() && meant(answer);
-        let at = state.script.iter().position(named).or_else(|| state.script.iter().position(meant));
-        if at.and_then(|at| state.script.get(at)).is_some_and(|answer| answer.anew) {
-            state.requests.clear();
-            state.anew = true;
-        }
-        let since = |then: Instant| state.said.map(|said| then.saturating_duration_since(said)).unwrap_or_default();
-        let (gap, heard) = (since(came), since(heard.unwrap_or(came)));
-        let conversation = at.and_then(|at| state.script.get(at)).is_some_and(|answer| answer.conversation.is_some());
-        state.came.push(Request { gap, heard, bytes: length, tools: !without_tools, named: conversation });
-        if !state.unwatched {
-            state.inspect(&body);
-        }
-        state.answered += 1;
-        let number = state.answered;
-        let Some(answer) = at.and_then(|at| state.script.remove(at)) else {
-            state
-                .problems
-                .push(format!("request {number} is more than the script has answers for: {}", last_words(&body)));
-            drop(state);
-            return respond(stream, 400, None, r#"{"error":{"message":"the script is over"}}"#);
-        };
-        if answer.without_tools != without_tools {
-            state.problems.push(format!("request {number} offers tools, and should not"));
-        }
-        let text = if answer.sees.is_empty() { String::new() } else { all_text(&body) };
-        let whole = if answer.has.is_empty() { String::new() } else { body.to_string() };
-        for (wanted, words) in &answer.has {
-            if whole.contains(words.as_str()) != *wanted {
-                state.problems.push(format!(
-                    "request {number}: {words:?} must {}be in {whole}",
-                    if *wanted { "" } else { "not " }
-                ));
-            }
-        }
-        for (wanted, words) in &answer.sees {
-            if text.contains(words.as_str()) != *wanted {
-                let what = if *wanted { "does not contain" } else { "contains" };
-                let message = format!("request {number} {what} {words:?}; it ends with {}", last_words(&body));
-                state.problems.push(message);
-            }
-        }
-        (answer, number)
+    let picked = shared.lock().pick(&body, meant, (came, posted.heard), posted.body.len());
+    let Some((answer, number)) = picked else {
+        return respond(stream, 400, None, r#"{"error":{"message":"the script is over"}}"#);
     };
     let task = all_text(&body).split_once("<task id=\"").and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
     say(shared, stream, &answer, number, &task.unwrap_or_default())
@@ -523,6 +386,66 @@ fn respond(mut stream: &TcpStream, code: u16, retry_after: Option<&str>, body: &
 }
 
 impl State {
+    /// Takes the answer to a request out of the script, and its number; none where there is none left.
+    fn pick(
+        &mut self,
+        body: &Value,
+        meant: impl Fn(&Answer) -> bool,
+        (came, heard): (Instant, Instant),
+        bytes: usize,
+    ) -> Option<(Answer, usize)> {
+        if let Some(mut mind) = self.mind.take() {
+            self.script.extend(mind(body));
+            self.mind = Some(mind);
+        }
+        let named = |answer: &Answer| answer.conversation.is_some() && meant(answer);
+        let at = self.script.iter().position(named).or_else(|| self.script.iter().position(&meant));
+        if at.and_then(|at| self.script.get(at)).is_some_and(|answer| answer.anew) {
+            self.requests.clear();
+            self.anew = true;
+        }
+        let since = |then: Instant| self.said.map(|said| then.saturating_duration_since(said)).unwrap_or_default();
+        let (gap, heard) = (since(came), since(heard));
+        let conversation = at.and_then(|at| self.script.get(at)).is_some_and(|answer| answer.conversation.is_some());
+        let without_tools = body["tools"].as_array().is_none_or(Vec::is_empty);
+        self.came.push(Request { gap, heard, bytes, tools: !without_tools, named: conversation });
+        if !self.unwatched {
+            self.inspect(body);
+        }
+        self.answered += 1;
+        let number = self.answered;
+        let Some(answer) = at.and_then(|at| self.script.remove(at)) else {
+            self.problems
+                .push(format!("request {number} is more than the script has answers for: {}", last_words(body)));
+            return None;
+        };
+        self.compare(&answer, body, without_tools);
+        Some((answer, number))
+    }
+
+    /// What the script wants of the request that an answer is for.
+    fn compare(&mut self, answer: &Answer, body: &Value, without_tools: bool) {
+        let number = self.answered;
+        if answer.without_tools != without_tools {
+            self.problems.push(format!("request {number} offers tools, and should not"));
+        }
+        let text = if answer.sees.is_empty() { String::new() } else { all_text(body) };
+        let whole = if answer.has.is_empty() { String::new() } else { body.to_string() };
+        for (wanted, words) in &answer.has {
+            if whole.contains(words.as_str()) != *wanted {
+                let not = if *wanted { "" } else { "not " };
+                self.problems.push(format!("request {number}: {words:?} must {not}be in {whole}"));
+            }
+        }
+        for (wanted, words) in &answer.sees {
+            if text.contains(words.as_str()) != *wanted {
+                let what = if *wanted { "does not contain" } else { "contains" };
+                let message = format!("request {number} {what} {words:?}; it ends with {}", last_words(body));
+                self.problems.push(message);
+            }
+        }
+    }
+
     /// What a provider, and its prompt cache, expect of every request.
     fn inspect(&mut self, body: &Value) {
         let number = self.answered + 1;

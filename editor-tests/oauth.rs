@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 
 use crate::editor::{Editor, PATIENCE};
 use crate::laws::Laws;
+use crate::loopback::Server;
 use crate::mcp;
 use crate::model::{self, Model};
+use crate::program::{adjutant, complains, says};
 use crate::project::Project;
-use crate::providers::{Server, adjutant, browse, complains, log_in, query, says};
+use crate::providers::{browse, log_in, query};
 use crate::talk::Talk;
 
 /// Names, and what to do.

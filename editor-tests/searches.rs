@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::loopback::{Heard, Server};
+use crate::program::{adjutant, says};
 use crate::project::Project;
-use crate::providers::{Heard, Server, adjutant, says};
 
 /// A name, and what to do.
 pub const ALL: [(&str, fn()); 3] = [

@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
+use crate::loopback::Server;
 use crate::mcp;
 use crate::model::{self, Model};
+use crate::program::{adjutant, says};
 use crate::project::Project;
-use crate::providers::{self, Server, adjutant, says};
+use crate::providers;
 use crate::talk::Talk;
 
 /// Names, and what to do.

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
+use crate::program::adjutant;
 use crate::project::Project;
-use crate::providers::adjutant;
 
 /// Every repository of the table.
 pub fn all() -> Vec<(String, Value)> {

@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use self::advice::{Advice, Answer};
+use self::advice::{Advice, HookAnswer};
 use self::moment::Moment;
 use self::scripts::Scripts;
 use crate::config::Settings;
@@ -201,7 +201,7 @@ impl Extensions {
     }
 
     /// A hook that did not work: the user hears of it once, and decides in its place.
-    async fn failed(&self, hook: &HookEntry, why: &str, context: &ToolContext) -> Answer {
+    async fn failed(&self, hook: &HookEntry, why: &str, context: &ToolContext) -> HookAnswer {
         let title = format!("The hook {} failed: {why}.", text::title(&hook.name));
         if locked(&self.told).insert(title.clone()) {
             let shown = format!("{title} It is configured in {}.", hook.source);
@@ -209,7 +209,7 @@ impl Extensions {
         }
         let asks = matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
         let ask = asks.then(|| format!("the hook {} failed, which might have refused it", text::title(&hook.name)));
-        Answer { ask, ..Answer::default() }
+        HookAnswer { ask, ..HookAnswer::default() }
     }
 }
 

@@ -95,7 +95,6 @@ pub struct ForSession {
 struct ServerConnection {
     settings: McpEntry,
     link: Arc<McpLink>,
-    /// What has been told of it.
     told: Option<Announced>,
     /// The tools it was told are not offered, because of their names.
     lost: Vec<String>,
@@ -153,6 +152,22 @@ impl McpServers {
 
     fn list(&self) -> MutexGuard<'_, Vec<ServerConnection>> {
         locked(&self.list)
+    }
+
+    /// Starts what a session begins with, once its editor has the answer that the session is there: ten servers take
+    /// as long as everything else that opens one. A prompt that comes before that starts them itself.
+    pub fn start_soon(self: &Arc<Self>, configured: &[McpEntry]) {
+        const SOON: Duration = Duration::from_millis(10);
+        if self.given.is_empty() && configured.is_empty() {
+            return;
+        }
+        let (servers, configured) = (Arc::downgrade(self), configured.to_vec());
+        tokio::spawn(async move {
+            tokio::time::sleep(SOON).await; // the answer, written meanwhile
+            if let Some(servers) = servers.upgrade().filter(|servers| servers.list().is_empty()) {
+                servers.reconcile(&configured);
+            }
+        });
     }
 
     /// Starts what is wanted and not there, ends what is there and not wanted, and tries what broke off or has
@@ -433,7 +448,7 @@ impl OfferedTool {
 /// What is to be told of a server.
 enum News {
     Works(Event),
-    /// A title, and more.
+    /// A title, and details.
     Fails(String, String),
 }
 

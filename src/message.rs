@@ -342,7 +342,6 @@ pub struct FileChange {
 pub struct FileState {
     /// The name of its content: a digest; or, of one too large to be kept, its size and time.
     pub hash: String,
-    /// What kind of file it was.
     #[serde(default)]
     pub kind: FileKind,
     /// Its content was too large to be kept.

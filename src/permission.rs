@@ -37,6 +37,7 @@ pub(crate) mod cases;
 #[cfg(unix)]
 mod properties;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -232,16 +233,35 @@ impl PermissionContext {
     /// Whether a program there is not the system's: it is the project's or the session's, or anybody
     /// may have put it there.
     pub fn is_open(&self, path: &Path) -> bool {
+        self.is_open_among(path, &mut HashMap::new())
+    }
+
+    /// The same, of several paths: what is known of a directory is not asked for again.
+    fn is_open_among(&self, path: &Path, known: &mut HashMap<PathBuf, bool>) -> bool {
         use std::os::unix::fs::PermissionsExt;
         let own = std::iter::once(&self.root).chain(&self.extra).chain(&self.scratch).chain([&self.cwd]);
         let anybody = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o002 != 0);
-        own.into_iter().any(|dir| dir.parent().is_some() && path.starts_with(dir)) || path.ancestors().any(anybody)
+        let mut anybody = |path: &Path| match known.get(path) {
+            Some(open) => *open,
+            None => *known.entry(path.to_owned()).or_insert(anybody(path)),
+        };
+        let mut own = own.into_iter();
+        own.any(|dir| dir.parent().is_some() && path.starts_with(dir)) || path.ancestors().any(&mut anybody)
+    }
+
+    /// The directories of `PATH`, and whether each is the project's, the session's or anybody's.
+    pub fn path_dirs(&self) -> impl Iterator<Item = (&PathBuf, bool)> {
+        let mut known = HashMap::new();
+        self.path.iter().map(move |dir| {
+            let real = std::fs::canonicalize(dir).ok().filter(|real| real != dir);
+            let mut open = |dir: &Path| self.is_open_among(dir, &mut known);
+            (dir, open(dir) || real.is_some_and(|real| open(&real)))
+        })
     }
 
     /// The directories of `PATH` that are the system's.
     pub fn system_path(&self) -> impl Iterator<Item = &PathBuf> {
-        let real = |dir: &Path| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-        self.path.iter().filter(move |dir| !self.is_open(dir) && !self.is_open(&real(dir)))
+        self.path_dirs().filter(|(_, open)| !open).map(|(dir, _)| dir)
     }
 }
 

@@ -88,6 +88,8 @@ pub struct Program {
     env: BTreeMap<OsString, OsString>,
     /// The first process only watches over the others, which end with it.
     guarded: bool,
+    /// It begins a session by itself, before anything else.
+    begins_session: bool,
 }
 
 /// What is done with a program's stdout and stderr.
@@ -112,7 +114,7 @@ pub struct ProgramOutput {
 impl Program {
     /// A program by its path, or by its name if it is to be looked for in the `PATH` of `env`.
     pub fn new(path: impl Into<OsString>, cwd: impl Into<PathBuf>, env: BTreeMap<OsString, OsString>) -> Self {
-        Self { path: path.into(), args: Vec::new(), cwd: cwd.into(), env, guarded: false }
+        Self { path: path.into(), args: Vec::new(), cwd: cwd.into(), env, guarded: false, begins_session: false }
     }
 
     #[must_use]
@@ -132,6 +134,13 @@ impl Program {
     #[must_use]
     pub fn guarded_by(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
         Self { guarded: true, ..self.behind(path, args) }
+    }
+
+    /// It begins a session by itself, before anything else. So it can be started without a copy of this process,
+    /// which takes a millisecond and more of memory that is much in use.
+    #[must_use]
+    pub fn begins_session(self) -> Self {
+        Self { begins_session: true, ..self }
     }
 
     #[must_use]
@@ -166,8 +175,16 @@ impl Program {
         let mut command = CommandWrap::with_new(&self.path, |command| {
             command.args(&self.args).current_dir(&self.cwd).env_clear().envs(&self.env).env(MARK, &mark);
             command.stdin(stdin).stdout(stdout).stderr(stderr);
+            if self.begins_session && self.guarded {
+                // Only what its guard starts begins one.
+                command.process_group(0);
+            }
         });
-        command.wrap(ProcessSession).wrap(KillOnDrop);
+        // Whatever has to be done between fork and exec makes the standard library copy the process.
+        if !self.begins_session {
+            command.wrap(ProcessSession);
+        }
+        command.wrap(KillOnDrop);
         STARTED.store(true, Ordering::Relaxed);
         let child = command.spawn()?;
         // The command holds our copies of the pipe's writing end; with them it would never end.

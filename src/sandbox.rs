@@ -3,7 +3,8 @@
 //! Rules come first, this is the second lock: it never turns a deny into a yes. What
 //! it can do is tried and not assumed (`sandbox/probe.rs`, `sandbox/trial.rs`): a process of ours is put into it and does the
 //! forbidden things in a directory of its own; whoever can still do them is in no sandbox. That
-//! happens once per process and level, when the first command needs it.
+//! happens once per process and level, when the first command needs it. A command that is known to change
+//! nothing gets Landlock alone, where that keeps everything that can be kept of one that only reads.
 //!
 //! | mechanism | how | what it leaves open |
 //! |---|---|---|
@@ -35,7 +36,7 @@ use crate::process::Program;
 pub use calls::applied;
 pub use inside::confined;
 
-/// What leaves mechanisms out.
+/// Names mechanisms that are left out, with commas between them.
 pub const DISABLE: &str = "ADJUTANT_SANDBOX_DISABLE";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,6 +177,7 @@ pub struct Sandbox {
     environment: Environment,
     read_only: OnceCell<Arc<ProvenSandbox>>,
     workspace_write: OnceCell<Arc<ProvenSandbox>>,
+    light: OnceCell<Option<Arc<ProvenSandbox>>>,
 }
 
 impl Sandbox {
@@ -186,6 +188,7 @@ impl Sandbox {
             environment: environment.clone(),
             read_only: OnceCell::new(),
             workspace_write: OnceCell::new(),
+            light: OnceCell::new(),
         })
     }
 
@@ -202,6 +205,17 @@ impl Sandbox {
         })
         .await
         .clone()
+    }
+
+    /// What holds for a command that is known to change nothing: Landlock by itself where it keeps all that can be
+    /// kept of one that only reads, for it costs a third of what bubblewrap does; else what holds read-only. What
+    /// bubblewrap adds is that other processes are not seen.
+    pub async fn light(&self) -> Arc<ProvenSandbox> {
+        let alone = self.light.get_or_init(|| async { probe::landlock(self).await.map(Arc::new) }).await;
+        match alone {
+            Some(alone) => alone.clone(),
+            None => self.held(Level::ReadOnly).await,
+        }
     }
 
     /// What holds at a level, where that was found out already.
@@ -266,22 +280,23 @@ impl Sandbox {
         let trace = held.landlock && !read_only;
         let seccomp = calls::Seccomp { read_only, network: policy.network, trace };
         orders.foreign = policy.foreign;
+        orders.session = held.mechanism != Some(Mechanism::Seatbelt);
         match held.mechanism {
             Some(Mechanism::Landlock) => {
                 orders.seccomp = Some(seccomp);
                 orders.lock = Some(policy.writable.clone());
-                program.behind(own, orders.args())
+                program.behind(own, orders.args()).begins_session()
             }
             Some(Mechanism::Bubblewrap) => {
                 orders.seccomp = Some(seccomp);
                 orders.lock = held.landlock.then(|| policy.writable.clone());
-                orders.parent = None;
+                (orders.parent, orders.watched) = (None, true);
                 let Some(bwrap) = self.find("bwrap") else { return program };
                 let args = bubblewrap::args(policy, privileged());
-                program.behind(own, orders.args()).guarded_by(bwrap, args)
+                program.behind(own, orders.args()).begins_session().guarded_by(bwrap, args)
             }
             Some(Mechanism::Seatbelt) => program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy)),
-            None if cfg!(target_os = "linux") => program.behind(own, orders.args()),
+            None if cfg!(target_os = "linux") => program.behind(own, orders.args()).begins_session(),
             None => program,
         }
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use protocol::acp;
 use protocol::lines::{BadLine, Line, Outbox};
-use protocol::rpc::{self, Error, Id, Message, Peer};
+use protocol::rpc::{self, Error, Id, Peer, RpcMessage};
 use protocol::table::{BoxFuture, Cx, Dispatch, Routes};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
@@ -126,10 +126,10 @@ fn one(table: &impl Routes, peer: &Peer, flight: &mut InFlight, line: &Line) {
     };
     match read {
         Err(invalid) => outbox.push(&rpc::failure(&invalid.id, &invalid.error)),
-        Ok(Message::Response { id, outcome }) => peer.settle(id, outcome),
-        Ok(Message::Notification { method, params }) if method == acp::CANCEL_REQUEST => flight.cancel(params),
-        Ok(Message::Notification { method, params }) => table.note(&method, params),
-        Ok(Message::Request { id, method, params }) => {
+        Ok(RpcMessage::Response { id, outcome }) => peer.settle(id, outcome),
+        Ok(RpcMessage::Notification { method, params }) if method == acp::CANCEL_REQUEST => flight.cancel(params),
+        Ok(RpcMessage::Notification { method, params }) => table.note(&method, params),
+        Ok(RpcMessage::Request { id, method, params }) => {
             if flight.live.contains_key(&id) {
                 let error = Error::invalid_request("a request with this id is still being answered");
                 return outbox.push(&rpc::failure(&id, &error));

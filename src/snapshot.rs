@@ -45,7 +45,7 @@ pub const MOST_BYTES: u64 = 1 << 30;
 /// Why a project cannot be compared as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Untracked {
-    /// It is everything there is.
+    /// It is the root of the file system, or the home directory lies in it.
     #[error("{} is not a project of its own", .0.display())]
     Everything(PathBuf),
     /// More than [`MOST_FILES`].
@@ -54,7 +54,7 @@ pub enum Untracked {
     /// More than [`MOST_BYTES`].
     #[error("there is more than {} MiB below {} that is not ignored", MOST_BYTES >> 20, .0.display())]
     ManyBytes(PathBuf),
-    /// The system's word.
+    /// What the system said.
     #[error("{0}")]
     Failed(String),
     /// The turn was cancelled meanwhile.
@@ -78,7 +78,7 @@ pub struct Tracker {
 
 #[derive(Debug, Default)]
 struct TrackerState {
-    index: Option<index::Index>,
+    index: Option<index::FileIndex>,
     /// It holds more than what was written down.
     unsaved: bool,
     off: Option<Untracked>,
@@ -220,7 +220,7 @@ impl Tracker {
         let failed = |e: std::io::Error| Untracked::Failed(format!("{}: {e}", self.dir.display()));
         crate::environment::private_dir(&self.dir).map_err(failed)?;
         let fresh = inner.index.is_none();
-        let index = inner.index.get_or_insert_with(|| index::Index::load(&self.dir, &self.root));
+        let index = inner.index.get_or_insert_with(|| index::FileIndex::load(&self.dir, &self.root));
         let known = !index.is_new();
         let found = match index.refresh(&self.dir, &self.objects, inner.marks > 0, stop) {
             Ok(found) => found,

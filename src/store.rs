@@ -45,6 +45,9 @@ pub use record::{DiffStats, Record, RecordChange, TitleSource, UndoEntry, visibl
 pub use search::SearchHit;
 pub use takeover::{OwnerRequest, TakeoverRequests};
 
+/// Where the answer to a job goes.
+type ReplySender<T> = oneshot::Sender<Result<T, Error>>;
+
 /// A session as it was kept. Its JSON is what is exported and imported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredSession {
@@ -83,7 +86,6 @@ pub struct Grant {
     pub permission: String,
     /// The pattern, as it was shown.
     pub pattern: String,
-    /// When.
     pub given: Timestamp,
 }
 

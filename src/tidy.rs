@@ -38,9 +38,6 @@ const EMPTY_WORDS: &[&str] = &[
     "misc",
 ];
 
-/// Files of cases beside their module.
-const TABLES: &[&str] = &["tests.rs"];
-
 struct File {
     path: PathBuf,
     /// `editor` for both `editor.rs` and `editor/update.rs`.
@@ -55,25 +52,33 @@ fn files() -> &'static [File] {
 }
 
 fn read_files() -> Vec<File> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let file = |(path, text): (PathBuf, String)| {
+        let first = path.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+        File { path, module: first.trim_end_matches(".rs").to_owned(), text }
+    };
+    sources("src").into_iter().map(file).collect()
+}
+
+/// The Rust files below a folder of the repository, sorted, with their paths there.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = Vec::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let path = entry.path();
-            if path.is_dir() {
+            // Built there, or material of tests.
+            let foreign = ["target", "fixtures"].iter().any(|name| path.ends_with(name));
+            if path.is_dir() && !foreign {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let short = path.strip_prefix(&root).unwrap().to_owned();
-                let first = short.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
-                let module = first.trim_end_matches(".rs").to_owned();
                 let text = fs::read_to_string(&path).unwrap();
-                found.push(File { path: short, module, text });
+                found.push((path.strip_prefix(&root).unwrap().to_owned(), text));
             }
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    assert!(found.len() > 10, "the sources are not where they should be");
+    found.sort();
+    assert!(found.len() > 5, "the sources of {folder} are not where they should be");
     found
 }
 
@@ -156,36 +161,52 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("walk", &["names", "unit", "device", "parse", "expand", "judge", "disk"]),
 ];
 
-/// The modules below `permission::shell` that a file of it names in its `use` lines, as paths of names.
+/// The modules that a file names, of its own room and others, as paths of names: in its `use` lines and
+/// wherever else a path begins with `crate::` or `super::`.
 fn used(file: &File, modules: &[Vec<String>]) -> Vec<Vec<String>> {
     let own = module_of(&file.path);
     let mut found = vec![];
-    for statement in own_text(file, "mod tests {").split("use ").skip(1) {
-        let Some((paths, _)) = statement.split_once(';') else { continue };
-        if !paths.starts_with("crate::") && !paths.starts_with("super::") {
-            // `use syntax::Kind`, after `use parse::syntax;`, or no import.
-            continue;
+    for path in paths(own_text(file, "mod tests {")) {
+        let mut names: Vec<&str> = path.split("::").map(str::trim).collect();
+        let mut at: Vec<String> = if names.first() == Some(&"super") { own.clone() } else { vec![] };
+        while names.first() == Some(&"super") {
+            names.remove(0);
+            at.pop();
         }
-        for path in spread(paths) {
-            let mut names: Vec<&str> = path.split("::").map(str::trim).collect();
-            let mut at: Vec<String> = match names.first() {
-                Some(&"crate") => vec![],
-                Some(&"super") => own.clone(),
-                _ => continue,
-            };
-            while names.first() == Some(&"super") {
-                names.remove(0);
-                at.pop();
-            }
-            at.extend(names.into_iter().skip_while(|name| *name == "crate").map(str::to_owned));
-            // As much of it as is a module; the rest names what stands in it.
-            while !at.is_empty() && !modules.contains(&at) {
-                at.pop();
-            }
-            if at.len() >= 2 && at != own {
-                found.push(at);
-            }
+        at.extend(names.into_iter().skip_while(|name| *name == "crate").map(str::to_owned));
+        // As much of it as is a module; the rest names what stands in it.
+        while !at.is_empty() && !modules.contains(&at) {
+            at.pop();
         }
+        if at.len() >= 2 && at != own {
+            found.push(at);
+        }
+    }
+    found
+}
+
+/// The paths in a text that begin with `crate::` or `super::`, comments and `pub(in …)` apart.
+fn paths(text: &str) -> Vec<String> {
+    let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = code.join("\n");
+    let mut found = vec![];
+    let begins = |text: &str| text.starts_with("crate::") || text.starts_with("super::");
+    let mut rest = code.as_str();
+    while let Some(at) = rest.find("crate::").into_iter().chain(rest.find("super::")).min() {
+        let (before, path) = rest.split_at(at);
+        let imported = before.ends_with("use ");
+        let end = match imported {
+            true => path.find(';'),
+            false => path.find(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | ':')),
+        };
+        let (path, after) = path.split_at(end.unwrap_or(path.len()));
+        let other = before.ends_with("in ") || before.ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c));
+        match imported {
+            true => found.extend(spread(path).into_iter().filter(|path| begins(path))),
+            false if !other => found.push(path.trim_end_matches(':').to_owned()),
+            false => {}
+        }
+        rest = after;
     }
     found
 }
@@ -273,6 +294,8 @@ fn the_arrows_between_the_layers_of_the_shell_go_one_way() {
 fn imports_in_braces_are_spread() {
     assert_eq!(spread("super::{a, b::{C, d::E}, f}"), ["super::a", "super::b::C", "super::b::d::E", "super::f"]);
     assert_eq!(spread(" crate::x::Y "), ["crate::x::Y"]);
+    let text = "use super::{a, b::{C,\n  D}};\n// super::no\npub(in crate::no) fn f(x: &super::e::G) {\n    crate::h::i(x.super_no());\n    $crate::no!(); self::crate_::no\n}\n";
+    assert_eq!(paths(text), ["super::a", "super::b::C", "super::b::D", "super::e::G", "crate::h::i"]);
 }
 
 #[test]

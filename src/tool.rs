@@ -35,8 +35,10 @@ pub mod write;
 pub mod accept;
 pub mod aliases;
 pub mod beneath;
+pub mod clock;
 pub mod disk;
 pub mod document;
+pub mod foreign;
 pub mod format;
 pub mod jobs;
 pub mod language;
@@ -75,7 +77,6 @@ mod spelling;
 mod test;
 
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use schemars::JsonSchema;
@@ -99,6 +100,8 @@ use crate::text::mark::ReminderMark;
 use crate::worktree::Worktree;
 use accept::AcceptedArguments;
 use aliases::Aliases;
+
+pub use futures_util::future::BoxFuture;
 
 /// What one tool looks like, typed.
 pub trait Tool: Send + Sync + 'static {
@@ -409,7 +412,7 @@ pub trait AnyTool: Send + Sync {
     fn listed(&self) -> bool {
         true
     }
-    /// The arguments as this tool takes them, where it is clear what is meant; to be had before anything is judged.
+    /// The arguments as this tool takes them, where it is clear what is meant; known before anything is judged.
     ///
     /// # Errors
     /// What does not fit, for the model.
@@ -420,9 +423,6 @@ pub trait AnyTool: Send + Sync {
     fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription>;
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>>;
 }
-
-/// A boxed future that may borrow.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A call that is ready to run once its needs are allowed.
 pub struct PreparedCall {

@@ -199,7 +199,6 @@ pub struct Workspace {
 /// What a session may do, beside its agent's rules.
 #[derive(Clone)]
 pub struct Permissions {
-    /// What the user granted.
     pub grants: Arc<Grants>,
     /// What those who delegated may not do; nor may anyone here.
     pub inherited: Rules,

@@ -6,7 +6,7 @@ use adjutant::message::ModelRef;
 use adjutant::model::anthropic::Messages;
 use adjutant::model::chat::Chat;
 use adjutant::model::gemini::Gemini;
-use adjutant::model::request::{BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
+use adjutant::model::request::{BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
 use adjutant::model::responses::Responses;
 use adjutant::model::sse::SseParser;
 use adjutant::model::target::{Knobs, Target};
@@ -90,10 +90,10 @@ fn history() -> Request {
     let messages = (0..250).flat_map(|turn| {
         let id: Arc<str> = format!("call_{turn}").into();
         [
-            ModelMessage::User(vec![Input::Text(format!("Question {turn}: {}", &code[..200]))]),
+            ModelMessage::User(vec![ModelInput::Text(format!("Question {turn}: {}", &code[..200]))]),
             ModelMessage::Assistant(vec![
-                Output::Text { text: format!("I shall look. {}", &code[..100]), provider: Map::new() },
-                Output::Call {
+                ModelOutput::Text { text: format!("I shall look. {}", &code[..100]), provider: Map::new() },
+                ModelOutput::Call {
                     id: id.clone(),
                     provider_id: None,
                     name: "read".into(),
@@ -109,7 +109,7 @@ fn history() -> Request {
                 failed: false,
                 attachments: Vec::new(),
             }]),
-            ModelMessage::Assistant(vec![Output::Text {
+            ModelMessage::Assistant(vec![ModelOutput::Text {
                 text: format!("Here is why. {}", &code[..500]),
                 provider: Map::new(),
             }]),

@@ -161,13 +161,14 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
 /// Prints all of them.
 pub fn figures() {
     let few = server(3);
+    let two = json!({"s0": remote(few), "s1": remote(few)});
     let mut ten: Map<String, Value> = (0..8).map(|n| (format!("s{n}"), remote(few))).collect();
     ten.insert("dead".into(), json!({"type": "local", "command": ["false"]}));
     ten.insert("gone".into(), json!({"type": "remote", "url": "http://127.0.0.1:9/mcp"}));
     let (ten, none) = (Value::Object(ten), json!({}));
     let runs =
         |servers: &Value| -> Vec<(Duration, Duration, usize, u64)> { (0..9).map(|_| session(servers)).collect() };
-    let (with, without) = (runs(&ten), runs(&none));
+    let (with, some, without) = (runs(&ten), runs(&two), runs(&none));
     let opened = |runs: &[(Duration, Duration, usize, u64)]| median(runs.iter().map(|run| run.0).collect());
     let answered = |runs: &[(Duration, Duration, usize, u64)]| median(runs.iter().map(|run| run.1).collect());
     println!("\nMCP servers, medians of nine:");
@@ -178,10 +179,12 @@ pub fn figures() {
         all.sort_unstable();
         all[all.len() / 2]
     };
-    let each = memory(&with).saturating_sub(memory(&without)) / 8;
+    // The first brings the code of the protocol with it.
+    let each = memory(&with).saturating_sub(memory(&some)) / 6;
     println!(
-        "  memory (PSS) without {} KiB, with ten {} KiB: {each} KiB for each that works",
+        "  memory (PSS) without {} KiB, with two {} KiB, with ten {} KiB: {each} KiB for each more that works",
         memory(&without),
+        memory(&some),
         memory(&with)
     );
     let (ours, raw) = calls(few);

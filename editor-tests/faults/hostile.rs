@@ -17,8 +17,8 @@ use serde_json::json;
 use super::offsets::{RESIDENT, WIRES, Wire};
 use super::{count, four};
 use crate::editor::Editor;
+use crate::loopback::hear;
 use crate::project::Project;
-use crate::providers::hear;
 use crate::talk::Talk;
 
 /// What comes.

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use super::{count, four};
 use crate::editor::{Editor, PATIENCE};
 use crate::laws::Laws;
+use crate::loopback::hear;
 use crate::project::Project;
-use crate::providers::hear;
 
 /// How many sessions are at it at the same time: most of them wait until they ask again.
 const AT_ONCE: usize = 96;
@@ -73,6 +73,120 @@ pub fn offsets() {
     assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// A tool, and its arguments in pieces.
+type ToolCall<'a> = (&'a str, [String; 3]);
+
+fn data(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
+
+fn named(value: &Value) -> String {
+    format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap())
+}
+
+fn chat_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
+    let mut out = Vec::new();
+    let chunk = |delta: Value, finish: Value| {
+        let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
+        data(&json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+                "choices": [choice] }))
+    };
+    out.push(chunk(json!({ "role": "assistant", "content": "" }), Value::Null));
+    let (first, second) = words.split_at(words.len() / 2);
+    out.extend([first, second].map(|text| chunk(json!({ "content": text }), Value::Null)));
+    for (at, (name, pieces)) in calls.iter().enumerate() {
+        for (place, piece) in pieces.iter().enumerate() {
+            let call = match place {
+                0 => json!({ "index": at, "id": format!("call_{at}"), "type": "function",
+                        "function": { "name": name, "arguments": piece } }),
+                _ => json!({ "index": at, "function": { "arguments": piece } }),
+            };
+            out.push(chunk(json!({ "tool_calls": [call] }), Value::Null));
+        }
+    }
+    out.push(chunk(json!({}), json!(if calls.is_empty() { "stop" } else { "tool_calls" })));
+    out.push(data(&json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+            "choices": [], "usage": { "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15 } })));
+    out.push("data: [DONE]\n\n".into());
+    out
+}
+
+fn messages_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
+    let mut out = Vec::new();
+    let usage = json!({ "input_tokens": 10, "output_tokens": 1 });
+    out.push(named(&json!({ "type": "message_start", "message": { "id": "msg_1", "type": "message",
+            "role": "assistant", "model": "m", "content": [], "usage": usage } })));
+    let mut block = |index: usize, start: Value, pieces: Vec<Value>| {
+        out.push(named(&json!({ "type": "content_block_start", "index": index, "content_block": start })));
+        out.extend(
+            pieces
+                .into_iter()
+                .map(|delta| named(&json!({ "type": "content_block_delta", "index": index, "delta": delta }))),
+        );
+        out.push(named(&json!({ "type": "content_block_stop", "index": index })));
+    };
+    let text = vec![json!({ "type": "text_delta", "text": words })];
+    block(0, json!({ "type": "text", "text": "" }), text);
+    for (at, (name, pieces)) in calls.iter().enumerate() {
+        let start = json!({ "type": "tool_use", "id": format!("toolu_{at}"), "name": name, "input": {} });
+        let piece = |json: &String| json!({ "type": "input_json_delta", "partial_json": json });
+        block(at + 1, start, pieces.iter().map(piece).collect());
+    }
+    let reason = if calls.is_empty() { "end_turn" } else { "tool_use" };
+    out.push(named(&json!({ "type": "message_delta", "delta": { "stop_reason": reason },
+            "usage": { "output_tokens": 5 } })));
+    out.push(named(&json!({ "type": "message_stop" })));
+    out
+}
+
+fn responses_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
+    let mut out = Vec::new();
+    out.push(named(&json!({ "type": "response.created", "response": { "id": "resp_1", "status": "in_progress" } })));
+    let item = |kind: &str, at: usize, item: &Value| {
+        named(&json!({ "type": format!("response.output_item.{kind}"), "output_index": at, "item": item }))
+    };
+    let text = json!([{ "type": "output_text", "text": words }]);
+    let message =
+        |content: &Value| json!({ "id": "msg_1", "type": "message", "role": "assistant", "content": content });
+    out.push(item("added", 0, &message(&json!([]))));
+    out.push(named(
+        &json!({ "type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": words }),
+    ));
+    out.push(item("done", 0, &message(&text)));
+    for (at, (name, pieces)) in calls.iter().enumerate() {
+        let call = |arguments: &str| {
+            json!({ "id": format!("fc_{at}"), "type": "function_call",
+                "call_id": format!("call_{at}"), "name": name, "arguments": arguments })
+        };
+        out.push(item("added", at + 1, &call("")));
+        for piece in pieces {
+            out.push(named(
+                &json!({ "type": "response.function_call_arguments.delta", "output_index": at + 1, "delta": piece }),
+            ));
+        }
+        out.push(item("done", at + 1, &call(&pieces.concat())));
+    }
+    out.push(named(&json!({ "type": "response.completed", "response": { "id": "resp_1", "status": "completed",
+            "output": [], "usage": { "input_tokens": 10, "output_tokens": 5 } } })));
+    out
+}
+
+fn gemini_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
+    let mut out = Vec::new();
+    let parts = |parts: Value, finish: Value| {
+        let candidate = json!({ "content": { "role": "model", "parts": parts }, "index": 0, "finishReason": finish });
+        data(&json!({ "candidates": [candidate], "usageMetadata": { "promptTokenCount": 10,
+                "candidatesTokenCount": 5, "totalTokenCount": 15 }, "modelVersion": "m" }))
+    };
+    out.push(parts(json!([{ "text": words }]), Value::Null));
+    for (name, pieces) in calls {
+        let arguments: Value = serde_json::from_str(&pieces.concat()).unwrap();
+        out.push(parts(json!([{ "functionCall": { "name": name, "args": arguments } }]), Value::Null));
+    }
+    out.push(parts(json!([{ "text": "" }]), json!("STOP")));
+    out
+}
+
 impl Wire {
     fn cases(self, step: usize) -> Vec<(Fault, usize)> {
         let events = self.answer(0);
@@ -116,106 +230,13 @@ impl Wire {
         self.events("I look at it.", &calls)
     }
 
-    pub fn events(self, words: &str, calls: &[(&str, [String; 3])]) -> Vec<String> {
-        let data = |value: Value| format!("data: {value}\n\n");
-        let named = |value: Value| format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap());
-        let mut out = Vec::new();
+    pub fn events(self, words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
         match self {
-            Self::Chat => {
-                let chunk = |delta: Value, finish: Value| {
-                    let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
-                    data(json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
-                        "choices": [choice] }))
-                };
-                out.push(chunk(json!({ "role": "assistant", "content": "" }), Value::Null));
-                let (first, second) = words.split_at(words.len() / 2);
-                out.extend([first, second].map(|text| chunk(json!({ "content": text }), Value::Null)));
-                for (at, (name, pieces)) in calls.iter().enumerate() {
-                    for (place, piece) in pieces.iter().enumerate() {
-                        let call = match place {
-                            0 => json!({ "index": at, "id": format!("call_{at}"), "type": "function",
-                                "function": { "name": name, "arguments": piece } }),
-                            _ => json!({ "index": at, "function": { "arguments": piece } }),
-                        };
-                        out.push(chunk(json!({ "tool_calls": [call] }), Value::Null));
-                    }
-                }
-                out.push(chunk(json!({}), json!(if calls.is_empty() { "stop" } else { "tool_calls" })));
-                out.push(data(
-                    json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
-                    "choices": [], "usage": { "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15 } }),
-                ));
-                out.push("data: [DONE]\n\n".into());
-            }
-            Self::Messages => {
-                let usage = json!({ "input_tokens": 10, "output_tokens": 1 });
-                out.push(named(json!({ "type": "message_start", "message": { "id": "msg_1", "type": "message",
-                    "role": "assistant", "model": "m", "content": [], "usage": usage } })));
-                let mut block = |index: usize, start: Value, pieces: Vec<Value>| {
-                    out.push(named(json!({ "type": "content_block_start", "index": index, "content_block": start })));
-                    out.extend(
-                        pieces.into_iter().map(|delta| {
-                            named(json!({ "type": "content_block_delta", "index": index, "delta": delta }))
-                        }),
-                    );
-                    out.push(named(json!({ "type": "content_block_stop", "index": index })));
-                };
-                let text = vec![json!({ "type": "text_delta", "text": words })];
-                block(0, json!({ "type": "text", "text": "" }), text);
-                for (at, (name, pieces)) in calls.iter().enumerate() {
-                    let start = json!({ "type": "tool_use", "id": format!("toolu_{at}"), "name": name, "input": {} });
-                    let piece = |json: &String| json!({ "type": "input_json_delta", "partial_json": json });
-                    block(at + 1, start, pieces.iter().map(piece).collect());
-                }
-                let reason = if calls.is_empty() { "end_turn" } else { "tool_use" };
-                out.push(named(json!({ "type": "message_delta", "delta": { "stop_reason": reason },
-                    "usage": { "output_tokens": 5 } })));
-                out.push(named(json!({ "type": "message_stop" })));
-            }
-            Self::Responses => {
-                out.push(named(
-                    json!({ "type": "response.created", "response": { "id": "resp_1", "status": "in_progress" } }),
-                ));
-                let item = |kind: &str, at: usize, item: &Value| {
-                    named(json!({ "type": format!("response.output_item.{kind}"), "output_index": at, "item": item }))
-                };
-                let text = json!([{ "type": "output_text", "text": words }]);
-                let message = |content: &Value| json!({ "id": "msg_1", "type": "message", "role": "assistant", "content": content });
-                out.push(item("added", 0, &message(&json!([]))));
-                out.push(named(json!({ "type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": words })));
-                out.push(item("done", 0, &message(&text)));
-                for (at, (name, pieces)) in calls.iter().enumerate() {
-                    let call = |arguments: &str| {
-                        json!({ "id": format!("fc_{at}"), "type": "function_call",
-                        "call_id": format!("call_{at}"), "name": name, "arguments": arguments })
-                    };
-                    out.push(item("added", at + 1, &call("")));
-                    for piece in pieces {
-                        out.push(named(json!({ "type": "response.function_call_arguments.delta", "output_index": at + 1, "delta": piece })));
-                    }
-                    out.push(item("done", at + 1, &call(&pieces.concat())));
-                }
-                out.push(named(
-                    json!({ "type": "response.completed", "response": { "id": "resp_1", "status": "completed",
-                    "output": [], "usage": { "input_tokens": 10, "output_tokens": 5 } } }),
-                ));
-            }
-            Self::Gemini => {
-                let parts = |parts: Value, finish: Value| {
-                    let candidate =
-                        json!({ "content": { "role": "model", "parts": parts }, "index": 0, "finishReason": finish });
-                    data(json!({ "candidates": [candidate], "usageMetadata": { "promptTokenCount": 10,
-                        "candidatesTokenCount": 5, "totalTokenCount": 15 }, "modelVersion": "m" }))
-                };
-                out.push(parts(json!([{ "text": words }]), Value::Null));
-                for (name, pieces) in calls {
-                    let arguments: Value = serde_json::from_str(&pieces.concat()).unwrap();
-                    out.push(parts(json!([{ "functionCall": { "name": name, "args": arguments } }]), Value::Null));
-                }
-                out.push(parts(json!([{ "text": "" }]), json!("STOP")));
-            }
+            Self::Chat => chat_events(words, calls),
+            Self::Messages => messages_events(words, calls),
+            Self::Responses => responses_events(words, calls),
+            Self::Gemini => gemini_events(words, calls),
         }
-        out
     }
 
     /// Whether a request brings results of calls.

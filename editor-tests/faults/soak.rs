@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 use super::count;
 use crate::editor::{Editor, PATIENCE};
 use crate::laws::Laws;
+use crate::loopback::hear;
 use crate::marathon::proc;
 use crate::project::Project;
-use crate::providers::hear;
 
 /// How many sessions are open at most, and how many are known.
 const OPEN: usize = 10;

@@ -38,7 +38,6 @@ const ROOM: usize = 256 << 10;
 /// floods us without reading gets there.
 const FLOOD: usize = 16 << 20;
 
-/// One line of input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
     /// Valid UTF-8 (checked), without the line end, not blank.

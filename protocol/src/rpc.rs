@@ -21,7 +21,6 @@ pub mod code {
     pub const PARSE: i32 = -32700;
     /// JSON, but not a request.
     pub const INVALID_REQUEST: i32 = -32600;
-    /// No such method here.
     pub const METHOD_NOT_FOUND: i32 = -32601;
     /// The params do not fit the method.
     pub const INVALID_PARAMS: i32 = -32602;
@@ -125,7 +124,7 @@ impl Id {
 }
 
 #[derive(Debug)]
-pub enum Message<'a> {
+pub enum RpcMessage<'a> {
     /// Wants exactly one reply.
     Request {
         /// To be echoed exactly.
@@ -149,7 +148,7 @@ pub enum Message<'a> {
     },
 }
 
-/// The reply to a line that is no message: an id (often null) and the error.
+/// The reply to a line that is not a message: an id (often null) and the error.
 #[derive(Debug)]
 pub struct Invalid {
     /// The id, where one could be read.
@@ -193,7 +192,7 @@ struct Lenient {
 ///
 /// # Errors
 /// The reply that the line deserves instead of being handled.
-pub fn read(line: &str) -> Result<Message<'_>, Box<Invalid>> {
+pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
     let invalid = |id: Id, error| Err(Box::new(Invalid { id, error }));
     let parse_error = || Error::new(code::PARSE, "Parse error").details("the line is not JSON");
     if !line.trim_start().starts_with('{') {
@@ -230,8 +229,8 @@ pub fn read(line: &str) -> Result<Message<'_>, Box<Invalid>> {
         };
         let error = envelope.error.map(RawValue::get).filter(|text| *text != "null");
         return match (error, envelope.result) {
-            (Some(error), _) => Ok(Message::Response { id, outcome: Err(lenient(error)) }),
-            (None, Some(result)) => Ok(Message::Response { id, outcome: Ok(result.get()) }),
+            (Some(error), _) => Ok(RpcMessage::Response { id, outcome: Err(lenient(error)) }),
+            (None, Some(result)) => Ok(RpcMessage::Response { id, outcome: Ok(result.get()) }),
             (None, None) => refuse("neither a method nor a result"),
         };
     };
@@ -249,15 +248,15 @@ pub fn read(line: &str) -> Result<Message<'_>, Box<Invalid>> {
     let params = envelope.params.map_or("{}", RawValue::get);
     let params = if params == "null" { "{}" } else { params };
     Ok(match id {
-        Some(id) => Message::Request { id, method, params },
-        None => Message::Notification { method, params },
+        Some(id) => RpcMessage::Request { id, method, params },
+        None => RpcMessage::Notification { method, params },
     })
 }
 
 fn lenient(text: &str) -> Error {
     let read = serde_json::from_str::<Lenient>(text);
     let Ok(error) = read else {
-        return Error::new(code::INTERNAL, "the other side answered with an error that is no object");
+        return Error::new(code::INTERNAL, "the other side answered with an error that is not an object");
     };
     Error {
         code: error.code.as_i64().and_then(|c| i32::try_from(c).ok()).unwrap_or(code::INTERNAL),
@@ -431,10 +430,12 @@ mod tests {
 
     fn show(line: &str) -> String {
         match read(line) {
-            Ok(Message::Request { id, method, params }) => format!("request {} {method} {params}", id.as_str()),
-            Ok(Message::Notification { method, params }) => format!("note {method} {params}"),
-            Ok(Message::Response { id, outcome: Ok(result) }) => format!("result {id} {result}"),
-            Ok(Message::Response { id, outcome: Err(error) }) => format!("error {id} {} {}", error.code, error.message),
+            Ok(RpcMessage::Request { id, method, params }) => format!("request {} {method} {params}", id.as_str()),
+            Ok(RpcMessage::Notification { method, params }) => format!("note {method} {params}"),
+            Ok(RpcMessage::Response { id, outcome: Ok(result) }) => format!("result {id} {result}"),
+            Ok(RpcMessage::Response { id, outcome: Err(error) }) => {
+                format!("error {id} {} {}", error.code, error.message)
+            }
             Err(invalid) => format!("{} {}", invalid.error.code, invalid.id.as_str()),
         }
     }

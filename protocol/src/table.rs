@@ -95,14 +95,14 @@ impl<S: Send + Sync + 'static> Routes for Table<S> {
     }
 }
 
-type Note<S> = Box<dyn Fn(&Arc<S>, &str) + Send + Sync>;
+type NotificationHandler<S> = Box<dyn Fn(&Arc<S>, &str) + Send + Sync>;
 type Gate<S> = Box<dyn Fn(&S, &str) -> Result<(), Error> + Send + Sync>;
 
 /// The routing table of one connection over the state `S`.
 pub struct Table<S> {
     state: Arc<S>,
     requests: RpcModule<Arc<S>>,
-    notes: HashMap<&'static str, Note<S>>,
+    notes: HashMap<&'static str, NotificationHandler<S>>,
     gate: Option<Gate<S>>,
 }
 

@@ -12,7 +12,7 @@ use crate::agent::{Mode, create, show};
 use crate::environment::Environment;
 use crate::message::ModelRef;
 use crate::model::registry::Registry;
-use crate::model::request::{BodyCache, Input, ModelMessage, ModelParams};
+use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use crate::model::{Delta, Model, Provider, Request};
 use crate::session::models::ModelSources;
 
@@ -133,7 +133,7 @@ async fn ask(model: &Arc<Model>, provider: &dyn Provider, system: &str, text: St
     let request = Request {
         model: Arc::clone(model),
         system: vec![system.trim().to_owned()],
-        messages: vec![ModelMessage::User(vec![Input::Text(text)])],
+        messages: vec![ModelMessage::User(vec![ModelInput::Text(text)])],
         tools: Vec::new(),
         must_call: false,
         params,

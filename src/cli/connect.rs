@@ -63,9 +63,9 @@ fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
         Some(("ws", rest)) => format!("http://{rest}"),
         Some(("wss", rest)) => format!("https://{rest}"),
         Some(("http" | "https", _)) => args.url.clone(),
-        _ => return Err(format!("\"{}\" is no address such as wss://build.example.com/acp", args.url)),
+        _ => return Err(format!("\"{}\" is not an address such as wss://build.example.com/acp", args.url)),
     };
-    let mut url = reqwest::Url::parse(&url).map_err(|e| format!("\"{}\" is no address: {e}", args.url))?;
+    let mut url = reqwest::Url::parse(&url).map_err(|e| format!("\"{}\" is not an address: {e}", args.url))?;
     if url.path() == "/" {
         url.set_path("/acp");
     }
@@ -78,10 +78,10 @@ fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
     };
     let loopback = crate::model::is_loopback(&url);
     if token.is_some() && url.scheme() == "http" && !loopback {
-        return Err(format!("everybody on the way could read the token: use wss:// instead of {}", args.url));
+        return Err(format!("anybody on the way could read the token: use wss:// instead of {}", args.url));
     }
     let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
-    let mut token = token.transpose().map_err(|_| "the token has letters that no token has".to_owned())?;
+    let mut token = token.transpose().map_err(|_| "the token contains characters that no token can have".to_owned())?;
     if let Some(token) = &mut token {
         token.set_sensitive(true);
     }

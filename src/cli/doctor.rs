@@ -237,7 +237,7 @@ async fn sandbox(report: &mut DoctorReport, here: &Here, environment: &Environme
             &format!("for agents that {}: {told}", if key == "readOnly" { "only read" } else { "edit" }),
         );
         if held.mechanism.is_some() && !held.is_whole() {
-            report.say("", "  not enough to ask less because of it (approvals: sandboxed)");
+            report.say("", "  not enough for `approvals: sandboxed`, which asks less");
         }
         for (mechanism, why) in &held.failed {
             report.say("", &format!("  tried {}: {why}", mechanism.key()));
@@ -332,7 +332,7 @@ async fn extensions(report: &mut DoctorReport, here: &Here, environment: &Enviro
     for (name, tally) in tally::read(environment, &here.worktree.root) {
         if tally.wavers && settings.scripts.iter().any(|script| script.name == name) {
             let name = crate::text::title(&name);
-            report.broken.push(format!("{name} makes another system prompt of the same words each time, so that no provider's cache holds and each step costs more"));
+            report.broken.push(format!("{name} changes the system prompt each time although nothing else has changed: no provider's cache holds, and each step costs more"));
         }
     }
 }

@@ -3,8 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
+use anyhow::anyhow;
+use protocol::acp::v1;
 use protocol::lines::{self, Line, Outbox};
-use protocol::rpc::Peer;
+use protocol::rpc::{CallError, Peer};
 use protocol::table::Routes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -64,5 +66,26 @@ impl Inside {
     pub(super) async fn end(self) {
         self.done.cancel();
         self.reading.await.ok();
+    }
+}
+
+/// How a turn has ended, where `rejected` says whether something was not permitted.
+pub(super) fn exit_code(stop: v1::StopReason, rejected: bool) -> u8 {
+    match stop {
+        v1::StopReason::EndTurn if rejected => 5,
+        v1::StopReason::EndTurn => 0,
+        v1::StopReason::Cancelled => 130,
+        _ => 3,
+    }
+}
+
+/// An error of our own server, in its own words.
+pub(super) fn said(error: CallError) -> anyhow::Error {
+    match error {
+        CallError::Refused(error) => {
+            let details = error.data.as_ref().and_then(|data| data["details"].as_str());
+            anyhow!("{}", details.unwrap_or(&error.message))
+        }
+        error => anyhow!("{error}"),
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::client::Client;
-use super::inside::Inside;
+use super::inside::{Inside, exit_code, said};
 use super::work::{self, Work};
 use super::{input, sessions, terminal};
 use crate::editor::meta::{ALONE, OWN, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
@@ -304,27 +304,6 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
         }
     }
     Ok(exit_code(response.stop_reason, client.was_rejected()))
-}
-
-/// How a turn has ended, where `rejected` says whether something was not permitted.
-pub(super) fn exit_code(stop: v1::StopReason, rejected: bool) -> u8 {
-    match stop {
-        v1::StopReason::EndTurn if rejected => 5,
-        v1::StopReason::EndTurn => 0,
-        v1::StopReason::Cancelled => 130,
-        _ => 3,
-    }
-}
-
-/// An error of our own server, in its own words.
-pub(super) fn said(error: CallError) -> anyhow::Error {
-    match error {
-        CallError::Refused(error) => {
-            let details = error.data.as_ref().and_then(|data| data["details"].as_str());
-            anyhow!("{}", details.unwrap_or(&error.message))
-        }
-        error => anyhow!("{error}"),
-    }
 }
 
 /// Passes lines on, and prints them first if asked to.

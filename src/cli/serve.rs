@@ -68,7 +68,9 @@ pub(super) async fn serve(args: Args, environment: Environment) -> ExitCode {
     }
     let listen: SocketAddr = match settings.listen.parse() {
         Ok(listen) => listen,
-        Err(_) => return misused(&format!("\"{}\" is no address and port, such as 127.0.0.1:4200", settings.listen)),
+        Err(_) => {
+            return misused(&format!("\"{}\" is not an address with a port, such as 127.0.0.1:4200", settings.listen));
+        }
     };
     match run(settings, listen, &args, environment).await {
         Ok(code) => ExitCode::from(code),
@@ -101,13 +103,13 @@ fn settings(args: &Args, environment: &Environment) -> ServeSettings {
 fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result<(), String> {
     let (token, line) = tokens::make(name, user)?;
     let Some(path) = &settings.token_file else {
-        return Err("say which file is to know it: --token-file FILE, or serve.token_file in the settings".into());
+        return Err("say which file it goes into: --token-file FILE, or serve.token_file in the settings".into());
     };
     let file = private_file().create(true).append(true).open(path);
     let written = file.and_then(|mut file| writeln!(file, "{line}"));
     written.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
     say(&token);
-    aside(&format!("{} knows it from now on; it is shown this once.", path.display()));
+    aside(&format!("{} keeps its digest; the token itself is not shown again.", path.display()));
     Ok(())
 }
 
@@ -119,18 +121,18 @@ async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environme
     let tls = settings.tls.as_ref().map(listen::tls).transpose()?;
     let (drain, secure) = (settings.drain, tls.is_some());
     let host = Host::new(environment, settings, listen, args.acp_v2, ended)?;
-    let listener = TcpListener::bind(listen).await.map_err(|e| format!("{listen} cannot be listened at: {e}"))?;
-    let address = listener.local_addr().map_err(|e| format!("{listen} cannot be listened at: {e}"))?;
+    let listener = TcpListener::bind(listen).await.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
+    let address = listener.local_addr().map_err(|e| format!("cannot listen on {listen}: {e}"))?;
     let scheme = if secure { "wss" } else { "ws" };
     aside(&format!("adjutant serves at {scheme}://{address}/acp"));
     if host.admission.is_open() {
-        aside("Everybody on this machine may connect: --token-file says who else may not.");
+        aside("Anybody on this machine may connect; with --token-file only those who have a token.");
     }
     let at_work = match args.work {
         Some(at_once) => {
             let sessions = host.own_sessions();
             if !sessions.store.is_shared().await {
-                return Err("prompts wait in a database only: set store.url in your settings".into());
+                return Err("prompts can wait only in a database: set store.url in your settings".into());
             }
             aside(&format!("It answers prompts from the store, {at_once} at once."));
             Some(tokio::spawn(work::work(sessions, at_once.max(1), host.draining.clone())))
@@ -154,14 +156,14 @@ async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environme
     };
     let at_a_step = async {
         tokio::time::sleep(drain).await; // the limit that was set
-        aside("What runs ends at its next step.");
+        aside("Running turns end at their next step.");
         host.leave();
         tokio::time::sleep(STEP).await; // a step that takes longer is cut off
     };
     tokio::select! {
         () = over => {}
-        () = at_a_step => aside("What runs is cut off."),
-        _ = super::signalled(again, true) => aside("What runs is cut off."),
+        () = at_a_step => aside("Running turns are cut off."),
+        _ = super::signalled(again, true) => aside("Running turns are cut off."),
     }
     // Prompts from the store that are cut off go on elsewhere.
     host.leave();

@@ -50,7 +50,7 @@ async fn tell_others(worktree: &Worktree, environment: &Environment) -> anyhow::
     let entry = entry.unwrap_or_else(|| TrustStore::taken_back(environment.now()));
     let told = store.decide(&worktree.shared_name(), serde_json::to_string(&entry)?).await;
     store.stop().await;
-    told.context("it holds on this machine only, for others could not be told")
+    told.context("it holds on this machine only: the others could not be told")
 }
 
 pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8> {

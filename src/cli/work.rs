@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use protocol::acp::{Initialize, ProtocolVersion, v1};
-use protocol::rpc::{CallError, Peer};
+use protocol::rpc::Peer;
 use protocol::table::{Cx, Reply, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::inside::Inside;
+use super::inside::{Inside, exit_code, said};
 use crate::editor::meta::{ALONE, OWN, STRUCTURED, of_ours, own};
 use crate::lock::locked;
 use crate::message::{Finish, Message};
@@ -49,7 +49,7 @@ pub(super) struct Work {
 
 /// What is kept in the store when a prompt has ended, for `sessions wait` to print.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Answer {
+pub(super) struct PromptAnswer {
     /// The exit code that `adjutant run` would have had.
     pub(super) code: u8,
     /// The answer, or why there is none.
@@ -89,13 +89,13 @@ pub(super) async fn work(shared: Arc<Sessions>, at_once: usize, draining: Cancel
 
 async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
     let session = task.session.clone();
-    tracing::info!("session {session} is worked in, for the {}. time", task.tries);
+    tracing::info!("session {session} is being worked on, attempt {}", task.tries);
     let (state, answer) = match answered(&shared, &task).await {
         Ok(Some(answer)) if answer.code == 130 => (TaskState::Cancelled, Some(answer)),
         Ok(Some(answer)) => (TaskState::Done, Some(answer)),
         // It is to go on elsewhere.
         Ok(None) => (TaskState::Waiting, None),
-        Err(e) => (TaskState::Failed, Some(Answer { code: 1, text: format!("{e:#}"), result: None })),
+        Err(e) => (TaskState::Failed, Some(PromptAnswer { code: 1, text: format!("{e:#}"), result: None })),
     };
     let outcome = answer.map(|answer| serde_json::to_string(&answer).unwrap_or_default());
     match shared.store.end_task(&session, state, outcome).await {
@@ -107,46 +107,46 @@ async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
 
 /// What a prompt's history says of it.
 #[derive(Debug, PartialEq)]
-enum Progress {
+enum PromptProgress {
     NotBegun,
     Begun,
     /// It had ended before its host was lost.
     Over(String),
 }
 
-fn progress(messages: &[Message], before: usize) -> Progress {
-    let Some(since) = messages.get(before..).filter(|since| !since.is_empty()) else { return Progress::NotBegun };
+fn progress(messages: &[Message], before: usize) -> PromptProgress {
+    let Some(since) = messages.get(before..).filter(|since| !since.is_empty()) else { return PromptProgress::NotBegun };
     let last = since.iter().rev().find_map(|message| Some((message, message.assistant()?)));
     match last {
         Some((message, answer))
             if answer.fault.is_none() && answer.finish == Some(Finish::Stop) && message.calls().next().is_none() =>
         {
-            Progress::Over(message.visible_text())
+            PromptProgress::Over(message.visible_text())
         }
-        _ => Progress::Begun,
+        _ => PromptProgress::Begun,
     }
 }
 
 /// Answers a prompt; none where it is to go on on another host.
-async fn answered(shared: &Arc<Sessions>, task: &ClaimedTask) -> anyhow::Result<Option<Answer>> {
+async fn answered(shared: &Arc<Sessions>, task: &ClaimedTask) -> anyhow::Result<Option<PromptAnswer>> {
     if task.tries > TRIES {
         return Err(anyhow!("{TRIES} hosts were lost while they worked on it"));
     }
     let work: Work = serde_json::from_str(&task.work).context("the prompt in the store cannot be read")?;
     let stored = shared.store.peek(&task.session).await?;
     let words = match progress(&stored.messages, task.before) {
-        Progress::NotBegun => work.blocks.clone(),
-        Progress::Begun => vec![prompts::reminder("host-lost").trim().to_owned().into()],
-        Progress::Over(text) => return Ok(Some(Answer { text, ..Answer::default() })),
+        PromptProgress::NotBegun => work.blocks.clone(),
+        PromptProgress::Begun => vec![prompts::reminder("host-lost").trim().to_owned().into()],
+        PromptProgress::Over(text) => return Ok(Some(PromptAnswer { text, ..PromptAnswer::default() })),
     };
-    let client = Arc::new(Client { allow: work.allow, said: Mutex::default() });
-    let routes = Table::new(client.clone()).notification(Client::update).request(Client::permit);
+    let client = Arc::new(UnattendedClient { allow: work.allow, said: Mutex::default() });
+    let routes = Table::new(client.clone()).notification(UnattendedClient::update).request(UnattendedClient::permit);
     let ended = shared.ended.child_token();
     let mut inside = Inside::start(shared, ended, routes, |lines| lines).context("no pipe")?;
     let answer = converse(&inside.peer, &client, task, work, words).await;
     inside.stop_serving().await;
     inside.end().await;
-    if shared.leaving.is_cancelled() && !matches!(&answer, Ok(Answer { code: 0, .. })) {
+    if shared.leaving.is_cancelled() && !matches!(&answer, Ok(PromptAnswer { code: 0, .. })) {
         return Ok(None);
     }
     answer.map(Some)
@@ -154,11 +154,11 @@ async fn answered(shared: &Arc<Sessions>, task: &ClaimedTask) -> anyhow::Result<
 
 async fn converse(
     peer: &Peer,
-    client: &Client,
+    client: &UnattendedClient,
     task: &ClaimedTask,
     work: Work,
     words: Vec<v1::ContentBlock>,
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<PromptAnswer> {
     let offers = v1::ClientCapabilities::new().meta(own(ALONE, Value::Bool(true)));
     let info = v1::Implementation::new("adjutant serve --work", env!("CARGO_PKG_VERSION"));
     let hello = v1::InitializeRequest::new(ProtocolVersion::V1).client_capabilities(offers).client_info(info);
@@ -170,7 +170,7 @@ async fn converse(
             match peer.call(&resume, None).await {
                 Ok(_) => return,
                 // Whoever put it there is about to let go of it.
-                Err(e) => tracing::debug!("session {} is not to be had yet: {e}", task.session),
+                Err(e) => tracing::debug!("session {} cannot be opened yet: {e}", task.session),
             }
             tokio::time::sleep(PAUSE).await; // asked again
         }
@@ -187,16 +187,12 @@ async fn converse(
         let said = locked(&client.said);
         (said.words.trim().to_owned(), said.rejected)
     };
-    let code = super::run::exit_code(response.stop_reason, rejected);
-    Ok(Answer { code, text, result: of_ours(response.meta.as_ref(), STRUCTURED).cloned() })
-}
-
-fn said(error: CallError) -> anyhow::Error {
-    super::run::said(error)
+    let code = exit_code(response.stop_reason, rejected);
+    Ok(PromptAnswer { code, text, result: of_ours(response.meta.as_ref(), STRUCTURED).cloned() })
 }
 
 /// Hears the answer, and answers what is asked: nobody is there.
-struct Client {
+struct UnattendedClient {
     allow: bool,
     // A std mutex around what was said: a leaf, never held across an await.
     said: Mutex<Said>,
@@ -210,7 +206,7 @@ struct Said {
     rejected: bool,
 }
 
-impl Client {
+impl UnattendedClient {
     /// session/update: what was said last is the answer.
     fn update(client: &Arc<Self>, note: v1::SessionNotification) {
         let v1::SessionUpdate::AgentMessageChunk(chunk) = note.update else { return };

@@ -8,7 +8,7 @@ use super::insert::shell_inserts;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contribution {
-    /// The plugin, for people.
+    /// The plugin's name, for people.
     pub plugin: String,
     /// It came with the project.
     pub project: bool,

@@ -243,7 +243,7 @@ impl Look {
         }
     }
 
-    /// What runs and is no file that is named.
+    /// What runs and is not a file that is named.
     fn elsewhere(&mut self, named: &[&str], pieces: &[&str], bases: &[PathBuf]) {
         let deciding = DECIDING.iter().any(|(programs, _)| named.iter().any(|name| programs.contains(name)));
         for (at, name) in named.iter().enumerate() {

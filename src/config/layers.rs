@@ -26,6 +26,7 @@ use super::script::{self, ScriptEntry};
 use super::settings::Directory;
 use super::{claude, examples, jsonc, legacy, markdown, rules, substitute};
 use crate::environment::Environment;
+use crate::permission::shell::variable_danger;
 
 /// One text, read and checked.
 #[derive(Debug, Clone)]
@@ -258,28 +259,21 @@ impl LayerReader<'_, '_> {
             let text = "ignored: a project cannot declare itself trusted";
             self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "trust", text));
         }
-        if origin.project && node.take("environment").is_some() {
-            let text = "ignored: only your own settings can say which variables commands get";
-            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "environment", text));
-        }
-        if origin.project && node.take("replace_tools").is_some() {
-            let text = "ignored: only your own settings can say which tools are replaced";
-            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "replace_tools", text));
-        }
-        if origin.project && node.take("budget").is_some() {
-            let text = "ignored: only your own settings can say what a turn may cost";
-            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "budget", text));
-        }
-        if (origin.project || origin.layer == Layer::Remote) && node.take("store").is_some() {
-            let text = "ignored: only your own settings can say where sessions are kept";
-            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "store", text));
-        }
-        if origin.project && node.take("serve").is_some() {
-            let text = "ignored: only your own settings can say who may connect";
-            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "serve", text));
+        for (key, what) in [
+            ("environment", "which variables commands get"),
+            ("replace_tools", "which tools are replaced"),
+            ("budget", "what a turn may cost"),
+            ("store", "where sessions are kept"),
+            ("serve", "who may connect"),
+        ] {
+            let foreign = origin.project || key == "store" && origin.layer == Layer::Remote;
+            if foreign && node.take(key).is_some() {
+                let text = format!("ignored: only your own settings can say {what}");
+                self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, key, text));
+            }
         }
         if origin.project {
-            super::trust::drop_variables(&mut node, &mut self.disk.problems);
+            drop_variables(&mut node, &mut self.disk.problems);
         }
         self.parsed.push(ParsedLayer { origin: origin.clone(), node });
     }
@@ -395,6 +389,24 @@ impl LayerReader<'_, '_> {
                     self.parsed.push(ParsedLayer { origin, node });
                 }
             }
+        }
+    }
+}
+
+/// Takes the variables out of a project's programs that make programs run something else: no consent to
+/// a program is one to what a variable slips into it.
+fn drop_variables(node: &mut Node, problems: &mut Vec<Problem>) {
+    let programs = [("mcp", "environment"), ("formatter", "environment"), ("hook", "environment"), ("lsp", "env")];
+    for (kind, variables) in programs {
+        for entry in node.get_mut(kind).and_then(Node::entries_mut).into_iter().flatten() {
+            let Some(set) = entry.node.get_mut(variables).and_then(Node::entries_mut) else { continue };
+            set.retain(|variable| {
+                let Some(danger) = variable_danger(&variable.key) else { return true };
+                let key = format!("{kind}.{}.{variables}.{}", entry.key, variable.key);
+                let text = format!("a project cannot set {}: it {danger}; it is left out", variable.key);
+                problems.push(Problem::warning(ProblemCode::NotForProjects, &variable.at, key, text));
+                false
+            });
         }
     }
 }

@@ -238,7 +238,7 @@ struct LooseningReview<'a> {
     worktree: &'a Worktree,
     /// Makes numbers of rules that nobody can foresee.
     hasher: RandomState,
-    /// What was compared with what.
+    /// Whether the rules that a number stands for allow more than those of the list.
     compared: RefCell<HashMap<(u64, Vec<u64>), bool>>,
     /// What may be done in the place of the agents there are without the project.
     reaches: RefCell<HashMap<String, Rc<Baseline>>>,

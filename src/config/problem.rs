@@ -32,7 +32,7 @@ impl ProblemSeverity {
 pub enum ProblemCode {
     /// The text is not JSON, no YAML, or not UTF-8.
     Syntax,
-    /// The system does not hand a file out, or it is no file.
+    /// The system does not hand a file out, or it is not a file.
     Unreadable,
     /// A value of another type, or out of range.
     WrongValue,

@@ -152,7 +152,7 @@ impl Default for Settings {
 /// What the system is to forbid commands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SandboxSettings {
-    /// Whether there has to be one.
+    /// Whether commands have a sandbox, and whether they run where the system has none.
     pub mode: SandboxMode,
     /// What may be written besides the project, as it was written.
     pub writable: Vec<String>,

@@ -31,7 +31,6 @@ use super::loosen::{self, LoosenedKey};
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use crate::environment::Environment;
-use crate::permission::shell::variable_danger;
 use crate::worktree::Worktree;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -475,24 +474,6 @@ fn starts(own: Option<&str>, worktree: &Worktree, cwd: &Path) -> Vec<PathBuf> {
         .collect();
     starts.dedup();
     starts
-}
-
-/// Takes the variables out of a project's programs that make programs run something else: no consent to
-/// a program is one to what a variable slips into it.
-pub(crate) fn drop_variables(node: &mut Node, problems: &mut Vec<Problem>) {
-    let programs = [("mcp", "environment"), ("formatter", "environment"), ("hook", "environment"), ("lsp", "env")];
-    for (kind, variables) in programs {
-        for entry in node.get_mut(kind).and_then(Node::entries_mut).into_iter().flatten() {
-            let Some(set) = entry.node.get_mut(variables).and_then(Node::entries_mut) else { continue };
-            set.retain(|variable| {
-                let Some(danger) = variable_danger(&variable.key) else { return true };
-                let key = format!("{kind}.{}.{variables}.{}", entry.key, variable.key);
-                let text = format!("a project cannot set {}: it {danger}; it is left out", variable.key);
-                problems.push(Problem::warning(ProblemCode::NotForProjects, &variable.at, key, text));
-                false
-            });
-        }
-    }
 }
 
 /// Whether a path or address leads out of the project.

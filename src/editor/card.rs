@@ -25,7 +25,6 @@ const RESULT: usize = 16 << 10;
 /// How much of a running program's output is shown where there is no terminal.
 const TAIL: usize = 8 << 10;
 
-/// What has been shown of a call.
 #[derive(Debug, Default, Clone)]
 pub struct ShownCall {
     /// What kind of work it is.

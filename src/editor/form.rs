@@ -150,7 +150,7 @@ fn chosen(question: &Question, picked: Option<PickedAnswer>) -> Option<String> {
     question.options.get(at).map(|option| option.label.clone())
 }
 
-/// What was filled into a form. What was not offered is no answer.
+/// What was filled into a form. What was not offered is not an answer.
 fn filled_in(questions: &[Question], filled: &Filled) -> QuestionReply {
     QuestionReply::Answers(questions.iter().enumerate().map(|(at, question)| answers(question, at, filled)).collect())
 }

@@ -40,7 +40,7 @@ impl<S> Clone for LiveSession<S> {
 }
 
 impl<S> LiveSession<S> {
-    /// One that begins to be had by a connection.
+    /// One that a connection begins to have.
     pub fn new(handle: Handle, options: Option<OpenOptions>) -> Self {
         // A session that was kept has a past, of which nobody knows what it has cost.
         let live_turns =

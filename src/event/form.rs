@@ -59,7 +59,7 @@ pub enum FieldKind {
     },
     Switch(Option<bool>),
     One(Vec<FieldOption>, Option<String>),
-    /// Some of these.
+    /// Any number of them, within limits.
     Many(Vec<FieldOption>, ManyLimits),
 }
 

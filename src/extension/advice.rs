@@ -11,16 +11,16 @@ use crate::text;
 /// The longest words of a hook's, in characters.
 const WORDS: usize = 10_000;
 
-/// What one hook answered.
+/// The default says nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct HookAnswer {
     /// It is not to happen, and why.
     pub(crate) deny: Option<String>,
     /// The user is to be asked, and why.
     pub(crate) ask: Option<String>,
     /// It needs no question.
     pub(crate) allow: bool,
-    /// The arguments, otherwise.
+    /// Takes the place of the arguments.
     pub(crate) input: Option<Value>,
     /// For the model.
     pub(crate) context: Option<String>,
@@ -39,9 +39,9 @@ pub struct Advice {
     pub ask: Option<String>,
     /// A hook of the user's own says that it needs no question.
     pub allow: bool,
-    /// The arguments, otherwise.
+    /// Takes the place of the arguments.
     pub input: Option<Value>,
-    /// The result, otherwise.
+    /// Takes the place of the result.
     pub output: Option<String>,
     /// Who has changed them last.
     pub changed_by: String,
@@ -52,7 +52,7 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Adds what others say.
+    /// The first to deny or to ask wins, and the last to change something.
     pub(super) fn join(&mut self, other: Self) {
         self.deny = self.deny.take().or(other.deny);
         self.ask = self.ask.take().or(other.ask);
@@ -66,7 +66,7 @@ impl Advice {
     }
 
     /// Takes in what one has answered. What a project's hook allows is not heard.
-    pub(super) fn take(&mut self, answer: Answer, hook: &HookEntry) {
+    pub(super) fn take(&mut self, answer: HookAnswer, hook: &HookEntry) {
         let name = text::title(&hook.name);
         self.deny = answer.deny.map(|why| match why.is_empty() {
             true => format!("The hook {name} refuses this."),
@@ -85,7 +85,7 @@ impl Advice {
     }
 }
 
-impl Answer {
+impl HookAnswer {
     /// For the log.
     pub(crate) fn summary(&self) -> String {
         let said = [
@@ -105,7 +105,7 @@ impl Answer {
     /// standard error.
     ///
     /// # Errors
-    /// Why it is no answer: any other end, JSON of another shape.
+    /// Why it is not an answer: any other end, JSON of another shape.
     pub(crate) fn read(hook: &HookEntry, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Self, String> {
         let plain = |bytes: &[u8]| {
             let (text, _) = text::visible(&String::from_utf8_lossy(bytes));
@@ -152,7 +152,7 @@ impl Answer {
 
     fn ours(answer: &Value) -> Result<Self, String> {
         const KEYS: [&str; 7] = ["deny", "ask", "allow", "input", "context", "notice", "continue"];
-        let object = answer.as_object().ok_or("its answer is no object")?;
+        let object = answer.as_object().ok_or("its answer is not an object")?;
         if let Some(key) = object.keys().find(|key| !KEYS.contains(&key.as_str())) {
             return Err(format!("its answer has a key \"{}\", which means nothing", text::title(key)));
         }
@@ -164,7 +164,7 @@ impl Answer {
         };
         let input = object.get("input").filter(|input| !input.is_null()).cloned();
         if input.as_ref().is_some_and(|input| !input.is_object()) {
-            return Err("\"input\" in its answer is no object".into());
+            return Err("\"input\" in its answer is not an object".into());
         }
         Ok(Self {
             deny: words("deny")?,
@@ -237,27 +237,27 @@ mod tests {
     fn answers() {
         use HookPoint::{Compaction, Prompt, ToolAfter, ToolBefore, TurnEnd};
         let words = |text: &str| Some(text.to_owned());
-        let none = Answer::default;
+        let none = HookAnswer::default;
         let table = [
             (ToolBefore, 0, "", "", Ok(none())),
             (ToolBefore, 0, "chatter", "", Ok(none())),
-            (Prompt, 0, "On main.\n", "", Ok(Answer { context: words("On main."), ..none() })),
-            (ToolBefore, 2, "x", "No.\n", Ok(Answer { deny: words("No."), ..none() })),
-            (ToolAfter, 2, "", "Bad.", Ok(Answer { context: words("Bad."), ..none() })),
-            (TurnEnd, 2, "", "Tests!", Ok(Answer { goes_on: words("Tests!"), ..none() })),
-            (Compaction, 2, "", "Hm.", Ok(Answer { notice: words("Hm."), ..none() })),
+            (Prompt, 0, "On main.\n", "", Ok(HookAnswer { context: words("On main."), ..none() })),
+            (ToolBefore, 2, "x", "No.\n", Ok(HookAnswer { deny: words("No."), ..none() })),
+            (ToolAfter, 2, "", "Bad.", Ok(HookAnswer { context: words("Bad."), ..none() })),
+            (TurnEnd, 2, "", "Tests!", Ok(HookAnswer { goes_on: words("Tests!"), ..none() })),
+            (Compaction, 2, "", "Hm.", Ok(HookAnswer { notice: words("Hm."), ..none() })),
             (ToolBefore, 1, "", "a\nboom.\n", Err("exit code 1: boom")),
             (ToolBefore, 0, "{\"deny\":", "", Err("its answer is not JSON")),
             (ToolBefore, 0, r#"{"deni":"x"}"#, "", Err("has a key \"deni\"")),
-            (ToolBefore, 0, r#"{"input":[]}"#, "", Err("\"input\" in its answer is no object")),
-            (ToolBefore, 0, r#"{"deny":true}"#, "", Ok(Answer { deny: words(""), ..none() })),
-            (ToolBefore, 0, r#"{"ask":"why"}"#, "", Ok(Answer { ask: words("why"), ..none() })),
+            (ToolBefore, 0, r#"{"input":[]}"#, "", Err("\"input\" in its answer is not an object")),
+            (ToolBefore, 0, r#"{"deny":true}"#, "", Ok(HookAnswer { deny: words(""), ..none() })),
+            (ToolBefore, 0, r#"{"ask":"why"}"#, "", Ok(HookAnswer { ask: words("why"), ..none() })),
             (
                 ToolBefore,
                 0,
                 r#"{"allow":true,"input":{"a":1},"context":"c","notice":"n","continue":"go"}"#,
                 "",
-                Ok(Answer {
+                Ok(HookAnswer {
                     allow: true,
                     input: Some(json!({"a": 1})),
                     context: words("c"),
@@ -269,7 +269,7 @@ mod tests {
         ];
         for (on, code, stdout, stderr, wanted) in table {
             let status = ExitStatus::from_raw(code << 8);
-            let read = Answer::read(&hook(on, HookFormat::Adjutant), status, stdout.as_bytes(), stderr.as_bytes());
+            let read = HookAnswer::read(&hook(on, HookFormat::Adjutant), status, stdout.as_bytes(), stderr.as_bytes());
             match (read, wanted) {
                 (Ok(read), Ok(wanted)) => assert_eq!(read, wanted, "{stdout} {stderr}"),
                 (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
@@ -282,37 +282,45 @@ mod tests {
     fn answers_of_claude_codes() {
         use HookPoint::{Prompt, ToolAfter, ToolBefore, TurnEnd};
         let words = |text: &str| Some(text.to_owned());
-        let none = Answer::default;
+        let none = HookAnswer::default;
         let own = |more: Value| json!({ "hookSpecificOutput": more });
         let table = [
             (
                 ToolBefore,
                 own(json!({"permissionDecision": "deny", "permissionDecisionReason": "No."})),
-                Answer { deny: words("No."), ..none() },
+                HookAnswer { deny: words("No."), ..none() },
             ),
-            (ToolBefore, own(json!({"permissionDecision": "allow"})), Answer { allow: true, ..none() }),
+            (ToolBefore, own(json!({"permissionDecision": "allow"})), HookAnswer { allow: true, ..none() }),
             (
                 ToolBefore,
                 own(json!({"permissionDecision": "ask", "updatedInput": {"file_path": "a"}})),
-                Answer { ask: words(""), input: Some(json!({"filePath": "a"})), ..none() },
+                HookAnswer { ask: words(""), input: Some(json!({"filePath": "a"})), ..none() },
             ),
-            (ToolBefore, json!({"decision": "block", "reason": "Old."}), Answer { deny: words("Old."), ..none() }),
-            (ToolAfter, json!({"decision": "block", "reason": "Fix."}), Answer { context: words("Fix."), ..none() }),
-            (TurnEnd, json!({"decision": "block", "reason": "More."}), Answer { goes_on: words("More."), ..none() }),
+            (ToolBefore, json!({"decision": "block", "reason": "Old."}), HookAnswer { deny: words("Old."), ..none() }),
+            (
+                ToolAfter,
+                json!({"decision": "block", "reason": "Fix."}),
+                HookAnswer { context: words("Fix."), ..none() },
+            ),
+            (
+                TurnEnd,
+                json!({"decision": "block", "reason": "More."}),
+                HookAnswer { goes_on: words("More."), ..none() },
+            ),
             (TurnEnd, json!({"continue": false}), none()),
             (
                 Prompt,
                 json!({"continue": false, "stopReason": "Not now."}),
-                Answer { deny: words("Not now."), ..none() },
+                HookAnswer { deny: words("Not now."), ..none() },
             ),
             (
                 Prompt,
                 json!({"systemMessage": "s", "hookSpecificOutput": {"additionalContext": "c"}}),
-                Answer { context: words("c"), notice: words("s"), ..none() },
+                HookAnswer { context: words("c"), notice: words("s"), ..none() },
             ),
         ];
         for (on, answer, wanted) in table {
-            assert_eq!(Answer::claude(on, &answer), wanted, "{answer}");
+            assert_eq!(HookAnswer::claude(on, &answer), wanted, "{answer}");
         }
     }
 
@@ -320,10 +328,10 @@ mod tests {
     fn together() {
         let mut advice = Advice::default();
         let project = HookEntry { project: true, ..hook(HookPoint::Permission, HookFormat::Adjutant) };
-        advice.take(Answer { allow: true, context: Some("one".into()), ..Answer::default() }, &project);
+        advice.take(HookAnswer { allow: true, context: Some("one".into()), ..HookAnswer::default() }, &project);
         assert!(!advice.allow, "a project's hook allows nothing");
-        advice.take(Answer { ask: Some("it is late.".into()), ..Answer::default() }, &project);
-        advice.take(Answer { deny: Some("No.".into()), ..Answer::default() }, &project);
+        advice.take(HookAnswer { ask: Some("it is late.".into()), ..HookAnswer::default() }, &project);
+        advice.take(HookAnswer { deny: Some("No.".into()), ..HookAnswer::default() }, &project);
         assert_eq!(advice.ask.as_deref(), Some("it is late"));
         assert_eq!(advice.deny.as_deref(), Some("The hook h refuses this: No."));
         assert_eq!(advice.context, ["From the hook h: one"]);

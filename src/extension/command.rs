@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::advice::Answer;
+use super::advice::HookAnswer;
 use super::moment::Moment;
 use crate::config::settings::{HookEntry, HookFormat};
 use crate::process::{GIT_HELD, Program};
@@ -32,7 +32,7 @@ pub(super) async fn run(
     moment: &Moment,
     file: Option<&Path>,
     context: &ToolContext,
-) -> Result<Result<Answer, String>, Failure> {
+) -> Result<Result<HookAnswer, String>, Failure> {
     if hook.waits {
         let why = "it runs files of this project, which is not trusted; `adjutant trust` shows them";
         return Ok(Err(why.into()));
@@ -70,7 +70,7 @@ pub(super) async fn run(
         () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
     };
     Ok(match ran {
-        Ok(ran) => Answer::read(hook, ran.status, &ran.stdout, &ran.stderr),
+        Ok(ran) => HookAnswer::read(hook, ran.status, &ran.stdout, &ran.stderr),
         Err(e) => Err(match e.kind() {
             std::io::ErrorKind::TimedOut => format!("it took longer than {} ms", hook.limit.as_millis()),
             std::io::ErrorKind::FileTooLarge => format!("it printed more than {} KiB", PRINTED >> 10),

@@ -29,7 +29,7 @@ pub(super) const STAND_IN: &str = include_str!("stand_in.mjs");
 const BOOT: &str = "import{createInterface as c}from\"node:readline\";const i=c({input:process.stdin})\
     [Symbol.asyncIterator](),s=JSON.parse((await i.next()).value);await(await import(\"data:text/javascript;base64,\"+s)).default(i)";
 
-/// The longest line it may write, and how much it may print altogether that is no message.
+/// The longest line it may write, and how much it may print altogether that is not a message.
 const LINE: usize = 16 << 20;
 const PRINTED: u64 = 64 << 20;
 /// What is kept of what it prints.
@@ -105,14 +105,14 @@ pub(super) trait Listener: Send + Sync {
     fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value>;
     /// A plugin subscribes to events.
     fn listens(&self);
-    /// Something in it failed.
+    /// An error that no call was waiting for.
     fn failed(&self, params: &Value);
 }
 
 type Waiting = HashMap<u64, oneshot::Sender<Result<Value, HostError>>>;
 
-/// A running host.
-pub(super) struct Host {
+/// A process of Node or Bun, which runs the plugins and custom tools of a session.
+pub(super) struct PluginHost {
     lines: mpsc::Sender<String>,
     next: AtomicU64,
     // Leaf locks around maps.
@@ -125,7 +125,7 @@ pub(super) struct Host {
     gone: CancellationToken,
 }
 
-impl Drop for Host {
+impl Drop for PluginHost {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -138,7 +138,7 @@ pub(super) fn runtime(dirs: &[PathBuf]) -> Option<(PathBuf, &'static [&'static s
     bun.or_else(|| process::find("node", dirs).map(|path| (path, &["--input-type=module", "-e"][..])))
 }
 
-impl Host {
+impl PluginHost {
     /// Starts one.
     ///
     /// # Errors
@@ -179,7 +179,6 @@ impl Host {
         Ok(host)
     }
 
-    /// Whether it has ended.
     pub(super) fn is_gone(&self) -> bool {
         locked(&self.ended).is_some() || self.stop.is_cancelled()
     }
@@ -329,7 +328,7 @@ impl Host {
 
 /// A call of a tool on its way. One that is dropped is aborted.
 pub(super) struct HostCall {
-    pub(super) host: Arc<Host>,
+    pub(super) host: Arc<PluginHost>,
     call: String,
     heard: mpsc::UnboundedReceiver<FromHost>,
     answer: Option<oneshot::Receiver<Result<Value, HostError>>>,
@@ -341,7 +340,7 @@ pub(super) struct HostCall {
 pub(super) enum CallNews {
     /// It asks or tells something on its way.
     Said(FromHost),
-    /// It has ended.
+    /// The last that comes.
     Answered(Result<Value, HostError>),
 }
 
@@ -374,7 +373,7 @@ impl Drop for HostCall {
 async fn keep(
     mut child: Child,
     mut coming: mpsc::Receiver<String>,
-    host: std::sync::Weak<Host>,
+    host: std::sync::Weak<PluginHost>,
     gone: CancellationToken,
     stop: CancellationToken,
     listener: Arc<dyn Listener>,
@@ -431,7 +430,7 @@ async fn keep(
 /// Reads lines until there are no more; gives why.
 async fn read(
     stdout: impl AsyncRead + Unpin,
-    host: &std::sync::Weak<Host>,
+    host: &std::sync::Weak<PluginHost>,
     listener: &Arc<dyn Listener>,
     printed: &Mutex<String>,
 ) -> String {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::{Teller, seen_settings};
-use super::host::{Host, Listener, Origin, STAND_IN};
+use super::host::{Listener, Origin, PluginHost, STAND_IN};
 use super::tool::{CustomTool, Home};
 use crate::config::contribution::Contribution;
 use crate::config::script::{self, HOOKS, ScriptEntry, ScriptKind};
@@ -32,7 +32,7 @@ pub(super) enum LoadPurpose {
 
 /// What has been loaded, and where it runs.
 pub(super) struct LoadedScripts {
-    pub(super) host: Arc<Host>,
+    pub(super) host: Arc<PluginHost>,
     pub(super) tools: Vec<CustomTool>,
     /// Which files hook into which hook.
     pub(super) hooks: BTreeMap<String, Vec<String>>,
@@ -54,7 +54,7 @@ pub(super) async fn load(
     (teller, home): (&dyn Teller, &Weak<dyn Home>),
     context: &ToolContext,
 ) -> Result<LoadedScripts, Failure> {
-    let host = Host::start(context, listener).await?;
+    let host = PluginHost::start(context, listener).await?;
     let params = params((scripts, origin), purpose, teller, context);
     let loaded = host.request("load", params, LOAD).await.map_err(|e| Failure::Tell(e.to_string()))?;
     let list = |key: &str| loaded.get(key).and_then(Value::as_array).cloned().unwrap_or_default();

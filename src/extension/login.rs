@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::client::Teller;
-use super::host::{ClientCall, Host, Listener, Origin};
+use super::host::{ClientCall, Listener, Origin, PluginHost};
 use super::load::{self, LoadPurpose};
 use super::scripts::Scripts;
 use super::survey;
@@ -38,7 +38,7 @@ pub trait LoginDesk: Send + Sync {
 
 /// The ways to log in to a provider that plugins of the user's own offer.
 pub struct PluginLogin {
-    host: Arc<Host>,
+    host: Arc<PluginHost>,
     scratch: PathBuf,
     provider: String,
     /// What they are called, in their order; never empty.

@@ -11,11 +11,9 @@ use crate::tool::ToolContext;
 /// The longest text an event brings along, in bytes.
 const TEXT: usize = 256 << 10;
 
-/// Something that happens.
 #[derive(Debug, Clone)]
 pub struct Moment {
     pub on: HookPoint,
-    /// Who is at work.
     pub agent: String,
     /// The tool that is called, where it is about a call.
     pub tool: Option<String>,
@@ -55,7 +53,7 @@ impl Moment {
         self.facts.get(key).cloned().unwrap_or_default()
     }
 
-    /// What a hook reads.
+    /// The JSON that a hook reads on its standard input.
     pub(crate) fn event(&self, hook: &HookEntry, context: &ToolContext) -> Value {
         match hook.format {
             HookFormat::Adjutant => {

@@ -161,7 +161,7 @@ pub(super) async fn request(
         if scripts.wavers(&request.system, &system) {
             let names = if run.changed.is_empty() { "A plugin".to_owned() } else { who(&run) };
             let title = format!(
-                "{names} makes another system prompt of the same words each time: no provider's cache holds then, and each step costs more."
+                "{names} changes the system prompt each time although nothing else has changed: no provider's cache holds, and each step costs more."
             );
             for file in &run.changed {
                 scripts.wavered(file);

@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::client::{Ears, Knowledge, PluginPrompt, Teller};
-use super::host::{Host, Origin};
+use super::host::{Origin, PluginHost};
 use super::load::{self, LoadPurpose, LoadedScripts};
 use super::subagents::{SessionDoor, Subagents, TurnLoan};
 use super::tally::Tallies;
@@ -101,7 +101,7 @@ pub(super) struct HookRun {
     pub(super) threw: Option<(String, String)>,
     /// Nobody knows what the plugins would have said.
     pub(super) unknown: Option<String>,
-    /// Who has changed something.
+    /// The files of plugins that changed the output.
     pub(super) changed: Vec<String>,
     /// One of those came with the project.
     pub(super) by_project: bool,
@@ -472,7 +472,7 @@ impl Scripts {
         one.last_error = error.or(one.last_error.take());
     }
 
-    /// A file makes another system prompt of the same words each time.
+    /// A file changes the system prompt each time although nothing else has changed.
     pub(super) fn wavered(&self, file: &str) {
         locked(&self.tally).entry(file.to_owned()).or_default().wavers = true;
     }
@@ -572,7 +572,7 @@ impl Home for Scripts {
         self: Arc<Self>,
         origin: Origin,
         context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<Result<Arc<Host>, String>, Failure>> {
+    ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>> {
         Box::pin(async move { Ok(self.loaded(origin, context).await?.map(|loaded| loaded.host.clone())) })
     }
 

@@ -48,7 +48,7 @@ class Type {
   nonnegative() { return this.min(0) }
   int() { return this.with({ type: "integer" }, (value) => (Number.isInteger(value) ? undefined : "is no whole number")) }
   regex(pattern) { return this.with({ pattern: pattern.source }, (value) => (pattern.test(value) ? undefined : `does not match ${pattern}`)) }
-  url() { return this.with({}, (value) => (URL.canParse(value) ? undefined : "is no address")) }
+  url() { return this.with({}, (value) => (URL.canParse(value) ? undefined : "is not an address")) }
   email() { return this }
   uuid() { return this }
   trim() { return this.transform((value) => value.trim()) }

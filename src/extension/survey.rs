@@ -23,7 +23,6 @@ use crate::tool::confinement::Confinement;
 use crate::tool::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext};
 use crate::worktree::Worktree;
 
-/// What was found out.
 #[derive(Debug, Default)]
 pub struct Survey {
     pub report: ScriptReport,
@@ -174,7 +173,7 @@ fn told(tally: &Tally) -> String {
     format!("; {}, {mean:.1} ms each{error}", text::count(count, "call"))
 }
 
-/// The same as data.
+/// For `adjutant extensions --json`.
 pub fn data(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Value {
     let done = |name: &str| {
         let tally = tallies.get(name).cloned().unwrap_or_default();

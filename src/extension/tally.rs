@@ -19,7 +19,7 @@ pub struct Tally {
     /// What went wrong last.
     #[serde(default)]
     pub last_error: Option<String>,
-    /// It makes another system prompt of the same words each time, so that no provider's cache holds.
+    /// It changes the system prompt each time although nothing else has changed, so that no provider's cache holds.
     #[serde(default)]
     pub wavers: bool,
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::host::{CallNews, FromHost, Host, HostCall, HostError, Origin};
+use super::host::{CallNews, FromHost, HostCall, HostError, Origin, PluginHost};
 use crate::config::file::PERMISSIONS;
 use crate::event::{CallUpdate, ToolKind};
 use crate::message::File;
-use crate::permission::{Action, Need};
+use crate::permission::Need;
 use crate::text;
-use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
+use crate::tool::clock::CallClock;
+use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign};
 
 /// What a tool may say about itself, in characters.
 const WORDS: usize = 10_000;
@@ -24,14 +25,14 @@ const GRACE: Duration = Duration::from_millis(150);
 /// The largest attachment, in base64.
 const ATTACHMENT: usize = 14 << 20;
 
-/// Where a tool runs.
+/// Starts the host that runs a tool, and keeps count of its calls.
 pub(super) trait Home: Send + Sync {
     /// The host that runs it, started where it is not there; words say why there is none.
     fn host<'a>(
         self: Arc<Self>,
         origin: Origin,
         context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<Result<Arc<Host>, String>, Failure>>;
+    ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>>;
     /// A call has ended.
     fn called(&self, at: (Origin, &str), spent: Duration, error: Option<String>);
     /// Whether a subagent works for a plugin, whose answer a tool may be waiting for.
@@ -101,28 +102,13 @@ impl AnyTool for CustomTool {
     }
 
     fn describe(&self, input: &Value, _: &ToolContext) -> Option<CallDescription> {
-        let given = match input.as_object() {
-            Some(arguments) if !arguments.is_empty() => format!(" {input}"),
-            _ => String::new(),
-        };
-        Some(CallDescription { title: text::title(&format!("{}{given}", self.name)), locations: Vec::new() })
+        Some(CallDescription { title: foreign::title(&self.name, input), locations: Vec::new() })
     }
 
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
-            let arguments = match input {
-                Value::Object(arguments) => arguments,
-                Value::Null => Map::new(),
-                other => {
-                    let name = &self.name;
-                    return Err(Failure::Tell(format!("The arguments of {name} must be an object, not {other}.")));
-                }
-            };
-            let mut need = Need::new(&self.name, "*").always("*");
-            if context.confinement.reads_only() {
-                let why = format!("what {} does is not known, and this agent only reads", self.name);
-                need.floor = Some((Action::Ask, why));
-            }
+            let arguments = foreign::arguments(&self.name, input)?;
+            let need = foreign::need(&self.name, &self.name, context);
             let tool = self.clone();
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                 Box::pin(async move { tool.begin(arguments, context).await })
@@ -145,9 +131,9 @@ impl CustomTool {
                 "directory": context.project.cwd, "worktree": context.project.worktree.root,
             },
         });
-        let began = Instant::now();
+        let (began, clock) = (Instant::now(), CallClock::start(LIMIT, Instant::now()));
         let call = host.call(id, params).await.map_err(|e| failed(e.to_string()))?;
-        self.go_on(call, context, began).await
+        self.go_on(call, context, began, clock).await
     }
 
     /// Follows a call to its end, or to a question of its own.
@@ -156,11 +142,18 @@ impl CustomTool {
         call: HostCall,
         context: ToolContext,
         began: Instant,
+        clock: CallClock,
     ) -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-        Box::pin(self.follow(call, context, began))
+        Box::pin(self.follow(call, context, began, clock))
     }
 
-    async fn follow(self, mut call: HostCall, context: ToolContext, began: Instant) -> Result<ToolOutput, Failure> {
+    async fn follow(
+        self,
+        mut call: HostCall,
+        context: ToolContext,
+        began: Instant,
+        mut clock: CallClock,
+    ) -> Result<ToolOutput, Failure> {
         loop {
             let news = tokio::select! {
                 biased;
@@ -171,11 +164,15 @@ impl CustomTool {
                     return Err(Failure::Cancelled);
                 }
                 news = call.next() => news,
-                () = tokio::time::sleep(LIMIT) => {
+                () = clock.run_out() => {
+                    let now = Instant::now();
                     if self.home.upgrade().is_some_and(|home| home.has_subagent_at_work()) {
-                        continue;
+                        clock.heard(now);
+                        if clock.until().is_some_and(|until| until > now) {
+                            continue;
+                        }
                     }
-                    let why = format!("it took longer than {} seconds without a word", LIMIT.as_secs());
+                    let why = clock.why(now);
                     self.counted(began, Some(why.clone()));
                     call.host.end();
                     return Err(Failure::Tell(format!("The tool {} was ended: {why}.", self.name)));
@@ -190,13 +187,16 @@ impl CustomTool {
                     let title = said.get("title").and_then(Value::as_str).map(text::title);
                     let metadata = said.get("metadata").and_then(Value::as_object).cloned();
                     context.progress(CallUpdate { title, metadata, ..CallUpdate::default() }).await;
+                    clock.heard(Instant::now());
                 }
                 CallNews::Said(FromHost::Ask { id, params }) => {
                     let needs = vec![self.need(&params)];
+                    clock.asking(true, Instant::now());
                     let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                         Box::pin(async move {
                             call.host.answer(id, json!({ "allowed": true })).await;
-                            self.go_on(call, context, began).await
+                            clock.asking(false, Instant::now());
+                            self.go_on(call, context, began, clock).await
                         })
                     };
                     return Err(Failure::Further(Box::new(PreparedCall { needs, run: Box::new(run) })));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::model::Request;
-use crate::model::request::{CallResult, Input, ModelMessage, Output};
+use crate::model::request::{CallResult, ModelInput, ModelMessage, ModelOutput};
 
 /// What stands for a message; the same for as long as nothing before it changes.
 fn message_id(at: usize) -> String {
@@ -31,8 +31,8 @@ pub(super) fn messages(request: &Request, session: &str, agent: &str) -> Value {
         let (role, parts): (&str, Vec<Value>) = match message {
             ModelMessage::User(inputs) => {
                 let texts = inputs.iter().enumerate().filter_map(|(within, input)| match input {
-                    Input::Text(text) => Some(with(common(within), json!({ "type": "text", "text": text }))),
-                    Input::File(_) => None,
+                    ModelInput::Text(text) => Some(with(common(within), json!({ "type": "text", "text": text }))),
+                    ModelInput::File(_) => None,
                 });
                 ("user", texts.collect())
             }
@@ -60,11 +60,11 @@ fn with(mut one: Value, more: Value) -> Value {
     one
 }
 
-fn part(output: &Output, results: &[CallResult]) -> Value {
+fn part(output: &ModelOutput, results: &[CallResult]) -> Value {
     match output {
-        Output::Text { text, .. } => json!({ "type": "text", "text": text }),
-        Output::Reasoning { text, .. } => json!({ "type": "reasoning", "text": text }),
-        Output::Call { id, name, arguments, .. } => {
+        ModelOutput::Text { text, .. } => json!({ "type": "text", "text": text }),
+        ModelOutput::Reasoning { text, .. } => json!({ "type": "reasoning", "text": text }),
+        ModelOutput::Call { id, name, arguments, .. } => {
             let result = results.iter().find(|result| result.id == *id);
             let text = result.map(|result| &*result.text).unwrap_or_default();
             let failed = result.is_some_and(|result| result.failed);
@@ -119,17 +119,17 @@ fn change(request: &mut Request, id: &str, part: &Value) {
     let mut result = None;
     match request.messages.get_mut(at) {
         Some(ModelMessage::User(inputs)) => {
-            if let (Some(Input::Text(old)), Some(text)) = (inputs.get_mut(within), text) {
+            if let (Some(ModelInput::Text(old)), Some(text)) = (inputs.get_mut(within), text) {
                 *old = text;
             }
         }
         Some(ModelMessage::Assistant(outputs)) => match outputs.get_mut(within) {
-            Some(Output::Text { text: old, .. }) => {
+            Some(ModelOutput::Text { text: old, .. }) => {
                 if let Some(text) = text {
                     *old = text;
                 }
             }
-            Some(Output::Call { id, arguments, .. }) => {
+            Some(ModelOutput::Call { id, arguments, .. }) => {
                 if let Some(input) =
                     part.pointer("/state/input").filter(|input| input.is_object() && **input != **arguments)
                 {
@@ -138,7 +138,7 @@ fn change(request: &mut Request, id: &str, part: &Value) {
                 result = words("/state/output").or_else(|| words("/state/error")).map(|text| (id.clone(), text));
             }
             // A provider wants it back as it was.
-            Some(Output::Reasoning { .. }) | None => {}
+            Some(ModelOutput::Reasoning { .. }) | None => {}
         },
         Some(ModelMessage::Results(_)) | None => {}
     }
@@ -160,14 +160,14 @@ mod tests {
     use crate::model::request::{BodyCache, ModelParams};
 
     fn request() -> Request {
-        let call = Output::Call {
+        let call = ModelOutput::Call {
             id: "c1".into(),
             provider_id: None,
             name: "read".into(),
             arguments: Arc::new(json!({"filePath": "a"})),
             provider: Map::new(),
         };
-        let thought = Output::Reasoning { text: "Hm.".into(), provider: Map::new() };
+        let thought = ModelOutput::Reasoning { text: "Hm.".into(), provider: Map::new() };
         let result = CallResult {
             id: "c1".into(),
             provider_id: None,
@@ -180,7 +180,7 @@ mod tests {
             model: Model::unknown(ModelRef::parse("p/m").unwrap()).into(),
             system: Vec::new(),
             messages: vec![
-                ModelMessage::User(vec![Input::Text("Hi.".into())]),
+                ModelMessage::User(vec![ModelInput::Text("Hi.".into())]),
                 ModelMessage::Assistant(vec![thought, call]),
                 ModelMessage::Results(vec![result]),
             ],
@@ -207,12 +207,12 @@ mod tests {
         assert!(!take(&mut asked, &before, &after));
         let ModelMessage::Assistant(outputs) = &asked.messages[1] else { panic!() };
         let ModelMessage::Results(results) = &asked.messages[2] else { panic!() };
-        assert_eq!(asked.messages[0], ModelMessage::User(vec![Input::Text("Hello.".into())]));
+        assert_eq!(asked.messages[0], ModelMessage::User(vec![ModelInput::Text("Hello.".into())]));
         assert_eq!(
             (&*results[0].text, outputs[0].clone()),
-            ("[pruned]", Output::Reasoning { text: "Hm.".into(), provider: Map::new() })
+            ("[pruned]", ModelOutput::Reasoning { text: "Hm.".into(), provider: Map::new() })
         );
-        assert!(matches!(&outputs[1], Output::Call { arguments, .. } if **arguments == json!({"filePath": "b"})));
+        assert!(matches!(&outputs[1], ModelOutput::Call { arguments, .. } if **arguments == json!({"filePath": "b"})));
         // A message that is gone stays, one that is new does not come.
         let mut asked = request();
         assert!(take(&mut asked, &before, &json!([{"info": {"id": "msg_9"}, "parts": []}])));

@@ -81,7 +81,7 @@ struct OpenFile {
 }
 
 /// What is said of a file now.
-pub(super) struct Heard {
+pub(super) struct FileDiagnostics {
     pub(super) all: Vec<Diagnostic>,
     /// It is about the text the server has.
     pub(super) fresh: bool,
@@ -262,7 +262,7 @@ impl LspClient {
                 let sent = params.get("diagnostics").and_then(Value::as_array).into_iter().flatten();
                 let all = sent.filter_map(Diagnostic::read).take(OF_EACH).collect();
                 self.note(path.clone(), params.get("version").and_then(Value::as_i64), all);
-                // What it says of an earlier text is no answer.
+                // What it says of an earlier text is not an answer.
                 if self.heard(&path).is_some_and(|heard| heard.fresh) {
                     self.silent.store(false, Ordering::Relaxed);
                 }
@@ -390,7 +390,7 @@ impl LspClient {
     }
 
     /// What it has said of a file by itself.
-    pub(super) fn heard(&self, path: &Path) -> Option<Heard> {
+    pub(super) fn heard(&self, path: &Path) -> Option<FileDiagnostics> {
         let open = locked(&self.open).get(path).map(|file| (file.version, file.at));
         let said = locked(&self.said);
         let said = said.get(path)?;
@@ -399,7 +399,7 @@ impl LspClient {
             (Some((_, at)), None) => said.at > at,
             (None, _) => true,
         };
-        Some(Heard { all: said.all.clone(), fresh, when: said.when })
+        Some(FileDiagnostics { all: said.all.clone(), fresh, when: said.when })
     }
 
     /// All that it has said of files by itself.

@@ -234,7 +234,7 @@ pub(super) fn edits(sent: &Value) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, Strin
         Some(TextEdit { range, new: edit.get("newText").and_then(Value::as_str).or_else(snippet)?.to_owned() })
     };
     let all = |uri: &str, edits: Option<&Value>| -> Result<(PathBuf, Vec<TextEdit>), String> {
-        let path = path(uri).ok_or_else(|| format!("it changes {}, which is no file", crate::text::title(uri)))?;
+        let path = path(uri).ok_or_else(|| format!("it changes {}, which is not a file", crate::text::title(uri)))?;
         let edits = edits.and_then(Value::as_array).into_iter().flatten();
         let edits = edits.map(one).collect::<Option<Vec<_>>>().ok_or("its answer cannot be read")?;
         Ok((path, edits))

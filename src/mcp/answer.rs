@@ -85,8 +85,10 @@ pub(super) async fn elicit(
         FormReply::Declined => ElicitResult::new(ElicitationAction::Decline),
         FormReply::Cancelled => ElicitResult::new(ElicitationAction::Cancel),
         FormReply::Unshown => {
-            let title = format!("The MCP server {name} asked for something that this editor cannot show.");
-            asker.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
+            if link.is_first_unshown() {
+                let title = format!("The MCP server {name} asked for something that this editor cannot show.");
+                asker.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
+            }
             ElicitResult::new(ElicitationAction::Decline)
         }
     })

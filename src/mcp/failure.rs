@@ -1,4 +1,4 @@
-//! Why a server is not to be had, or does not answer, for a person: and whether a login would help.
+//! Why a server is not available, or does not answer, for a person: and whether a login would help.
 
 use rmcp::ServiceError;
 use rmcp::model::ProtocolVersion;
@@ -39,7 +39,7 @@ fn cause<E: std::error::Error + 'static>(error: &DynamicTransportError) -> Optio
     None
 }
 
-/// Why a server was not to be had, for a person.
+/// Why a server was not available, for a person.
 pub(super) fn refusal(e: &ClientInitializeError) -> Disconnect {
     match e {
         ClientInitializeError::TransportError { error, .. } => {

@@ -72,6 +72,8 @@ pub(super) struct McpLink {
     entered: AtomicU64,
     /// How many questions of the server's wait for the user.
     asking: watch::Sender<usize>,
+    /// The user was told that their editor cannot show what the server asks.
+    unshown: AtomicBool,
     // A leaf lock around a map: resources that were read, and what is known of their changes.
     subscribed: Mutex<BTreeMap<String, Watched>>,
     // A leaf lock around a list: the addresses the user was shown, by the server's names for them, the latest last.
@@ -174,6 +176,7 @@ impl McpLink {
             askers: Mutex::default(),
             entered: AtomicU64::new(0),
             asking: watch::Sender::new(0),
+            unshown: AtomicBool::new(false),
             subscribed: Mutex::default(),
             visits: Mutex::default(),
         })
@@ -367,6 +370,11 @@ impl McpLink {
             room
         };
         self.asking.send_if_modified(room).then(|| Asking { link: self })
+    }
+
+    /// A question could not be shown. Says whether that is to be told: the first time.
+    pub(super) fn is_first_unshown(&self) -> bool {
+        !self.unshown.swap(true, Ordering::Relaxed)
     }
 
     /// How many of its questions wait.

@@ -132,7 +132,7 @@ pub async fn log_in(
 ) -> Result<(), String> {
     let parsed = reqwest::Url::parse(url).map_err(|e| format!("its URL is not valid: {e}"))?;
     if parsed.scheme() != "https" && !is_near(&parsed) {
-        return Err("its URL begins with http: and its host is public: everybody on the way could read the token; \
+        return Err("its URL begins with http: and its host is public: anybody on the way could read the token; \
                     use https"
             .into());
     }

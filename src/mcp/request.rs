@@ -15,11 +15,9 @@ use super::link::McpLink;
 use super::rounds;
 use crate::event::CallUpdate;
 use crate::text;
+use crate::tool::clock::CallClock;
 use crate::tool::{Failure, ToolContext};
 
-/// How many times its limit a call may take, however often the server says that it goes on: an hour where the limit
-/// is a minute.
-const ALTOGETHER: u32 = 60;
 /// How often people are told at most how far a call is.
 const PACE: Duration = Duration::from_millis(100);
 
@@ -46,7 +44,7 @@ impl<'a> RequestCaller<'a> {
 enum Waited {
     Answer(Box<Result<ServerResult, ServiceError>>),
     Cancelled,
-    Late,
+    Late(String),
 }
 
 /// Makes a request; again, where the server answers with what it wants to know first.
@@ -94,25 +92,25 @@ async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>
     let mut progress = link.follow(&token);
     let mut asking = link.asking();
     let mut next = Instant::now();
-    let (mut deadline, mut end) = limits(link);
+    let mut clock = CallClock::start(link.call_limit, Instant::now());
+    clock.asking(*asking.borrow_and_update() > 0, Instant::now());
     let answer = handle.await_response();
     tokio::pin!(answer);
     let waited = loop {
-        let waits = *asking.borrow_and_update() > 0;
         tokio::select! {
             biased;
             () = caller.cancelled.cancelled() => break Waited::Cancelled,
             answer = &mut answer => break Waited::Answer(Box::new(answer)),
-            // While its user thinks, and afterwards, it has all its time.
-            Ok(()) = asking.changed() => (deadline, end) = limits(link),
+            Ok(()) = asking.changed() => clock.asking(*asking.borrow_and_update() > 0, Instant::now()),
             Ok(()) = async { sleep_until(next).await; progress.changed().await } => {
-                (deadline, next) = (limits(link).0, Instant::now() + PACE);
+                clock.heard(Instant::now());
+                next = Instant::now() + PACE;
                 let said = progress.borrow_and_update().as_ref().map(words);
                 if let (Some(context), Some(_)) = (caller.context, &said) {
                     context.progress(CallUpdate { output: said, ..CallUpdate::default() }).await;
                 }
             }
-            () = sleep_until(deadline.min(end)), if !waits => break Waited::Late,
+            () = clock.run_out() => break Waited::Late(clock.why(Instant::now())),
         }
     };
     link.leave(&token);
@@ -131,18 +129,11 @@ async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>
             withdraw(link, peer, id, "the user has cancelled").await;
             Err(Failure::Cancelled)
         }
-        Waited::Late => {
+        Waited::Late(why) => {
             withdraw(link, peer, id, "it takes too long").await;
-            let limit = link.call_limit.as_secs_f64();
-            Err(Failure::Tell(format!("The MCP server {server} did not answer within {limit} seconds.")))
+            Err(Failure::Tell(format!("The MCP server {server} did not answer: {why}.")))
         }
     }
-}
-
-/// When nothing may have been heard for too long, and when it has taken too long altogether.
-fn limits(link: &McpLink) -> (Instant, Instant) {
-    let now = Instant::now();
-    (now + link.call_limit, now + link.call_limit.saturating_mul(ALTOGETHER))
 }
 
 async fn withdraw(link: &McpLink, peer: &Peer<RoleClient>, id: RequestId, why: &str) {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::link::McpLink;
 use crate::event::SampleRequest;
-use crate::model::request::{Attachment, Input, ModelMessage, Output};
+use crate::model::request::{Attachment, ModelInput, ModelMessage, ModelOutput};
 use crate::text;
 
 /// How much a server may ask in one go, in bytes.
@@ -78,12 +78,12 @@ fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<ModelMe
                 SamplingMessageContentBlock::Text(piece) => {
                     size += piece.text.len();
                     shown.push(format!("{}: {}", if user { "User" } else { "Assistant" }, piece.text));
-                    Input::Text(piece.text)
+                    ModelInput::Text(piece.text)
                 }
                 SamplingMessageContentBlock::Image(image) if user => {
                     size += image.data.len();
                     shown.push(format!("User: [{}, {} bytes in base64]", image.mime_type, image.data.len()));
-                    Input::File(Attachment { mime: image.mime_type, data: image.data.into(), name: None })
+                    ModelInput::File(Attachment { mime: image.mime_type, data: image.data.into(), name: None })
                 }
                 _ => return Err("only texts and pictures can be asked about".into()),
             };
@@ -106,10 +106,12 @@ fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<ModelMe
 }
 
 /// Adds a piece: to the last message, where the same one speaks.
-fn put(messages: &mut Vec<ModelMessage>, user: bool, piece: Input) {
-    let text = |piece: Input| match piece {
-        Input::Text(text) => Output::Text { text, provider: serde_json::Map::new() },
-        Input::File(file) => Output::Text { text: format!("[{}]", file.mime), provider: serde_json::Map::new() },
+fn put(messages: &mut Vec<ModelMessage>, user: bool, piece: ModelInput) {
+    let text = |piece: ModelInput| match piece {
+        ModelInput::Text(text) => ModelOutput::Text { text, provider: serde_json::Map::new() },
+        ModelInput::File(file) => {
+            ModelOutput::Text { text: format!("[{}]", file.mime), provider: serde_json::Map::new() }
+        }
     };
     match (messages.last_mut(), user) {
         (Some(ModelMessage::User(pieces)), true) => pieces.push(piece),

@@ -9,9 +9,9 @@ use super::content::ServerContent;
 use super::link::{McpLink, OfferedTool};
 use super::request::{self, RequestCaller};
 use crate::event::ToolKind;
-use crate::permission::{Action, Need};
+use crate::permission::Need;
 use crate::text;
-use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
+use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign};
 
 /// The longest name providers take.
 const NAME: usize = 64;
@@ -122,29 +122,14 @@ impl AnyTool for McpTool {
     }
 
     fn describe(&self, input: &Value, _: &ToolContext) -> Option<CallDescription> {
-        let given = match input.as_object() {
-            Some(arguments) if !arguments.is_empty() => format!(" {input}"),
-            _ => String::new(),
-        };
-        let title = text::title(&format!("{}: {}{given}", self.server, self.title));
+        let title = foreign::title(&format!("{}: {}", self.server, self.title), input);
         Some(CallDescription { title, locations: Vec::new() })
     }
 
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
-            let arguments = match input {
-                Value::Object(arguments) => arguments,
-                Value::Null => Map::new(),
-                other => {
-                    let name = &self.name;
-                    return Err(Failure::Tell(format!("The arguments of {name} must be an object, not {other}.")));
-                }
-            };
-            let mut need = Need { unknown: true, ..Need::new(&self.name, "*").always("*") };
-            if context.confinement.reads_only() {
-                let why = format!("what {} does is not known, and this agent only reads", self.server);
-                need.floor = Some((Action::Ask, why));
-            }
+            let arguments = foreign::arguments(&self.name, input)?;
+            let need = Need { unknown: true, ..foreign::need(&self.name, &self.server, context) };
             let link = self.link.clone();
             let params = params(&self.own, arguments);
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::message::ModelRef;
     use crate::model::Model;
-    use crate::model::request::{BodyCache, Input, ModelParams};
+    use crate::model::request::{BodyCache, ModelInput, ModelParams};
 
     fn model(name: &str) -> Arc<Model> {
         Arc::new(Model::unknown(ModelRef { provider: "p".into(), model: name.into(), effort: None }))
@@ -170,7 +170,7 @@ mod tests {
         Request {
             model: model("m"),
             system: vec!["s".into()],
-            messages: words.iter().map(|word| ModelMessage::User(vec![Input::Text((*word).to_owned())])).collect(),
+            messages: words.iter().map(|word| ModelMessage::User(vec![ModelInput::Text((*word).to_owned())])).collect(),
             tools: Vec::new(),
             must_call: false,
             params: ModelParams::default(),

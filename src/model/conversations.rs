@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
-use super::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
+use super::request::{Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
 use super::responses::Responses;
 use super::target::{Knobs, Target};
 use super::wire::Wire;
@@ -20,15 +20,15 @@ const WIRES: &[(&str, &dyn Wire)] =
     &[("chat", &Chat), ("messages", &Messages), ("responses", &Responses), ("gemini", &Gemini)];
 
 fn user(text: &str) -> ModelMessage {
-    ModelMessage::User(vec![Input::Text(text.into())])
+    ModelMessage::User(vec![ModelInput::Text(text.into())])
 }
 
 fn said(text: &str) -> ModelMessage {
-    ModelMessage::Assistant(vec![Output::Text { text: text.into(), provider: Map::new() }])
+    ModelMessage::Assistant(vec![ModelOutput::Text { text: text.into(), provider: Map::new() }])
 }
 
 fn calls(ids: &[(&str, Option<&str>)]) -> ModelMessage {
-    let call = |(id, wire): &(&str, Option<&str>)| Output::Call {
+    let call = |(id, wire): &(&str, Option<&str>)| ModelOutput::Call {
         id: (*id).into(),
         provider_id: wire.map(str::to_owned),
         name: "read".into(),
@@ -50,8 +50,8 @@ fn results(ids: &[(&str, Option<&str>)]) -> ModelMessage {
     ModelMessage::Results(ids.iter().map(result).collect())
 }
 
-fn file(mime: &str) -> Input {
-    Input::File(Attachment { mime: mime.into(), data: "AAAA".into(), name: Some("a file".into()) })
+fn file(mime: &str) -> ModelInput {
+    ModelInput::File(Attachment { mime: mime.into(), data: "AAAA".into(), name: Some("a file".into()) })
 }
 
 fn failed(id: &str, wire: Option<&str>) -> CallResult {
@@ -103,15 +103,15 @@ fn conversations() -> Vec<Row> {
             vec![
                 user("a"),
                 ModelMessage::Assistant(vec![
-                    Output::Reasoning { text: "hm".into(), provider: Map::new() },
-                    Output::Text { text: "b".into(), provider: Map::new() },
+                    ModelOutput::Reasoning { text: "hm".into(), provider: Map::new() },
+                    ModelOutput::Text { text: "b".into(), provider: Map::new() },
                 ]),
                 user("c"),
             ],
         ),
         (
             "images and PDF from the user",
-            vec![ModelMessage::User(vec![Input::Text("look".into()), file("image/png"), file("application/pdf")])],
+            vec![ModelMessage::User(vec![ModelInput::Text("look".into()), file("image/png"), file("application/pdf")])],
         ),
         (
             "calls that were interrupted or failed",
@@ -127,8 +127,8 @@ fn conversations() -> Vec<Row> {
             vec![
                 user("a"),
                 ModelMessage::Assistant(vec![
-                    Output::Text { text: "I look.".into(), provider: Map::new() },
-                    Output::Call {
+                    ModelOutput::Text { text: "I look.".into(), provider: Map::new() },
+                    ModelOutput::Call {
                         id: "call_w".into(),
                         provider_id: Some("w".into()),
                         name: "read".into(),
@@ -143,7 +143,7 @@ fn conversations() -> Vec<Row> {
             "a refusal",
             vec![
                 user("a"),
-                ModelMessage::Assistant(vec![Output::Text {
+                ModelMessage::Assistant(vec![ModelOutput::Text {
                     text: "I will not.".into(),
                     provider: Map::from_iter([("refusal".to_owned(), true.into())]),
                 }]),
@@ -155,11 +155,14 @@ fn conversations() -> Vec<Row> {
             vec![
                 user("a"),
                 ModelMessage::Assistant(vec![
-                    Output::Reasoning {
+                    ModelOutput::Reasoning {
                         text: "hm".into(),
                         provider: Map::from_iter([("unknown".to_owned(), json!({"x": [1]}))]),
                     },
-                    Output::Text { text: "b".into(), provider: Map::from_iter([("unknown".to_owned(), json!(1))]) },
+                    ModelOutput::Text {
+                        text: "b".into(),
+                        provider: Map::from_iter([("unknown".to_owned(), json!(1))]),
+                    },
                 ]),
                 user("c"),
             ],
@@ -167,7 +170,7 @@ fn conversations() -> Vec<Row> {
         ("a long history", long()),
         (
             "a file nobody reads",
-            vec![ModelMessage::User(vec![Input::File(Attachment {
+            vec![ModelMessage::User(vec![ModelInput::File(Attachment {
                 mime: "video/mp4".into(),
                 data: "AAAA".into(),
                 name: Some("v".into()),
@@ -261,7 +264,7 @@ fn anew(messages: &[ModelMessage], number: usize) -> Vec<ModelMessage> {
             ModelMessage::User(_) => {}
             ModelMessage::Results(results) => results.iter_mut().for_each(|result| own(&mut result.id)),
             ModelMessage::Assistant(outputs) => outputs.iter_mut().for_each(|output| {
-                if let Output::Call { id, .. } = output {
+                if let ModelOutput::Call { id, .. } = output {
                     own(id);
                 }
             }),
@@ -307,21 +310,29 @@ fn what_was_written_before_changes_no_byte() {
 }
 
 /// What `turn/step.rs` makes of deltas, as far as the wires care.
-fn outputs(deltas: &[Delta]) -> Vec<Output> {
-    let mut blocks: BTreeMap<usize, (Option<Output>, Map<String, Value>)> = BTreeMap::new();
+fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
+    let mut blocks: BTreeMap<usize, (Option<ModelOutput>, Map<String, Value>)> = BTreeMap::new();
     let mut arguments: BTreeMap<usize, String> = BTreeMap::new();
     let mut order = Vec::new();
     for delta in deltas {
         let (index, new) = match delta {
-            Delta::Text { index, .. } => (*index, Some(Output::Text { text: String::new(), provider: Map::new() })),
+            Delta::Text { index, .. } => {
+                (*index, Some(ModelOutput::Text { text: String::new(), provider: Map::new() }))
+            }
             Delta::Reasoning { index, .. } => {
-                (*index, Some(Output::Reasoning { text: String::new(), provider: Map::new() }))
+                (*index, Some(ModelOutput::Reasoning { text: String::new(), provider: Map::new() }))
             }
             Delta::Call { index, id, name } => {
                 let (id, provider_id, name) = (format!("call_{index}").into(), id.clone(), name.clone());
                 (
                     *index,
-                    Some(Output::Call { id, provider_id, name, arguments: json!({}).into(), provider: Map::new() }),
+                    Some(ModelOutput::Call {
+                        id,
+                        provider_id,
+                        name,
+                        arguments: json!({}).into(),
+                        provider: Map::new(),
+                    }),
                 )
             }
             Delta::Arguments { index, .. } | Delta::Provider { index, .. } => (*index, None),
@@ -333,8 +344,8 @@ fn outputs(deltas: &[Delta]) -> Vec<Output> {
         let block = blocks.entry(index).or_default();
         block.0 = block.0.take().or(new);
         match (delta, &mut block.0) {
-            (Delta::Text { text: more, .. }, Some(Output::Text { text, .. }))
-            | (Delta::Reasoning { text: more, .. }, Some(Output::Reasoning { text, .. })) => text.push_str(more),
+            (Delta::Text { text: more, .. }, Some(ModelOutput::Text { text, .. }))
+            | (Delta::Reasoning { text: more, .. }, Some(ModelOutput::Reasoning { text, .. })) => text.push_str(more),
             (Delta::Arguments { json, .. }, _) => arguments.entry(index).or_default().push_str(json),
             (Delta::Provider { data, .. }, _) => block.1.extend(data.clone()),
             _ => {}
@@ -343,8 +354,8 @@ fn outputs(deltas: &[Delta]) -> Vec<Output> {
     let whole = |index: usize| {
         let (mut output, kept) = blocks.get(&index).cloned()?;
         match output.as_mut()? {
-            Output::Text { provider, .. } | Output::Reasoning { provider, .. } => *provider = kept,
-            Output::Call { provider, arguments: to, .. } => {
+            ModelOutput::Text { provider, .. } | ModelOutput::Reasoning { provider, .. } => *provider = kept,
+            ModelOutput::Call { provider, arguments: to, .. } => {
                 *provider = kept;
                 *to = Arc::new(serde_json::from_str(arguments.get(&index).map_or("{}", String::as_str)).unwrap());
             }

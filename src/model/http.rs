@@ -140,7 +140,7 @@ impl HttpClient {
     /// What requests to this address are made with, where they are made by others.
     ///
     /// # Errors
-    /// Where it is no address, or no client can be made.
+    /// Where it is not an address, or no client can be made.
     pub fn raw(&self, url: &str) -> Result<reqwest::Client, Error> {
         self.of(url).cloned()
     }

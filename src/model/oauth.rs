@@ -238,7 +238,7 @@ pub async fn come_back(
             }
         }
     };
-    let late = |_| Error::Auth("Nobody came back from the browser in ten minutes.".into());
+    let late = |_| Error::Auth("Nobody came back from the browser within ten minutes.".into());
     tokio::time::timeout(PATIENCE, visits).await.map_err(late)?
 }
 

@@ -56,14 +56,14 @@ pub struct ToolSpec {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelMessage {
-    User(Vec<Input>),
-    Assistant(Vec<Output>),
+    User(Vec<ModelInput>),
+    Assistant(Vec<ModelOutput>),
     /// The results of the calls in the assistant message before it, all of them, in order.
     Results(Vec<CallResult>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Input {
+pub enum ModelInput {
     Text(String),
     /// An image or a PDF.
     File(Attachment),
@@ -75,12 +75,11 @@ pub struct Attachment {
     pub mime: String,
     /// Base64.
     pub data: Arc<str>,
-    /// A name, where there is one.
     pub name: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Output {
+pub enum ModelOutput {
     Text {
         /// The words; never blank.
         text: String,
@@ -126,13 +125,13 @@ impl ModelMessage {
 
     /// How many bytes it has, about.
     pub fn length(&self) -> usize {
-        let input = |input: &Input| match input {
-            Input::Text(text) => text.len(),
-            Input::File(file) => file.data.len(),
+        let input = |input: &ModelInput| match input {
+            ModelInput::Text(text) => text.len(),
+            ModelInput::File(file) => file.data.len(),
         };
-        let output = |output: &Output| match output {
-            Output::Text { text, .. } | Output::Reasoning { text, .. } => text.len(),
-            Output::Call { .. } => 256,
+        let output = |output: &ModelOutput| match output {
+            ModelOutput::Text { text, .. } | ModelOutput::Reasoning { text, .. } => text.len(),
+            ModelOutput::Call { .. } => 256,
         };
         match self {
             Self::User(inputs) => inputs.iter().map(input).sum(),

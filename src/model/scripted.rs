@@ -162,7 +162,7 @@ mod tests {
         Arc::new(Request {
             model: Arc::new(Model::unknown(id)),
             system: Vec::new(),
-            messages: vec![request::ModelMessage::User(vec![request::Input::Text("hi".into())])],
+            messages: vec![request::ModelMessage::User(vec![request::ModelInput::Text("hi".into())])],
             tools: Vec::new(),
             must_call: false,
             params: request::ModelParams::default(),

@@ -12,7 +12,6 @@ pub struct Target {
     pub name: String,
     /// Without the path of a method; may have a query.
     pub base_url: String,
-    /// The key, where there is one.
     pub key: Option<Secret>,
     /// Sent with every call; the last of a name wins.
     pub headers: Vec<(String, String)>,

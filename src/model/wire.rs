@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::request::{Attachment, ModelMessage, Output};
+use super::request::{Attachment, ModelMessage, ModelOutput};
 use super::sse::Flow;
 use super::target::{Knobs, Target};
 use super::{Delta, Error, Model, Request};
@@ -86,7 +86,7 @@ impl<'a> CallNames<'a> {
         for message in &request.messages {
             let ModelMessage::Assistant(outputs) = message else { continue };
             for output in outputs {
-                let Output::Call { id, provider_id, .. } = output else { continue };
+                let ModelOutput::Call { id, provider_id, .. } = output else { continue };
                 let wanted = provider_id.as_deref().filter(|id| !id.is_empty()).map(&tidy);
                 let name = wanted.filter(|name| !used.contains(name)).unwrap_or_else(|| tidy(id));
                 used.insert(name.clone());
@@ -105,7 +105,7 @@ impl<'a> CallNames<'a> {
 /// Whether there are calls in the conversation.
 pub fn has_calls(request: &Request) -> bool {
     request.messages.iter().any(|message| match message {
-        ModelMessage::Assistant(outputs) => outputs.iter().any(|output| matches!(output, Output::Call { .. })),
+        ModelMessage::Assistant(outputs) => outputs.iter().any(|output| matches!(output, ModelOutput::Call { .. })),
         ModelMessage::Results(_) => true,
         ModelMessage::User(_) => false,
     })

@@ -8,7 +8,7 @@ use super::url::judge::{UrlVerdict, judge_url};
 use super::{Access, Need, PermissionContext, Policy, Rule, command_need, explain};
 
 #[derive(Deserialize)]
-struct Question {
+struct CheckRequest {
     #[serde(default)]
     id: Value,
     bash: Option<String>,
@@ -25,7 +25,7 @@ struct Question {
 /// `id`, `verdict`, `rule`, `units` and `reason`; a line that cannot be read is answered with
 /// `verdict: "refuse"`. `secrets` are what no address may carry, as for the tool.
 pub fn check_line(policy: &Policy, secrets: &[String], line: &str) -> String {
-    let question: Question = match serde_json::from_str(line) {
+    let question: CheckRequest = match serde_json::from_str(line) {
         Ok(question) => question,
         Err(error) => {
             return answer(&Value::Null, "refuse", None, &[], Some(format!("the line is not understood: {error}")));

@@ -14,7 +14,7 @@ const PLACES: usize = 1 << 20;
 /// A pattern, and whether letters are compared without regard to case, as they are for a deny.
 pub(super) type Pattern = (String, bool);
 
-enum Symbol {
+enum PatternSymbol {
     /// `*`
     Run,
     /// `?`
@@ -27,7 +27,7 @@ enum Symbol {
 
 /// All patterns side by side. A state is the sorted list of places they may have come to.
 struct Machine {
-    symbols: Vec<Symbol>,
+    symbols: Vec<PatternSymbol>,
     /// Of which pattern each symbol is.
     owners: Vec<usize>,
     start: Vec<usize>,
@@ -43,12 +43,12 @@ impl Machine {
             for text in wildcard::readings(pattern) {
                 starts.push(machine.symbols.len());
                 machine.symbols.extend(text.chars().map(|c| match slash(c) {
-                    '*' => Symbol::Run,
-                    '?' => Symbol::One,
-                    c if *folded => Symbol::FoldedLetter(fold(c)),
-                    c => Symbol::Letter(c),
+                    '*' => PatternSymbol::Run,
+                    '?' => PatternSymbol::One,
+                    c if *folded => PatternSymbol::FoldedLetter(fold(c)),
+                    c => PatternSymbol::Letter(c),
                 }));
-                machine.symbols.push(Symbol::End(at));
+                machine.symbols.push(PatternSymbol::End(at));
                 machine.owners.resize(machine.symbols.len(), at);
             }
         }
@@ -60,7 +60,7 @@ impl Machine {
     fn closed(&self, mut places: Vec<usize>) -> Vec<usize> {
         let mut at = 0;
         while let Some(place) = places.get(at) {
-            if matches!(self.symbols[*place], Symbol::Run) {
+            if matches!(self.symbols[*place], PatternSymbol::Run) {
                 places.push(place + 1);
             }
             at += 1;
@@ -72,11 +72,11 @@ impl Machine {
 
     fn step(&self, state: &[usize], letter: char) -> Vec<usize> {
         let next = |place: &usize| match self.symbols[*place] {
-            Symbol::Run => Some(*place),
-            Symbol::One => Some(place + 1),
-            Symbol::Letter(own) => (own == letter).then_some(place + 1),
-            Symbol::FoldedLetter(own) => (own == fold(letter)).then_some(place + 1),
-            Symbol::End(_) => None,
+            PatternSymbol::Run => Some(*place),
+            PatternSymbol::One => Some(place + 1),
+            PatternSymbol::Letter(own) => (own == letter).then_some(place + 1),
+            PatternSymbol::FoldedLetter(own) => (own == fold(letter)).then_some(place + 1),
+            PatternSymbol::End(_) => None,
         };
         self.closed(state.iter().filter_map(next).collect())
     }
@@ -86,8 +86,8 @@ impl Machine {
         let mut letters = vec![self.fresh];
         for place in state {
             match self.symbols[*place] {
-                Symbol::Letter(own) => letters.push(own),
-                Symbol::FoldedLetter(own) => {
+                PatternSymbol::Letter(own) => letters.push(own),
+                PatternSymbol::FoldedLetter(own) => {
                     letters.extend([own].into_iter().chain(own.to_uppercase()).chain(third(own)))
                 }
                 _ => {}
@@ -102,7 +102,7 @@ impl Machine {
         let mut matched: Vec<usize> = state
             .iter()
             .filter_map(|place| match self.symbols[*place] {
-                Symbol::End(at) => Some(at),
+                PatternSymbol::End(at) => Some(at),
                 _ => None,
             })
             .collect();

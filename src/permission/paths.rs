@@ -49,7 +49,6 @@ pub struct Located {
 pub enum PathRefusal {
     #[error("The path is empty.")]
     Empty,
-    /// There is a NUL in it.
     #[error("The path \"{}\" contains a NUL character; no file can have that name.", text::escaped(.0))]
     Nul(String),
     /// Something in the middle of it is a file.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::{calls, restrict, trial};
@@ -17,6 +17,13 @@ const WORD: &str = "confined";
 /// What is to be done before the command begins.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Orders {
+    /// Begin a session: it has no terminal then, and all it starts can be ended together.
+    #[serde(default)]
+    pub(super) session: bool,
+    /// Wait until the first process of this namespace watches over it, and see whether adjutant is still there: what
+    /// binds the namespace to its life begins only then.
+    #[serde(default)]
+    pub(super) watched: bool,
     /// Lock the files with Landlock, but for these.
     pub(super) lock: Option<Vec<PathBuf>>,
     /// Refuse system calls, and give up what a superuser may.
@@ -70,8 +77,46 @@ fn complain(why: &str) {
     eprintln!("adjutant: the command was not started in its sandbox: {why}");
 }
 
+/// Until process 1 sleeps, which bubblewrap's does when it waits for its child, and nowhere before.
+#[cfg(target_os = "linux")]
+fn await_watch() -> Result<(), String> {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    loop {
+        let stat = std::fs::read("/proc/1/stat").map_err(|e| format!("/proc/1/stat: {e}"))?;
+        let state = stat.rsplit(|byte| *byte == b')').next().and_then(|rest| rest.trim_ascii().first());
+        if state == Some(&b'S') {
+            return Ok(());
+        }
+        if std::time::Instant::now() > until {
+            return Err("nobody watches over it".into());
+        }
+        rustix::thread::sched_yield();
+    }
+}
+
+/// Whether nobody reads any more what it would print: that was adjutant.
+#[cfg(target_os = "linux")]
+fn is_unheard() -> Result<bool, String> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdout = std::io::stdout();
+    let mut end = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut end, Some(&now)).map_err(|e| format!("its output: {e}"))?;
+    Ok(end[0].revents().contains(PollFlags::ERR))
+}
+
 #[expect(clippy::disallowed_methods, reason = "this process becomes the program, it starts none")]
 fn become_it(orders: Orders, command: Vec<OsString>) -> Result<ExitCode, String> {
+    if orders.session {
+        setsid().map_err(|e| format!("it has no session of its own: {e}"))?;
+    }
+    #[cfg(target_os = "linux")]
+    if orders.watched {
+        await_watch()?;
+        if is_unheard()? {
+            return Err("adjutant has ended".into());
+        }
+    }
     #[cfg(target_os = "linux")]
     if let Some(parent) = orders.parent {
         let ended = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));

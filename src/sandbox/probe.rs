@@ -46,6 +46,21 @@ pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> ProvenSandbox {
     ProvenSandbox::none(level, failed)
 }
 
+/// Landlock by itself, where it keeps a command that only reads from everything: changes of any kind, the network,
+/// signals to others.
+pub(super) async fn landlock(sandbox: &Sandbox) -> Option<ProvenSandbox> {
+    if !cfg!(target_os = "linux") || sandbox.program.is_none() || sandbox.disabled(Mechanism::Landlock) {
+        return None;
+    }
+    match attempt(sandbox, Level::ReadOnly, Mechanism::Landlock, true).await {
+        Ok(held) => Some(held).filter(|held| held.is_whole() && held.signals),
+        Err(why) => {
+            tracing::info!("Landlock by itself does not hold: {why}");
+            None
+        }
+    }
+}
+
 /// What there is to spoil, and what watches for it.
 struct Bait {
     directory: tempfile::TempDir,

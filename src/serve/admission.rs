@@ -159,7 +159,8 @@ impl Admission {
 }
 
 fn proxy(said: &TrustedProxy) -> Result<Proxy, String> {
-    let address = |text: &String| text.parse().map_err(|_| format!("serve.proxy.addresses: \"{text}\" is no address"));
+    let address =
+        |text: &String| text.parse().map_err(|_| format!("serve.proxy.addresses: \"{text}\" is not an address"));
     let addresses: Vec<IpAddr> = said.addresses.iter().map(address).collect::<Result<_, _>>()?;
     if addresses.is_empty() {
         return Err("serve.proxy.addresses says where the proxy connects from, and it is empty".into());
@@ -268,7 +269,7 @@ mod tests {
                     roots: Some(vec!["/no/such".into()]),
                     ..base()
                 },
-                "no directory",
+                "not a directory",
             ),
         ];
         for (settings, why) in refused {

@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::resume::RECEIVED;
 use super::streams::CONNECTION_ID;
-use super::tally::Tally;
+use super::tally::MessageTally;
 use super::websocket::{self, Halves, PING};
 
 /// How often a server is tried that does not answer at first.
@@ -35,16 +35,16 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// After so many messages the server is told how many have come.
 const TELL: u64 = 64;
 
-/// Where a bridge leads.
+/// A connection to a server, as `adjutant connect` has it.
 pub struct Bridge {
     client: Client,
     url: String,
     token: Option<HeaderValue>,
     /// The connection, once there is one.
     id: Option<HeaderValue>,
-    /// It can be gone on with.
+    /// It can be resumed.
     resumes: bool,
-    tally: Tally,
+    tally: MessageTally,
 }
 
 /// Why a bridge ends.
@@ -53,13 +53,13 @@ pub enum BridgeError {
     /// The server does not answer.
     #[error("{url} cannot be reached: {why}")]
     Unreachable { url: String, why: String },
-    /// It answers something else.
+    /// It does not answer as a server of ours does.
     #[error("{url} refuses: {why}")]
     Refused { url: String, why: String },
     /// It has ended the connection.
     #[error("the server has ended the connection{0}")]
     Ended(String),
-    /// The connection broke and cannot be gone on with.
+    /// The connection broke and cannot be resumed.
     #[error("the connection broke, and {0}; start again and load the session")]
     Lost(String),
 }
@@ -75,7 +75,7 @@ enum SocketEnd {
 impl Bridge {
     /// One that has not been opened.
     pub fn new(client: Client, url: String, token: Option<HeaderValue>) -> Self {
-        Self { client, url, token, id: None, resumes: false, tally: Tally::counting() }
+        Self { client, url, token, id: None, resumes: false, tally: MessageTally::counting() }
     }
 
     /// Carries messages until the editor has nothing more to say. `tell` is told what somebody should know meanwhile.
@@ -95,7 +95,7 @@ impl Bridge {
                 SocketEnd::Done => return Ok(()),
                 SocketEnd::Closed(why) => return Err(BridgeError::Ended(why)),
                 SocketEnd::Broken if !self.resumes => {
-                    return Err(BridgeError::Lost("this server does not let it be gone on with".into()));
+                    return Err(BridgeError::Lost("this server does not let connections be resumed".into()));
                 }
                 SocketEnd::Broken => tell("the connection broke; connecting again"),
             }
@@ -164,7 +164,7 @@ impl Bridge {
             });
         }
         if !websocket::is_answer(response.headers(), &key) {
-            return Err(refused("what answers is no WebSocket".into()));
+            return Err(refused("what answers does not speak WebSocket".into()));
         }
         let again = self.agreed(response.headers())?;
         let io = response.upgrade().await.map_err(|e| unreachable(reason(&e)))?;
@@ -179,7 +179,7 @@ impl Bridge {
             self.resumes = received.is_some() && self.id.is_some();
             self.tally.counts = self.resumes;
         }
-        let lost = || BridgeError::Lost("the server has heard something else".into());
+        let lost = || BridgeError::Lost("the server has received other messages than were sent".into());
         self.tally.missing(received.unwrap_or_default()).ok_or_else(lost)
     }
 

@@ -26,7 +26,7 @@ use crate::lock::locked;
 use crate::session::{ServedPlaces, Sessions};
 use crate::store::{StoreMeters, StoreNumber};
 
-/// A serving process.
+/// What all connections of a serving process share.
 pub struct Host {
     pub settings: ServeSettings,
     pub admission: Admission,
@@ -39,7 +39,7 @@ pub struct Host {
     environment: Environment,
     meters: Arc<Meters>,
     // A std mutex around a map: a leaf, never held across an await.
-    users: Mutex<HashMap<Option<String>, Arc<User>>>,
+    users: Mutex<HashMap<Option<String>, Arc<ServedUser>>>,
     connections: Arc<AtomicUsize>,
     opened: AtomicUsize,
     refused: AtomicUsize,
@@ -47,7 +47,7 @@ pub struct Host {
 }
 
 /// Whose sessions are apart from all others; those of nobody in particular are, too.
-struct User {
+struct ServedUser {
     sessions: Arc<Sessions>,
     hosted: Arc<Hosted<Server>>,
     connections: Arc<AtomicUsize>,
@@ -65,7 +65,7 @@ pub struct Connection {
     pub ended: CancellationToken,
 }
 
-/// One of those that are counted.
+/// Counts one less when it is dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -153,7 +153,7 @@ impl Host {
         Ok(Connection { id, lines, outgoing, liveness, ended })
     }
 
-    fn user(&self, name: Option<&str>) -> Arc<User> {
+    fn user(&self, name: Option<&str>) -> Arc<ServedUser> {
         let mut users = locked(&self.users);
         let user = users.entry(name.map(str::to_owned)).or_insert_with(|| {
             let (environment, ended) = (self.environment.clone(), self.ended.clone());
@@ -169,7 +169,7 @@ impl Host {
                 UserLimits { sessions: most.sessions, user_sessions: most.user_sessions, user_turns: most.user_turns };
             let tasks = (sessions.tasks.clone(), self.ended.clone());
             let hosted = Hosted::new((self.settings.grace, limits), self.meters.clone(), self.draining.clone(), tasks);
-            Arc::new(User { sessions, hosted, connections: Arc::default() })
+            Arc::new(ServedUser { sessions, hosted, connections: Arc::default() })
         });
         user.clone()
     }
@@ -186,7 +186,7 @@ impl Host {
         }
     }
 
-    fn users(&self) -> Vec<Arc<User>> {
+    fn users(&self) -> Vec<Arc<ServedUser>> {
         locked(&self.users).values().cloned().collect()
     }
 
@@ -279,7 +279,7 @@ impl Host {
 }
 
 /// What the stores of all users have counted together.
-fn store_numbers(users: &[Arc<User>]) -> Vec<StoreNumber> {
+fn store_numbers(users: &[Arc<ServedUser>]) -> Vec<StoreNumber> {
     let mut all = StoreMeters::default().read();
     for user in users {
         for (sum, number) in all.iter_mut().zip(user.sessions.store.numbers()) {

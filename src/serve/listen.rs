@@ -41,7 +41,7 @@ pub fn tls(files: &TlsFiles) -> Result<TlsAcceptor, String> {
         .map_err(|e| format!("serve.tls.key: {} holds no key: {e}", files.key.display()))?;
     let chain = certificates("certificate", &files.certificate)?;
     let config = rustls::ServerConfig::builder_with_provider(provider.clone());
-    let config = config.with_safe_default_protocol_versions().map_err(|e| format!("TLS cannot be spoken: {e}"))?;
+    let config = config.with_safe_default_protocol_versions().map_err(|e| format!("TLS cannot be set up: {e}"))?;
     let config = match &files.clients {
         None => config.with_no_client_auth(),
         Some(path) => {

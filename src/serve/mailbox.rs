@@ -43,7 +43,7 @@ struct Named {
 }
 
 impl<'a> Shape<'a> {
-    /// Reads a message; none where it is no object.
+    /// Reads a message; none where it is not an object.
     pub fn of(text: &'a [u8]) -> Option<Self> {
         // A list would be taken for the members of an object, in some order.
         let is_object = text.trim_ascii_start().starts_with(b"{");
@@ -58,7 +58,7 @@ impl<'a> Shape<'a> {
         named(self.params?)
     }
 
-    /// Whether it answers something.
+    /// Whether it has an id, no method, and a result or an error.
     pub fn is_response(&self) -> bool {
         self.method.is_none() && self.id.is_some() && (self.result.is_some() || self.error.is_some())
     }
@@ -98,7 +98,7 @@ struct Mailbox {
     changed: Arc<Notify>,
 }
 
-/// All that waits.
+/// What waits to be read of one connection's streams.
 #[derive(Default)]
 pub struct Mailboxes {
     connection: Mailbox,

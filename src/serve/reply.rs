@@ -8,18 +8,16 @@ use http_body_util::{BodyExt, Full};
 use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 
-/// What a response says.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A response with these bytes.
-pub fn of(status: StatusCode, body: Bytes) -> Response<Body> {
+pub fn of(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
     let mut response = Response::new(Full::new(body).boxed_unsync());
     *response.status_mut() = status;
     response
 }
 
-/// A response in words.
-pub fn plain(status: StatusCode, words: &str) -> Response<Body> {
+/// Plain text that ends with a newline, or no body.
+pub fn plain(status: StatusCode, words: &str) -> Response<ResponseBody> {
     let end = if words.is_empty() { "" } else { "\n" };
     let mut response = of(status, Bytes::from(format!("{words}{end}")));
     let headers = response.headers_mut();

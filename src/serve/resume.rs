@@ -11,27 +11,26 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, oneshot};
 
 use super::admission::Identity;
-use super::tally::Thread;
+use super::tally::ResumableConnection;
 use super::websocket::{Ending, carry};
 use crate::lock::locked;
 
-/// Asks for a connection that can be gone on with; answers how many messages have come. A number of messages that
+/// Asks for a connection that can be resumed; answers how many messages have come. A number of messages that
 /// have come, with the id of a connection, goes on with it.
 pub const RECEIVED: &str = "adjutant-received";
 
 /// How long one who has the connection may take to give it up.
 const HAND_OVER: Duration = Duration::from_secs(5);
 
-/// A connection that can be gone on with.
+/// A connection that can be resumed.
 struct Resumable {
     identity: Identity,
-    /// Somebody wants it.
     wanted: Notify,
     // A std mutex around a slot: a leaf.
-    claim: Mutex<Option<oneshot::Sender<Thread>>>,
+    claim: Mutex<Option<oneshot::Sender<ResumableConnection>>>,
 }
 
-/// The connections that can be gone on with.
+/// The connections that can be resumed.
 #[derive(Default)]
 pub struct Resumables {
     // A std mutex around a map: a leaf, never held across an await.
@@ -40,7 +39,7 @@ pub struct Resumables {
 
 impl Resumables {
     /// Takes a connection from whoever carries it, to go on with it. None: there is no such connection.
-    pub async fn claim(&self, id: &str, identity: &Identity) -> Option<Thread> {
+    pub async fn claim(&self, id: &str, identity: &Identity) -> Option<ResumableConnection> {
         let found = locked(&self.all).get(id).cloned().filter(|found| found.identity == *identity)?;
         let (sender, thread) = oneshot::channel();
         *locked(&found.claim) = Some(sender);
@@ -51,7 +50,7 @@ impl Resumables {
     /// Carries a connection over a socket, and waits for another one where that breaks, but not for ever.
     pub async fn run<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        mut thread: Thread,
+        mut thread: ResumableConnection,
         identity: Identity,
         (io, again): (Option<T>, Vec<Bytes>),
         (message, grace): (usize, Duration),
@@ -91,7 +90,7 @@ impl Resumables {
 }
 
 /// Waits until somebody wants a connection, and keeps what it says meanwhile. False: it ends.
-async fn wait(thread: &mut Thread, wanted: &Notify, grace: Duration) -> bool {
+async fn wait(thread: &mut ResumableConnection, wanted: &Notify, grace: Duration) -> bool {
     let over = tokio::time::sleep(grace); // the grace period itself
     tokio::pin!(over);
     loop {

@@ -9,13 +9,13 @@ use hyper_util::rt::TokioIo;
 
 use super::admission::{Caller, Identity};
 use super::host::Host;
-use super::reply::{Body, plain};
+use super::reply::{ResponseBody, plain};
 use super::resume::{RECEIVED, Resumables};
 use super::streams::{CONNECTION_ID, Profiles};
-use super::tally::{Tally, Thread};
+use super::tally::{MessageTally, ResumableConnection};
 use super::websocket;
 
-/// What requests lead to.
+/// What all requests to a serving process share.
 pub struct Doors {
     pub host: Arc<Host>,
     profiles: Arc<Profiles>,
@@ -29,8 +29,7 @@ impl Doors {
     }
 }
 
-/// Answers a request.
-pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<Caller>) -> Response<Body> {
+pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<Caller>) -> Response<ResponseBody> {
     let (host, profiles) = (&doors.host, &doors.profiles);
     let (head, body) = request.into_parts();
     let path = head.uri.path();
@@ -63,7 +62,7 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
-        (_, "/metrics") => plain(StatusCode::METHOD_NOT_ALLOWED, "this is only to be read"),
+        (_, "/metrics") => plain(StatusCode::METHOD_NOT_ALLOWED, "this can only be read"),
         (&Method::GET, _) if head.headers.contains_key(UPGRADE) => {
             upgrade(&doors, Request::from_parts(head, body), identity).await
         }
@@ -74,8 +73,8 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
     }
 }
 
-/// Makes a WebSocket of a request: of a new connection, or of one that is gone on with.
-async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identity) -> Response<Body> {
+/// Makes a WebSocket of a request: of a new connection, or of one that is resumed.
+async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identity) -> Response<ResponseBody> {
     let host = &doors.host;
     let headers = request.headers();
     let accepted = match websocket::accept(headers) {
@@ -89,14 +88,14 @@ async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identi
         Some(id) => match doors.resumables.claim(id, &identity).await {
             None => return plain(StatusCode::NOT_FOUND, "there is no such connection; begin a new one"),
             Some(mut thread) => match thread.tally.missing(received.unwrap_or_default()) {
-                None => return plain(StatusCode::CONFLICT, "that many messages cannot have come; begin a new one"),
+                None => return plain(StatusCode::CONFLICT, "that many messages cannot have arrived; begin a new one"),
                 Some(again) => (thread, again),
             },
         },
         None => match host.connect(&identity) {
             Ok(connection) => {
-                let tally = if received.is_some() { Tally::counting() } else { Tally::default() };
-                (Thread { connection, tally }, Vec::new())
+                let tally = if received.is_some() { MessageTally::counting() } else { MessageTally::default() };
+                (ResumableConnection { connection, tally }, Vec::new())
             }
             Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, &why),
         },

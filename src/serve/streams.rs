@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::admission::Identity;
 use super::host::{Connection, Host};
 use super::mailbox::{Mailboxes, Shape, Stream};
-use super::reply::{Body, plain};
+use super::reply::{ResponseBody, plain};
 use crate::editor::hosted::Liveness;
 use crate::lock::locked;
 
@@ -74,8 +74,8 @@ impl Profiles {
         }
     }
 
-    /// Ends a connection.
-    pub fn delete(&self, headers: &HeaderMap, identity: &Identity) -> Response<Body> {
+    /// `DELETE`: ends a connection.
+    pub fn delete(&self, headers: &HeaderMap, identity: &Identity) -> Response<ResponseBody> {
         match self.find(headers, identity) {
             Err((status, why)) => plain(status, why),
             Ok((id, profile)) => {
@@ -92,7 +92,7 @@ impl Profiles {
         host: &Arc<Host>,
         request: Request<Incoming>,
         identity: Identity,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         let (head, body) = request.into_parts();
         if !text(&head.headers, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with("application/json")) {
             return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
@@ -142,7 +142,7 @@ impl Profiles {
         identity: Identity,
         body: Bytes,
         id: Option<String>,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         let connection = match host.connect(&identity) {
             Ok(connection) => connection,
             Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, &why),
@@ -191,8 +191,8 @@ impl Profiles {
         response
     }
 
-    /// Opens a stream.
-    pub fn get(&self, head: &Parts, identity: &Identity) -> Response<Body> {
+    /// `GET`: opens a stream of server-sent events.
+    pub fn get(&self, head: &Parts, identity: &Identity) -> Response<ResponseBody> {
         let events = text(&head.headers, ACCEPT.as_str())
             .is_some_and(|kinds| kinds.contains("text/event-stream") || kinds.contains("*/*"));
         if !events {
@@ -331,7 +331,7 @@ impl Drop for Reading {
     }
 }
 
-/// Messages as events.
+/// One server-sent event for each message.
 fn events(lines: &[Bytes]) -> Bytes {
     let mut out = BytesMut::with_capacity(lines.iter().map(|line| line.len() + 8).sum());
     for line in lines {
@@ -368,7 +368,7 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
-fn json(status: StatusCode, body: Bytes) -> Response<Body> {
+fn json(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
     let mut response = super::reply::of(status, body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

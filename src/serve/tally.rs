@@ -11,7 +11,7 @@ const HELD: usize = 16 << 20;
 
 /// What was sent and may have to be sent again, and how much has come.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct MessageTally {
     /// Whether the other side counts.
     pub counts: bool,
     /// Messages that have come.
@@ -22,7 +22,7 @@ pub struct Tally {
     bytes: usize,
 }
 
-impl Tally {
+impl MessageTally {
     /// One that keeps what is sent.
     pub fn counting() -> Self {
         Self { counts: true, ..Self::default() }
@@ -61,7 +61,7 @@ impl Tally {
         self.bytes > HELD
     }
 
-    /// What a ping says.
+    /// The payload of a ping: eight bytes, `heard` in network order; empty where nobody counts.
     pub fn ping(&self) -> Bytes {
         if self.counts { Bytes::copy_from_slice(&self.heard.to_be_bytes()) } else { Bytes::new() }
     }
@@ -77,9 +77,9 @@ impl Tally {
 }
 
 /// A connection and what is counted of it.
-pub struct Thread {
+pub struct ResumableConnection {
     pub connection: Connection,
-    pub tally: Tally,
+    pub tally: MessageTally,
 }
 
 #[cfg(test)]
@@ -88,14 +88,15 @@ mod tests {
 
     #[test]
     fn what_has_not_come_is_sent_again() {
-        let mut tally = Tally::counting();
+        let mut tally = MessageTally::counting();
         for n in 0..5_u8 {
             tally.sent(&Bytes::copy_from_slice(&[n]));
         }
         tally.pinged(&2_u64.to_be_bytes());
         tally.pinged(b"hello");
-        let missing =
-            |tally: &mut Tally, count| tally.missing(count).map(|all| all.iter().map(|m| m[0]).collect::<Vec<_>>());
+        let missing = |tally: &mut MessageTally, count| {
+            tally.missing(count).map(|all| all.iter().map(|m| m[0]).collect::<Vec<_>>())
+        };
         assert_eq!(missing(&mut tally, 1), None);
         assert_eq!(missing(&mut tally, 6), None);
         assert_eq!(missing(&mut tally, 3), Some(vec![3, 4]));
@@ -104,7 +105,7 @@ mod tests {
         tally.sent(&Bytes::from(vec![0; HELD + 1]));
         assert!(tally.is_full());
         // Who does not count keeps nothing.
-        let mut plain = Tally::default();
+        let mut plain = MessageTally::default();
         plain.sent(&Bytes::from_static(b"x"));
         assert_eq!((plain.missing(0), plain.ping().len()), (Some(vec![]), 0));
     }

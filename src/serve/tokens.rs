@@ -129,7 +129,7 @@ fn entry(line: &str) -> Result<Token, String> {
 
 fn token(name: &str, hash: &str, user: Option<String>, roots: Option<Vec<PathBuf>>) -> Result<Token, String> {
     if let Some(user) = user.as_deref().filter(|user| !is_user(user)) {
-        return Err(format!("names a user that may not be called so: \"{user}\""));
+        return Err(format!("names a user who may not have that name: \"{user}\""));
     }
     let hash = digits(hash).ok_or("has no sha256 of 64 hexadecimal digits")?;
     let roots = roots.map(|roots| real(&roots)).transpose()?;
@@ -143,7 +143,7 @@ fn token(name: &str, hash: &str, user: Option<String>, roots: Option<Vec<PathBuf
 pub fn real(roots: &[PathBuf]) -> Result<Arc<[PathBuf]>, String> {
     let one = |root: &PathBuf| {
         let real = std::fs::canonicalize(root).ok().filter(|real| real.is_dir());
-        real.ok_or_else(|| format!("has a root that is no directory: {}", root.display()))
+        real.ok_or_else(|| format!("has a root that is not a directory: {}", root.display()))
     };
     roots.iter().map(one).collect()
 }
@@ -248,8 +248,8 @@ mod tests {
             ("n sha256:12".to_owned(), "64 hexadecimal digits"),
             (format!("n sha256:{}", "é".repeat(32)), "64 hexadecimal digits"),
             (format!("{good} users=a"), "neither"),
-            (format!("{good} user=../a"), "may not be called"),
-            (format!("{good} root=/no/such"), "no directory"),
+            (format!("{good} user=../a"), "may not have that name"),
+            (format!("{good} root=/no/such"), "not a directory"),
         ] {
             let found = entry(&line).unwrap_err();
             assert!(found.contains(why), "{line}: {found}");

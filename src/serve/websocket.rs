@@ -23,7 +23,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use super::host::Connection;
-use super::tally::{Tally, Thread};
+use super::tally::{MessageTally, ResumableConnection};
 use crate::editor::hosted::Liveness;
 use crate::lock::locked;
 
@@ -53,8 +53,8 @@ pub fn accept(headers: &HeaderMap) -> Result<HeaderValue, (StatusCode, &'static 
     }
     let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).map(str::trim);
     let key = key.filter(|key| BASE64.decode(key).is_ok_and(|key| key.len() == 16));
-    let key = key.ok_or((StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is missing or no key"))?;
-    HeaderValue::from_str(&answer(key)).map_err(|_| (StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is no key"))
+    let key = key.ok_or((StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is missing or not a key"))?;
+    HeaderValue::from_str(&answer(key)).map_err(|_| (StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is not a key"))
 }
 
 /// What answers a key; see RFC 6455, section 4.2.2.
@@ -77,7 +77,6 @@ pub fn config(message: usize) -> WebSocketConfig {
 pub enum Ending {
     /// One side has said farewell: the connection is over.
     Over,
-    /// It broke.
     Broken,
     /// Somebody else goes on with the connection.
     Wanted,
@@ -96,11 +95,11 @@ impl End {
 /// Carries a connection's messages until one side ends it; `again` are those that have not come over the last socket.
 pub async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
     io: T,
-    thread: &mut Thread,
+    thread: &mut ResumableConnection,
     again: Vec<Bytes>,
     message: usize,
 ) -> Ending {
-    let Thread { connection, tally } = thread;
+    let ResumableConnection { connection, tally } = thread;
     let Connection { id, lines, outgoing, liveness, .. } = connection;
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config(message))).await;
     let (mut sink, mut stream) = socket.split();
@@ -133,7 +132,7 @@ async fn farewell<T: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// What both halves of a socket count: unanswered pings, and messages.
-type Counts<'a, 'b> = (&'a AtomicU32, &'a Mutex<&'b mut Tally>);
+type Counts<'a, 'b> = (&'a AtomicU32, &'a Mutex<&'b mut MessageTally>);
 
 async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut SplitStream<WebSocketStream<T>>,
@@ -159,7 +158,7 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
             }
             Err(Error::Utf8(_)) => return bad(CloseCode::Invalid, "a text frame is not UTF-8"),
             Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => return End::BROKEN,
-            Err(Error::Protocol(_)) => return bad(CloseCode::Protocol, "this is no WebSocket"),
+            Err(Error::Protocol(_)) => return bad(CloseCode::Protocol, "this is not a WebSocket"),
             Err(_) => return End::BROKEN,
         };
         if !text.trim_ascii().is_empty() && lines.send(Line::Text(text)).await.is_err() {

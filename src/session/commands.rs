@@ -25,7 +25,7 @@ use crate::turn::{Choice, TurnContext, hooks};
 const MOST: usize = 20;
 
 /// The commands of a session: built in, then the settings'. An order whose name the user gave to a
-/// command of their own is not to be had. Skills whose names are left can be said as well.
+/// command of their own is not available. Skills whose names are left can be said as well.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Commands {
     commands: Vec<settings::CommandEntry>,
@@ -35,7 +35,7 @@ pub struct Commands {
 
 impl Commands {
     /// What the settings say, and what comes with the program.
-    /// Skills that `rules` deny are not to be had.
+    /// Skills that `rules` deny are not available.
     pub fn new(settings: &Settings, skills: &Arc<Skills>, rules: &Rules) -> Self {
         let denied = skills.all().filter(|skill| !skills.allowed(rules).any(|other| other.name == skill.name));
         let denied = denied.map(|skill| skill.name.clone()).collect();

@@ -85,7 +85,7 @@ pub(super) async fn skills(client: Arc<HttpClient>, environment: Environment, ad
 }
 
 async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<String>, String> {
-    let below = |parts: &[&str]| index::address_of(address, parts).ok_or_else(|| "this is no address".to_owned());
+    let below = |parts: &[&str]| index::address_of(address, parts).ok_or_else(|| "this is not an address".to_owned());
     let words = get(client, &below(&["index.json"])?, &[]).await?;
     let index = SkillIndex::read(words.as_bytes())?;
     let (place, index) = (dir.to_owned(), Arc::new(index));

@@ -446,10 +446,10 @@ impl Sessions {
         let session =
             ForSession { given: options.servers.clone(), attended: options.attended, addresses: options.addresses };
         let (dirs, client) = ((&*options.cwd, &*options.extra), self.models.client());
-        let servers = McpServers::new(dirs, &self.environment, &project.settings, client, session);
-        servers.reconcile(&project.settings.mcp);
+        let servers = Arc::new(McpServers::new(dirs, &self.environment, &project.settings, client, session));
+        servers.start_soon(&project.settings.mcp);
         SessionResources {
-            servers: Arc::new(servers),
+            servers,
             extensions: Arc::default(),
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),

@@ -43,7 +43,7 @@ impl PromptRun {
     }
 
     async fn builtin(mut self, command: &BuiltinCommand) -> PromptResult {
-        // It is no message of the history, and has an id all the same.
+        // It is not a message of the history, and has an id all the same.
         self.scope.outlet.event(Event::Prompted { message: self.scope.message_id() }).await;
         let cx = BuiltinContext { history: &mut self.history, record: &mut self.record, scope: &self.scope };
         let outcome = builtin::carry_out(command, cx).await;

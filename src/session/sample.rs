@@ -14,7 +14,7 @@ use crate::turn::{TurnContext, budget, frame, step};
 /// Asks, and answers whoever wants to know, unless nobody does any more.
 pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
     let SampleRequest { system, messages, max_output, search, temperature, mut reply } = wanted;
-    let question = Question { system, messages, max_output, search, temperature };
+    let question = SamplingRequest { system, messages, max_output, search, temperature };
     let answer = tokio::select! {
         answer = question.ask(scope) => answer,
         () = reply.closed() => return,
@@ -24,7 +24,7 @@ pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
     reply.send(answer).ok();
 }
 
-struct Question {
+struct SamplingRequest {
     system: Option<String>,
     messages: Vec<crate::model::request::ModelMessage>,
     max_output: u64,
@@ -45,7 +45,7 @@ impl Drop for Bill<'_> {
     }
 }
 
-impl Question {
+impl SamplingRequest {
     async fn ask(self, scope: &TurnContext) -> Result<Sample, String> {
         let most = scope.project.settings.budget.cost;
         if let Some(most) = most.filter(|_| scope.budget.is_empty(most)) {

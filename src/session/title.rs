@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::first_words::first_words;
 use crate::message::{Content, Message};
 use crate::model::registry::Registry;
-use crate::model::request::{BodyCache, Input, ModelMessage, ModelParams};
+use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use crate::model::{Delta, Request};
 use crate::turn::{History, TurnContext, hooks};
 
@@ -94,7 +94,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
     let (own, beside) = (scope.clone(), current);
     let mut request = Request {
         system: vec![agent.prompt.as_deref().unwrap_or_default().to_owned()],
-        messages: vec![ModelMessage::User(vec![Input::Text(material(first)?)])],
+        messages: vec![ModelMessage::User(vec![ModelInput::Text(material(first)?)])],
         tools: Vec::new(),
         must_call: false,
         params: ModelParams {

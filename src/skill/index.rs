@@ -76,7 +76,7 @@ impl SkillIndex {
 fn skill(entry: &Value) -> Result<IndexedSkill, String> {
     let name = entry.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     if !is_part(&name) {
-        return Err("is no name for a folder".into());
+        return Err("cannot be the name of a folder".into());
     }
     let files = entry.get("files").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let files: Vec<String> = files.iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -214,14 +214,14 @@ mod tests {
             (r#"{"name":"a","files":["SKILL.md"]}"#, Ok(("a", None))),
             (r#"{"name":"a b-1","files":["SKILL.md","scripts/run.sh"],"version":"2"}"#, Ok(("a b-1", Some("2")))),
             (r#"{"name":"a","files":["SKILL.md"],"version":3}"#, Ok(("a", Some("3")))),
-            (r#"{"name":"../a","files":["SKILL.md"]}"#, Err("\"../a\" is no name for a folder")),
-            (r#"{"name":"a/b","files":["SKILL.md"]}"#, Err("is no name for a folder")),
-            (r#"{"name":"a\\b","files":["SKILL.md"]}"#, Err("is no name for a folder")),
-            (r#"{"name":".a","files":["SKILL.md"]}"#, Err("is no name for a folder")),
-            (r#"{"name":"nul.x","files":["SKILL.md"]}"#, Err("is no name for a folder")),
-            (r#"{"name":"com1","files":["SKILL.md"]}"#, Err("is no name for a folder")),
-            (r#"{"name":"a\u202e","files":["SKILL.md"]}"#, Err("is no name for a folder")),
-            (r#"{"files":["SKILL.md"]}"#, Err("\"\" is no name for a folder")),
+            (r#"{"name":"../a","files":["SKILL.md"]}"#, Err("\"../a\" cannot be the name of a folder")),
+            (r#"{"name":"a/b","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
+            (r#"{"name":"a\\b","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
+            (r#"{"name":".a","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
+            (r#"{"name":"nul.x","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
+            (r#"{"name":"com1","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
+            (r#"{"name":"a\u202e","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
+            (r#"{"files":["SKILL.md"]}"#, Err("\"\" cannot be the name of a folder")),
             (r#"{"name":"a"}"#, Err("\"a\" has no SKILL.md")),
             (r#"{"name":"a","files":["x/SKILL.md"]}"#, Err("\"a\" has no SKILL.md")),
             (r#"{"name":"a","files":["SKILL.md","../../x"]}"#, Err("\"a\" has a file named \"../../x\"")),

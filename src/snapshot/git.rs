@@ -48,7 +48,7 @@ impl std::fmt::Debug for GitObjects {
 }
 
 /// What one thread looks objects up with.
-pub(super) struct Lookup(Handle<Arc<Store>>);
+pub(super) struct ObjectLookup(Handle<Arc<Store>>);
 
 impl GitObjects {
     /// Those of the work tree at `root`; none where it is no work tree of git, or one that names its contents by
@@ -69,11 +69,11 @@ impl GitObjects {
         Some(Self { store, own: Mutex::new(own) })
     }
 
-    pub(super) fn lookup(&self) -> Lookup {
+    pub(super) fn lookup(&self) -> ObjectLookup {
         let mut handle = self.store.to_handle_arc();
         handle.prevent_pack_unload();
         handle.refresh_never();
-        Lookup(handle)
+        ObjectLookup(handle)
     }
 
     /// A content by its name. What git has is not believed: it is what it is called, or it is not there.
@@ -86,7 +86,7 @@ impl GitObjects {
     }
 }
 
-impl Lookup {
+impl ObjectLookup {
     /// Whether a content of this size lies in a pack.
     pub(super) fn holds(&self, name: &str, size: u64) -> bool {
         let Ok(id) = ObjectId::from_hex(name.as_bytes()) else { return false };

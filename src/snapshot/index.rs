@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::file::{FileStamp, born, kind, large, read_known};
-use super::git::{GitIndex, GitObjects, Lookup};
+use super::git::{GitIndex, GitObjects, ObjectLookup};
 use super::objects::{Objects, is_blob_name};
 use super::{LARGEST, MOST_BYTES, MOST_FILES, Untracked, stopped};
 use crate::environment::private_note;
@@ -58,7 +58,7 @@ struct DirEntry {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Index {
+pub(super) struct FileIndex {
     format: u32,
     root: PathBuf,
     /// When it was brought up to date last, by the clock of the file system.
@@ -76,7 +76,7 @@ pub(super) struct Index {
     /// Where files lie whose contents are not kept here; none where there is no git, or it was not yet looked for.
     #[serde(skip)]
     git: Option<GitObjects>,
-    /// It was looked for.
+    /// Whether `git` was looked for.
     #[serde(skip)]
     looked: bool,
 }
@@ -107,7 +107,7 @@ impl ReadTask {
     }
 }
 
-impl Index {
+impl FileIndex {
     fn new(root: &Path) -> Self {
         Self {
             data: PathBuf::new(),
@@ -275,7 +275,7 @@ impl Index {
         if index.is_empty() {
             return tasks;
         }
-        let name = |lookup: &Lookup, task: &ReadTask| {
+        let name = |lookup: &ObjectLookup, task: &ReadTask| {
             let path = if task.dir.is_empty() { task.name.clone() } else { format!("{}/{}", task.dir, task.name) };
             let name = index.unchanged(&path, &task.print).filter(|_| task.print.size <= LARGEST)?;
             lookup.holds(name, task.print.size).then(|| name.to_owned())
@@ -443,7 +443,7 @@ impl Index {
     }
 
     /// What is in a directory and, to a depth, below it, and is not ignored.
-    fn list(&self, rel: &str, depth: Option<usize>, stop: &AtomicBool) -> Result<Listing, Untracked> {
+    fn list(&self, rel: &str, depth: Option<usize>, stop: &AtomicBool) -> Result<DirListing, Untracked> {
         const REPOSITORIES: &[&str] = &[".git", ".hg", ".svn", ".jj"];
         let top = self.root.join(rel);
         // Where nobody said what is to be ignored, this is.
@@ -465,7 +465,7 @@ impl Index {
                     || entry.path() == data
                     || own.matched(entry.path(), entry.file_type().is_some_and(|kind| kind.is_dir())).is_ignore())
         });
-        let mut listing = Listing::default();
+        let mut listing = DirListing::default();
         listing.insert(rel.to_owned(), (Vec::new(), Vec::new()));
         let mut count = 0;
         for entry in walker.build() {
@@ -568,7 +568,7 @@ fn threads() -> usize {
 }
 
 /// By directory: the names of its files, and of its directories.
-type Listing = HashMap<String, (Vec<String>, Vec<String>)>;
+type DirListing = HashMap<String, (Vec<String>, Vec<String>)>;
 
 /// What time the file system thinks it is.
 fn tick(own: &Path) -> io::Result<i128> {

@@ -11,11 +11,7 @@ pub enum Error {
     NotFound(SessionId),
     /// Another process has the session open.
     #[error("session {id} is open in {holder}; close it there first")]
-    Locked {
-        id: SessionId,
-        /// Who has it.
-        holder: LockHolder,
-    },
+    Locked { id: SessionId, holder: LockHolder },
     /// A session cannot be imported under an id that is in use.
     #[error("there is a session {0} already")]
     Taken(SessionId),
@@ -35,7 +31,6 @@ pub enum Error {
     /// The index cannot be read; it is made again from the sessions.
     #[error("the session index is damaged ({0})")]
     DamagedIndex(String),
-    /// The index was written by a newer adjutant.
     #[error(
         "the session index was written by a newer adjutant (format {found}, this one knows {known}); update adjutant"
     )]
@@ -54,7 +49,6 @@ pub enum Error {
         "the session's file was removed or replaced while it was in use: what was said before is lost with it, and what comes from now on is kept: {0}"
     )]
     Removed(String),
-    /// The database was written by a newer adjutant.
     #[error(
         "the store's database was written by a newer adjutant (format {found}, this one knows {known}); update adjutant"
     )]

@@ -1,9 +1,8 @@
 //! Prompts that wait in the store until a host takes them. Only a database has them: one machine needs no such queue.
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 
-use super::Error;
+use super::{Error, ReplySender};
 use crate::id::SessionId;
 
 /// How far a prompt in the store is.
@@ -73,41 +72,39 @@ pub struct BusySession {
     pub tries: u64,
 }
 
-type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
 pub(super) enum FleetJob {
     Put {
         session: SessionId,
         work: String,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Claim {
-        reply: Reply<Option<ClaimedTask>>,
+        reply: ReplySender<Option<ClaimedTask>>,
     },
     /// Ends a prompt of this process, or gives it back to whoever takes it next.
     End {
         session: SessionId,
         state: TaskState,
         outcome: Option<String>,
-        reply: Reply<bool>,
+        reply: ReplySender<bool>,
     },
     Look {
         session: SessionId,
-        reply: Reply<Option<TaskStatus>>,
+        reply: ReplySender<Option<TaskStatus>>,
     },
     Busy {
-        reply: Reply<Vec<BusySession>>,
+        reply: ReplySender<Vec<BusySession>>,
     },
     Cancel {
         session: SessionId,
-        reply: Reply<bool>,
+        reply: ReplySender<bool>,
     },
 }
 
 impl FleetJob {
     /// Answers where there is no queue.
     pub(super) fn refuse(self) {
-        let none = || Error::Unwritable("prompts wait in a database only: set store.url in your settings".into());
+        let none = || Error::Unwritable("prompts can wait only in a database: set store.url in your settings".into());
         // Whoever asked may have been cancelled since.
         match self {
             Self::Put { reply, .. } => drop(reply.send(Err(none()))),

@@ -10,23 +10,22 @@ use super::fleet::FleetJob;
 use super::takeover::RequestSource;
 use super::write::SessionWrite;
 use super::{
-    BackendState, Error, Grant, ListCursor, LockHolder, Record, RecordChange, SearchHit, SessionPage, StoredSession,
+    BackendState, Error, Grant, ListCursor, LockHolder, Record, RecordChange, ReplySender, SearchHit, SessionPage,
+    StoredSession,
 };
 use crate::id::{PartId, SessionId};
 use crate::message::{ModelRef, Part};
 use std::time::Duration;
 
-pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
 /// Answers; whoever asked may have been cancelled since.
-pub(super) fn answer<T, E: Into<Error>>(reply: Reply<T>, answer: Result<T, E>) {
+pub(super) fn answer<T, E: Into<Error>>(reply: ReplySender<T>, answer: Result<T, E>) {
     drop(reply.send(answer.map_err(Into::into)));
 }
 
 pub(super) enum StoreJob {
     Create {
         record: Box<Record>,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Write {
         session: SessionId,
@@ -34,40 +33,40 @@ pub(super) enum StoreJob {
     },
     Flush {
         session: SessionId,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Load {
         session: SessionId,
         lean: bool,
-        reply: Reply<(StoredSession, usize)>,
+        reply: ReplySender<(StoredSession, usize)>,
     },
     Parts {
         session: SessionId,
         ids: Vec<PartId>,
-        reply: Reply<Vec<Part>>,
+        reply: ReplySender<Vec<Part>>,
     },
     Peek {
         session: SessionId,
-        reply: Reply<StoredSession>,
+        reply: ReplySender<StoredSession>,
     },
     Has {
         session: SessionId,
-        reply: Reply<bool>,
+        reply: ReplySender<bool>,
     },
     Import {
         stored: Box<StoredSession>,
         /// The session it is a copy of.
         of: Option<SessionId>,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Change {
         session: SessionId,
         change: RecordChange,
-        reply: Reply<Record>,
+        reply: ReplySender<Record>,
     },
     Children {
         session: SessionId,
-        reply: Reply<Vec<SessionId>>,
+        reply: ReplySender<Vec<SessionId>>,
     },
     List {
         cwd: Option<PathBuf>,
@@ -76,88 +75,88 @@ pub(super) enum StoreJob {
         archived: Option<bool>,
         after: Option<ListCursor>,
         limit: usize,
-        reply: Reply<SessionPage>,
+        reply: ReplySender<SessionPage>,
     },
     Delete {
         session: SessionId,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Close {
         session: SessionId,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Leave {
         session: SessionId,
-        reply: Reply<bool>,
+        reply: ReplySender<bool>,
     },
     Discard {
         session: SessionId,
         unsaid: bool,
-        reply: Reply<bool>,
+        reply: ReplySender<bool>,
     },
     Unsaid {
-        reply: Reply<Vec<Record>>,
+        reply: ReplySender<Vec<Record>>,
     },
     Grants {
         project: Option<String>,
-        reply: Reply<Vec<Grant>>,
+        reply: ReplySender<Vec<Grant>>,
     },
     Grant {
         grant: Box<Grant>,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Revoke {
         grant: Box<Grant>,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     HandOver {
         session: SessionId,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     Search {
         records: Vec<Record>,
         words: String,
         limit: usize,
-        reply: Reply<Vec<SearchHit>>,
+        reply: ReplySender<Vec<SearchHit>>,
     },
     /// Asks a holder to let go of a session. How long that may take; none where it cannot be asked.
     Ask {
         holder: LockHolder,
         session: SessionId,
-        reply: Reply<Option<Duration>>,
+        reply: ReplySender<Option<Duration>>,
     },
     /// Where this process hears who wants its sessions, or has taken them.
     Requests {
-        reply: Reply<RequestSource>,
+        reply: ReplySender<RequestSource>,
     },
     About {
-        reply: Reply<BackendState>,
+        reply: ReplySender<BackendState>,
     },
     /// The models chosen last in a project, the newest first.
     Recent {
         project: String,
-        reply: Reply<Vec<ModelRef>>,
+        reply: ReplySender<Vec<ModelRef>>,
     },
     Chosen {
         project: String,
         models: Vec<ModelRef>,
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
     /// Whether machines share this store.
     Shared {
-        reply: Reply<bool>,
+        reply: ReplySender<bool>,
     },
     /// Contents of a session by their names, as far as they are kept.
     Contents {
         session: SessionId,
         names: Vec<String>,
-        reply: Reply<Vec<(String, Vec<u8>)>>,
+        reply: ReplySender<Vec<(String, Vec<u8>)>>,
     },
     /// What the user said about a project's own settings: as it is kept, or to be kept.
     Trust {
         project: String,
         entry: Option<String>,
-        reply: Reply<Option<String>>,
+        reply: ReplySender<Option<String>>,
     },
     Fleet(FleetJob),
     Wake,

@@ -19,16 +19,15 @@ pub struct Record {
     /// What that directory is called on every machine that shares the store; none where nobody else does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// Further directories.
+    /// Further directories; absolute.
     #[serde(default)]
     pub extra: Vec<PathBuf>,
     /// What it is about, once known.
     #[serde(default)]
     pub title: Option<String>,
-    /// Who said so.
+    /// Who gave it its title.
     #[serde(default)]
     pub titled: TitleSource,
-    /// When it began.
     pub created: Timestamp,
     /// When it was last used.
     pub updated: Timestamp,
@@ -44,7 +43,7 @@ pub struct Record {
     /// What the parent may not do, as permission and pattern: nor may anyone here.
     #[serde(default)]
     pub denied: Vec<(String, String)>,
-    /// The chosen agent.
+    /// The agent, as chosen; none: as the settings say.
     #[serde(default)]
     pub agent: Option<String>,
     /// The chosen model and effort.
@@ -59,7 +58,6 @@ pub struct Record {
     /// Its user has put it aside.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archived: bool,
-    /// The plan.
     #[serde(default)]
     pub todos: Vec<Todo>,
     /// US dollars so far; none while no price was known.
@@ -80,13 +78,12 @@ pub struct Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffStats {
     pub files: usize,
-    /// Lines that are new.
+    /// In lines.
     pub additions: usize,
-    /// Lines that are gone.
+    /// In lines.
     pub deletions: usize,
 }
 
-/// Something that was undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoEntry {
     /// The first message that is hidden by it.
@@ -167,7 +164,7 @@ pub enum RecordChange {
     Title(String),
     /// Whether it is put aside.
     Archived(bool),
-    /// Who is to speak.
+    /// The agent, and how it is to work.
     Choice {
         agent: String,
         /// The model and effort; none leaves it to the agent.

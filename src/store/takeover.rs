@@ -16,7 +16,6 @@ pub enum OwnerRequest {
     Cancel(SessionId),
 }
 
-/// Where they are heard.
 #[derive(Debug)]
 pub(super) enum RequestSource {
     /// By a pipe below a directory.

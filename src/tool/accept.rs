@@ -84,7 +84,7 @@ fn bare(name: &str) -> &str {
     BEFORE.iter().find_map(|before| name.strip_prefix(before)).unwrap_or(name)
 }
 
-/// The tools that have this name elsewhere.
+/// Our tools for what other programs call this, however it is spelt.
 fn elsewhere(tools: &[Arc<dyn AnyTool>], name: &str) -> impl Iterator<Item = Arc<dyn AnyTool>> {
     let name = folded(bare(name));
     let named = PROPERTIES.iter().filter(|tool| tool.aliases.also.contains(&name.as_str()));

@@ -153,9 +153,9 @@ impl Tool for BashTool {
             ..context.policy.place.clone()
         };
         let mut need = command_need(&input.command, &judged);
-        // Beside others it changes nothing, whatever the agent may do.
-        let beside = context.call.position.as_ref().is_some_and(|order| order.beside) && only_reads(&need);
-        let confinement = if beside { context.confinement.reading() } else { context.confinement.clone() };
+        // What is known to change nothing can do so, whatever the agent may do.
+        let reads = !background && only_reads(&need);
+        let confinement = if reads { context.confinement.proven() } else { context.confinement.clone() };
         let mut lock = confinement.lock(context).await?;
         need.unproven.clone_from(&lock.unproven);
         need.kept = lock.kept;

@@ -28,6 +28,8 @@ pub struct Confinement {
     pub trusted: bool,
     /// It is for a single command, and nothing to tell the user of.
     aside: bool,
+    /// The command is known to change nothing.
+    proven: bool,
     /// Whether the user was told, for each level.
     told: Arc<[AtomicBool; 2]>,
     /// What the model was told, for each level: it stays, so that a provider's cache holds.
@@ -58,6 +60,7 @@ impl Confinement {
             wish: settings::SandboxSettings::default(),
             trusted: false,
             aside: false,
+            proven: false,
             told: Arc::default(),
             reach: Arc::default(),
         }
@@ -70,7 +73,7 @@ impl Confinement {
         Self { wish, ..Self::new(&Sandbox::new(environment)) }
     }
 
-    /// For an agent with these rules.
+    /// Nothing in the project may be written where the rules allow no change.
     #[must_use]
     pub fn for_agent(&self, rules: &Rules, settings: &Settings) -> Self {
         self.at(if only_reads(rules) { Level::ReadOnly } else { Level::WorkspaceWrite }, settings)
@@ -86,6 +89,12 @@ impl Confinement {
     #[must_use]
     pub fn reading(&self) -> Self {
         Self { level: Level::ReadOnly, aside: self.level != Level::ReadOnly, ..self.clone() }
+    }
+
+    /// For a command that is known to change nothing: nothing is lost if it really cannot.
+    #[must_use]
+    pub fn proven(&self) -> Self {
+        Self { proven: true, ..self.reading() }
     }
 
     /// For what is no call of the model's: the user is told of the sandbox with the first that is.
@@ -149,6 +158,7 @@ impl Confinement {
         let network = self.wish.network.unwrap_or(level == Level::WorkspaceWrite);
         let held = match self.wish.mode {
             SandboxMode::Off => Arc::new(ProvenSandbox::none(level, vec![])),
+            SandboxMode::Auto | SandboxMode::Required if self.proven => self.sandbox.light().await,
             SandboxMode::Auto | SandboxMode::Required => self.sandbox.held(level).await,
         };
         let words = match self.wish.mode {
@@ -162,7 +172,7 @@ impl Confinement {
                 held.reasons()
             )));
         }
-        let unproven = (none && level == Level::ReadOnly).then(|| {
+        let unproven = (none && level == Level::ReadOnly && !self.proven).then(|| {
             "this agent is to change nothing, there is no sandbox that would see to it, and this is not known to be harmless".to_owned()
         });
         let scratch = scratch(context);

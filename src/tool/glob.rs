@@ -205,7 +205,7 @@ impl NewestPaths {
     }
 }
 
-/// That it is no file. What lies outside is not told before it may be looked at.
+/// That it is not a file. What lies outside is not told before it may be looked at.
 fn directory(base: &ResolvedPath) -> Result<(), Failure> {
     if matches!(base.real.found, PathKind::File | PathKind::Special) {
         return Err(Failure::Tell(format!(

@@ -98,7 +98,7 @@ pub(super) struct JobOutput {
     pub(super) how: Option<String>,
     pub(super) code: Option<i32>,
     pub(super) notes: Vec<String>,
-    /// Where all of it is.
+    /// The file with all of its output.
     pub(super) whole: String,
 }
 

@@ -18,7 +18,7 @@ pub struct StructuredOutputTool {
     validator: jsonschema::Validator,
     /// As the model sees it: an object.
     schema: Arc<Value>,
-    /// What was asked for is no object, and is wrapped in one.
+    /// What was asked for is not an object, and is wrapped in one.
     wrapped: bool,
 }
 

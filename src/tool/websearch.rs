@@ -21,7 +21,7 @@ use crate::environment::Environment;
 use crate::event::{Sample, SampleRequest, SessionRequest, ToolKind};
 use crate::model::FoundPage;
 use crate::model::http::HttpClient;
-use crate::model::request::{Input as Asked, ModelMessage};
+use crate::model::request::{ModelInput as Asked, ModelMessage};
 use crate::permission::Need;
 use crate::{prompts, text};
 

@@ -15,7 +15,7 @@ use crate::environment::Timestamp;
 use crate::event::{CompactionState, Event, Status};
 use crate::id::PartId;
 use crate::message::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
-use crate::model::request::{BodyCache, Input, ModelMessage, ModelParams};
+use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use crate::model::{Delta, Error, Model, Provider, Request};
 use crate::prompts;
 use crate::text::thousands;
@@ -308,7 +308,7 @@ fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, ro
     Request {
         model: writer.model.clone(),
         system: writer.system.clone(),
-        messages: vec![ModelMessage::User(vec![Input::Text(text)])],
+        messages: vec![ModelMessage::User(vec![ModelInput::Text(text)])],
         tools: Vec::new(),
         must_call: false,
         params: writer.params.clone(),

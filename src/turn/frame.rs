@@ -135,7 +135,7 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> 
 /// Freezes the present, for the prompt that the history ends with.
 ///
 /// # Errors
-/// A fault for the user when the agent or the model is not to be had.
+/// A fault for the user when the agent or the model is not available.
 pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Frame, Fault> {
     let options = next::turn(history).first().and_then(Message::options);
     let agent = match options {

@@ -11,7 +11,9 @@ use super::view::view;
 use super::{History, remind};
 use crate::message::{Assistant, Call, CallState, Content, File, Message, Role};
 use crate::model::Request;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
+use crate::model::request::{
+    Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use crate::text;
 use crate::tool::Tool as _;
 use crate::tool::invalid::InvalidTool;
@@ -53,7 +55,7 @@ fn messages(history: &History, frame: &Frame) -> Vec<ModelMessage> {
     let mut bare = 0;
     if let Some((compaction, summary)) = view.summary {
         let summary = remind::summary(&summary.visible_text());
-        let mut inputs = vec![Input::Text(frame.mark.kept(&summary).unwrap_or(summary))];
+        let mut inputs = vec![ModelInput::Text(frame.mark.kept(&summary).unwrap_or(summary))];
         inputs.extend(self::inputs(compaction, frame, false));
         out.push(ModelMessage::User(inputs));
         bare = if compaction.compaction().is_some_and(|c| c.overflow) { view.kept } else { 0 };
@@ -81,17 +83,17 @@ fn messages(history: &History, frame: &Frame) -> Vec<ModelMessage> {
 }
 
 /// What a user message says; `bare` leaves out what is attached.
-fn inputs(message: &Message, frame: &Frame, bare: bool) -> Vec<Input> {
+fn inputs(message: &Message, frame: &Frame, bare: bool) -> Vec<ModelInput> {
     let one = |content: &Content| match content {
         Content::Text(text) if text.ignored || text.text.trim().is_empty() => None,
         Content::Text(text) => {
             let note = text.synthetic.then(|| frame.mark.kept(&text.text)).flatten();
-            Some(Input::Text(note.unwrap_or_else(|| frame.mark.data(text.text.clone()))))
+            Some(ModelInput::Text(note.unwrap_or_else(|| frame.mark.data(text.text.clone()))))
         }
-        Content::File(file) if bare && file.data.is_some() => Some(Input::Text(left_out(file))),
+        Content::File(file) if bare && file.data.is_some() => Some(ModelInput::Text(left_out(file))),
         Content::File(file) => Some(attached(file, frame)),
         Content::Subtask { agent, description, .. } => {
-            Some(Input::Text(format!("(The user typed {description}. The {agent} subagent does it.)")))
+            Some(ModelInput::Text(format!("(The user typed {description}. The {agent} subagent does it.)")))
         }
         _ => None,
     };
@@ -105,18 +107,18 @@ pub(super) fn left_out(file: &File) -> String {
 }
 
 /// An attachment the model can take, or words about one it cannot.
-fn attached(file: &File, frame: &Frame) -> Input {
+fn attached(file: &File, frame: &Frame) -> ModelInput {
     let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or("a file");
     match (&file.data, attachment(file, frame)) {
-        (_, Some(attachment)) => Input::File(attachment),
+        (_, Some(attachment)) => ModelInput::File(attachment),
         (Some(_), None) if file.refused => {
-            Input::Text(format!("[{name} ({}) was attached; it was refused and is not sent any more]", file.mime))
+            ModelInput::Text(format!("[{name} ({}) was attached; it was refused and is not sent any more]", file.mime))
         }
-        (Some(_), None) => Input::Text(format!(
+        (Some(_), None) => ModelInput::Text(format!(
             "[{name} ({}) is attached, but {} cannot read that. Tell the user.]",
             file.mime, frame.model.name
         )),
-        (None, None) => Input::Text(match &file.uri {
+        (None, None) => ModelInput::Text(match &file.uri {
             Some(uri) => format!("[The user refers to {name}: {uri}]"),
             None => format!("[The user refers to {name}]"),
         }),
@@ -134,7 +136,7 @@ fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
     Some(Attachment { mime: file.mime.clone(), data: Arc::from(data.as_str()), name: file.name.clone() })
 }
 
-fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<Output>, Vec<CallResult>) {
+fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<ModelOutput>, Vec<CallResult>) {
     let same = assistant.model.provider == frame.model.id.provider && assistant.model.model == frame.model.id.model;
     let kept = |provider: &Map<String, Value>| if same { provider.clone() } else { Map::new() };
     let mut outputs = Vec::new();
@@ -142,14 +144,17 @@ fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<Outp
     for part in message.answer() {
         match &part.content {
             Content::Text(text) if !text.text.trim().is_empty() => {
-                outputs.push(Output::Text { text: text.text.clone(), provider: kept(&text.provider) });
+                outputs.push(ModelOutput::Text { text: text.text.clone(), provider: kept(&text.provider) });
             }
             Content::Reasoning(reasoning) if same => {
-                outputs.push(Output::Reasoning { text: reasoning.text.clone(), provider: reasoning.provider.clone() });
+                outputs.push(ModelOutput::Reasoning {
+                    text: reasoning.text.clone(),
+                    provider: reasoning.provider.clone(),
+                });
             }
             Content::Tool(call) => {
                 let arguments = if call.input.is_object() { call.input.clone() } else { Arc::new(Map::new().into()) };
-                outputs.push(Output::Call {
+                outputs.push(ModelOutput::Call {
                     id: call.call.share(),
                     provider_id: call.provider_id.clone(),
                     name: named(&call.tool),
@@ -161,8 +166,8 @@ fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<Outp
             _ => {}
         }
     }
-    // Reasoning alone is no answer: providers refuse it.
-    if outputs.iter().all(|output| matches!(output, Output::Reasoning { .. })) {
+    // Reasoning alone is not an answer: providers refuse it.
+    if outputs.iter().all(|output| matches!(output, ModelOutput::Reasoning { .. })) {
         outputs.clear();
     }
     (outputs, results)

@@ -5,7 +5,7 @@ use super::History;
 use super::view;
 use crate::message::{Call, CallState, Content, Message, Usage};
 use crate::model::Request;
-use crate::model::request::{Input, ModelMessage, Output};
+use crate::model::request::{ModelInput, ModelMessage, ModelOutput};
 
 /// What an image or a document takes, roughly; its bytes say nothing about it.
 const ATTACHMENT: u64 = 1_500;
@@ -67,8 +67,8 @@ fn asked(message: &ModelMessage) -> u64 {
         ModelMessage::Assistant(outputs) => outputs
             .iter()
             .map(|output| match output {
-                Output::Text { text, .. } | Output::Reasoning { text, .. } => tokens(text.len()),
-                Output::Call { name, arguments, .. } => tokens(name.len() + arguments.to_string().len()),
+                ModelOutput::Text { text, .. } | ModelOutput::Reasoning { text, .. } => tokens(text.len()),
+                ModelOutput::Call { name, arguments, .. } => tokens(name.len() + arguments.to_string().len()),
             })
             .sum(),
         ModelMessage::Results(results) => {
@@ -77,10 +77,10 @@ fn asked(message: &ModelMessage) -> u64 {
     }
 }
 
-fn input(input: &Input) -> u64 {
+fn input(input: &ModelInput) -> u64 {
     match input {
-        Input::Text(text) => tokens(text.len()),
-        Input::File(_) => ATTACHMENT,
+        ModelInput::Text(text) => tokens(text.len()),
+        ModelInput::File(_) => ATTACHMENT,
     }
 }
 

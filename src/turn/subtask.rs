@@ -25,7 +25,7 @@ struct SubtaskInput {
 /// Does what the last message, the user's, gives to subagents.
 ///
 /// # Errors
-/// A fault for the user when the agent or the model that should go on is not to be had.
+/// A fault for the user when the agent or the model that should go on is not available.
 pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
     let Some(prompt) = history.messages.last() else { return Ok(()) };
     let parent = prompt.id.clone();

@@ -10,9 +10,9 @@ use crate::cli::terminal::styled::Styled;
 
 /// Where questions are asked. What is typed while none is shown answers none.
 #[derive(Clone)]
-pub(super) struct Keyboard(mpsc::UnboundedSender<Question>);
+pub(super) struct Keyboard(mpsc::UnboundedSender<LineRequest>);
 
-struct Question {
+struct LineRequest {
     words: Styled,
     answer: oneshot::Sender<Option<String>>,
 }
@@ -27,12 +27,12 @@ impl Keyboard {
     /// Shows a question and waits for a line; none at the end of the input. Dropping the future withdraws it.
     pub(super) async fn ask(&self, words: Styled) -> Option<String> {
         let (answer, line) = oneshot::channel();
-        self.0.send(Question { words, answer }).ok()?;
+        self.0.send(LineRequest { words, answer }).ok()?;
         line.await.ok().flatten()
     }
 }
 
-async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<Question>, screen: Arc<Screen>) {
+async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen: Arc<Screen>) {
     let (wanted, wants) = thread::channel::<()>();
     let (typed, mut lines) = mpsc::unbounded_channel();
     // A thread of its own: a line that nobody waits for any more keeps nothing else waiting.
@@ -46,7 +46,7 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<Question>, screen: A
         }
     });
     let mut reads = false;
-    while let Some(Question { words, mut answer }) = questions.recv().await {
+    while let Some(LineRequest { words, mut answer }) = questions.recv().await {
         if answer.is_closed() {
             continue;
         }

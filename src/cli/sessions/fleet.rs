@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use serde_json::json;
 
 use super::ProjectSessions;
-use crate::cli::work::Answer;
+use crate::cli::work::PromptAnswer;
 use crate::environment::Environment;
 use crate::id::SessionId;
 use crate::store::{Store, TaskState};
@@ -60,7 +60,8 @@ pub(super) async fn wait(store: &Store, session: &SessionId) -> anyhow::Result<u
             tokio::time::sleep(PAUSE).await; // looked again: nobody says when it is answered
             continue;
         }
-        let answer: Option<Answer> = task.outcome.as_deref().and_then(|outcome| serde_json::from_str(outcome).ok());
+        let answer: Option<PromptAnswer> =
+            task.outcome.as_deref().and_then(|outcome| serde_json::from_str(outcome).ok());
         let answer = answer.unwrap_or_default();
         return match (task.state, answer.result) {
             (TaskState::Failed, _) => Err(anyhow!("{}", answer.text)),

@@ -147,7 +147,7 @@ impl Markdown {
 
 /// A line outside blocks of code: headings, emphasis, code and links.
 fn inline(line: &str) -> String {
-    let mut out = Line { source: line, at: 0, styles: vec![Style::new()], out: String::new() };
+    let mut out = LineStyler { source: line, at: 0, styles: vec![Style::new()], out: String::new() };
     let mut links: Vec<String> = Vec::new();
     for (event, range) in Parser::new(line).into_offset_iter() {
         match event {
@@ -197,7 +197,7 @@ fn inline(line: &str) -> String {
     out.out
 }
 
-struct Line<'a> {
+struct LineStyler<'a> {
     source: &'a str,
     /// How much of the source has been dealt with, in bytes.
     at: usize,
@@ -205,7 +205,7 @@ struct Line<'a> {
     out: String,
 }
 
-impl Line<'_> {
+impl LineStyler<'_> {
     /// The source as it is, up to a place.
     fn up_to(&mut self, end: usize) {
         if let Some(words) = self.source.get(self.at..end) {

@@ -5,7 +5,7 @@ use protocol::rpc::{self, Peer};
 
 use crate::id::SessionId;
 
-/// The line that an update is.
+/// The `session/update` notification, without its line end.
 pub(super) fn line(session: &SessionId, update: v1::SessionUpdate) -> Vec<u8> {
     let note = v1::SessionNotification::new(session.share(), update);
     rpc::note(<v1::SessionNotification as acp::Method>::NAME, &acp::Explicit(note))

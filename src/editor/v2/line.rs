@@ -5,7 +5,7 @@ use protocol::rpc::{self, Peer};
 
 use crate::id::SessionId;
 
-/// The line that an update is.
+/// The `session/update` notification, without its line end.
 pub(super) fn line(session: &SessionId, update: v2::SessionUpdate) -> Vec<u8> {
     let note = v2::UpdateSessionNotification::new(session.share(), update);
     rpc::note(<v2::UpdateSessionNotification as acp::Method>::NAME, &note)

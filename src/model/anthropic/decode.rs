@@ -174,7 +174,7 @@ impl Blocks {
         });
     }
 
-    fn whole(&mut self, message: Message, out: &mut Vec<Delta>) {
+    fn whole(&mut self, message: AnthropicMessage, out: &mut Vec<Delta>) {
         for (index, block) in message.content.unwrap_or_default().into_iter().enumerate() {
             self.start(index, block, out);
             self.stop(index, out);
@@ -215,7 +215,7 @@ impl Decoder for Blocks {
         if data.trim() == "[DONE]" {
             return Ok(Flow::More);
         }
-        let event: Event<'_> = serde_json::from_str(data).map_err(|e| garbled(&e))?;
+        let event: StreamEvent<'_> = serde_json::from_str(data).map_err(|e| garbled(&e))?;
         if let Some(error) = event.error.filter(|error| !error.is_null()) {
             return Err(classify::event(&self.who, &error));
         }
@@ -249,7 +249,7 @@ impl Decoder for Blocks {
                 return Ok(Flow::Done);
             }
             ("message", _) => {
-                let message: Message = serde_json::from_str(data).map_err(|e| garbled(&e))?;
+                let message: AnthropicMessage = serde_json::from_str(data).map_err(|e| garbled(&e))?;
                 self.whole(message, out);
                 self.end(out)?;
                 return Ok(Flow::Done);
@@ -271,7 +271,7 @@ impl Decoder for Blocks {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct StreamEvent<'a> {
     #[serde(borrow, rename = "type", default)]
     kind: Cow<'a, str>,
     #[serde(default)]
@@ -281,7 +281,7 @@ struct Event<'a> {
     #[serde(default)]
     content_block: Option<Value>,
     #[serde(default)]
-    message: Option<Message>,
+    message: Option<AnthropicMessage>,
     #[serde(default)]
     usage: Option<MessageUsage>,
     #[serde(default)]
@@ -305,7 +305,7 @@ struct BlockDelta<'a> {
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct AnthropicMessage {
     #[serde(default)]
     content: Option<Vec<Value>>,
     #[serde(default)]

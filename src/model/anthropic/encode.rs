@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::claude;
 use crate::model::body::{Element, RequestBody};
-use crate::model::request::{Attachment, CallResult, Input, ModelMessage, Output, ToolSpec};
+use crate::model::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput, ToolSpec};
 use crate::model::target::{Knobs, Target};
 use crate::model::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
@@ -138,7 +138,7 @@ fn begins_with_thought(request: &Request) -> bool {
         _ => None,
     });
     match last.and_then(|outputs| outputs.first()) {
-        Some(Output::Reasoning { provider, .. }) => {
+        Some(ModelOutput::Reasoning { provider, .. }) => {
             provider.contains_key("signature") || provider.contains_key("redacted")
         }
         Some(_) => false,
@@ -228,11 +228,11 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
     turns
 }
 
-fn user_block<'a>(input: &'a Input, model: &Model) -> Option<ContentBlock<'a>> {
+fn user_block<'a>(input: &'a ModelInput, model: &Model) -> Option<ContentBlock<'a>> {
     match input {
-        Input::Text(text) if text.trim().is_empty() => None,
-        Input::Text(text) => Some(ContentBlock::Text { text: text.clone(), citations: None }),
-        Input::File(file) => Some(attached(file, model)),
+        ModelInput::Text(text) if text.trim().is_empty() => None,
+        ModelInput::Text(text) => Some(ContentBlock::Text { text: text.clone(), citations: None }),
+        ModelInput::File(file) => Some(attached(file, model)),
     }
 }
 
@@ -243,13 +243,13 @@ fn attached<'a>(file: &'a Attachment, model: &Model) -> ContentBlock<'a> {
     }
 }
 
-fn assistant_block<'a>(output: &'a Output, names: &CallNames<'_>, model: &Model) -> Option<ContentBlock<'a>> {
+fn assistant_block<'a>(output: &'a ModelOutput, names: &CallNames<'_>, model: &Model) -> Option<ContentBlock<'a>> {
     match output {
-        Output::Text { text, .. } if text.trim().is_empty() => None,
-        Output::Text { text, provider } => {
+        ModelOutput::Text { text, .. } if text.trim().is_empty() => None,
+        ModelOutput::Text { text, provider } => {
             Some(ContentBlock::Text { text: text.clone(), citations: provider.get("citations") })
         }
-        Output::Reasoning { text, provider } => {
+        ModelOutput::Reasoning { text, provider } => {
             let signature = provider.get("signature").and_then(Value::as_str);
             if let Some(block) = provider.get("block") {
                 Some(ContentBlock::Opaque(block))
@@ -263,7 +263,7 @@ fn assistant_block<'a>(output: &'a Output, names: &CallNames<'_>, model: &Model)
                 None
             }
         }
-        Output::Call { id, name, arguments, .. } => {
+        ModelOutput::Call { id, name, arguments, .. } => {
             Some(ContentBlock::Call { id: names.get(id).to_owned(), name, input: arguments })
         }
     }

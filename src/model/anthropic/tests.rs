@@ -4,7 +4,9 @@ use super::*;
 use crate::config::settings::Secret;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
+use crate::model::request::{
+    Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use crate::model::sse::Flow;
 
 fn read(events: &[Value]) -> Result<String, Error> {
@@ -144,20 +146,23 @@ fn request(messages: Vec<ModelMessage>) -> Request {
 
 fn conversation() -> Vec<ModelMessage> {
     let file = |mime: &str| Attachment { mime: mime.into(), data: "AAAA".into(), name: Some("f".into()) };
-    let text = |text: &str| Output::Text { text: text.into(), provider: Map::new() };
+    let text = |text: &str| ModelOutput::Text { text: text.into(), provider: Map::new() };
     vec![
         ModelMessage::User(vec![
-            Input::Text("Look".into()),
-            Input::Text(" ".into()),
-            Input::File(file("application/pdf")),
+            ModelInput::Text("Look".into()),
+            ModelInput::Text(" ".into()),
+            ModelInput::File(file("application/pdf")),
         ]),
         ModelMessage::Assistant(vec![
-            Output::Reasoning { text: "hm".into(), provider: entry("signature", "SIG==") },
-            Output::Reasoning { text: String::new(), provider: entry("redacted", "ENC") },
+            ModelOutput::Reasoning { text: "hm".into(), provider: entry("signature", "SIG==") },
+            ModelOutput::Reasoning { text: String::new(), provider: entry("redacted", "ENC") },
             text("I look."),
-            Output::Reasoning { text: String::new(), provider: entry("block", json!({"type": "new", "z": 1, "a": 2})) },
-            Output::Reasoning { text: "unsigned".into(), provider: Map::new() },
-            Output::Call {
+            ModelOutput::Reasoning {
+                text: String::new(),
+                provider: entry("block", json!({"type": "new", "z": 1, "a": 2})),
+            },
+            ModelOutput::Reasoning { text: "unsigned".into(), provider: Map::new() },
+            ModelOutput::Call {
                 id: "call_1".into(),
                 provider_id: Some("a.b:c".into()),
                 name: "read".into(),
@@ -173,7 +178,7 @@ fn conversation() -> Vec<ModelMessage> {
             failed: true,
             attachments: vec![file("image/png")],
         }]),
-        ModelMessage::User(vec![Input::Text("Go on".into())]),
+        ModelMessage::User(vec![ModelInput::Text("Go on".into())]),
     ]
 }
 
@@ -228,7 +233,7 @@ fn without_marks_each_request_begins_with_the_one_before() {
 
 #[test]
 fn options_and_what_a_request_forbids() {
-    let asked = request(vec![ModelMessage::User(vec![Input::Text("hi".into())])]);
+    let asked = request(vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
     let plain = encode(&asked, json!({"sendReasoning": true}));
     assert_eq!((&plain["temperature"], plain.get("sendReasoning")), (&json!(0.5), None));
 
@@ -316,7 +321,7 @@ fn who_searches() {
     {
         assert_eq!(searches(id), wanted, "{id}");
     }
-    let mut asked = request(vec![ModelMessage::User(vec![Input::Text("x".into())])]);
+    let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text("x".into())])]);
     (asked.tools, asked.params.search) = (Vec::new(), true);
     let tools = encode(&asked, json!({}))["tools"].clone();
     assert_eq!(tools, json!([{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]));

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::think::ThinkPiece;
 
 #[derive(Deserialize)]
-pub(super) struct Chunk {
+pub(super) struct ChatChunk {
     #[serde(default)]
     pub(super) object: Option<String>,
     #[serde(default)]

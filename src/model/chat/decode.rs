@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::chunk::{Arguments, Chunk, ChunkChoice, ToolCallDelta};
+use super::chunk::{Arguments, ChatChunk, ChunkChoice, ToolCallDelta};
 use super::think::{ThinkPiece, ThinkTags};
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
@@ -318,7 +318,7 @@ impl Decoder for Chunks {
         if data.is_empty() {
             return Ok(Flow::More);
         }
-        let chunk: Chunk = serde_json::from_str(data).map_err(|e| {
+        let chunk: ChatChunk = serde_json::from_str(data).map_err(|e| {
             let shown = classify::excerpt(data.as_bytes());
             Error::Garbled(format!("{} sent something that is not a chunk of an answer ({e}): {shown}.", self.who))
         })?;

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::model::body::{Element, RequestBody};
-use crate::model::request::{Attachment, CallResult, DataUrl, Input, ModelMessage, Output, ToolSpec};
+use crate::model::request::{Attachment, CallResult, DataUrl, ModelInput, ModelMessage, ModelOutput, ToolSpec};
 use crate::model::target::{Knobs, Target};
 use crate::model::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
@@ -183,7 +183,7 @@ impl ChatMessages<'_> {
                     if self.dialect.mistral && at > 0 && matches!(messages[at - 1], ModelMessage::Results(_)) {
                         add(ChatMessage::Text(TextMessage {
                             role: "assistant",
-                            content: Content::Text("Done.".into()),
+                            content: ChatContent::Text("Done.".into()),
                         }));
                     }
                     add(ChatMessage::Text(TextMessage { role: "user", content: self.inputs(inputs, marked) }));
@@ -204,28 +204,28 @@ impl ChatMessages<'_> {
         let system: Vec<&str> = self.request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
         let last = system.len().checked_sub(1)?;
         let content = if self.dialect.marks {
-            Content::Parts(system.iter().enumerate().map(|(i, text)| ContentPart::text(text, i == last)).collect())
+            ChatContent::Parts(system.iter().enumerate().map(|(i, text)| ContentPart::text(text, i == last)).collect())
         } else {
-            Content::Text(system.join("\n\n").into())
+            ChatContent::Text(system.join("\n\n").into())
         };
         Some(ChatMessage::Text(TextMessage { role: "system", content }))
     }
 
-    fn inputs<'a>(&self, inputs: &'a [Input], marked: bool) -> Content<'a> {
-        let only_text = inputs.iter().all(|input| matches!(input, Input::Text(_)));
+    fn inputs<'a>(&self, inputs: &'a [ModelInput], marked: bool) -> ChatContent<'a> {
+        let only_text = inputs.iter().all(|input| matches!(input, ModelInput::Text(_)));
         if only_text && !marked {
             let texts = inputs.iter().filter_map(|input| match input {
-                Input::Text(text) => Some(text.as_str()),
-                Input::File(_) => None,
+                ModelInput::Text(text) => Some(text.as_str()),
+                ModelInput::File(_) => None,
             });
-            return Content::Text(texts.collect::<Vec<_>>().join("\n\n").into());
+            return ChatContent::Text(texts.collect::<Vec<_>>().join("\n\n").into());
         }
         let last = inputs.len().saturating_sub(1);
         let pieces = inputs.iter().enumerate().map(|(i, input)| match input {
-            Input::Text(text) => ContentPart::text(text, marked && i == last),
-            Input::File(file) => self.file(file),
+            ModelInput::Text(text) => ContentPart::text(text, marked && i == last),
+            ModelInput::File(file) => self.file(file),
         });
-        Content::Parts(pieces.collect())
+        ChatContent::Parts(pieces.collect())
     }
 
     fn file<'a>(&self, file: &'a Attachment) -> ContentPart<'a> {
@@ -242,9 +242,9 @@ impl ChatMessages<'_> {
         let last = results.len().saturating_sub(1);
         for (i, result) in results.iter().enumerate() {
             let content = if marked && i == last {
-                Content::Parts(vec![ContentPart::text(&result.text, !result.text.is_empty())])
+                ChatContent::Parts(vec![ContentPart::text(&result.text, !result.text.is_empty())])
             } else {
-                Content::Text((&*result.text).into())
+                ChatContent::Text((&*result.text).into())
             };
             add(ChatMessage::Tool(ToolMessage { role: "tool", tool_call_id: self.names.get(&result.id), content }));
         }
@@ -252,7 +252,7 @@ impl ChatMessages<'_> {
             results.iter().flat_map(|r| &r.attachments).map(|file| self.file(file)).collect();
         if !pieces.is_empty() {
             pieces.insert(0, ContentPart::text(prompts::wire("from-result"), false));
-            add(ChatMessage::Text(TextMessage { role: "user", content: Content::Parts(pieces) }));
+            add(ChatMessage::Text(TextMessage { role: "user", content: ChatContent::Parts(pieces) }));
         }
     }
 }
@@ -260,19 +260,19 @@ impl ChatMessages<'_> {
 #[derive(Serialize)]
 struct TextMessage<'a> {
     role: &'static str,
-    content: Content<'a>,
+    content: ChatContent<'a>,
 }
 
 #[derive(Serialize)]
 struct ToolMessage<'a> {
     role: &'static str,
     tool_call_id: &'a str,
-    content: Content<'a>,
+    content: ChatContent<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
+enum ChatContent<'a> {
     Text(Cow<'a, str>),
     Parts(Vec<ContentPart<'a>>),
 }
@@ -343,7 +343,7 @@ impl Serialize for ContentPart<'_> {
 }
 
 struct AssistantMessage<'a> {
-    outputs: &'a [Output],
+    outputs: &'a [ModelOutput],
     names: &'a CallNames<'a>,
     dialect: &'a ChatDialect,
     marked: bool,
@@ -361,14 +361,14 @@ impl Serialize for AssistantMessage<'_> {
         let (mut details, mut calls, mut field) = (Vec::new(), Vec::new(), None);
         for output in self.outputs {
             match output {
-                Output::Text { text: t, provider } if provider.contains_key("refusal") => refusal.push_str(t),
-                Output::Text { text: t, .. } => text.push_str(t),
-                Output::Reasoning { text: t, provider } => {
+                ModelOutput::Text { text: t, provider } if provider.contains_key("refusal") => refusal.push_str(t),
+                ModelOutput::Text { text: t, .. } => text.push_str(t),
+                ModelOutput::Reasoning { text: t, provider } => {
                     reasoning.push_str(t);
                     field = provider.get("field").and_then(Value::as_str).or(field);
                     details.extend(provider.get("reasoning_details").and_then(Value::as_array).into_iter().flatten());
                 }
-                Output::Call { id, name, arguments, provider, .. } => {
+                ModelOutput::Call { id, name, arguments, provider, .. } => {
                     calls.push(ToolCall {
                         id: self.names.get(id),
                         name,

@@ -5,7 +5,9 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::config::settings::Secret;
 use crate::message::{Finish, ModelRef, Usage};
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
+use crate::model::request::{
+    Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use crate::model::sse::Flow;
 use crate::model::wire::entry;
 use crate::model::{Delta, Model};
@@ -305,18 +307,18 @@ fn request(model: Model, messages: Vec<ModelMessage>) -> Request {
 fn conversation() -> Vec<ModelMessage> {
     let image = Attachment { mime: "image/png".into(), data: "AAAA".into(), name: None };
     vec![
-        ModelMessage::User(vec![Input::Text("Look".into()), Input::File(image.clone())]),
+        ModelMessage::User(vec![ModelInput::Text("Look".into()), ModelInput::File(image.clone())]),
         ModelMessage::Assistant(vec![
-            Output::Reasoning { text: "hm".into(), provider: entry("field", "reasoning_content") },
-            Output::Text { text: "I look.".into(), provider: Map::new() },
-            Output::Call {
+            ModelOutput::Reasoning { text: "hm".into(), provider: entry("field", "reasoning_content") },
+            ModelOutput::Text { text: "I look.".into(), provider: Map::new() },
+            ModelOutput::Call {
                 id: "call_1".into(),
                 provider_id: Some("wire_1".into()),
                 name: "read".into(),
                 arguments: json!({"b": 1, "a": 2}).into(),
                 provider: entry("extra_content", json!({"s": 1})),
             },
-            Output::Call {
+            ModelOutput::Call {
                 id: "call_2".into(),
                 provider_id: Some("wire_1".into()),
                 name: "read".into(),
@@ -342,7 +344,7 @@ fn conversation() -> Vec<ModelMessage> {
                 attachments: vec![],
             },
         ]),
-        ModelMessage::User(vec![Input::Text("Thanks".into()), Input::Text("Go on".into())]),
+        ModelMessage::User(vec![ModelInput::Text("Thanks".into()), ModelInput::Text("Go on".into())]),
     ]
 }
 
@@ -407,7 +409,7 @@ fn each_request_begins_with_the_one_before() {
 fn what_differs_from_server_to_server() {
     let openai =
         Target { provider: "openai".into(), base_url: "https://api.openai.com/v1".into(), ..Target::default() };
-    let mut asked = request(model(), vec![ModelMessage::User(vec![Input::Text("hi".into())])]);
+    let mut asked = request(model(), vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
     asked.must_call = true;
     let knobs = Knobs {
         max_output: Some(8000),
@@ -447,7 +449,7 @@ fn what_differs_from_server_to_server() {
 fn what_a_model_cannot_read_it_is_told() {
     let blind = Model { images: false.into(), ..model() };
     let files = ["image/png", "application/pdf", "audio/mpeg"]
-        .map(|mime| Input::File(Attachment { mime: mime.into(), data: "AA".into(), name: Some("f".into()) }));
+        .map(|mime| ModelInput::File(Attachment { mime: mime.into(), data: "AA".into(), name: Some("f".into()) }));
     let sent = body(
         &request(blind, vec![ModelMessage::User(files.to_vec())]),
         &Target { base_url: "http://h".into(), ..Target::default() },

@@ -36,7 +36,7 @@ impl Parts {
         self.next - 1
     }
 
-    fn part(&mut self, mut part: Part, out: &mut Vec<Delta>) {
+    fn part(&mut self, mut part: GeminiPart, out: &mut Vec<Delta>) {
         let signed = part.signature.take().map(|s| entry("thoughtSignature", s));
         if let Some(call) = part.call {
             self.open = None;
@@ -171,7 +171,7 @@ struct Chunk {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Candidate {
-    content: Option<Content>,
+    content: Option<GeminiContent>,
     finish_reason: Option<String>,
     finish_message: Option<String>,
     grounding_metadata: Option<Grounding>,
@@ -230,13 +230,13 @@ impl Grounding {
 }
 
 #[derive(Deserialize)]
-struct Content {
+struct GeminiContent {
     #[serde(default)]
-    parts: Option<Vec<Part>>,
+    parts: Option<Vec<GeminiPart>>,
 }
 
 #[derive(Deserialize)]
-struct Part {
+struct GeminiPart {
     #[serde(default)]
     text: Option<String>,
     #[serde(default)]

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{generation, schema};
 use crate::model::body::{Element, RequestBody};
-use crate::model::request::{Attachment, CallResult, Input, ModelMessage, Output};
+use crate::model::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput};
 use crate::model::target::{Knobs, Target};
 use crate::model::wire::{HttpCall, has_calls, merge, readable};
 use crate::model::{Error, Model, Request};
@@ -36,7 +36,8 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     if generation.as_object().is_some_and(|map| !map.is_empty()) {
         body.field("generationConfig", &generation)?;
     }
-    let system: Vec<Part<'_>> = request.system.iter().filter(|s| !s.is_empty()).map(|s| Part::text(s)).collect();
+    let system: Vec<GeminiPart<'_>> =
+        request.system.iter().filter(|s| !s.is_empty()).map(|s| GeminiPart::text(s)).collect();
     if !system.is_empty() {
         body.field("systemInstruction", &json!({"parts": system}))?;
     }
@@ -75,15 +76,15 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
 }
 
 #[derive(Serialize)]
-struct Content<'a> {
+struct GeminiContent<'a> {
     role: &'static str,
-    parts: Vec<Part<'a>>,
+    parts: Vec<GeminiPart<'a>>,
 }
 
 /// The conversation; what one side says in a row is one content.
-fn contents(request: &Request) -> Vec<Element<Content<'_>>> {
+fn contents(request: &Request) -> Vec<Element<GeminiContent<'_>>> {
     let model = &request.model;
-    let mut contents: Vec<Element<Content<'_>>> = Vec::new();
+    let mut contents: Vec<Element<GeminiContent<'_>>> = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
         let (role, parts) = match message {
             ModelMessage::User(inputs) => ("user", inputs.iter().filter_map(|input| user_part(input, model)).collect()),
@@ -96,7 +97,7 @@ fn contents(request: &Request) -> Vec<Element<Content<'_>>> {
                 content.upto = upto;
                 content.value.parts.extend(parts);
             }
-            None => contents.push(Element { upto, settled: true, value: Content { role, parts } }),
+            None => contents.push(Element { upto, settled: true, value: GeminiContent { role, parts } }),
         }
     }
     contents.retain(|content| !content.value.parts.is_empty());
@@ -107,39 +108,41 @@ fn contents(request: &Request) -> Vec<Element<Content<'_>>> {
     contents
 }
 
-fn user_part<'a>(input: &'a Input, model: &Model) -> Option<Part<'a>> {
+fn user_part<'a>(input: &'a ModelInput, model: &Model) -> Option<GeminiPart<'a>> {
     match input {
-        Input::Text(text) if text.is_empty() => None,
-        Input::Text(text) => Some(Part::text(text)),
-        Input::File(file) => Some(attached(file, model)),
+        ModelInput::Text(text) if text.is_empty() => None,
+        ModelInput::Text(text) => Some(GeminiPart::text(text)),
+        ModelInput::File(file) => Some(attached(file, model)),
     }
 }
 
-fn attached<'a>(file: &'a Attachment, model: &Model) -> Part<'a> {
+fn attached<'a>(file: &'a Attachment, model: &Model) -> GeminiPart<'a> {
     match readable(file, model) {
-        Ok(file) => Part { kind: PartData::File(file), thought: false, signature: None },
-        Err(told) => Part { kind: PartData::Text(told.into()), thought: false, signature: None },
+        Ok(file) => GeminiPart { kind: PartData::File(file), thought: false, signature: None },
+        Err(told) => GeminiPart { kind: PartData::Text(told.into()), thought: false, signature: None },
     }
 }
 
-fn model_parts<'a>(outputs: &'a [Output], model: &Model) -> Vec<Part<'a>> {
+fn model_parts<'a>(outputs: &'a [ModelOutput], model: &Model) -> Vec<GeminiPart<'a>> {
     let signature = |provider: &'a Map<String, Value>| provider.get("thoughtSignature").and_then(Value::as_str);
     let mut first = true;
-    let part = |output: &'a Output| match output {
-        Output::Text { text, provider } => Some(Part { signature: signature(provider), ..Part::text(text) }),
-        Output::Reasoning { text, provider } => {
+    let part = |output: &'a ModelOutput| match output {
+        ModelOutput::Text { text, provider } => {
+            Some(GeminiPart { signature: signature(provider), ..GeminiPart::text(text) })
+        }
+        ModelOutput::Reasoning { text, provider } => {
             if let Some(part) = provider.get("part") {
-                return Some(Part { kind: PartData::Opaque(part), thought: false, signature: None });
+                return Some(GeminiPart { kind: PartData::Opaque(part), thought: false, signature: None });
             }
             let signature = signature(provider)?;
             let thought = provider.get("plain").is_none();
-            Some(Part { thought, signature: Some(signature), ..Part::text(text) })
+            Some(GeminiPart { thought, signature: Some(signature), ..GeminiPart::text(text) })
         }
-        Output::Call { provider_id, name, arguments, provider, .. } => {
+        ModelOutput::Call { provider_id, name, arguments, provider, .. } => {
             // Only the first call of an answer has one, and from this generation on it must.
             let missing = std::mem::take(&mut first) && generation(&model.api_id) >= Some(3);
             let signature = signature(provider).or(missing.then_some(NO_SIGNATURE));
-            Some(Part {
+            Some(GeminiPart {
                 kind: PartData::Call { id: provider_id.as_deref(), name, args: arguments },
                 thought: false,
                 signature,
@@ -150,8 +153,8 @@ fn model_parts<'a>(outputs: &'a [Output], model: &Model) -> Vec<Part<'a>> {
 }
 
 /// All results of an answer, and after them what they bring along.
-fn result_parts<'a>(results: &'a [CallResult], model: &Model) -> Vec<Part<'a>> {
-    let result = |result: &'a CallResult| Part {
+fn result_parts<'a>(results: &'a [CallResult], model: &Model) -> Vec<GeminiPart<'a>> {
+    let result = |result: &'a CallResult| GeminiPart {
         kind: PartData::Result {
             id: result.provider_id.as_deref(),
             name: &result.name,
@@ -161,16 +164,17 @@ fn result_parts<'a>(results: &'a [CallResult], model: &Model) -> Vec<Part<'a>> {
         thought: false,
         signature: None,
     };
-    let mut parts: Vec<Part<'a>> = results.iter().map(result).collect();
-    let files: Vec<Part<'a>> = results.iter().flat_map(|r| &r.attachments).map(|file| attached(file, model)).collect();
+    let mut parts: Vec<GeminiPart<'a>> = results.iter().map(result).collect();
+    let files: Vec<GeminiPart<'a>> =
+        results.iter().flat_map(|r| &r.attachments).map(|file| attached(file, model)).collect();
     if !files.is_empty() {
-        parts.push(Part::text(prompts::wire("from-result")));
+        parts.push(GeminiPart::text(prompts::wire("from-result")));
         parts.extend(files);
     }
     parts
 }
 
-struct Part<'a> {
+struct GeminiPart<'a> {
     kind: PartData<'a>,
     thought: bool,
     signature: Option<&'a str>,
@@ -184,13 +188,13 @@ enum PartData<'a> {
     Opaque(&'a Value),
 }
 
-impl<'a> Part<'a> {
+impl<'a> GeminiPart<'a> {
     fn text(text: &'a str) -> Self {
         Self { kind: PartData::Text(text.into()), thought: false, signature: None }
     }
 }
 
-impl Serialize for Part<'_> {
+impl Serialize for GeminiPart<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct InlineData<'a> {

@@ -4,7 +4,9 @@ use super::*;
 use crate::config::settings::Secret;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
+use crate::model::request::{
+    Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use crate::model::sse::Flow;
 
 fn read(events: &[Value]) -> Result<String, Error> {
@@ -92,7 +94,7 @@ fn request(model: &str, messages: Vec<ModelMessage>) -> Request {
 
 fn conversation() -> Vec<ModelMessage> {
     let file = Attachment { mime: "image/png".into(), data: "AAAA".into(), name: None };
-    let call = |id: &str, wire: Option<&str>, provider: Map<String, Value>| Output::Call {
+    let call = |id: &str, wire: Option<&str>, provider: Map<String, Value>| ModelOutput::Call {
         id: id.into(),
         provider_id: wire.map(str::to_owned),
         name: "read".into(),
@@ -108,15 +110,15 @@ fn conversation() -> Vec<ModelMessage> {
         attachments: if failed { vec![] } else { vec![file.clone()] },
     };
     vec![
-        ModelMessage::User(vec![Input::Text("Look".into()), Input::File(file.clone())]),
+        ModelMessage::User(vec![ModelInput::Text("Look".into()), ModelInput::File(file.clone())]),
         ModelMessage::Assistant(vec![
-            Output::Reasoning { text: "hm".into(), provider: Map::new() },
-            Output::Text { text: "I look.".into(), provider: entry("thoughtSignature", "S1") },
+            ModelOutput::Reasoning { text: "hm".into(), provider: Map::new() },
+            ModelOutput::Text { text: "I look.".into(), provider: entry("thoughtSignature", "S1") },
             call("c1", Some("x"), entry("thoughtSignature", "S2")),
             call("c2", None, Map::new()),
         ]),
         ModelMessage::Results(vec![result("c1", Some("x"), false), result("c2", None, true)]),
-        ModelMessage::User(vec![Input::Text("Go on".into())]),
+        ModelMessage::User(vec![ModelInput::Text("Go on".into())]),
         ModelMessage::Assistant(vec![call("c3", None, Map::new())]),
         ModelMessage::Results(vec![result("c3", None, true)]),
     ]
@@ -147,7 +149,7 @@ fn a_conversation_is_written() {
 
 #[test]
 fn options_and_efforts() {
-    let mut asked = request("gemini-2.5-flash", vec![ModelMessage::User(vec![Input::Text("hi".into())])]);
+    let mut asked = request("gemini-2.5-flash", vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
     asked.must_call = true;
     let mut options = Gemini.effort(&asked.model, &Target::default(), "high");
     options.insert("safetySettings".into(), json!([]));

@@ -14,8 +14,8 @@ use crate::model::sse::{self, BadEvent, Flow, LONGEST_EVENT, SseParser};
 use crate::model::wire::Decoder;
 use crate::model::{AnswerStream, Delta, Error, classify};
 
-/// Bytes that say nothing (comments, to keep the connection open) are not progress for ever: this
-/// many idle limits without an event are a stall too.
+/// Bytes that say nothing (comments and pings, to keep the connection open, empty pieces) are not progress for ever:
+/// this many idle limits without anything that is part of an answer are a stall too.
 const EMPTY_IDLES: u32 = 10;
 
 /// Lets those run who are ready, once. (`yield_now` would ask the system for news as well.)
@@ -40,7 +40,7 @@ pub(super) struct ResponseStream<S> {
     decoder: Box<dyn Decoder>,
     limits: RequestTimeouts,
     deadline: Option<Instant>,
-    /// When the last event came, to notice a stream of nothing but comments.
+    /// When an event last said something, to notice a stream of nothing but comments and pings.
     heard: Instant,
     first: bool,
     /// The beginning of the body, to be shown if nothing in it makes sense.
@@ -74,6 +74,16 @@ fn oversized(who: &str, bytes: usize, calls: usize) -> Option<Error> {
     Some(Error::TooMuch(format!(
         "The answer of {who} was {what}. It was cut off there, and none of its calls was run."
     )))
+}
+
+/// Whether an answer is further than before. Counts of tokens can be sent again and again.
+fn says_something(delta: &Delta) -> bool {
+    match delta {
+        Delta::Text { text, .. } | Delta::Reasoning { text, .. } => !text.is_empty(),
+        Delta::Arguments { json, .. } => !json.is_empty(),
+        Delta::Usage(_) => false,
+        Delta::Call { .. } | Delta::Provider { .. } | Delta::Found(_) | Delta::Finish(_) => true,
+    }
 }
 
 /// What the body turned out to be.
@@ -214,17 +224,10 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
                 whole.extend_from_slice(bytes);
                 Ok(Flow::More)
             }
-            BodyFormat::Events(parser) => {
-                let before = self.events;
-                let flow = parser.push(bytes, |name, data| {
-                    self.events += 1;
-                    self.decoder.decode(name, data, &mut self.fresh)
-                });
-                if self.events > before {
-                    self.heard = Instant::now();
-                }
-                flow
-            }
+            BodyFormat::Events(parser) => parser.push(bytes, |name, data| {
+                self.events += 1;
+                self.decoder.decode(name, data, &mut self.fresh)
+            }),
         };
         self.pass_on();
         flow
@@ -233,6 +236,9 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
     /// Queues what was decoded. Pieces of one block that came in one packet become one piece. Of an answer that
     /// outgrows its limits the rest is dropped, and the connection with it.
     fn pass_on(&mut self) {
+        if self.fresh.iter().any(says_something) {
+            self.heard = Instant::now();
+        }
         for delta in self.fresh.drain(..) {
             match &delta {
                 Delta::Text { text, .. } | Delta::Reasoning { text, .. } => self.size += text.len(),

@@ -8,6 +8,7 @@ use super::stream::LONGEST_ANSWER;
 use super::*;
 use crate::message::Finish;
 use crate::model::Delta;
+use crate::model::anthropic::Messages;
 use crate::model::chat::Chat;
 use crate::model::target::Target;
 use crate::model::wire::Wire;
@@ -308,22 +309,35 @@ async fn dropping_the_answer_hangs_up() {
     assert_eq!(timeout(Duration::from_secs(5), server).await.unwrap().unwrap().len(), 1);
 }
 
+/// What says nothing keeps a connection alive, but not for ever: comments, pings, empty pieces, counts of tokens.
 #[tokio::test(start_paused = true)]
-async fn comments_keep_a_connection_alive_but_not_for_ever() {
-    let comments = futures_util::stream::unfold((), |()| async {
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        Some((Ok(Bytes::from_static(b": wait\n\n")), ()))
-    });
-    let begun = Instant::now();
-    let mut reading = ResponseStream::new(
-        "Acme".into(),
-        Box::pin(comments),
-        Chat.decoder(&Target::default()),
-        RequestTimeouts::default(),
-        None,
-    );
-    assert_eq!(reading.next().await, Some(Err(Error::Stalled(Duration::from_secs(900)))));
-    assert_eq!(begun.elapsed().as_secs(), 900);
+async fn nothings_keep_a_connection_alive_but_not_for_ever() {
+    let chat: &dyn Wire = &Chat;
+    let table: [(&dyn Wire, &str); 5] = [
+        (chat, ": wait\n\n"),
+        (chat, "data: {\"choices\":[]}\n\n"),
+        (chat, "data: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n"),
+        (chat, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n"),
+        (&Messages, "event: ping\ndata: {\"type\":\"ping\"}\n\n"),
+    ];
+    for (wire, nothing) in table {
+        let nothings = futures_util::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            Some((Ok(Bytes::from_static(nothing.as_bytes())), ()))
+        });
+        let begun = Instant::now();
+        let decoder = wire.decoder(&Target::default());
+        let mut reading =
+            ResponseStream::new("Acme".into(), Box::pin(nothings), decoder, RequestTimeouts::default(), None);
+        let end = loop {
+            match reading.next().await {
+                Some(Ok(_)) => {}
+                end => break end,
+            }
+        };
+        assert_eq!(end, Some(Err(Error::Stalled(Duration::from_secs(900)))), "{nothing}");
+        assert_eq!(begun.elapsed().as_secs(), 900, "{nothing}");
+    }
 
     let silence = futures_util::stream::pending();
     let total = RequestTimeouts { total: Some(Duration::from_secs(7)), ..RequestTimeouts::default() };
@@ -418,7 +432,7 @@ async fn a_compressed_answer_is_read() {
     let (half, rest) = packed.split_at(packed.len() / 2);
     let acts = vec![Say(head.clone()), Act::Bytes(half.to_vec()), Wait(20), Act::Bytes(rest.to_vec())];
     assert_eq!(text(&one(acts, RequestTimeouts::default()).await), "Grüße, packed 🦀");
-    // What only says that it is compressed is no answer.
+    // What only says that it is compressed is not an answer.
     let acts = vec![Say(head), Act::Bytes(vec![b'x'; packed.len()])];
     let answer = one(acts, RequestTimeouts::default()).await;
     assert!(matches!(answer.last(), Some(Err(e)) if e.is_transient()), "{answer:?}");

@@ -40,7 +40,7 @@ impl OrderToken {
     }
 
     pub(super) fn is_path(&self) -> bool {
-        // "e.g" is no file.
+        // "e.g" is not a file.
         let ending = |(stem, end): (&str, &str)| (3..).contains(&(stem.len() + end.len())) && end.len() < 5;
         let is_one = self.text.contains('/') || self.text.rsplit_once('.').is_some_and(ending);
         is_one && !self.text.contains(|c: char| c.is_whitespace() || "*(:".contains(c))

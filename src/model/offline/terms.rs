@@ -48,7 +48,7 @@ impl Terms {
         self.0.iter().map(|term| format!("`{}`", term.shown)).collect::<Vec<_>>().join(", ")
     }
 
-    /// A pattern for each.
+    /// A regular expression for each.
     pub(super) fn patterns(&self) -> Vec<String> {
         let one = |stem: &String| match stem.strip_suffix('y') {
             Some(rest) => format!("{rest}[yi]"),

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::code::CodeLine;
 use crate::model::Request;
-use crate::model::request::{CallResult, Input, ModelMessage, Output};
+use crate::model::request::{CallResult, ModelInput, ModelMessage, ModelOutput};
 use crate::prompts::CONTENTS_OF;
 use crate::text::mark::without_notes;
 use crate::text::mention::decoded;
@@ -57,7 +57,7 @@ impl OfflineTurn {
         for pair in since.windows(2) {
             let [ModelMessage::Assistant(outputs), ModelMessage::Results(results)] = pair else { continue };
             let calls = outputs.iter().filter_map(|output| match output {
-                Output::Call { name, arguments, .. } => Some((name.clone(), Value::clone(arguments))),
+                ModelOutput::Call { name, arguments, .. } => Some((name.clone(), Value::clone(arguments))),
                 _ => None,
             });
             turn.made.extend(calls.zip(results.iter().cloned()));
@@ -66,11 +66,11 @@ impl OfflineTurn {
     }
 
     /// What the user said in one message, without what the program says in their place.
-    fn words(&self, inputs: &[Input]) -> String {
+    fn words(&self, inputs: &[ModelInput]) -> String {
         const FILES: [(&str, &str); 3] = [("<attached uri=\"", "\""), ("[The user refers to ", "]"), ("[", " (")];
         const MEANWHILE: &str = "The user sent the following message while you were working.";
-        let one = |input: &Input| {
-            let Input::Text(text) = input else { return None };
+        let one = |input: &ModelInput| {
+            let ModelInput::Text(text) = input else { return None };
             let rest = text.split_once(MEANWHILE).and_then(|(_, rest)| rest.split_once('\n'));
             let meanwhile = rest.and_then(|(_, words)| words.split("</").next());
             let text = meanwhile.map_or_else(|| without_notes(text), str::to_owned);

@@ -115,7 +115,7 @@ fn ask(registry: &Registry, name: &str) -> crate::model::AnswerStream {
     provider.ask(Arc::new(Request {
         model,
         system: Vec::new(),
-        messages: vec![request::ModelMessage::User(vec![request::Input::Text("hi".into())])],
+        messages: vec![request::ModelMessage::User(vec![request::ModelInput::Text("hi".into())])],
         tools: Vec::new(),
         must_call: false,
         params: request::ModelParams::default(),

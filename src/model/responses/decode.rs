@@ -61,7 +61,7 @@ impl Items {
         index
     }
 
-    fn words(&mut self, event: &Event<'_>, kind: Kind, text: String, out: &mut Vec<Delta>) {
+    fn words(&mut self, event: &StreamEvent<'_>, kind: Kind, text: String, out: &mut Vec<Delta>) {
         let index = self.block(event.output_index.unwrap_or(0), kind, out);
         let block = &mut self.blocks[index];
         block.came |= !text.is_empty();
@@ -226,7 +226,7 @@ impl Decoder for Items {
         if data.trim() == "[DONE]" {
             return Ok(Flow::More);
         }
-        let mut event: Event<'_> = serde_json::from_str(data).map_err(|e| {
+        let mut event: StreamEvent<'_> = serde_json::from_str(data).map_err(|e| {
             let shown = classify::excerpt(data.as_bytes());
             Error::Garbled(format!("{} sent something that is not an event of an answer ({e}): {shown}.", self.who))
         })?;
@@ -280,7 +280,7 @@ impl Decoder for Items {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct StreamEvent<'a> {
     #[serde(borrow, rename = "type", default)]
     kind: Cow<'a, str>,
     #[serde(default)]

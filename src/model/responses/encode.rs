@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::gpt;
 use crate::model::body::{Element, RequestBody};
-use crate::model::request::{Attachment, CallResult, Input, ModelMessage, Output, ToolSpec};
+use crate::model::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput, ToolSpec};
 use crate::model::target::{Knobs, Target};
 use crate::model::wire::{CallNames, HttpCall, merge, readable, renamed};
 use crate::model::{Error, Request};
@@ -154,11 +154,11 @@ impl ResponsesInput<'_> {
         elements
     }
 
-    fn input<'a>(&self, input: &'a Input) -> Option<ContentPart<'a>> {
+    fn input<'a>(&self, input: &'a ModelInput) -> Option<ContentPart<'a>> {
         match input {
-            Input::Text(text) if text.is_empty() => None,
-            Input::Text(text) => Some(ContentPart::Text(text.into())),
-            Input::File(file) => Some(self.file(file)),
+            ModelInput::Text(text) if text.is_empty() => None,
+            ModelInput::Text(text) => Some(ContentPart::Text(text.into())),
+            ModelInput::File(file) => Some(self.file(file)),
         }
     }
 
@@ -169,9 +169,9 @@ impl ResponsesInput<'_> {
         }
     }
 
-    fn output<'a>(&'a self, output: &'a Output) -> Option<InputItem<'a>> {
+    fn output<'a>(&'a self, output: &'a ModelOutput) -> Option<InputItem<'a>> {
         match output {
-            Output::Text { text, provider } => {
+            ModelOutput::Text { text, provider } => {
                 let piece = if provider.contains_key("refusal") {
                     ContentPart::Refusal(text)
                 } else {
@@ -184,13 +184,13 @@ impl ResponsesInput<'_> {
                 }))
             }
             // Without its encrypted content the provider would look for it where nothing is stored.
-            Output::Reasoning { provider, .. } => {
+            ModelOutput::Reasoning { provider, .. } => {
                 let of = |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
                 let reasoning = |item: &Value| item.get("type").and_then(Value::as_str) == Some("reasoning");
                 let kept = |item: &&Value| !reasoning(item) || of(item, "encrypted_content");
                 provider.get("item").filter(kept).map(InputItem::Opaque)
             }
-            Output::Call { id, name, arguments, .. } => Some(InputItem::FunctionCall(FunctionCall {
+            ModelOutput::Call { id, name, arguments, .. } => Some(InputItem::FunctionCall(FunctionCall {
                 r#type: "function_call",
                 call_id: self.names.get(id),
                 name,

@@ -4,7 +4,9 @@ use super::*;
 use crate::config::settings::Secret;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
+use crate::model::request::{
+    Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use crate::model::sse::Flow;
 use crate::model::wire::entry;
 
@@ -139,14 +141,14 @@ fn request(messages: Vec<ModelMessage>) -> Request {
 
 fn conversation() -> Vec<ModelMessage> {
     let file = |mime: &str| Attachment { mime: mime.into(), data: "AAAA".into(), name: Some("f".into()) };
-    let item = |item: Value| Output::Reasoning { text: String::new(), provider: entry("item", item) };
+    let item = |item: Value| ModelOutput::Reasoning { text: String::new(), provider: entry("item", item) };
     vec![
-        ModelMessage::User(vec![Input::Text("Look".into()), Input::File(file("application/pdf"))]),
+        ModelMessage::User(vec![ModelInput::Text("Look".into()), ModelInput::File(file("application/pdf"))]),
         ModelMessage::Assistant(vec![
             item(json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "ENC"})),
             item(json!({"id": "rs_2", "type": "reasoning", "summary": [], "encrypted_content": null})),
-            Output::Text { text: "I look.".into(), provider: entry("phase", "commentary") },
-            Output::Call {
+            ModelOutput::Text { text: "I look.".into(), provider: entry("phase", "commentary") },
+            ModelOutput::Call {
                 id: "call_1".into(),
                 provider_id: Some("wire_1".into()),
                 name: "read".into(),
@@ -162,8 +164,8 @@ fn conversation() -> Vec<ModelMessage> {
             failed: false,
             attachments: vec![file("image/png")],
         }]),
-        ModelMessage::Assistant(vec![Output::Text { text: "No.".into(), provider: entry("refusal", true) }]),
-        ModelMessage::User(vec![Input::Text("Go on".into())]),
+        ModelMessage::Assistant(vec![ModelOutput::Text { text: "No.".into(), provider: entry("refusal", true) }]),
+        ModelMessage::User(vec![ModelInput::Text("Go on".into())]),
     ]
 }
 
@@ -202,7 +204,7 @@ fn options_have_their_places() {
         json!({"reasoningEffort": "high", "textVerbosity": "low", "serviceTier": "flex", "store": true, "input": []});
     let Value::Object(options) = options else { panic!() };
     let knobs = Knobs { options, temperature: Some(0.1), max_output: Some(100), ..Knobs::default() };
-    let mut asked = request(vec![ModelMessage::User(vec![Input::Text("hi".into())])]);
+    let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
     asked.must_call = true;
     let sent: Value = serde_json::from_slice(&Responses.encode(&asked, &target(), &knobs).unwrap().body).unwrap();
     assert_eq!(sent["reasoning"], json!({"summary": "auto", "effort": "high"}));

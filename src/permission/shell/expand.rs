@@ -15,7 +15,7 @@ use std::rc::Rc;
 pub(super) use arg::Arg;
 use arg::{Spread, Values};
 pub(super) use arithmetic::holds_code;
-pub(super) use state::{Input, ShellState, Value, either, unsettle};
+pub(super) use state::{ShellState, StdinSource, Value, either, unsettle};
 pub(super) use variables::harmless;
 pub(crate) use variables::variable_danger;
 
@@ -83,7 +83,7 @@ impl<'p> Expander<'p> {
 
 /// A piece of a word after its substitutions were looked at.
 #[derive(Debug, Clone)]
-enum Part {
+enum ExpandedPiece {
     Text(String),
     Glob(char),
     Brace(char),
@@ -117,11 +117,11 @@ impl<'s> Expansion<'_, 's, '_> {
         let raw = parse::slice(self.script, &word.range).into();
         let parts = self.parts(&word.pieces, false);
         let literal = literal(&word.pieces);
-        let plain = |part: Part| match part {
-            Part::Brace(c) => Part::Text(c.to_string()),
+        let plain = |part: ExpandedPiece| match part {
+            ExpandedPiece::Brace(c) => ExpandedPiece::Text(c.to_string()),
             part => part,
         };
-        let parts: Vec<Part> = parts.into_iter().map(plain).collect();
+        let parts: Vec<ExpandedPiece> = parts.into_iter().map(plain).collect();
         Arg { raw, values: Rc::new(values(&parts)), literal, spread: Spread::One }
     }
 
@@ -136,7 +136,7 @@ impl<'s> Expansion<'_, 's, '_> {
         let mut parts = self.parts(&word.pieces, true);
         let literal = literal(&word.pieces);
         // An unquoted variable alone becomes as many words as it holds.
-        if let [Part::Values(texts)] = parts.as_slice()
+        if let [ExpandedPiece::Values(texts)] = parts.as_slice()
             && let [Piece::Parameter { quoted: false, .. }] = word.pieces.as_slice()
             && let [text] = texts.as_slice()
         {
@@ -151,9 +151,9 @@ impl<'s> Expansion<'_, 's, '_> {
             return;
         }
         if vanishes(&parts) && word.pieces.iter().any(|piece| matches!(piece, Piece::Parameter { quoted: false, .. })) {
-            parts = vec![Part::Words];
+            parts = vec![ExpandedPiece::Words];
         }
-        if !parts.iter().any(|part| matches!(part, Part::Brace(_))) {
+        if !parts.iter().any(|part| matches!(part, ExpandedPiece::Brace(_))) {
             args.push(Arg { raw: raw.into(), values: Rc::new(values(&parts)), literal, spread: spread(&parts) });
             return;
         }
@@ -181,46 +181,46 @@ impl<'s> Expansion<'_, 's, '_> {
     }
 
     /// `splits`: an unquoted value is split at blanks and matched against file names here.
-    fn parts(&mut self, pieces: &'s [Piece], splits: bool) -> Vec<Part> {
+    fn parts(&mut self, pieces: &'s [Piece], splits: bool) -> Vec<ExpandedPiece> {
         let mut parts = vec![];
         for piece in pieces {
             parts.push(match piece {
-                Piece::Text(text) | Piece::Quoted(text) => Part::Text(text.clone()),
-                Piece::Glob(c) => Part::Glob(*c),
-                Piece::Brace(c) => Part::Brace(*c),
+                Piece::Text(text) | Piece::Quoted(text) => ExpandedPiece::Text(text.clone()),
+                Piece::Glob(c) => ExpandedPiece::Glob(*c),
+                Piece::Brace(c) => ExpandedPiece::Brace(*c),
                 Piece::Tilde(user) => self.tilde(user),
                 Piece::Parameter { before, name, operator, inner, quoted } => {
                     let part = self.parameter(*before, name, operator, inner);
                     match part {
-                        Part::Values(texts)
+                        ExpandedPiece::Values(texts)
                             if splits
                                 && !quoted
                                 && (pieces.len() > 1 || texts.len() > 1)
                                 && texts.iter().any(|text| breaks(text)) =>
                         {
-                            Part::Words
+                            ExpandedPiece::Words
                         }
-                        Part::Unknown
+                        ExpandedPiece::Unknown
                             if splits
                                 && (!quoted || is_list(piece))
                                 && !is_number(*before, name, operator, self.state) =>
                         {
-                            Part::Words
+                            ExpandedPiece::Words
                         }
                         part => part,
                     }
                 }
                 Piece::Command { body, quoted } => {
                     self.command(body);
-                    if splits && !quoted { Part::Words } else { Part::Unknown }
+                    if splits && !quoted { ExpandedPiece::Words } else { ExpandedPiece::Unknown }
                 }
                 Piece::Arithmetic(inner) => {
                     self.arithmetic(inner);
-                    Part::Unknown
+                    ExpandedPiece::Unknown
                 }
                 Piece::Process(inline) => {
                     self.runs(self.script, &inline.list, true);
-                    Part::Text("/dev/fd/63".into())
+                    ExpandedPiece::Text("/dev/fd/63".into())
                 }
             });
         }
@@ -234,15 +234,15 @@ impl<'s> Expansion<'_, 's, '_> {
         }
     }
 
-    fn tilde(&self, user: &str) -> Part {
+    fn tilde(&self, user: &str) -> ExpandedPiece {
         match (user, self.line.home) {
-            ("", Some(home)) if !self.state.assigned("HOME") => Part::Text(home.display().to_string()),
+            ("", Some(home)) if !self.state.assigned("HOME") => ExpandedPiece::Text(home.display().to_string()),
             // Where somebody's home lies is not known; a name nobody has stays as it is written.
-            _ => Part::Unknown,
+            _ => ExpandedPiece::Unknown,
         }
     }
 
-    fn parameter(&mut self, before: Option<char>, name: &str, operator: &str, inner: &'s [Piece]) -> Part {
+    fn parameter(&mut self, before: Option<char>, name: &str, operator: &str, inner: &'s [Piece]) -> ExpandedPiece {
         // What stands inside runs whether or not its value is used.
         self.parts(inner, false);
         if operator.ends_with("@P") {
@@ -254,15 +254,17 @@ impl<'s> Expansion<'_, 's, '_> {
             self.assigned_by_expansion(name);
         }
         if before.is_some() || !operator.is_empty() {
-            return Part::Unknown;
+            return ExpandedPiece::Unknown;
         }
         match self.state.value(name) {
-            Some(Value::Known(texts)) => Part::Values(texts.clone()),
-            Some(_) => Part::Unknown,
+            Some(Value::Known(texts)) => ExpandedPiece::Values(texts.clone()),
+            Some(_) => ExpandedPiece::Unknown,
             None => match (name, self.line.home) {
-                ("HOME", Some(home)) => Part::Values(vec![home.display().to_string()]),
-                ("PWD", _) if self.state.cwd.len() == 1 => Part::Values(vec![self.state.cwd[0].display().to_string()]),
-                _ => Part::Unknown,
+                ("HOME", Some(home)) => ExpandedPiece::Values(vec![home.display().to_string()]),
+                ("PWD", _) if self.state.cwd.len() == 1 => {
+                    ExpandedPiece::Values(vec![self.state.cwd[0].display().to_string()])
+                }
+                _ => ExpandedPiece::Unknown,
             },
         }
     }
@@ -288,24 +290,24 @@ fn is_list(piece: &Piece) -> bool {
 }
 
 /// Whether nothing may be left of a word where it is not quoted.
-fn vanishes(parts: &[Part]) -> bool {
-    parts.iter().all(|part| matches!(part, Part::Values(texts) if texts.iter().any(String::is_empty)))
+fn vanishes(parts: &[ExpandedPiece]) -> bool {
+    parts.iter().all(|part| matches!(part, ExpandedPiece::Values(texts) if texts.iter().any(String::is_empty)))
 }
 
-fn spread(parts: &[Part]) -> Spread {
-    if parts.iter().any(|part| matches!(part, Part::Words)) { Spread::Words } else { Spread::One }
+fn spread(parts: &[ExpandedPiece]) -> Spread {
+    if parts.iter().any(|part| matches!(part, ExpandedPiece::Words)) { Spread::Words } else { Spread::One }
 }
 
 fn literal(pieces: &[Piece]) -> bool {
     pieces.iter().all(|piece| matches!(piece, Piece::Text(_) | Piece::Quoted(_) | Piece::Brace(_) | Piece::Tilde(_)))
 }
 
-fn values(parts: &[Part]) -> Values {
-    let pattern = parts.iter().any(|part| matches!(part, Part::Glob(_)));
+fn values(parts: &[ExpandedPiece]) -> Values {
+    let pattern = parts.iter().any(|part| matches!(part, ExpandedPiece::Glob(_)));
     let mut texts = vec![String::new()];
     for part in parts {
         match part {
-            Part::Text(text) if pattern => {
+            ExpandedPiece::Text(text) if pattern => {
                 for c in text.chars() {
                     if matches!(c, '*' | '?' | '[' | '\\') {
                         texts[0].push('\\');
@@ -313,12 +315,12 @@ fn values(parts: &[Part]) -> Values {
                     texts[0].push(c);
                 }
             }
-            Part::Text(text) => texts.iter_mut().for_each(|all| all.push_str(text)),
-            Part::Glob(c) | Part::Brace(c) => texts.iter_mut().for_each(|all| all.push(*c)),
-            Part::Values(values) if !pattern && texts.len() * values.len() <= 64 && !values.is_empty() => {
+            ExpandedPiece::Text(text) => texts.iter_mut().for_each(|all| all.push_str(text)),
+            ExpandedPiece::Glob(c) | ExpandedPiece::Brace(c) => texts.iter_mut().for_each(|all| all.push(*c)),
+            ExpandedPiece::Values(values) if !pattern && texts.len() * values.len() <= 64 && !values.is_empty() => {
                 texts = texts.iter().flat_map(|all| values.iter().map(move |value| format!("{all}{value}"))).collect();
             }
-            Part::Values(_) | Part::Unknown | Part::Words => {
+            ExpandedPiece::Values(_) | ExpandedPiece::Unknown | ExpandedPiece::Words => {
                 let prefix = if texts.len() == 1 { texts.remove(0) } else { String::new() };
                 let prefix = if pattern {
                     prefix[..prefix.find(['*', '?', '[', '\\']).unwrap_or(prefix.len())].to_owned()

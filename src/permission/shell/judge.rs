@@ -20,12 +20,12 @@ pub(in crate::permission) use lookup::beginnings;
 pub(in crate::permission) use lookup::carries;
 pub(super) use lookup::{family, is_language, is_shell, knows, meets, runs_of_itself, takes_any, takes_next};
 
-use super::expand::{Arg, Input};
+use super::expand::{Arg, StdinSource};
 use super::unit::Effect;
 use crate::permission::protected::Protected;
 use crate::permission::{Access, Action};
 pub(super) use code::protected_in;
-use read::{Given, Reading};
+use read::{GivenOption, ParsedArgs};
 pub(super) use special::names_no_secret;
 use table::{Does, Operand, Utility};
 
@@ -193,7 +193,7 @@ impl Judge<'_> {
         self.add(Deed::Stranger((!std::ptr::eq(args, self.all)).then(|| args.to_vec())));
     }
 
-    fn option(&mut self, program: &Utility, given: &Given, args: &[Arg]) {
+    fn option(&mut self, program: &Utility, given: &GivenOption, args: &[Arg]) {
         let name = &*given.name;
         let Some(does) = given.does else {
             if !program.any {
@@ -257,7 +257,7 @@ impl Judge<'_> {
     }
 
     /// An option that may start something.
-    fn starts(&mut self, program: &Utility, does: Does, given: &Given, args: &[Arg]) {
+    fn starts(&mut self, program: &Utility, does: Does, given: &GivenOption, args: &[Arg]) {
         let name = &*given.name;
         let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
         match does {
@@ -341,7 +341,7 @@ impl Judge<'_> {
     }
 
     /// Gives every word its role.
-    fn words(&mut self, program: &'static Utility, reading: &Reading, args: &[Arg]) {
+    fn words(&mut self, program: &'static Utility, reading: &ParsedArgs, args: &[Arg]) {
         let mut roles = program.words.as_slice();
         let mut many = program.many;
         if reading.has(&program.instead) {
@@ -382,9 +382,9 @@ impl Judge<'_> {
         if starts.is_some_and(|at| operands.len() <= at) {
             // `unshare`, `chroot dir`: a shell, which reads what comes in.
             match self.view.input.clone() {
-                Input::Nothing => {}
-                Input::Text(Some(text)) => self.add(Deed::Text(Arg::exact(text), true)),
-                Input::Pipe | Input::Text(None) => self.doubt("without a program it may start a shell"),
+                StdinSource::Nothing => {}
+                StdinSource::Text(Some(text)) => self.add(Deed::Text(Arg::exact(text), true)),
+                StdinSource::Pipe | StdinSource::Text(None) => self.doubt("without a program it may start a shell"),
             }
         }
         let nothing = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
@@ -396,7 +396,14 @@ impl Judge<'_> {
     }
 
     /// One word; false where its role took the rest as well.
-    fn word(&mut self, program: &'static Utility, role: Operand, at: usize, reading: &Reading, args: &[Arg]) -> bool {
+    fn word(
+        &mut self,
+        program: &'static Utility,
+        role: Operand,
+        at: usize,
+        reading: &ParsedArgs,
+        args: &[Arg],
+    ) -> bool {
         let arg = &reading.operands[at];
         let deep = program.deep == ["always"] || reading.has(&program.deep);
         match role {
@@ -419,24 +426,7 @@ impl Judge<'_> {
                     self.danger("a second file");
                 }
             }
-            Operand::Entry => {
-                let moved = program.name == "mv";
-                let to = reading.operands.last().filter(|_| moved).cloned();
-                if let Some(to) = &to {
-                    self.add(Deed::CopyTree { from: vec![arg.clone()], to: to.clone() });
-                }
-                self.add(Deed::Entry(arg.clone(), to));
-                if deep || reading.unknown {
-                    self.add(Deed::Lost(vec![arg.clone()], program.name == "rm"));
-                }
-                let hidden = arg.text().and_then(|text| text.trim_end_matches('/').rsplit('/').next());
-                if deep && hidden.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
-                    self.add(Deed::ChangesPicked(PickedFiles {
-                        below: vec![arg.clone()],
-                        names: vec![Arg::exact("*")],
-                    }));
-                }
-            }
+            Operand::Entry => self.entry(program, arg, deep, reading),
             Operand::Copy => special::copy(self, program, reading, at),
             Operand::Change => self.effect(Effect::Writes),
             Operand::Plus if arg.prefix().starts_with('+') => {}
@@ -477,13 +467,30 @@ impl Judge<'_> {
         true
     }
 
+    /// A file or a directory that is removed, or moved to where the last word says.
+    fn entry(&mut self, program: &Utility, arg: &Arg, deep: bool, reading: &ParsedArgs) {
+        let moved = program.name == "mv";
+        let to = reading.operands.last().filter(|_| moved).cloned();
+        if let Some(to) = &to {
+            self.add(Deed::CopyTree { from: vec![arg.clone()], to: to.clone() });
+        }
+        self.add(Deed::Entry(arg.clone(), to));
+        if deep || reading.unknown {
+            self.add(Deed::Lost(vec![arg.clone()], program.name == "rm"));
+        }
+        let hidden = arg.text().and_then(|text| text.trim_end_matches('/').rsplit('/').next());
+        if deep && hidden.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
+            self.add(Deed::ChangesPicked(PickedFiles { below: vec![arg.clone()], names: vec![Arg::exact("*")] }));
+        }
+    }
+
     /// A word that begins what it runs; false where its role took the rest as well.
     fn runs_words(
         &mut self,
         program: &'static Utility,
         role: Operand,
         at: usize,
-        reading: &Reading,
+        reading: &ParsedArgs,
         args: &[Arg],
     ) -> bool {
         let (arg, rest) = (&reading.operands[at], &reading.operands[at..]);

@@ -1,7 +1,7 @@
 //! The words of a command line before it runs: for who wants to know which files it names.
 
 use super::parse::{self, syntax};
-use syntax::{Body, Command, Kind, List, Operator, Piece, Script, Word};
+use syntax::{Body, List, Operator, Piece, Script, ShellCommand, ShellCommandKind, Word};
 
 /// How many words one word with braces becomes at most.
 const ALTERNATIVES: usize = 64;
@@ -16,7 +16,7 @@ pub(crate) struct Name {
 }
 
 #[derive(Clone)]
-enum Token {
+enum NameToken {
     Text(String),
     Glob(char),
     Brace(char),
@@ -45,7 +45,7 @@ fn of_list(list: &List, found: &mut Vec<Vec<Name>>) {
     }
 }
 
-fn of_command(command: &Command, found: &mut Vec<Vec<Name>>) {
+fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
     let mut names = vec![];
     let mut add = |words: &[Word], found: &mut Vec<Vec<Name>>| {
         for word in words {
@@ -55,7 +55,7 @@ fn of_command(command: &Command, found: &mut Vec<Vec<Name>>) {
         }
     };
     match &command.kind {
-        Kind::Simple { assigns, words } => {
+        ShellCommandKind::Simple { assigns, words } => {
             add(words, found);
             for assign in assigns {
                 // What is computed for a variable names nothing yet.
@@ -68,23 +68,25 @@ fn of_command(command: &Command, found: &mut Vec<Vec<Name>>) {
                 within(&assign.subscript, found);
             }
         }
-        Kind::Group(list) | Kind::Subshell(list) => of_list(list, found),
-        Kind::Branches(lists) | Kind::Loop(lists) => lists.iter().for_each(|list| of_list(list, found)),
-        Kind::For { words, body, .. } => {
+        ShellCommandKind::Group(list) | ShellCommandKind::Subshell(list) => of_list(list, found),
+        ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => {
+            lists.iter().for_each(|list| of_list(list, found))
+        }
+        ShellCommandKind::For { words, body, .. } => {
             add(words.as_deref().unwrap_or_default(), found);
             of_list(body, found);
         }
-        Kind::Arithmetic(pieces) => within(pieces, found),
-        Kind::ArithmeticFor { head, body } => {
+        ShellCommandKind::Arithmetic(pieces) => within(pieces, found),
+        ShellCommandKind::ArithmeticFor { head, body } => {
             within(head, found);
             of_list(body, found);
         }
-        Kind::Case { word, arms } => {
+        ShellCommandKind::Case { word, arms } => {
             add(std::slice::from_ref(word), found);
             arms.iter().for_each(|(_, list)| of_list(list, found));
         }
-        Kind::Condition(words) => add(words, found),
-        Kind::Function { body, .. } | Kind::Coprocess { body, .. } => of_command(body, found),
+        ShellCommandKind::Condition(words) => add(words, found),
+        ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => of_command(body, found),
     }
     let files = command.redirects.iter().filter(|redirect| redirect.operator != Operator::HereDoc);
     for redirect in files {
@@ -108,18 +110,18 @@ fn within(pieces: &[Piece], found: &mut Vec<Vec<Name>>) {
 
 /// What a word becomes: one, or one for each alternative in its braces.
 fn expanded(word: &Word) -> Vec<Name> {
-    let tokens: Vec<Token> = word
+    let tokens: Vec<NameToken> = word
         .pieces
         .iter()
         .map(|piece| match piece {
-            Piece::Text(text) | Piece::Quoted(text) => Token::Text(text.clone()),
-            Piece::Glob(glob) => Token::Glob(*glob),
-            Piece::Brace(brace) => Token::Brace(*brace),
+            Piece::Text(text) | Piece::Quoted(text) => NameToken::Text(text.clone()),
+            Piece::Glob(glob) => NameToken::Glob(*glob),
+            Piece::Brace(brace) => NameToken::Brace(*brace),
             // Where it starts is where its relative paths begin.
             Piece::Parameter { before: None, name, operator, .. } if name == "PWD" && operator.is_empty() => {
-                Token::Text(".".into())
+                NameToken::Text(".".into())
             }
-            _ => Token::Computed,
+            _ => NameToken::Computed,
         })
         .collect();
     let mut all = vec![];
@@ -127,7 +129,7 @@ fn expanded(word: &Word) -> Vec<Name> {
     all.iter().map(|tokens| name(tokens)).collect()
 }
 
-fn alternatives(tokens: Vec<Token>, found: &mut Vec<Vec<Token>>) {
+fn alternatives(tokens: Vec<NameToken>, found: &mut Vec<Vec<NameToken>>) {
     if found.len() >= ALTERNATIVES {
         return;
     }
@@ -141,16 +143,16 @@ fn alternatives(tokens: Vec<Token>, found: &mut Vec<Vec<Token>>) {
 }
 
 /// The first braces with more than one alternative in them: where they open, their commas, where they close.
-fn group(tokens: &[Token]) -> Option<(usize, Vec<usize>, usize)> {
-    let opens = tokens.iter().enumerate().filter(|(_, token)| matches!(token, Token::Brace('{')));
+fn group(tokens: &[NameToken]) -> Option<(usize, Vec<usize>, usize)> {
+    let opens = tokens.iter().enumerate().filter(|(_, token)| matches!(token, NameToken::Brace('{')));
     opens.map(|(at, _)| at).find_map(|open| {
         let (mut depth, mut commas) = (0_usize, vec![]);
         for (at, token) in tokens.iter().enumerate().skip(open) {
             match token {
-                Token::Brace('{') => depth += 1,
-                Token::Brace('}') if depth == 1 => return (!commas.is_empty()).then_some((open, commas, at)),
-                Token::Brace('}') => depth -= 1,
-                Token::Brace(_) if depth == 1 => commas.push(at),
+                NameToken::Brace('{') => depth += 1,
+                NameToken::Brace('}') if depth == 1 => return (!commas.is_empty()).then_some((open, commas, at)),
+                NameToken::Brace('}') => depth -= 1,
+                NameToken::Brace(_) if depth == 1 => commas.push(at),
                 _ => {}
             }
         }
@@ -158,7 +160,7 @@ fn group(tokens: &[Token]) -> Option<(usize, Vec<usize>, usize)> {
     })
 }
 
-fn name(tokens: &[Token]) -> Name {
+fn name(tokens: &[NameToken]) -> Name {
     let mut name = Name { text: String::new(), pattern: false, computed: false };
     // Within a class of letters, which counts as any letters.
     let mut class = false;
@@ -166,27 +168,28 @@ fn name(tokens: &[Token]) -> Name {
     let mut counted = false;
     for (at, token) in tokens.iter().enumerate() {
         match token {
-            Token::Text(text) if class => {
+            NameToken::Text(text) if class => {
                 let rest = text.split_once(']').map(|(_, rest)| rest);
                 class = rest.is_none();
                 name.text.push_str(rest.unwrap_or_default());
             }
-            Token::Text(_) if counted => {}
-            Token::Text(text) => name.text.push_str(text),
-            Token::Glob(_) if class || counted => {}
-            Token::Glob(glob) => {
+            NameToken::Text(_) if counted => {}
+            NameToken::Text(text) => name.text.push_str(text),
+            NameToken::Glob(_) if class || counted => {}
+            NameToken::Glob(glob) => {
                 class = *glob == '[';
                 name.pattern = true;
                 name.text.push(if class { '*' } else { *glob });
             }
-            Token::Brace('{') if matches!(tokens.get(at + 1), Some(Token::Text(text)) if text.contains("..")) => {
+            NameToken::Brace('{') if matches!(tokens.get(at + 1), Some(NameToken::Text(text)) if text.contains("..")) =>
+            {
                 counted = true;
                 name.pattern = true;
                 name.text.push('*');
             }
-            Token::Brace('}') if counted => counted = false,
-            Token::Brace(brace) => name.text.push(*brace),
-            Token::Computed => name.computed = true,
+            NameToken::Brace('}') if counted => counted = false,
+            NameToken::Brace(brace) => name.text.push(*brace),
+            NameToken::Computed => name.computed = true,
         }
     }
     name

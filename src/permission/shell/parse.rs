@@ -17,7 +17,7 @@ mod words;
 
 use std::ops::Range;
 
-use syntax::{Command, Heredoc, Inline, Item, Kind, List, Script, Unreadable};
+use syntax::{Heredoc, Inline, Item, List, Script, ShellCommand, ShellCommandKind, Unreadable};
 
 /// How deep constructs may nest. People stop at ten.
 pub(super) const DEPTH: usize = 48;
@@ -112,11 +112,11 @@ fn name_byte(byte: u8) -> bool {
 
 /// Whether bash takes a reserved word behind a command: after a compound one that ends with its own
 /// word, not after a redirection.
-fn ends_itself(command: &Command) -> bool {
+fn ends_itself(command: &ShellCommand) -> bool {
     command.redirects.is_empty()
         && match &command.kind {
-            Kind::Simple { .. } => false,
-            Kind::Function { body, .. } | Kind::Coprocess { body, .. } => ends_itself(body),
+            ShellCommandKind::Simple { .. } => false,
+            ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => ends_itself(body),
             _ => true,
         }
 }

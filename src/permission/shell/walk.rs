@@ -18,12 +18,12 @@ pub(crate) use own::is_subcommand;
 use budget::Budget;
 
 use super::disk::Disk;
-use super::expand::{Arg, Expander, Expansion, Finding, Input, ShellState, either};
+use super::expand::{Arg, Expander, Expansion, Finding, ShellState, StdinSource, either};
 use super::judge::{self, PickedFiles};
 use super::parse::{self, syntax};
 use super::unit::{JudgedLine, Unit};
 use crate::permission::PermissionContext;
-use syntax::{Command, Item, Kind, List, Script, Unreadable, Word};
+use syntax::{Item, List, Script, ShellCommand, ShellCommandKind, Unreadable, Word};
 
 /// Units of one line; more are not looked at.
 const UNITS: usize = 1_000;
@@ -48,7 +48,7 @@ struct WalkFrame {
     layer: usize,
     /// Only through an option of another program, perhaps never.
     carried: bool,
-    input: Input,
+    input: StdinSource,
     /// What picked the names that come through the pipe.
     picked: Option<PickedFiles>,
 }
@@ -59,7 +59,7 @@ pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
         disk: Disk::new(place),
         expander: Expander::new(place.home.as_deref()),
         budget: Budget::default(),
-        frame: WalkFrame { layer: 0, carried: false, input: Input::Nothing, picked: None },
+        frame: WalkFrame { layer: 0, carried: false, input: StdinSource::Nothing, picked: None },
         units: vec![],
         opaque: None,
         unread: vec![],
@@ -113,7 +113,7 @@ impl<'p> Walk<'p> {
             match found {
                 Finding::Opaque(reason) => self.opaque(&reason),
                 Finding::Runs { script, list, mut state, piped } => {
-                    let input = if piped { Input::Pipe } else { self.frame.input.clone() };
+                    let input = if piped { StdinSource::Pipe } else { self.frame.input.clone() };
                     let outer = std::mem::replace(&mut self.frame.input, input);
                     self.deeper(|walk| walk.list(script, list, &mut state));
                     self.frame.input = outer;
@@ -170,7 +170,7 @@ impl<'p> Walk<'p> {
                 }
                 let from = self.units.len();
                 if at > 0 {
-                    self.frame.input = Input::Pipe;
+                    self.frame.input = StdinSource::Pipe;
                     self.frame.picked = picked(script, &item.commands[at - 1]);
                 }
                 self.command(script, command, &mut state.clone());
@@ -189,9 +189,9 @@ impl<'p> Walk<'p> {
         }
     }
 
-    fn command(&mut self, script: &Script, command: &Command, state: &mut ShellState) {
+    fn command(&mut self, script: &Script, command: &ShellCommand, state: &mut ShellState) {
         self.deeper(|walk| match &command.kind {
-            Kind::Simple { assigns, words } => walk.simple(script, command, assigns, words, state),
+            ShellCommandKind::Simple { assigns, words } => walk.simple(script, command, assigns, words, state),
             _ => walk.compound(script, command, state),
         });
     }
@@ -227,8 +227,8 @@ impl<'p> Walk<'p> {
 
 /// What a `find` below the project picks, where it prints only names that fit no secret, for what reads
 /// them.
-fn picked(script: &Script, command: &Command) -> Option<PickedFiles> {
-    let Kind::Simple { assigns, words } = &command.kind else { return None };
+fn picked(script: &Script, command: &ShellCommand) -> Option<PickedFiles> {
+    let ShellCommandKind::Simple { assigns, words } = &command.kind else { return None };
     let texts: Vec<&str> = words.iter().map(|word| parse::slice(script, &word.range)).collect();
     let plain = |text: &&str| {
         text.trim_matches(['\'', '"']).bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-*/+".contains(&byte))

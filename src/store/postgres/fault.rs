@@ -5,27 +5,27 @@ use crate::store::Error;
 /// How often a statement is tried again that somebody else's was in the way of.
 pub(super) const TRIES: usize = 5;
 
-/// How something failed.
+/// Why a statement failed, by what is to be done about it.
 #[derive(Debug, Clone)]
-pub(super) enum Fault {
+pub(super) enum DatabaseFault {
     /// The database cannot be reached, or takes nothing at the moment.
     Away(String),
     /// It is there, and has no room for what is to be written.
     Full(String),
     /// It was in the way of somebody else, and is to be tried again.
     Again,
-    /// The database's word.
+    /// What the database said.
     Refused(String),
     Store(Error),
 }
 
-impl From<Error> for Fault {
+impl From<Error> for DatabaseFault {
     fn from(e: Error) -> Self {
         Self::Store(e)
     }
 }
 
-impl From<tokio_postgres::Error> for Fault {
+impl From<tokio_postgres::Error> for DatabaseFault {
     fn from(e: tokio_postgres::Error) -> Self {
         let Some(said) = e.as_db_error() else {
             let source = std::error::Error::source(&e);
@@ -45,13 +45,13 @@ impl From<tokio_postgres::Error> for Fault {
     }
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
+impl From<DatabaseFault> for Error {
+    fn from(fault: DatabaseFault) -> Self {
         match fault {
-            Fault::Away(reason) | Fault::Full(reason) => Self::Away(reason),
-            Fault::Again => Self::Unwritable("the database was busy with others' changes of the same".into()),
-            Fault::Refused(reason) => Self::Unwritable(reason),
-            Fault::Store(e) => e,
+            DatabaseFault::Away(reason) | DatabaseFault::Full(reason) => Self::Away(reason),
+            DatabaseFault::Again => Self::Unwritable("the database was busy with others' changes of the same".into()),
+            DatabaseFault::Refused(reason) => Self::Unwritable(reason),
+            DatabaseFault::Store(e) => e,
         }
     }
 }

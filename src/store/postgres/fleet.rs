@@ -2,10 +2,10 @@
 
 use tokio_postgres::types::Type;
 
-use super::fault::Fault;
+use super::fault::DatabaseFault;
 use super::keeper::Keeper;
 use super::link::{CANCEL, channel};
-use super::read::Values;
+use super::read::SqlParams;
 use crate::id::SessionId;
 use crate::store::fleet::{BusySession, ClaimedTask, FleetJob, TaskState, TaskStatus};
 use crate::store::{Error, job};
@@ -55,7 +55,7 @@ impl Keeper {
         }
     }
 
-    async fn put_task(&self, session: &SessionId, work: &str) -> Result<(), Fault> {
+    async fn put_task(&self, session: &SessionId, work: &str) -> Result<(), DatabaseFault> {
         // The prompt is nothing without the session, which may not be written yet.
         if let Some(one) = self.ours.borrow_mut().get_mut(session) {
             (one.kept, one.fresh, one.awaited) = (true, true, true);
@@ -73,7 +73,7 @@ impl Keeper {
         Ok(())
     }
 
-    async fn claim_task(&self) -> Result<Option<ClaimedTask>, Fault> {
+    async fn claim_task(&self) -> Result<Option<ClaimedTask>, DatabaseFault> {
         loop {
             // In this order: who takes something has to be alive.
             self.alive().await?;
@@ -91,23 +91,29 @@ impl Keeper {
         }
     }
 
-    async fn end_task(&self, session: &SessionId, state: TaskState, outcome: Option<String>) -> Result<bool, Fault> {
+    async fn end_task(
+        &self,
+        session: &SessionId,
+        state: TaskState,
+        outcome: Option<String>,
+    ) -> Result<bool, DatabaseFault> {
         let (id, state) = (session.as_str(), state.as_str());
-        let values: Values<'_> =
+        let values: SqlParams<'_> =
             &[(&id, Type::TEXT), (&self.instance, Type::TEXT), (&state, Type::TEXT), (&outcome, Type::TEXT)];
         Ok(!self.rows(END, values).await?.is_empty())
     }
 
-    async fn task(&self, session: &SessionId) -> Result<Option<TaskStatus>, Fault> {
+    async fn task(&self, session: &SessionId) -> Result<Option<TaskStatus>, DatabaseFault> {
         let id = session.as_str();
         let rows = self.rows("SELECT state, tries, outcome FROM task WHERE session = $1", &[(&id, Type::TEXT)]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let state = TaskState::parse(row.try_get(0)?);
-        let state = state.ok_or_else(|| Fault::Refused("the state of a prompt is not one that is known".into()))?;
+        let state =
+            state.ok_or_else(|| DatabaseFault::Refused("the state of a prompt is not one that is known".into()))?;
         Ok(Some(TaskStatus { state, tries: count(row.try_get(1)?), outcome: row.try_get(2)? }))
     }
 
-    async fn busy(&self) -> Result<Vec<BusySession>, Fault> {
+    async fn busy(&self) -> Result<Vec<BusySession>, DatabaseFault> {
         let rows = self.rows(BUSY, &[]).await?;
         let one = |row: &tokio_postgres::Row| {
             let (host, pid): (Option<String>, Option<i64>) = (row.try_get(2)?, row.try_get(3)?);
@@ -122,7 +128,7 @@ impl Keeper {
         rows.iter().map(one).collect()
     }
 
-    async fn cancel_task(&self, session: &SessionId) -> Result<bool, Fault> {
+    async fn cancel_task(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
         let id = session.as_str();
         let waiting = "UPDATE task SET state = 'cancelled' WHERE session = $1 AND state = 'waiting' RETURNING session";
         if !self.rows(waiting, &[(&id, Type::TEXT)]).await?.is_empty() {

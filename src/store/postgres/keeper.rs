@@ -11,10 +11,10 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::fault::Fault;
-use super::lines::{Batch, Lines};
+use super::fault::DatabaseFault;
+use super::lines::{Lines, SessionBatch};
 use super::link::{Link, LinkEvent};
-use super::ours::{Ours, Row};
+use super::ours::{Ours, RowChange};
 use super::place::{AwayLimits, DatabasePlace};
 use crate::channel::Receiver;
 use crate::id::SessionId;
@@ -51,7 +51,6 @@ pub(super) struct Keeper {
     hears: Cell<Option<mpsc::UnboundedReceiver<OwnerRequest>>>,
 }
 
-/// What was done.
 enum Done {
     Written(Vec<SessionId>),
     Job(SessionId),
@@ -69,9 +68,9 @@ struct Rounds<'a> {
     writing: bool,
     /// A job that comes after all that was said about all sessions, and before all that is said later.
     waits: Option<StoreJob>,
-    /// It is being done.
+    /// A job is being done that no other may run beside.
     alone: bool,
-    /// There may be more.
+    /// More jobs may come: not all senders are gone.
     open: bool,
 }
 
@@ -177,7 +176,7 @@ impl Rounds<'_> {
         }
     }
 
-    fn write(&mut self, batches: Vec<Batch>) {
+    fn write(&mut self, batches: Vec<SessionBatch>) {
         if !batches.is_empty() {
             self.writing = true;
             self.busy.extend(batches.iter().map(|batch| batch.session.clone()));
@@ -191,7 +190,7 @@ impl Rounds<'_> {
             self.doing.push(self.keeper.link.wire().map(|_| Done::Other).boxed_local());
         } else if !self.writing {
             let left = self.keeper.unwritten(&self.busy);
-            self.write(left.into_iter().map(Batch::of).collect());
+            self.write(left.into_iter().map(SessionBatch::of).collect());
         }
     }
 
@@ -243,9 +242,9 @@ impl Keeper {
     }
 
     /// What a failure is called by now.
-    pub(super) fn failure(&self, fault: Fault) -> Error {
-        let (Fault::Away(reason) | Fault::Full(reason)) = fault else { return fault.into() };
-        let waiting: usize = self.ours.borrow().values().flat_map(|one| &one.rows).map(Row::bytes).sum();
+    pub(super) fn failure(&self, fault: DatabaseFault) -> Error {
+        let (DatabaseFault::Away(reason) | DatabaseFault::Full(reason)) = fault else { return fault.into() };
+        let waiting: usize = self.ours.borrow().values().flat_map(|one| &one.rows).map(RowChange::bytes).sum();
         let time = self.link.away().unwrap_or_default();
         if waiting > self.limits.bytes || time > self.limits.time {
             return Error::AwayTooLong(reason);
@@ -253,7 +252,7 @@ impl Keeper {
         Error::Away(reason)
     }
 
-    /// Somebody wants a session.
+    /// Tells the owner of a session that another process wants it.
     pub(super) fn wanted(&self, session: &SessionId) {
         if self.ours.borrow().get(session).is_some_and(|one| !one.lost) {
             // Whoever was to hear it has ended.
@@ -286,7 +285,7 @@ impl Keeper {
     }
 
     /// Makes a session ours, without reading its history.
-    pub(super) async fn claim(&self, session: &SessionId) -> Result<(), Fault> {
+    pub(super) async fn claim(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         if self.ours.borrow().contains_key(session) {
             return Ok(());
         }
@@ -353,10 +352,10 @@ impl Keeper {
         }
     }
 
-    async fn create(&self, record: Record) -> Result<(), Fault> {
+    async fn create(&self, record: Record) -> Result<(), DatabaseFault> {
         let id = record.id.clone();
         let taken = self.take(&id).await;
-        if !matches!(taken, Err(Fault::Store(Error::Locked { .. }))) {
+        if !matches!(taken, Err(DatabaseFault::Store(Error::Locked { .. }))) {
             let epoch = taken.as_ref().ok().copied();
             let one = Ours { epoch, record: Some(record), ..Ours::default() };
             self.ours.borrow_mut().insert(id, one);
@@ -364,7 +363,7 @@ impl Keeper {
         taken.map(drop)
     }
 
-    async fn load(&self, session: &SessionId, lean: bool) -> Result<(StoredSession, usize), Fault> {
+    async fn load(&self, session: &SessionId, lean: bool) -> Result<(StoredSession, usize), DatabaseFault> {
         if self.is_ours(session) {
             return self.reload(session, lean).await;
         }
@@ -392,7 +391,7 @@ impl Keeper {
     }
 
     /// Reads a session that is ours already.
-    async fn reload(&self, session: &SessionId, lean: bool) -> Result<(StoredSession, usize), Fault> {
+    async fn reload(&self, session: &SessionId, lean: bool) -> Result<(StoredSession, usize), DatabaseFault> {
         let waits = self.put(std::slice::from_ref(session)).await.remove(session);
         if let Some(e) = waits {
             return Err(e.into());
@@ -407,24 +406,24 @@ impl Keeper {
     }
 
     /// A session of ours that nobody else knows of.
-    fn unheard_of(&self, session: &SessionId) -> Result<StoredSession, Fault> {
+    fn unheard_of(&self, session: &SessionId) -> Result<StoredSession, DatabaseFault> {
         let record = self.ours.borrow().get(session).filter(|one| !one.lost).and_then(|one| one.record.clone());
         let record = record.ok_or_else(|| Error::NotFound(session.clone()))?;
         Ok(StoredSession { record, messages: Vec::new(), damage: Vec::new() })
     }
 
-    async fn peek(&self, session: &SessionId) -> Result<StoredSession, Fault> {
+    async fn peek(&self, session: &SessionId) -> Result<StoredSession, DatabaseFault> {
         match self.history(session, false).await? {
             Some(found) => Ok(found.stored),
             None => self.unheard_of(session),
         }
     }
 
-    async fn has(&self, session: &SessionId) -> Result<bool, Fault> {
+    async fn has(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
         Ok(self.is_ours(session) || self.known(session).await?.is_some())
     }
 
-    async fn import(&self, stored: &StoredSession, of: Option<&SessionId>) -> Result<(), Fault> {
+    async fn import(&self, stored: &StoredSession, of: Option<&SessionId>) -> Result<(), DatabaseFault> {
         let id = &stored.record.id;
         if self.has(id).await? {
             return Err(Error::Taken(id.clone()).into());
@@ -449,7 +448,7 @@ impl Keeper {
         failed.map_or(Ok(()), |e| Err(e.into()))
     }
 
-    async fn change(&self, session: &SessionId, change: RecordChange) -> Result<Record, Fault> {
+    async fn change(&self, session: &SessionId, change: RecordChange) -> Result<Record, DatabaseFault> {
         let ours = self.is_ours(session);
         self.claim(session).await?;
         if let Some(one) = self.ours.borrow_mut().get_mut(session) {
@@ -467,7 +466,7 @@ impl Keeper {
     }
 
     /// Removes a session and those it delegated to; the youngest first.
-    async fn delete(&self, session: &SessionId) -> Result<(), Fault> {
+    async fn delete(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         let mut family = vec![session.clone()];
         let mut at = 0;
         while let Some(member) = family.get(at) {
@@ -476,7 +475,7 @@ impl Keeper {
         }
         for member in family.iter().rev() {
             match self.remove(member).await {
-                Ok(()) | Err(Fault::Store(Error::NotFound(_))) => {}
+                Ok(()) | Err(DatabaseFault::Store(Error::NotFound(_))) => {}
                 Err(fault) => return Err(fault),
             }
         }
@@ -485,14 +484,14 @@ impl Keeper {
 
     /// Removes a session of ours in which nothing was said and to which its user gave no title. Says whether it was
     /// such a one.
-    async fn leave(&self, session: &SessionId) -> Result<bool, Fault> {
+    async fn leave(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
         let unsaid = self.ours.borrow().get(session).is_some_and(|one| one.kept && !one.lost && one.is_unsaid());
         let left = if unsaid { self.remove(session).await.map(|()| true) } else { Ok(false) };
         self.release(session).await;
         left
     }
 
-    async fn discard(&self, session: &SessionId, unsaid: bool) -> Result<bool, Fault> {
+    async fn discard(&self, session: &SessionId, unsaid: bool) -> Result<bool, DatabaseFault> {
         if self.is_ours(session) {
             return Ok(false);
         }
@@ -503,7 +502,7 @@ impl Keeper {
         self.leave(session).await
     }
 
-    async fn request_of(&self, holder: &LockHolder, session: &SessionId) -> Result<Option<Duration>, Fault> {
+    async fn request_of(&self, holder: &LockHolder, session: &SessionId) -> Result<Option<Duration>, DatabaseFault> {
         let lease = self.link.address()?.lease;
         // Who is not there any more answers nothing, and has it until its lease has run out.
         Ok(self.request(holder, session).await?.then_some(lease + Duration::from_secs(2)))
@@ -526,7 +525,7 @@ impl Keeper {
             StoreJob::Delete { session, reply } => answer(reply, self.delete(&session).await),
             StoreJob::Close { session, reply } => {
                 self.release(&session).await;
-                answer(reply, Ok::<_, Fault>(()));
+                answer(reply, Ok::<_, DatabaseFault>(()));
             }
             StoreJob::Leave { session, reply } => answer(reply, self.leave(&session).await),
             StoreJob::Discard { session, unsaid, reply } => answer(reply, self.discard(&session, unsaid).await),
@@ -551,8 +550,8 @@ impl Keeper {
                 let hears = self.hears.take().map(RequestSource::Heard);
                 answer(reply, hears.ok_or_else(|| Error::Unwritable("somebody hears them already".into())));
             }
-            StoreJob::About { reply } => answer(reply, Ok::<_, Fault>(self.about().await)),
-            StoreJob::Shared { reply } => answer(reply, Ok::<_, Fault>(true)),
+            StoreJob::About { reply } => answer(reply, Ok::<_, DatabaseFault>(self.about().await)),
+            StoreJob::Shared { reply } => answer(reply, Ok::<_, DatabaseFault>(true)),
             StoreJob::Trust { project, entry, reply } => answer(reply, self.trust(&project, entry.as_deref()).await),
             StoreJob::Fleet(ask) => self.fleet(ask).await,
             // Taken out before; the rest is about a session.

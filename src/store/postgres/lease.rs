@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::fault::{Fault, TRIES};
+use super::fault::{DatabaseFault, TRIES};
 use super::keeper::Keeper;
 use super::link::channel;
 use crate::id::SessionId;
@@ -25,7 +25,7 @@ const HOLDER: &str = "SELECT o.host, o.pid, o.instance FROM lease l JOIN owner o
     WHERE l.session = $1";
 
 impl Keeper {
-    pub(super) async fn alive(&self) -> Result<(), Fault> {
+    pub(super) async fn alive(&self) -> Result<(), DatabaseFault> {
         let wire = self.link.wire().await?;
         let milliseconds = i64::try_from(self.link.address()?.lease.as_millis()).unwrap_or(i64::MAX);
         let pid = i64::from(std::process::id());
@@ -35,7 +35,7 @@ impl Keeper {
     }
 
     /// Takes a session's lease, and gives back its epoch.
-    pub(super) async fn take(&self, session: &SessionId) -> Result<i64, Fault> {
+    pub(super) async fn take(&self, session: &SessionId) -> Result<i64, DatabaseFault> {
         let id = session.as_str();
         for _ in 0..TRIES {
             // In one go with what it is worth nothing without.
@@ -47,7 +47,7 @@ impl Keeper {
             };
             let (alive, taken) = tokio::join!(self.alive(), taken);
             match (alive, taken) {
-                (Err(Fault::Again), _) | (_, Err(Fault::Again)) => {}
+                (Err(DatabaseFault::Again), _) | (_, Err(DatabaseFault::Again)) => {}
                 (Err(fault), _) | (_, Err(fault)) => return Err(fault),
                 (Ok(()), Ok(rows)) => {
                     if let Some(row) = rows.first() {
@@ -63,7 +63,7 @@ impl Keeper {
                 }
             }
         }
-        Err(Fault::Again)
+        Err(DatabaseFault::Again)
     }
 
     /// Gives a lease back; of a session that has no row nothing stays.
@@ -132,7 +132,7 @@ impl Keeper {
     }
 
     /// Asks who has a session to let go of it.
-    pub(super) async fn request(&self, holder: &LockHolder, session: &SessionId) -> Result<bool, Fault> {
+    pub(super) async fn request(&self, holder: &LockHolder, session: &SessionId) -> Result<bool, DatabaseFault> {
         let Some(door) = &holder.door else { return Ok(false) };
         let (id, room) = (session.as_str(), channel(door));
         let wire = self.link.wire().await?;

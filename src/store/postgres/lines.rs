@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::id::SessionId;
-use crate::store::job::{Reply, StoreJob};
+use crate::store::ReplySender;
+use crate::store::job::StoreJob;
 use crate::store::write::{SessionWrite, latest};
 
 /// About how much is taken out to be written at a time, of all sessions.
@@ -11,16 +12,16 @@ const ENTRIES: usize = 4096;
 const BYTES: usize = 8 << 20;
 
 /// What is written of one session in one go, and who waits for that.
-pub(super) struct Batch {
+pub(super) struct SessionBatch {
     pub(super) session: SessionId,
     pub(super) entries: Vec<SessionWrite>,
     /// They are told whether it was written.
-    pub(super) flushes: Vec<Reply<()>>,
+    pub(super) flushes: Vec<ReplySender<()>>,
     /// They are told when it was tried.
-    pub(super) handed: Vec<Reply<()>>,
+    pub(super) handed: Vec<ReplySender<()>>,
 }
 
-impl Batch {
+impl SessionBatch {
     /// One with nothing new in it.
     pub(super) fn of(session: SessionId) -> Self {
         Self { session, entries: Vec::new(), flushes: Vec::new(), handed: Vec::new() }
@@ -54,14 +55,14 @@ impl Lines {
     }
 
     /// Takes out what can be written now: of each session that nothing else is done for, all up to what is no write.
-    pub(super) fn writes(&mut self, busy: &HashSet<SessionId>) -> Vec<Batch> {
+    pub(super) fn writes(&mut self, busy: &HashSet<SessionId>) -> Vec<SessionBatch> {
         let (mut batches, mut entries, mut bytes) = (Vec::new(), 0, 0);
         for session in &self.order {
             if entries >= ENTRIES || bytes >= BYTES {
                 break;
             }
             let Some(line) = self.lines.get_mut(session).filter(|_| !busy.contains(session)) else { continue };
-            let mut batch = Batch::of(session.clone());
+            let mut batch = SessionBatch::of(session.clone());
             while entries < ENTRIES && bytes < BYTES {
                 match line.pop_front() {
                     Some(StoreJob::Write { entry, .. }) => {

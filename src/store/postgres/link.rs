@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket, Statement};
 
-use super::fault::Fault;
-use super::place::{Address, DatabasePlace, PATIENCE, Privacy};
+use super::fault::DatabaseFault;
+use super::place::{DatabaseAddress, DatabasePlace, PATIENCE, Privacy};
 use super::{rows, schema, tls};
 use crate::id::SessionId;
 use crate::store::{Error, StoreMeters};
@@ -28,30 +28,29 @@ pub(super) const CANCEL: &str = "cancel ";
 
 /// What comes from the database unasked.
 pub(super) enum LinkEvent {
-    /// Somebody wants a session.
+    /// Another process wants a session of ours.
     Wanted(SessionId),
     /// Somebody wants a session's turn to end.
     Cancel(SessionId),
     Closed,
 }
 
-/// A connection that stands.
-pub(super) struct Wire {
+pub(super) struct OpenConnection {
     pub(super) client: Client,
     pub(super) write: Statement,
 }
 
-type Opening = Shared<LocalBoxFuture<'static, Result<Rc<Wire>, Fault>>>;
+type Opening = Shared<LocalBoxFuture<'static, Result<Rc<OpenConnection>, DatabaseFault>>>;
 
 enum State {
     Idle,
     Opening(Opening),
-    Up(Rc<Wire>),
+    Up(Rc<OpenConnection>),
     Down { tried: Instant, reason: String },
 }
 
 pub(super) struct Link {
-    address: Result<Rc<Address>, String>,
+    address: Result<Rc<DatabaseAddress>, String>,
     instance: String,
     events: UnboundedSender<LinkEvent>,
     state: RefCell<State>,
@@ -72,7 +71,7 @@ impl Link {
         Self { address, instance: instance.into(), events, state, away, meters }
     }
 
-    pub(super) fn address(&self) -> Result<&Address, Error> {
+    pub(super) fn address(&self) -> Result<&DatabaseAddress, Error> {
         self.address.as_deref().map_err(|e| Error::Unwritable(e.clone()))
     }
 
@@ -99,7 +98,7 @@ impl Link {
         }
     }
 
-    /// A connection has ended.
+    /// Called when a connection ends, perhaps one before the present.
     pub(super) fn lost(&self) {
         let ended = matches!(&*self.state.borrow(), State::Up(wire) if wire.client.is_closed());
         if ended {
@@ -108,13 +107,15 @@ impl Link {
     }
 
     /// The connection that stands, or one that is made now.
-    pub(super) async fn wire(&self) -> Result<Rc<Wire>, Fault> {
+    pub(super) async fn wire(&self) -> Result<Rc<OpenConnection>, DatabaseFault> {
         let opening = {
             let mut state = self.state.borrow_mut();
             match &*state {
                 State::Up(wire) if !wire.client.is_closed() => return Ok(wire.clone()),
                 State::Opening(opening) => opening.clone(),
-                State::Down { tried, reason } if tried.elapsed() < PAUSE => return Err(Fault::Away(reason.clone())),
+                State::Down { tried, reason } if tried.elapsed() < PAUSE => {
+                    return Err(DatabaseFault::Away(reason.clone()));
+                }
                 State::Up(_) | State::Down { .. } | State::Idle => {
                     let address = self.address.clone().map_err(Error::Unwritable)?;
                     let opening = open(address, self.instance.clone(), self.events.clone()).boxed_local().shared();
@@ -150,14 +151,14 @@ impl Link {
     pub(super) async fn ask<T>(
         &self,
         question: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, DatabaseFault> {
         let answered = match timeout(PATIENCE, question).await {
-            Ok(answered) => answered.map_err(Fault::from),
-            Err(_) => Err(Fault::Away(format!("no answer for {} s", PATIENCE.as_secs()))),
+            Ok(answered) => answered.map_err(DatabaseFault::from),
+            Err(_) => Err(DatabaseFault::Away(format!("no answer for {} s", PATIENCE.as_secs()))),
         };
         match &answered {
-            Err(Fault::Away(reason)) => self.down(reason),
-            Err(Fault::Full(reason)) if self.away.get().is_none() => {
+            Err(DatabaseFault::Away(reason)) => self.down(reason),
+            Err(DatabaseFault::Full(reason)) if self.away.get().is_none() => {
                 tracing::warn!("the database has no room: {reason}");
                 self.away.set(Some(Instant::now()));
             }
@@ -167,12 +168,16 @@ impl Link {
     }
 }
 
-async fn open(address: Rc<Address>, instance: String, events: UnboundedSender<LinkEvent>) -> Result<Rc<Wire>, Fault> {
+async fn open(
+    address: Rc<DatabaseAddress>,
+    instance: String,
+    events: UnboundedSender<LinkEvent>,
+) -> Result<Rc<OpenConnection>, DatabaseFault> {
     let opened = async {
         let client = match &address.privacy {
             Privacy::Plain => connect(&address, NoTls, events).await?,
             Privacy::Tls(authority) => {
-                let tls = tls::connector(authority.as_deref()).map_err(Fault::Refused)?;
+                let tls = tls::connector(authority.as_deref()).map_err(DatabaseFault::Refused)?;
                 connect(&address, tls, events).await?
             }
         };
@@ -183,9 +188,9 @@ async fn open(address: Rc<Address>, instance: String, events: UnboundedSender<Li
         }
         let write = client.prepare_typed(rows::ROWS, &rows::TYPES).await?;
         tracing::info!("connected to the database");
-        Ok(Rc::new(Wire { client, write }))
+        Ok(Rc::new(OpenConnection { client, write }))
     };
-    let late = || Fault::Away(format!("no connection for {} s", PATIENCE.as_secs()));
+    let late = || DatabaseFault::Away(format!("no connection for {} s", PATIENCE.as_secs()));
     timeout(PATIENCE, opened).await.map_err(|_| late())?
 }
 
@@ -194,14 +199,18 @@ pub(super) fn channel(instance: &str) -> String {
     format!("adjutant_{instance}")
 }
 
-async fn connect<T>(address: &Address, tls: T, events: UnboundedSender<LinkEvent>) -> Result<Client, Fault>
+async fn connect<T>(
+    address: &DatabaseAddress,
+    tls: T,
+    events: UnboundedSender<LinkEvent>,
+) -> Result<Client, DatabaseFault>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: 'static,
 {
-    let (client, connection) = address.config.connect(tls).await.map_err(|e| match Fault::from(e) {
+    let (client, connection) = address.config.connect(tls).await.map_err(|e| match DatabaseFault::from(e) {
         // Whatever is wrong with a connection: nothing can be written at the moment.
-        Fault::Refused(reason) => Fault::Away(reason),
+        DatabaseFault::Refused(reason) => DatabaseFault::Away(reason),
         fault => fault,
     })?;
     tokio::task::spawn_local(drive(connection, events));

@@ -9,7 +9,7 @@ const CONTENTS: usize = 256 << 20;
 
 /// Something that is to be written.
 #[derive(Debug)]
-pub(super) enum Row {
+pub(super) enum RowChange {
     Message {
         seq: i64,
         id: String,
@@ -31,7 +31,7 @@ pub(super) enum Row {
     },
 }
 
-impl Row {
+impl RowChange {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Message { data, .. } | Self::Part { data, .. } | Self::Content { data, .. } => data.len(),
@@ -40,7 +40,7 @@ impl Row {
     }
 }
 
-/// A session of ours.
+/// A session whose lease is ours, and what is to be written of it.
 #[derive(Debug, Default)]
 pub(super) struct Ours {
     /// By which its lease is known; none: it is still to be taken.
@@ -55,7 +55,7 @@ pub(super) struct Ours {
     /// The record is to be written.
     pub(super) fresh: bool,
     /// What else is to be written, oldest first.
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<RowChange>,
     /// A write has failed since somebody asked.
     pub(super) failed: Option<Error>,
     /// Another process has it by now: nothing is written any more.
@@ -94,22 +94,22 @@ impl Ours {
                 self.fresh |= !self.kept || !self.said;
                 (self.kept, self.said) = (true, true);
                 self.last += 1;
-                self.rows.push(Row::Message { seq: self.last, id, data: packed(&json) });
+                self.rows.push(RowChange::Message { seq: self.last, id, data: packed(&json) });
             }
             SessionWrite::Part { id, message, json } => {
                 self.fresh |= !self.kept;
                 self.kept = true;
                 self.last += 1;
-                self.rows.push(Row::Part { seq: self.last, id, message, data: packed(&json) });
+                self.rows.push(RowChange::Part { seq: self.last, id, message, data: packed(&json) });
             }
-            SessionWrite::Cut { from } => self.rows.push(Row::Cut { from }),
+            SessionWrite::Cut { from } => self.rows.push(RowChange::Cut { from }),
             SessionWrite::Content { name, bytes } => {
                 let more = self.contents.saturating_add(bytes.len());
                 if more > CONTENTS {
                     return tracing::warn!("{name} stays on this machine: the session has {} bytes", self.contents);
                 }
                 self.contents = more;
-                self.rows.push(Row::Content { name, data: bytes });
+                self.rows.push(RowChange::Content { name, data: bytes });
             }
         }
     }

@@ -49,9 +49,9 @@ pub(super) enum Privacy {
     Tls(Option<String>),
 }
 
-/// What an address means.
+/// What is read from an address, `postgresql://…`.
 #[derive(Debug)]
-pub(super) struct Address {
+pub(super) struct DatabaseAddress {
     pub(super) config: Config,
     pub(super) privacy: Privacy,
     pub(super) namespace: String,
@@ -90,7 +90,7 @@ impl DatabasePlace {
     ///
     /// # Errors
     /// What is wrong with it, for people; never its password.
-    pub(super) fn address(&self) -> Result<Address, String> {
+    pub(super) fn address(&self) -> Result<DatabaseAddress, String> {
         let (base, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
         if !["postgres://", "postgresql://"].iter().any(|scheme| base.starts_with(scheme)) {
             return Err("the address of the store has to begin with postgres://".into());
@@ -136,7 +136,7 @@ impl DatabasePlace {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let lease = lease.max(Duration::from_secs(1));
-        Ok(Address { config, privacy, namespace, lease })
+        Ok(DatabaseAddress { config, privacy, namespace, lease })
     }
 }
 

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, TryStreamExt, pin_mut, stream};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::fault::Fault;
+use super::fault::DatabaseFault;
 use super::keeper::Keeper;
 use super::ours::unpacked;
 use crate::environment::Timestamp;
@@ -16,7 +16,7 @@ use crate::store::assembly::Assembly;
 use crate::store::{BackendState, Error, Grant, ListCursor, Record, SearchHit, SessionPage, StoredSession, search};
 
 /// What one statement is asked with.
-pub(super) type Values<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
+pub(super) type SqlParams<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
 /// How many sessions are searched at a time.
 const SEARCHED: usize = 4;
@@ -49,14 +49,14 @@ pub(super) struct Known {
 }
 
 impl Keeper {
-    pub(super) async fn rows(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn rows(&self, sql: &str, values: SqlParams<'_>) -> Result<Vec<Row>, DatabaseFault> {
         let wire = self.link.wire().await?;
         self.link.ask(wire.client.query_typed(sql, values)).await
     }
 
     /// Reads a whole session; where `lean` says so, without the results of calls that no model will see. None where
     /// there is no such session.
-    pub(super) async fn history(&self, session: &SessionId, lean: bool) -> Result<Option<Found>, Fault> {
+    pub(super) async fn history(&self, session: &SessionId, lean: bool) -> Result<Option<Found>, DatabaseFault> {
         let id = session.as_str();
         let wire = self.link.wire().await?;
         let rows = self.link.ask(wire.client.query_typed_raw(HISTORY, [(id, Type::TEXT)])).await?;
@@ -101,7 +101,7 @@ impl Keeper {
         Ok(Some(Found { stored, cold, last, contents }))
     }
 
-    pub(super) async fn known(&self, session: &SessionId) -> Result<Option<Known>, Fault> {
+    pub(super) async fn known(&self, session: &SessionId) -> Result<Option<Known>, DatabaseFault> {
         let sql = "SELECT data, said, greatest(
                 coalesce((SELECT max(seq) FROM message m WHERE m.session = $1), 0),
                 coalesce((SELECT max(seq) FROM part p WHERE p.session = $1), 0)),
@@ -114,7 +114,7 @@ impl Keeper {
         Ok(Some(Known { record: record(row)?, said: row.try_get(1)?, last: row.try_get(2)?, contents }))
     }
 
-    pub(super) async fn parts(&self, session: &SessionId, ids: &[PartId]) -> Result<Vec<Part>, Fault> {
+    pub(super) async fn parts(&self, session: &SessionId, ids: &[PartId]) -> Result<Vec<Part>, DatabaseFault> {
         let sql = "SELECT id, data FROM part WHERE session = $1 AND id = ANY($2)";
         let wanted: Vec<&str> = ids.iter().map(PartId::as_str).collect();
         let id = session.as_str();
@@ -132,7 +132,7 @@ impl Keeper {
         archived: Option<bool>,
         after: Option<ListCursor>,
         limit: usize,
-    ) -> Result<SessionPage, Fault> {
+    ) -> Result<SessionPage, DatabaseFault> {
         let (updated, id) = match after {
             Some(cursor) => (i64::try_from(cursor.updated.0).unwrap_or(i64::MAX), cursor.id.to_string()),
             // Greater than any id.
@@ -157,20 +157,20 @@ impl Keeper {
              ORDER BY updated DESC, id DESC LIMIT $3"
         );
         let rows = self.rows(&sql, &values).await?;
-        let mut sessions = rows.iter().map(record).collect::<Result<Vec<Record>, Fault>>()?;
+        let mut sessions = rows.iter().map(record).collect::<Result<Vec<Record>, DatabaseFault>>()?;
         let next = (sessions.len() > limit).then(|| sessions.truncate(limit)).and_then(|()| sessions.last());
         let next = next.map(|last| ListCursor { updated: last.updated, id: last.id.clone() });
         Ok(SessionPage { sessions, next })
     }
 
-    pub(super) async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, Fault> {
+    pub(super) async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, DatabaseFault> {
         let id = session.as_str();
         let rows = self.rows("SELECT id FROM session WHERE parent = $1 ORDER BY id", &[(&id, Type::TEXT)]).await?;
         rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
     }
 
     /// The sessions in which nothing was said; what processes that are gone for a day have left of themselves goes.
-    pub(super) async fn unsaid(&self) -> Result<Vec<Record>, Fault> {
+    pub(super) async fn unsaid(&self) -> Result<Vec<Record>, DatabaseFault> {
         let gone = "WITH old AS (DELETE FROM owner WHERE until < now() - interval '1 day' RETURNING instance)
             DELETE FROM lease l USING old o
             WHERE l.instance = o.instance AND NOT EXISTS (SELECT 1 FROM session s WHERE s.id = l.session)";
@@ -190,7 +190,7 @@ impl Keeper {
         records: Vec<Record>,
         words: &str,
         limit: usize,
-    ) -> Result<Vec<SearchHit>, Fault> {
+    ) -> Result<Vec<SearchHit>, DatabaseFault> {
         let words = search::wanted(words);
         if words.is_empty() {
             return Ok(Vec::new());
@@ -208,7 +208,7 @@ impl Keeper {
         Ok(hits.take(limit).collect().await)
     }
 
-    pub(super) async fn grants(&self, project: Option<String>) -> Result<Vec<Grant>, Fault> {
+    pub(super) async fn grants(&self, project: Option<String>) -> Result<Vec<Grant>, DatabaseFault> {
         let sql = "SELECT project, agent, permission, pattern, given FROM allowed
             WHERE $1::text IS NULL OR project = $1
             ORDER BY project, agent, given, permission, pattern";
@@ -225,11 +225,11 @@ impl Keeper {
         rows.iter().map(grant).collect()
     }
 
-    pub(super) async fn grant(&self, grant: &Grant) -> Result<(), Fault> {
+    pub(super) async fn grant(&self, grant: &Grant) -> Result<(), DatabaseFault> {
         let sql = "INSERT INTO allowed (project, agent, permission, pattern, given) VALUES ($1, $2, $3, $4, $5)
             ON CONFLICT (project, agent, permission, pattern) DO UPDATE SET given = excluded.given";
         let given = i64::try_from(grant.given.0).unwrap_or(i64::MAX);
-        let values: Values<'_> = &[
+        let values: SqlParams<'_> = &[
             (&grant.project, Type::TEXT),
             (&grant.agent, Type::TEXT),
             (&grant.permission, Type::TEXT),
@@ -239,9 +239,9 @@ impl Keeper {
         self.rows(sql, values).await.map(drop)
     }
 
-    pub(super) async fn revoke(&self, grant: &Grant) -> Result<(), Fault> {
+    pub(super) async fn revoke(&self, grant: &Grant) -> Result<(), DatabaseFault> {
         let sql = "DELETE FROM allowed WHERE project = $1 AND agent = $2 AND permission = $3 AND pattern = $4";
-        let values: Values<'_> = &[
+        let values: SqlParams<'_> = &[
             (&grant.project, Type::TEXT),
             (&grant.agent, Type::TEXT),
             (&grant.permission, Type::TEXT),
@@ -250,13 +250,13 @@ impl Keeper {
         self.rows(sql, values).await.map(drop)
     }
 
-    pub(super) async fn recent(&self, project: &str) -> Result<Vec<ModelRef>, Fault> {
+    pub(super) async fn recent(&self, project: &str) -> Result<Vec<ModelRef>, DatabaseFault> {
         let rows = self.rows("SELECT models FROM chosen WHERE project = $1", &[(&project, Type::TEXT)]).await?;
         let Some(row) = rows.first() else { return Ok(Vec::new()) };
         Ok(serde_json::from_str(row.try_get(0)?).unwrap_or_default())
     }
 
-    pub(super) async fn chosen(&self, project: &str, models: &[ModelRef]) -> Result<(), Fault> {
+    pub(super) async fn chosen(&self, project: &str, models: &[ModelRef]) -> Result<(), DatabaseFault> {
         let sql = "INSERT INTO chosen (project, models) VALUES ($1, $2)
             ON CONFLICT (project) DO UPDATE SET models = excluded.models";
         let models = serde_json::to_string(models).unwrap_or_default();
@@ -268,7 +268,7 @@ impl Keeper {
         &self,
         session: &SessionId,
         names: &[String],
-    ) -> Result<Vec<(String, Vec<u8>)>, Fault> {
+    ) -> Result<Vec<(String, Vec<u8>)>, DatabaseFault> {
         let sql = "SELECT DISTINCT ON (name) name, data FROM content WHERE name = ANY($2)
             ORDER BY name, session <> $1";
         let id = session.as_str();
@@ -277,7 +277,7 @@ impl Keeper {
     }
 
     /// Gives a session the contents of the one that it is a copy of.
-    pub(super) async fn copy_contents(&self, of: &SessionId, session: &SessionId) -> Result<(), Fault> {
+    pub(super) async fn copy_contents(&self, of: &SessionId, session: &SessionId) -> Result<(), DatabaseFault> {
         let sql = "INSERT INTO content (session, name, data) SELECT $2, name, data FROM content WHERE session = $1
             ON CONFLICT (session, name) DO NOTHING";
         let (of, id) = (of.as_str(), session.as_str());
@@ -285,7 +285,7 @@ impl Keeper {
     }
 
     /// What was said about a project, after keeping it where something is said now.
-    pub(super) async fn trust(&self, project: &str, entry: Option<&str>) -> Result<Option<String>, Fault> {
+    pub(super) async fn trust(&self, project: &str, entry: Option<&str>) -> Result<Option<String>, DatabaseFault> {
         if let Some(entry) = entry {
             let sql = "INSERT INTO trust (project, entry) VALUES ($1, $2)
                 ON CONFLICT (project) DO UPDATE SET entry = excluded.entry";
@@ -317,8 +317,8 @@ impl Keeper {
     }
 }
 
-fn record(row: &Row) -> Result<Record, Fault> {
+fn record(row: &Row) -> Result<Record, DatabaseFault> {
     let json = unpacked(row.try_get(0)?);
     let read = json.and_then(|json| serde_json::from_str(&json).ok());
-    read.ok_or_else(|| Fault::Refused("a session's record is not what was written".into()))
+    read.ok_or_else(|| DatabaseFault::Refused("a session's record is not what was written".into()))
 }

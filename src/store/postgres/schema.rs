@@ -7,7 +7,7 @@
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::fault::Fault;
+use super::fault::DatabaseFault;
 use crate::store::Error;
 
 /// The newest format known here.
@@ -56,7 +56,7 @@ const STEPS: [&str; 2] = [
 ];
 
 /// Makes sure that the tables are there and of the present format, and that statements find them.
-pub(super) async fn prepare(client: &Client, namespace: &str) -> Result<(), Fault> {
+pub(super) async fn prepare(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
     client.batch_execute(&format!("SET search_path TO \"{namespace}\"")).await?;
     if format(client, namespace).await? == Some(FORMAT) {
         return Ok(());
@@ -70,7 +70,7 @@ pub(super) async fn prepare(client: &Client, namespace: &str) -> Result<(), Faul
     Ok(ended?)
 }
 
-async fn steps(client: &Client, namespace: &str) -> Result<(), Fault> {
+async fn steps(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
     let turn = i64::from(crc32fast::hash(format!("adjutant {namespace}").as_bytes()));
     client.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&turn, Type::INT8)]).await?;
     let exists = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1";
@@ -92,7 +92,7 @@ async fn steps(client: &Client, namespace: &str) -> Result<(), Fault> {
 }
 
 /// The format of what is there; none where nothing is.
-async fn format(client: &Client, namespace: &str) -> Result<Option<i64>, Fault> {
+async fn format(client: &Client, namespace: &str) -> Result<Option<i64>, DatabaseFault> {
     let there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'format'";
     if client.query_typed(there, &[(&namespace, Type::TEXT)]).await?.is_empty() {
         return Ok(None);

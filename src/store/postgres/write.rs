@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::types::Type;
 
-use super::fault::{Fault, TRIES};
+use super::fault::{DatabaseFault, TRIES};
 use super::keeper::Keeper;
-use super::lines::Batch;
-use super::ours::{Row, SessionRow};
+use super::lines::SessionBatch;
+use super::ours::{RowChange, SessionRow};
 use crate::id::SessionId;
 use crate::store::Error;
 
@@ -24,7 +24,7 @@ const CUT: &str = "WITH fence AS (SELECT session FROM lease WHERE session = $1 A
     SELECT EXISTS (SELECT 1 FROM fence), EXISTS (SELECT 1 FROM message m WHERE m.session = $1
         AND (m.seq < (SELECT seq FROM start) OR NOT EXISTS (SELECT 1 FROM start)))";
 
-/// Removes a session.
+/// Where the lease is still ours; else no row comes back.
 const REMOVE: &str = "WITH fence AS (DELETE FROM lease WHERE session = $1 AND epoch = $2 RETURNING session),
     messages AS (DELETE FROM message m USING fence f WHERE m.session = f.session),
     parts AS (DELETE FROM part p USING fence f WHERE p.session = f.session),
@@ -41,19 +41,19 @@ enum Kind {
     Content,
 }
 
-/// Rows on their way.
+/// What goes to the database in one statement.
 #[derive(Default)]
 struct Load {
     /// Sessions and their epochs, and whether the record is among it.
     sessions: Vec<(SessionId, i64, bool)>,
     records: Vec<SessionRow>,
-    rows: Vec<(SessionId, Row)>,
+    rows: Vec<(SessionId, RowChange)>,
     bytes: usize,
 }
 
 impl Keeper {
     /// Writes what is wanted and what could not be written before, and answers who waits for it.
-    pub(super) async fn write(&self, mut batches: Vec<Batch>) -> Vec<SessionId> {
+    pub(super) async fn write(&self, mut batches: Vec<SessionBatch>) -> Vec<SessionId> {
         let mut failed: HashMap<SessionId, Error> = HashMap::new();
         for batch in batches.iter_mut().filter(|batch| !batch.entries.is_empty()) {
             // Something is said about a session that was let go of: it is ours again.
@@ -95,7 +95,7 @@ impl Keeper {
 
     /// What those are told of whom something waits for a database that is away.
     fn all_unwritten(&self, sessions: &[SessionId]) -> HashMap<SessionId, Error> {
-        let error = self.failure(Fault::Away(self.link.reason()));
+        let error = self.failure(DatabaseFault::Away(self.link.reason()));
         let ours = self.ours.borrow();
         let waits = |session: &&SessionId| ours.get(*session).is_some_and(|one| !one.lost && one.unwritten());
         sessions.iter().filter(waits).map(|session| (session.clone(), error.clone())).collect()
@@ -115,7 +115,7 @@ impl Keeper {
                     .ours
                     .borrow()
                     .get(&session)
-                    .is_some_and(|one| matches!(one.rows.first(), Some(Row::Cut { .. })));
+                    .is_some_and(|one| matches!(one.rows.first(), Some(RowChange::Cut { .. })));
                 let ready = match self.lacks_lease(&session) {
                     true => self.retake(&session).await,
                     false => Ok(()),
@@ -159,7 +159,7 @@ impl Keeper {
     }
 
     /// Takes the lease of a session that was made while the database was away.
-    async fn retake(&self, session: &SessionId) -> Result<(), Fault> {
+    async fn retake(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         let epoch = self.take(session).await?;
         if let Some(one) = self.ours.borrow_mut().get_mut(session) {
             one.epoch = Some(epoch);
@@ -177,7 +177,10 @@ impl Keeper {
             };
             let mut count = 0;
             for row in &one.rows {
-                if matches!(row, Row::Cut { .. }) || load.bytes >= BYTES || load.rows.len() + count >= ROWS_AT_ONCE {
+                if matches!(row, RowChange::Cut { .. })
+                    || load.bytes >= BYTES
+                    || load.rows.len() + count >= ROWS_AT_ONCE
+                {
                     break;
                 }
                 load.bytes += row.bytes();
@@ -210,7 +213,7 @@ impl Keeper {
     }
 
     /// Writes, and says which sessions are ours still.
-    async fn send(&self, load: &Load) -> Result<HashSet<SessionId>, Fault> {
+    async fn send(&self, load: &Load) -> Result<HashSet<SessionId>, DatabaseFault> {
         // Of what is written twice the latest counts, in the first one's place.
         let mut messages: Vec<(&str, i64, &String, &Vec<u8>)> = Vec::new();
         let mut parts: Vec<(&str, i64, &String, &String, &Vec<u8>)> = Vec::new();
@@ -218,7 +221,7 @@ impl Keeper {
         let mut places: HashMap<(Kind, &str, &str), usize> = HashMap::new();
         for (session, row) in &load.rows {
             match row {
-                Row::Message { seq, id, data } => match places.get(&(Kind::Message, session.as_str(), id)) {
+                RowChange::Message { seq, id, data } => match places.get(&(Kind::Message, session.as_str(), id)) {
                     Some(place) => {
                         let (session, seq, id, _) = messages[*place];
                         messages[*place] = (session, seq, id, data);
@@ -228,7 +231,7 @@ impl Keeper {
                         messages.push((session.as_str(), *seq, id, data));
                     }
                 },
-                Row::Part { seq, id, message, data } => match places.get(&(Kind::Part, session.as_str(), id)) {
+                RowChange::Part { seq, id, message, data } => match places.get(&(Kind::Part, session.as_str(), id)) {
                     Some(place) => {
                         let (session, seq, id, ..) = parts[*place];
                         parts[*place] = (session, seq, id, message, data);
@@ -238,14 +241,14 @@ impl Keeper {
                         parts.push((session.as_str(), *seq, id, message, data));
                     }
                 },
-                Row::Content { name, data } => match places.get(&(Kind::Content, session.as_str(), name)) {
+                RowChange::Content { name, data } => match places.get(&(Kind::Content, session.as_str(), name)) {
                     Some(place) => contents[*place] = (session.as_str(), name, data),
                     None => {
                         places.insert((Kind::Content, session.as_str(), name), contents.len());
                         contents.push((session.as_str(), name, data));
                     }
                 },
-                Row::Cut { .. } => {}
+                RowChange::Cut { .. } => {}
             }
         }
         let records = &load.records;
@@ -278,23 +281,23 @@ impl Keeper {
         for _ in 0..TRIES {
             let wire = self.link.wire().await?;
             match self.link.ask(wire.client.query(&wire.write, &values)).await {
-                Err(Fault::Again) => {}
+                Err(DatabaseFault::Again) => {}
                 Err(fault) => return Err(fault),
                 Ok(rows) => {
                     return rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect();
                 }
             }
         }
-        Err(Fault::Again)
+        Err(DatabaseFault::Again)
     }
 
     /// Carries out the cut that is next.
-    async fn cut(&self, session: &SessionId) -> Result<(), Fault> {
+    async fn cut(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         let next = {
             let ours = self.ours.borrow();
             let one = ours.get(session);
             one.and_then(|one| match (one.epoch, one.rows.first()) {
-                (Some(epoch), Some(Row::Cut { from })) => Some((epoch, from.clone())),
+                (Some(epoch), Some(RowChange::Cut { from })) => Some((epoch, from.clone())),
                 _ => None,
             })
         };
@@ -314,14 +317,14 @@ impl Keeper {
         }
         if let Some(one) = self.ours.borrow_mut().get_mut(session) {
             one.rows.remove(0);
-            one.said = said || one.rows.iter().any(|row| matches!(row, Row::Message { .. }));
+            one.said = said || one.rows.iter().any(|row| matches!(row, RowChange::Message { .. }));
             (one.kept, one.fresh) = (true, true);
         }
         Ok(())
     }
 
     /// Removes a session that is ours.
-    pub(super) async fn remove(&self, session: &SessionId) -> Result<(), Fault> {
+    pub(super) async fn remove(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         self.claim(session).await?;
         let epoch = self.ours.borrow().get(session).and_then(|one| one.epoch);
         let Some(epoch) = epoch else { return Ok(()) };

@@ -8,7 +8,8 @@ use super::session::{IndexUpdate, SessionFile};
 use crate::channel::WeakSender;
 use crate::id::SessionId;
 use crate::lock::locked;
-use crate::store::job::{Reply, StoreJob};
+use crate::store::ReplySender;
+use crate::store::job::StoreJob;
 use crate::store::write::SessionWrite;
 use crate::store::{Error, Record, StoreMeters};
 
@@ -27,7 +28,7 @@ pub(super) struct WriteBatch {
     pub(super) session: SessionId,
     pub(super) entries: Vec<SessionWrite>,
     /// Who waits until they are on the disk.
-    pub(super) flushes: Vec<Reply<()>>,
+    pub(super) flushes: Vec<ReplySender<()>>,
     /// What is done after that.
     pub(super) then: Option<StoreJob>,
 }

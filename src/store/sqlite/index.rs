@@ -16,7 +16,7 @@ use crate::environment::Timestamp;
 use crate::id::SessionId;
 use crate::store::{Error, Grant, ListCursor, Record, SessionPage};
 
-pub(super) struct Index {
+pub(super) struct SessionIndex {
     db: Connection,
     /// It has been looked through, and has taken in what it did not know.
     complete: Cell<bool>,
@@ -143,7 +143,7 @@ fn page(in_directory: bool, archived: Option<bool>) -> String {
     )
 }
 
-impl Index {
+impl SessionIndex {
     /// Opens the index, or makes it. Processes that start at the same time take turns.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         crate::environment::private_dir(dir).map_err(io(dir))?;
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn a_page_costs_what_is_on_it() {
         let dir = tempfile::tempdir().unwrap();
-        let index = Index::open(dir.path()).unwrap();
+        let index = SessionIndex::open(dir.path()).unwrap();
         for (in_directory, by) in [(false, "session_by_time"), (true, "session_by_cwd")] {
             let mut query =
                 index.db.prepare(&format!("EXPLAIN QUERY PLAN {}", page(in_directory, Some(false)))).unwrap();

@@ -25,7 +25,7 @@ impl Drop for Lock {
     }
 }
 
-/// Why a lock is not to be had.
+/// Why a lock is not available.
 #[derive(Debug)]
 pub(super) enum LockError {
     Held(LockHolder),

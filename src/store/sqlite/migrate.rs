@@ -13,7 +13,7 @@ pub(super) static SESSION: LazyLock<Migrations<'static>> = LazyLock::new(|| {
          CREATE TABLE message (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, data TEXT NOT NULL);
          CREATE TABLE part (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, message TEXT NOT NULL, data TEXT NOT NULL);",
     );
-    // A flipped bit in a text is no error to SQLite. Older entries stay without a checksum, and say so:
+    // A flipped bit in a text is not an error to SQLite. Older entries stay without a checksum, and say so:
     // nothing at all would also be what a damaged entry has.
     let checksums = M::up(
         "ALTER TABLE session ADD COLUMN crc INTEGER;

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::session::{self, RawRows, SessionFile};
 use super::{migrate, wal};
 use crate::id::SessionId;
-use crate::store::job::Reply;
+use crate::store::ReplySender;
 use crate::store::{Error, Record, SearchHit, StoredSession, search as find};
 
 /// How often a copy is made again when the original was reorganised meanwhile.
@@ -84,7 +84,13 @@ pub(super) fn record(dir: &Path, path: &Path) -> Option<(Record, i64)> {
 }
 
 /// Searches on a thread of its own: every file is read.
-pub(super) fn search(dir: PathBuf, records: Vec<Record>, words: String, limit: usize, reply: Reply<Vec<SearchHit>>) {
+pub(super) fn search(
+    dir: PathBuf,
+    records: Vec<Record>,
+    words: String,
+    limit: usize,
+    reply: ReplySender<Vec<SearchHit>>,
+) {
     let read = move |record: &Record| peek(&dir, &record.id, Some(record.clone()));
     // A reply that was dropped says that the store is gone.
     let work = move || drop(reply.send(Ok(find::search(&read, &records, &words, limit))));

@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 use crate::id::SessionId;
-use crate::store::job::{Reply, StoreJob};
+use crate::store::ReplySender;
+use crate::store::job::StoreJob;
 use crate::store::write::{SessionWrite, latest};
 
 /// How often a session may be passed over.
@@ -20,7 +21,6 @@ const BYTES: usize = 8 << 20;
 /// More bytes than this take a while.
 const LONG: usize = 128 << 10;
 
-/// All that waits.
 #[derive(Default)]
 pub(super) struct Queue {
     /// The sessions in the order in which they began to wait.
@@ -45,7 +45,7 @@ pub(super) struct Batch {
     pub(super) session: SessionId,
     pub(super) entries: Vec<SessionWrite>,
     /// Who waits until they are on the disk.
-    pub(super) flushes: Vec<Reply<()>>,
+    pub(super) flushes: Vec<ReplySender<()>>,
     /// What is done after that.
     pub(super) then: Option<StoreJob>,
     /// It takes a while, and should not be done while others wait.
@@ -141,7 +141,7 @@ fn bytes(job: &StoreJob) -> usize {
     }
 }
 
-/// Whether somebody waits for a job.
+/// Writes are the only jobs that nobody waits for.
 fn waited(job: &StoreJob) -> bool {
     !matches!(job, StoreJob::Write { .. })
 }

@@ -194,7 +194,7 @@ async fn a_row_without_a_file_and_a_message_goes() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("sessions")).unwrap();
     let empty = record("ses_00000001", "/w", 5);
-    let index = index::Index::open(dir.path()).unwrap();
+    let index = index::SessionIndex::open(dir.path()).unwrap();
     index.put(&empty, 0).unwrap();
     drop(index);
     let store = Store::start(dir.path());
@@ -207,7 +207,7 @@ async fn a_row_without_a_file_and_a_message_goes() {
 async fn a_session_without_a_file_can_be_named() {
     let dir = tempfile::tempdir().unwrap();
     let known = record("ses_00000001", "/w", 5);
-    let index = index::Index::open(dir.path()).unwrap();
+    let index = index::SessionIndex::open(dir.path()).unwrap();
     index.put(&known, 0).unwrap();
     drop(index);
     let store = Store::start(dir.path());
@@ -226,7 +226,7 @@ async fn a_session_that_is_only_named_is_not_read_again() {
     store.create(&known).await.unwrap();
     let named = store.rename(&known.id, "Mine").await.unwrap();
     store.stop().await;
-    let index = index::Index::open(dir.path()).unwrap();
+    let index = index::SessionIndex::open(dir.path()).unwrap();
     index.put(&Record { title: Some("As it was read".into()), ..named }, 0).unwrap();
     drop(index);
     let again = Store::start(dir.path());

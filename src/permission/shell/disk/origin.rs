@@ -45,11 +45,8 @@ impl Disk<'_> {
         if let Some(dirs) = &self.origins.dirs {
             return dirs.clone();
         }
-        let open = |dir: &PathBuf| {
-            self.place.is_open(dir) || std::fs::canonicalize(dir).is_ok_and(|dir| self.place.is_open(&dir))
-        };
-        let absolute = self.place.path.iter().filter(|dir| dir.is_absolute());
-        let dirs: Rc<[(PathBuf, bool)]> = absolute.map(|dir| (dir.clone(), open(dir))).collect();
+        let absolute = self.place.path_dirs().filter(|(dir, _)| dir.is_absolute());
+        let dirs: Rc<[(PathBuf, bool)]> = absolute.map(|(dir, open)| (dir.clone(), open)).collect();
         self.origins.dirs = Some(dirs.clone());
         dirs
     }

@@ -6,11 +6,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use super::arithmetic::is_number;
-use super::syntax::{Kind, List, Piece, Word};
+use super::syntax::{List, Piece, ShellCommandKind, Word};
 
 /// Where a program's input comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Input {
+pub(crate) enum StdinSource {
     /// Closed.
     Nothing,
     /// Another command or a file.
@@ -109,7 +109,7 @@ pub(crate) fn either(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
 pub(crate) fn unsettle(list: &List, state: &mut ShellState) {
     for command in list.iter().flat_map(|item| &item.commands) {
         match &command.kind {
-            Kind::Simple { assigns, words } => {
+            ShellCommandKind::Simple { assigns, words } => {
                 for assign in assigns.iter().filter(|_| words.is_empty()) {
                     let quiet = |piece: &Piece| match piece {
                         Piece::Arithmetic(_) => true,
@@ -155,11 +155,13 @@ pub(crate) fn unsettle(list: &List, state: &mut ShellState) {
                     state.cwd.clear();
                 }
             }
-            Kind::Group(list) | Kind::ArithmeticFor { body: list, .. } | Kind::For { body: list, .. } => {
-                unsettle(list, state)
+            ShellCommandKind::Group(list)
+            | ShellCommandKind::ArithmeticFor { body: list, .. }
+            | ShellCommandKind::For { body: list, .. } => unsettle(list, state),
+            ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => {
+                lists.iter().for_each(|list| unsettle(list, state))
             }
-            Kind::Branches(lists) | Kind::Loop(lists) => lists.iter().for_each(|list| unsettle(list, state)),
-            Kind::Case { arms, .. } => arms.iter().for_each(|(_, list)| unsettle(list, state)),
+            ShellCommandKind::Case { arms, .. } => arms.iter().for_each(|(_, list)| unsettle(list, state)),
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
 //! What a program may do, and what it sees when it does it.
 
-use crate::permission::shell::expand::{Arg, Input, ShellState, Value};
+use crate::permission::shell::expand::{Arg, ShellState, StdinSource, Value};
 use crate::permission::shell::unit::Effect;
 use crate::permission::{Access, Action};
 
@@ -116,7 +116,7 @@ pub(crate) struct PickedFiles {
 pub(crate) struct CommandContext<'s> {
     /// What came before in this shell.
     pub(crate) state: &'s ShellState,
-    pub(crate) input: Input,
+    pub(crate) input: StdinSource,
     /// The names that come through the pipe were picked by a pattern that fits no secret.
     pub(crate) picked: bool,
 }

@@ -3,11 +3,11 @@
 //! searched for the names of denied programs, and is in doubt.
 
 use super::code;
-use super::read::{Given, Reading};
+use super::read::{GivenOption, ParsedArgs};
 use super::table::{Does, Utility};
 use super::{Deed, Judge};
 use crate::permission::shell::device;
-use crate::permission::shell::expand::{Arg, Input};
+use crate::permission::shell::expand::{Arg, StdinSource};
 use crate::permission::shell::unit::Effect;
 use crate::permission::{Access, Action};
 
@@ -67,15 +67,15 @@ pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
         return judge.uses(Access::Read, file);
     }
     match judge.view.input.clone() {
-        Input::Pipe => judge.opaque("it reads its program from a pipe or a file"),
-        Input::Text(Some(text)) => judge.add(Deed::Text(Arg::exact(text), false)),
-        Input::Text(None) => judge.opaque("it reads a program that is computed"),
-        Input::Nothing => {}
+        StdinSource::Pipe => judge.opaque("it reads its program from a pipe or a file"),
+        StdinSource::Text(Some(text)) => judge.add(Deed::Text(Arg::exact(text), false)),
+        StdinSource::Text(None) => judge.opaque("it reads a program that is computed"),
+        StdinSource::Nothing => {}
     }
 }
 
 /// An interpreter of a language that is no shell's.
-pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &Reading, args: &[Arg]) {
+pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
     let mut given = false;
     let mut texts = vec![];
     for option in &reading.given {
@@ -106,15 +106,15 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &Readi
     let from_input = (no_file && !given) || interactive;
     if from_input {
         match judge.view.input.clone() {
-            Input::Pipe => judge.opaque("it reads its program from a pipe or a file"),
-            Input::Text(Some(text)) => {
+            StdinSource::Pipe => judge.opaque("it reads its program from a pipe or a file"),
+            StdinSource::Text(Some(text)) => {
                 judge.add(Deed::Broad("its program is in its input".to_owned()));
                 texts.push(text);
             }
-            Input::Text(None) => judge.opaque("it reads a program that is computed"),
-            Input::Nothing => {}
+            StdinSource::Text(None) => judge.opaque("it reads a program that is computed"),
+            StdinSource::Nothing => {}
         }
-    } else if judge.view.input == Input::Pipe && reading.given.iter().any(may_read_input) {
+    } else if judge.view.input == StdinSource::Pipe && reading.given.iter().any(may_read_input) {
         judge.doubt("it may read more of its program from its input");
     }
     if operand.and_then(Arg::text).is_some_and(piped) && !given {
@@ -124,7 +124,7 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &Readi
         // Editors, debuggers and databases: every language is another, and commands are read from the
         // input too, whatever file is opened.
         judge.strange(args);
-        if !no_file && !given && judge.view.input == Input::Pipe {
+        if !no_file && !given && judge.view.input == StdinSource::Pipe {
             judge.opaque("it reads commands from a pipe or a file");
         }
         if !texts.is_empty() {
@@ -141,7 +141,7 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &Readi
     if program.whole {
         // Commands of editors and databases may be any of their words.
         args.iter().filter_map(Arg::text).for_each(|text| judge.names_files(text, true));
-        if let Input::Text(Some(text)) = judge.view.input.clone() {
+        if let StdinSource::Text(Some(text)) = judge.view.input.clone() {
             judge.names_files(&text, true);
         }
     }
@@ -152,7 +152,7 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &Readi
 }
 
 /// An option nobody knows, or a module that may take orders: `-a`, `-m code`.
-fn may_read_input(option: &Given) -> bool {
+fn may_read_input(option: &GivenOption) -> bool {
     match option.does {
         None => true,
         Some(Does::Module) => option.value.as_ref().is_none_or(|module| !module.is("json.tool")),
@@ -161,7 +161,7 @@ fn may_read_input(option: &Given) -> bool {
 }
 
 /// The programs and the files of programs, and the words that are left.
-fn programs<'r>(judge: &mut Judge<'_>, reading: &'r Reading) -> (Vec<Arg>, &'r [Arg]) {
+fn programs<'r>(judge: &mut Judge<'_>, reading: &'r ParsedArgs) -> (Vec<Arg>, &'r [Arg]) {
     let of = |does| reading.given.iter().filter(move |given| given.does == Some(does));
     let mut programs: Vec<Arg> = of(Does::Program).filter_map(|given| given.value.clone()).collect();
     let mut operands = reading.operands.as_slice();
@@ -194,7 +194,7 @@ fn programs<'r>(judge: &mut Judge<'_>, reading: &'r Reading) -> (Vec<Arg>, &'r [
     (programs, operands)
 }
 
-pub(super) fn sed(judge: &mut Judge<'_>, reading: &Reading) {
+pub(super) fn sed(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     let edits = reading.given.iter().any(|given| given.does == Some(Does::Edits));
     let (programs, files) = programs(judge, reading);
     for program in &programs {
@@ -246,7 +246,7 @@ pub(super) fn sed(judge: &mut Judge<'_>, reading: &Reading) {
 
 /// `-i.old`, `-idir/*.old`: the name under which the old content is kept, `*` in it the file's own. Without
 /// one it stands behind the name.
-fn keeps_old(judge: &mut Judge<'_>, reading: &Reading, files: &[Arg]) {
+fn keeps_old(judge: &mut Judge<'_>, reading: &ParsedArgs, files: &[Arg]) {
     let edits = reading.given.iter().filter(|given| matches!(&*given.name, "-i" | "--in-place"));
     for suffix in edits.filter_map(|given| given.value.as_ref()).filter(|suffix| !suffix.is("")) {
         for file in files {
@@ -351,7 +351,7 @@ fn sed_substitution(rest: &mut &str) -> Option<Option<(char, String)>> {
     (rest.is_empty() || rest.starts_with([' ', ';', '}', '\n', '#'])).then_some(deed)
 }
 
-pub(super) fn awk(judge: &mut Judge<'_>, reading: &Reading) {
+pub(super) fn awk(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     let (programs, files) = programs(judge, reading);
     for program in &programs {
         let Some(text) = program.text() else {

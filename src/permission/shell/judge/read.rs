@@ -6,9 +6,8 @@ use std::rc::Rc;
 use super::table::{Does, Opt, Takes, Utility};
 use crate::permission::shell::expand::Arg;
 
-/// An option as it was given.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct GivenOption {
     /// `-o` or `--output`; where one was cut short, one of those it may mean.
     pub(super) name: Rc<str>,
     /// None for an option the entry does not list.
@@ -19,8 +18,8 @@ pub(super) struct Given {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Reading {
-    pub(super) given: Vec<Given>,
+pub(super) struct ParsedArgs {
+    pub(super) given: Vec<GivenOption>,
     pub(super) operands: Vec<Arg>,
     /// A word that is not known may be an option.
     pub(super) unknown: bool,
@@ -31,14 +30,14 @@ pub(super) struct Reading {
     names: BTreeMap<Rc<str>, [bool; 2]>,
 }
 
-impl Reading {
+impl ParsedArgs {
     pub(super) fn has(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.names.contains_key(*name))
     }
 }
 
-pub(super) fn read(program: &Utility, args: &[Arg]) -> Reading {
-    let mut reader = Reader { program, args, at: 0, reading: Reading::default() };
+pub(super) fn read(program: &Utility, args: &[Arg]) -> ParsedArgs {
+    let mut reader = Reader { program, args, at: 0, reading: ParsedArgs::default() };
     if program.bundle {
         reader.bundle();
     }
@@ -80,7 +79,7 @@ struct Reader<'a> {
     program: &'a Utility,
     args: &'a [Arg],
     at: usize,
-    reading: Reading,
+    reading: ParsedArgs,
 }
 
 impl Reader<'_> {
@@ -98,7 +97,7 @@ impl Reader<'_> {
         if alone && std::mem::replace(&mut seen[usize::from(does.is_some())], true) {
             return;
         }
-        self.reading.given.push(Given { name, does, value, next: self.at });
+        self.reading.given.push(GivenOption { name, does, value, next: self.at });
         if matches!(does, Some(Does::Until)) {
             let end = end_of_command(self.args, self.at);
             // One of its words may end it.
@@ -261,7 +260,7 @@ mod tests {
 
     fn given(program: &Utility, words: &[&str]) -> Vec<(Option<Does>, Option<String>)> {
         let args: Vec<Arg> = words.iter().map(|word| Arg::exact(*word)).collect();
-        let value = |given: Given| (given.does, given.value.and_then(|value| value.text().map(str::to_owned)));
+        let value = |given: GivenOption| (given.does, given.value.and_then(|value| value.text().map(str::to_owned)));
         read(program, &args).given.into_iter().map(value).collect()
     }
 

@@ -3,17 +3,17 @@
 
 use std::path::Path;
 
-use super::read::{Given, Reading, end_of_command};
+use super::read::{GivenOption, ParsedArgs, end_of_command};
 use super::table::{self, Does, Operand, Utility};
 use super::{Deed, Judge, PickedFiles, Picks, languages, wrapper};
 use crate::permission::protected::{control, secret_name};
-use crate::permission::shell::expand::{Arg, Input};
+use crate::permission::shell::expand::{Arg, StdinSource};
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Effect;
 use crate::permission::{Access, Action};
 
 /// What is to be judged before an option leads elsewhere.
-pub(super) fn first(judge: &mut Judge<'_>, program: &Utility, reading: &Reading, args: &[Arg]) {
+pub(super) fn first(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
     if program.special == "find" {
         find(judge, reading, args);
     }
@@ -33,7 +33,7 @@ fn other_names(judge: &mut Judge<'_>, arg: &Arg, suffix: Option<Arg>) {
 }
 
 /// What is to be done besides reading the words by their roles; false where that is all.
-pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &Reading, args: &[Arg]) -> bool {
+pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &ParsedArgs, args: &[Arg]) -> bool {
     let operands = reading.operands.as_slice();
     let value = |names: &[&str]| {
         reading.given.iter().find(|given| names.contains(&&*given.name)).and_then(|given| given.value.clone())
@@ -49,7 +49,7 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
         "git" => return git(judge, program, reading),
         // The shell on the other machine reads what comes in.
         "ssh" => {
-            if let Input::Text(Some(text)) = judge.view.input.clone() {
+            if let StdinSource::Text(Some(text)) = judge.view.input.clone() {
                 judge.add(Deed::Told(text));
             }
         }
@@ -101,7 +101,7 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
 }
 
 /// Programs that only read, if their words are what they usually are.
-fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &Reading, args: &[Arg]) {
+fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
     let operands = reading.operands.as_slice();
     match program.special {
         "rg" => {
@@ -119,7 +119,7 @@ fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &Reading, args: &[A
                     globs_of(reading).filter(|glob| !glob.prefix().starts_with('!')).cloned().collect();
                 let without = reading.has(&["-e", "--regexp", "-f", "--file", "--files", "--type-list"]);
                 let mut paths: Vec<Arg> = operands.iter().skip(usize::from(!without)).cloned().collect();
-                if paths.is_empty() && judge.view.input == Input::Nothing {
+                if paths.is_empty() && judge.view.input == StdinSource::Nothing {
                     paths.push(Arg::exact("."));
                 }
                 for path in paths {
@@ -194,7 +194,7 @@ fn imports(program: &Arg) -> bool {
 }
 
 /// `--include` and `--exclude` of what reads a directory to its bottom.
-pub(super) fn picks(reading: &Reading) -> Picks {
+pub(super) fn picks(reading: &ParsedArgs) -> Picks {
     let all = |name: &str| {
         reading.given.iter().filter(|given| *given.name == *name).filter_map(|given| given.value.clone()).collect()
     };
@@ -202,7 +202,7 @@ pub(super) fn picks(reading: &Reading) -> Picks {
 }
 
 /// Text that may name a file behind a sign: `-d @file`, `-F name=@file`.
-pub(super) fn sends(judge: &mut Judge<'_>, given: &Given) {
+pub(super) fn sends(judge: &mut Judge<'_>, given: &GivenOption) {
     let Some(value) = &given.value else { return };
     if let Some(at) = value.prefix().find(['@', '<']) {
         let file = value.after(at + 1);
@@ -214,7 +214,7 @@ pub(super) fn sends(judge: &mut Judge<'_>, given: &Given) {
 }
 
 /// A command that goes on to `;` or `+`, with the files that were found among its words.
-pub(super) fn until(judge: &mut Judge<'_>, given: &Given, args: &[Arg], ends: bool) {
+pub(super) fn until(judge: &mut Judge<'_>, given: &GivenOption, args: &[Arg], ends: bool) {
     judge.danger(&given.name);
     judge.add(Deed::Carrier);
     let end = if ends || args[given.next..].iter().any(|arg| arg.is(";")) {
@@ -269,14 +269,14 @@ pub(in super::super) fn names_no_secret(pattern: &str) -> bool {
 }
 
 /// What ripgrep is to look at, and with `!` not to.
-fn globs_of(reading: &Reading) -> impl Iterator<Item = &Arg> {
+fn globs_of(reading: &ParsedArgs) -> impl Iterator<Item = &Arg> {
     let globs = reading.given.iter().filter(|given| ["-g", "--glob", "--iglob"].contains(&&*given.name));
     globs.filter_map(|given| given.value.as_ref())
 }
 
 /// A format of git: one that shows signatures asks a program about them, and a name of the settings
 /// may stand for such a one.
-pub(super) fn formats(judge: &mut Judge<'_>, given: &Given) {
+pub(super) fn formats(judge: &mut Judge<'_>, given: &GivenOption) {
     const NAMES: [&str; 9] = ["oneline", "short", "medium", "full", "fuller", "reference", "email", "raw", "mboxrd"];
     let Some(value) = &given.value else { return };
     let plain = value.text().is_some_and(|text| {
@@ -295,7 +295,7 @@ pub(super) fn formats(judge: &mut Judge<'_>, given: &Given) {
 }
 
 /// `git -c key=value`: settings that start nothing.
-pub(super) fn settings(judge: &mut Judge<'_>, given: &Given) {
+pub(super) fn settings(judge: &mut Judge<'_>, given: &GivenOption) {
     const QUIET: [&str; 12] = [
         "color.",
         "user.name",
@@ -323,7 +323,7 @@ pub(super) fn settings(judge: &mut Judge<'_>, given: &Given) {
 
 /// `ssh -o Key=value`: settings that start nothing and write nothing. The key ends where ssh ends it, at
 /// a blank or `=`.
-pub(super) fn ssh_option(judge: &mut Judge<'_>, given: &Given) {
+pub(super) fn ssh_option(judge: &mut Judge<'_>, given: &GivenOption) {
     #[rustfmt::skip]
     const QUIET: [&str; 56] = [
         "addkeystoagent", "addressfamily", "batchmode", "bindaddress", "bindinterface", "canonicaldomains",
@@ -359,7 +359,7 @@ pub(super) fn ssh_option(judge: &mut Judge<'_>, given: &Given) {
 }
 
 /// The target of a copy or a link; the words before it were read.
-pub(super) fn copy(judge: &mut Judge<'_>, program: &Utility, reading: &Reading, at: usize) {
+pub(super) fn copy(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, at: usize) {
     const LINKS: [&str; 12] = [
         "-s",
         "--symbolic",
@@ -390,7 +390,7 @@ pub(super) fn copy(judge: &mut Judge<'_>, program: &Utility, reading: &Reading, 
 }
 
 /// What `git checkout`, `restore` and `rm` name: everything asks.
-pub(super) fn lost(judge: &mut Judge<'_>, role: Operand, arg: &Arg, reading: &Reading) {
+pub(super) fn lost(judge: &mut Judge<'_>, role: Operand, arg: &Arg, reading: &ParsedArgs) {
     let everything = [".", "./", ":/", "*", ":(top)"].iter().any(|text| arg.is(text)) || arg.pattern().is_some();
     if everything && (role == Operand::Lost || reading.has(&["-r"])) {
         let reason =
@@ -426,7 +426,7 @@ pub(super) fn command(judge: &mut Judge<'_>, program: &'static Utility, arg: &Ar
 }
 
 /// What no test picks out and yet is removed.
-fn find(judge: &mut Judge<'_>, reading: &Reading, args: &[Arg]) {
+fn find(judge: &mut Judge<'_>, reading: &ParsedArgs, args: &[Arg]) {
     const TESTS: &str = "-name -iname -path -ipath -wholename -regex -iregex -empty -newer -mtime -mmin -atime -ctime -size -user \
         -perm -lname -samefile -inum -links";
     for (at, arg) in args.iter().enumerate().filter(|(_, arg)| arg.text().is_none() && arg.may_be_option()) {
@@ -466,7 +466,7 @@ fn find(judge: &mut Judge<'_>, reading: &Reading, args: &[Arg]) {
     }
 }
 
-fn git(judge: &mut Judge<'_>, program: &'static Utility, reading: &Reading) -> bool {
+fn git(judge: &mut Judge<'_>, program: &'static Utility, reading: &ParsedArgs) -> bool {
     let Some(name) = reading.operands.first() else { return false };
     let Some(command) = name.text() else {
         judge.effect(Effect::Unproven);
@@ -501,8 +501,8 @@ fn git_config(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
     known
 }
 
-fn archive(judge: &mut Judge<'_>, program: &Utility, reading: &Reading) {
-    let file = |given: &&Given| matches!(&*given.name, "-f" | "--file");
+fn archive(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs) {
+    let file = |given: &&GivenOption| matches!(&*given.name, "-f" | "--file");
     let far = |text: &str| text.contains(':');
     let archive = reading.given.iter().find(file).and_then(|given| given.value.as_ref());
     if archive.and_then(Arg::text).is_some_and(far) && !reading.has(&["--force-local"]) {
@@ -538,7 +538,7 @@ fn sockets(judge: &mut Judge<'_>, args: &[Arg]) {
     }
 }
 
-fn make(judge: &mut Judge<'_>, reading: &Reading, args: &[Arg]) {
+fn make(judge: &mut Judge<'_>, reading: &ParsedArgs, args: &[Arg]) {
     let piped = |text: &str| text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/");
     for given in &reading.given {
         match given.does {

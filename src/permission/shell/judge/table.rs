@@ -196,13 +196,13 @@ const FILES: [&str; 6] = [
 type Wrong = Vec<String>;
 
 /// Its entries by name; several names may share one.
-struct Table {
+struct UtilityTable {
     programs: Vec<Utility>,
     names: HashMap<&'static str, usize>,
     wrong: Wrong,
 }
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(&FILES));
+static TABLE: LazyLock<UtilityTable> = LazyLock::new(|| UtilityTable::read(&FILES));
 
 /// The entry of a program, or of a command of one (`git diff`).
 pub(super) fn program(name: &str) -> Option<&'static Utility> {
@@ -214,7 +214,7 @@ pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Utility)> {
     TABLE.names.iter().map(|(name, at)| (*name, &TABLE.programs[*at]))
 }
 
-impl Table {
+impl UtilityTable {
     fn read(files: &[&'static str]) -> Self {
         let lines = || files.iter().flat_map(|text| text.lines()).filter(|line| !line.trim_start().starts_with('#'));
         let mut table = Self { programs: vec![], names: HashMap::new(), wrong: vec![] };
@@ -458,7 +458,7 @@ mod tests {
     fn every_entry_can_be_read() {
         assert!(TABLE.wrong.is_empty(), "{}", TABLE.wrong.join("\n"));
         assert!(TABLE.names.len() > 500, "{}", TABLE.names.len());
-        let bad = Table::read(&["x\n    harmles: -a\n    does: nothing\n    mode: -a -> y\n", "x\n"]);
+        let bad = UtilityTable::read(&["x\n    harmles: -a\n    does: nothing\n    mode: -a -> y\n", "x\n"]);
         assert_eq!(bad.wrong.len(), 4, "{:?}", bad.wrong);
     }
 }

@@ -1,14 +1,19 @@
 //! Programs that run others, as far as their words are no data.
 
-use super::read::Reading;
+use super::read::ParsedArgs;
 use super::table::{self, Does, Utility};
 use super::{Deed, Judge};
 use crate::permission::Access;
-use crate::permission::shell::expand::{Arg, Input};
+use crate::permission::shell::expand::{Arg, StdinSource};
 use crate::permission::shell::unit::Effect;
 
 /// `NAME=value` before a program; false where the words after it were taken.
-pub(super) fn settings_first(judge: &mut Judge<'_>, program: &'static Utility, reading: &Reading, at: usize) -> bool {
+pub(super) fn settings_first(
+    judge: &mut Judge<'_>,
+    program: &'static Utility,
+    reading: &ParsedArgs,
+    at: usize,
+) -> bool {
     let mut at = at;
     while let Some(arg) = reading.operands.get(at).filter(|arg| arg.prefix().contains('=')) {
         if arg.is_several() {
@@ -32,7 +37,7 @@ pub(super) fn settings_first(judge: &mut Judge<'_>, program: &'static Utility, r
     false
 }
 
-pub(super) fn env(judge: &mut Judge<'_>, reading: &Reading) -> bool {
+pub(super) fn env(judge: &mut Judge<'_>, reading: &ParsedArgs) -> bool {
     for given in &reading.given {
         if matches!(&*given.name, "-u" | "--unset")
             && let Some(name) = &given.value
@@ -87,7 +92,7 @@ fn split(text: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-pub(super) fn xargs(judge: &mut Judge<'_>, reading: &Reading) {
+pub(super) fn xargs(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     let marks = ["-I", "-i", "--replace", "-J"];
     let replaced = reading.given.iter().find(|given| marks.contains(&&*given.name)).map(|given| {
         given.value.as_ref().and_then(Arg::text).filter(|text| !text.is_empty()).unwrap_or("{}").to_owned()
@@ -113,15 +118,15 @@ pub(super) fn xargs(judge: &mut Judge<'_>, reading: &Reading) {
 /// Those that read what they run from their input; false where the words were read here.
 pub(super) fn orders(judge: &mut Judge<'_>, program: &Utility, operands: &[Arg]) -> bool {
     match judge.view.input.clone() {
-        Input::Nothing => {}
-        Input::Text(Some(text)) if ["su", "runuser"].contains(&program.name) => {
+        StdinSource::Nothing => {}
+        StdinSource::Text(Some(text)) if ["su", "runuser"].contains(&program.name) => {
             judge.add(Deed::Text(Arg::exact(text), false));
         }
-        Input::Text(Some(text)) => {
+        StdinSource::Text(Some(text)) => {
             judge.doubt("it reads commands from its input");
             judge.add(Deed::Told(text));
         }
-        Input::Pipe | Input::Text(None) => judge.opaque("it reads commands from its input"),
+        StdinSource::Pipe | StdinSource::Text(None) => judge.opaque("it reads commands from its input"),
     }
     match program.name {
         "su" | "runuser" => user(judge, operands),

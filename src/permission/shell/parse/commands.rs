@@ -1,10 +1,10 @@
 //! Pipelines and compound commands.
 
-use super::syntax::{Command, Kind, List, Operator, Piece, Redirect, Unreadable, Word};
+use super::syntax::{List, Operator, Piece, Redirect, ShellCommand, ShellCommandKind, Unreadable, Word};
 use super::{Parser, RESERVED, Read, meta, name_byte, name_start};
 
 impl<'s> Parser<'s> {
-    pub(super) fn pipeline(&mut self) -> Read<Vec<Command>> {
+    pub(super) fn pipeline(&mut self) -> Read<Vec<ShellCommand>> {
         loop {
             if self.eat_word("time") {
                 // Versions of bash differ there in what may follow.
@@ -39,7 +39,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn command(&mut self) -> Read<Command> {
+    fn command(&mut self) -> Read<ShellCommand> {
         let start = self.at;
         let Some(kind) = self.nested(Self::compound)? else {
             return self.nested(Self::simple);
@@ -53,25 +53,25 @@ impl<'s> Parser<'s> {
             end = self.at;
         }
         self.at = end;
-        Ok(Command { kind, redirects, range: start..end })
+        Ok(ShellCommand { kind, redirects, range: start..end })
     }
 
-    fn compound(&mut self) -> Read<Option<Kind>> {
+    fn compound(&mut self) -> Read<Option<ShellCommandKind>> {
         Ok(Some(if self.eat("((") {
-            Kind::Arithmetic(self.arithmetic("))")?)
+            ShellCommandKind::Arithmetic(self.arithmetic("))")?)
         } else if self.eat("(") {
             let list = self.some_list()?;
             self.expect(")")?;
-            Kind::Subshell(list)
+            ShellCommandKind::Subshell(list)
         } else if self.eat_word("{") {
             let list = self.some_list()?;
             self.closing("}")?;
-            Kind::Group(list)
+            ShellCommandKind::Group(list)
         } else if self.eat_word("if") {
             self.branches()?
         } else if self.eat_word("while") || self.eat_word("until") {
             let condition = self.some_list()?;
-            Kind::Loop(vec![condition, self.do_body()?])
+            ShellCommandKind::Loop(vec![condition, self.do_body()?])
         } else if self.eat_word("for") {
             self.for_loop(true)?
         } else if self.eat_word("select") {
@@ -79,7 +79,7 @@ impl<'s> Parser<'s> {
         } else if self.eat_word("case") {
             self.case()?
         } else if self.eat_word("[[") {
-            Kind::Condition(self.condition()?)
+            ShellCommandKind::Condition(self.condition()?)
         } else if self.eat_word("function") {
             self.blank()?;
             let name = self.name()?;
@@ -104,20 +104,23 @@ impl<'s> Parser<'s> {
     }
 
     /// The body is a compound command; its redirections are those of every call.
-    pub(super) fn function_body(&mut self, name: String) -> Read<Kind> {
+    pub(super) fn function_body(&mut self, name: String) -> Read<ShellCommandKind> {
         if !name.bytes().all(|byte| name_byte(byte) || b"-.:".contains(&byte)) {
             return Err(Unreadable::Syntax);
         }
         self.linebreak()?;
         let body = self.nested(Self::command)?;
-        if matches!(body.kind, Kind::Simple { .. } | Kind::Function { .. } | Kind::Coprocess { .. }) {
+        if matches!(
+            body.kind,
+            ShellCommandKind::Simple { .. } | ShellCommandKind::Function { .. } | ShellCommandKind::Coprocess { .. }
+        ) {
             return Err(Unreadable::Syntax);
         }
-        Ok(Kind::Function { name, body: Box::new(body) })
+        Ok(ShellCommandKind::Function { name, body: Box::new(body) })
     }
 
     /// `coproc NAME {`: a name stands before a compound command only.
-    fn coprocess(&mut self) -> Read<Kind> {
+    fn coprocess(&mut self) -> Read<ShellCommandKind> {
         self.blank()?;
         let start = self.at;
         let named = self.name();
@@ -126,7 +129,7 @@ impl<'s> Parser<'s> {
         if name.is_none() {
             self.at = start;
         }
-        Ok(Kind::Coprocess { name, body: Box::new(self.command()?) })
+        Ok(ShellCommandKind::Coprocess { name, body: Box::new(self.command()?) })
     }
 
     fn closing(&mut self, word: &str) -> Read<()> {
@@ -134,7 +137,7 @@ impl<'s> Parser<'s> {
         if self.eat_word(word) { Ok(()) } else { Err(Unreadable::Syntax) }
     }
 
-    fn branches(&mut self) -> Read<Kind> {
+    fn branches(&mut self) -> Read<ShellCommandKind> {
         let mut lists = vec![self.some_list()?];
         self.closing("then")?;
         lists.push(self.some_list()?);
@@ -149,7 +152,7 @@ impl<'s> Parser<'s> {
                 lists.push(self.some_list()?);
             }
             self.closing("fi")?;
-            return Ok(Kind::Branches(lists));
+            return Ok(ShellCommandKind::Branches(lists));
         }
     }
 
@@ -160,13 +163,13 @@ impl<'s> Parser<'s> {
         Ok(list)
     }
 
-    fn for_loop(&mut self, arithmetic: bool) -> Read<Kind> {
+    fn for_loop(&mut self, arithmetic: bool) -> Read<ShellCommandKind> {
         self.blank()?;
         if arithmetic && self.eat("((") {
             let head = self.arithmetic("))")?;
             self.blank()?;
             self.eat(";");
-            return Ok(Kind::ArithmeticFor { head, body: self.do_body()? });
+            return Ok(ShellCommandKind::ArithmeticFor { head, body: self.do_body()? });
         }
         let name = self.name()?;
         let start = self.at;
@@ -190,10 +193,10 @@ impl<'s> Parser<'s> {
         if !closed && !self.next_is(";;") {
             self.eat(";");
         }
-        Ok(Kind::For { name, words, body: self.do_body()? })
+        Ok(ShellCommandKind::For { name, words, body: self.do_body()? })
     }
 
-    fn case(&mut self) -> Read<Kind> {
+    fn case(&mut self) -> Read<ShellCommandKind> {
         self.blank()?;
         let word = self.word()?;
         self.closing("in")?;
@@ -201,7 +204,7 @@ impl<'s> Parser<'s> {
         loop {
             self.linebreak()?;
             if self.eat_word("esac") {
-                return Ok(Kind::Case { word, arms });
+                return Ok(ShellCommandKind::Case { word, arms });
             }
             self.eat("(");
             let mut patterns = vec![];
@@ -221,7 +224,7 @@ impl<'s> Parser<'s> {
             arms.push((patterns, self.nested(Self::list)?));
             if !self.eat(";;") {
                 self.closing("esac")?;
-                return Ok(Kind::Case { word, arms });
+                return Ok(ShellCommandKind::Case { word, arms });
             }
             if self.peek() == Some(b'&') {
                 return Err(Unreadable::Syntax);

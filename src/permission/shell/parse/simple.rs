@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::syntax::{Assign, Command, Kind, Operator, Piece, Redirect, Unreadable, Word};
+use super::syntax::{Assign, Operator, Piece, Redirect, ShellCommand, ShellCommandKind, Unreadable, Word};
 use super::{Parser, RESERVED, Read, meta, name_byte, name_start};
 
 /// Builtins whose words may be assignments of arrays.
@@ -23,7 +23,7 @@ const OPERATORS: [(&str, Operator); 11] = [
 ];
 
 impl Parser<'_> {
-    pub(super) fn simple(&mut self) -> Read<Command> {
+    pub(super) fn simple(&mut self) -> Read<ShellCommand> {
         self.one_command()?;
         let start = self.at;
         let (mut assigns, mut words, mut redirects) = (vec![], Vec::<Word>::new(), vec![]);
@@ -74,15 +74,15 @@ impl Parser<'_> {
         if assigns.is_empty() && words.is_empty() && redirects.is_empty() {
             return Err(Unreadable::Syntax);
         }
-        Ok(Command { kind: Kind::Simple { assigns, words }, redirects, range: start..end })
+        Ok(ShellCommand { kind: ShellCommandKind::Simple { assigns, words }, redirects, range: start..end })
     }
 
     /// `NAME(`, from behind the bracket on.
-    fn function(&mut self, name: String, start: usize) -> Read<Command> {
+    fn function(&mut self, name: String, start: usize) -> Read<ShellCommand> {
         self.blank()?;
         self.expect(")")?;
         let kind = self.function_body(name)?;
-        Ok(Command { kind, redirects: vec![], range: start..self.at })
+        Ok(ShellCommand { kind, redirects: vec![], range: start..self.at })
     }
 
     /// Whether no further word follows.
@@ -101,7 +101,7 @@ impl Parser<'_> {
             return Ok(None);
         }
         let name = self.run(name_byte).to_owned();
-        // What a bracket behind a name holds is no word for bash, whether or not a sign follows.
+        // What a bracket behind a name holds is not a word for bash, whether or not a sign follows.
         let subscript = if self.eat("[") { self.arithmetic("]")? } else { vec![] };
         let signed = self.text[..self.at].ends_with(b"]");
         let append = self.eat("+=");

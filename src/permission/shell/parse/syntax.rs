@@ -19,21 +19,21 @@ pub(crate) type List = Vec<Item>;
 /// One pipeline of a list.
 #[derive(Debug)]
 pub(crate) struct Item {
-    pub(crate) commands: Vec<Command>,
+    pub(crate) commands: Vec<ShellCommand>,
     pub(crate) background: bool,
     /// It runs only if what stands before it ended as it should (`&&`, `||`).
     pub(crate) perhaps: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct Command {
-    pub(crate) kind: Kind,
+pub(crate) struct ShellCommand {
+    pub(crate) kind: ShellCommandKind,
     pub(crate) redirects: Vec<Redirect>,
     pub(crate) range: Range<usize>,
 }
 
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ShellCommandKind {
     Simple {
         assigns: Vec<Assign>,
         words: Vec<Word>,
@@ -62,12 +62,12 @@ pub(crate) enum Kind {
     Condition(Vec<Word>),
     Function {
         name: String,
-        body: Box<Command>,
+        body: Box<ShellCommand>,
     },
     Coprocess {
         /// The array that gets the descriptors.
         name: Option<String>,
-        body: Box<Command>,
+        body: Box<ShellCommand>,
     },
 }
 

@@ -1,6 +1,6 @@
 //! Lines that can be read and lines that cannot, next to each other where the difference is small.
 
-use super::syntax::{Kind, List, Script};
+use super::syntax::{List, Script, ShellCommandKind};
 use super::{beginning, script};
 
 /// What a line comes to: its simple commands as they are written, in order; none where it is outside.
@@ -140,22 +140,22 @@ fn simple(script: &Script, list: &List, found: &mut Vec<String>) {
     for command in commands {
         let range = command.range.clone();
         let lists: Vec<&List> = match &command.kind {
-            Kind::Simple { .. } => {
+            ShellCommandKind::Simple { .. } => {
                 found.push(script.source[range.clone()].to_owned());
                 vec![]
             }
-            Kind::Group(list) | Kind::Subshell(list) => vec![list],
-            Kind::Branches(lists) | Kind::Loop(lists) => lists.iter().collect(),
-            Kind::For { body, .. } | Kind::ArithmeticFor { body, .. } => vec![body],
-            Kind::Case { arms, .. } => arms.iter().map(|(_, list)| list).collect(),
-            Kind::Function { body, .. } | Kind::Coprocess { body, .. } => {
-                if let Kind::Group(list) = &body.kind {
+            ShellCommandKind::Group(list) | ShellCommandKind::Subshell(list) => vec![list],
+            ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => lists.iter().collect(),
+            ShellCommandKind::For { body, .. } | ShellCommandKind::ArithmeticFor { body, .. } => vec![body],
+            ShellCommandKind::Case { arms, .. } => arms.iter().map(|(_, list)| list).collect(),
+            ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => {
+                if let ShellCommandKind::Group(list) = &body.kind {
                     vec![list]
                 } else {
                     vec![]
                 }
             }
-            Kind::Arithmetic(_) | Kind::Condition(_) => vec![],
+            ShellCommandKind::Arithmetic(_) | ShellCommandKind::Condition(_) => vec![],
         };
         lists.into_iter().for_each(|list| simple(script, list, found));
         words(script, command, found);
@@ -163,7 +163,7 @@ fn simple(script: &Script, list: &List, found: &mut Vec<String>) {
 }
 
 /// The commands in a command's words.
-fn words(script: &Script, command: &super::syntax::Command, found: &mut Vec<String>) {
+fn words(script: &Script, command: &super::syntax::ShellCommand, found: &mut Vec<String>) {
     use super::syntax::{Body, Piece};
     fn pieces(script: &Script, all: &[Piece], found: &mut Vec<String>) {
         for piece in all {
@@ -177,7 +177,7 @@ fn words(script: &Script, command: &super::syntax::Command, found: &mut Vec<Stri
             }
         }
     }
-    if let Kind::Simple { words, .. } = &command.kind {
+    if let ShellCommandKind::Simple { words, .. } = &command.kind {
         words.iter().for_each(|word| pieces(script, &word.pieces, found));
     }
     command.redirects.iter().for_each(|redirect| pieces(script, &redirect.target.pieces, found));

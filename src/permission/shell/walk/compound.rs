@@ -2,13 +2,13 @@
 
 use super::Walk;
 use crate::permission::Action;
-use crate::permission::shell::expand::{Arg, Input, ShellState, Value, either, holds_code, unsettle};
+use crate::permission::shell::expand::{Arg, ShellState, StdinSource, Value, either, holds_code, unsettle};
 use crate::permission::shell::parse::{self, syntax};
 use crate::permission::shell::unit::Effect;
-use syntax::{Command, Kind, List, Piece, Script, Word};
+use syntax::{List, Piece, Script, ShellCommand, ShellCommandKind, Word};
 
 impl Walk<'_> {
-    pub(super) fn compound(&mut self, script: &Script, command: &Command, state: &mut ShellState) {
+    pub(super) fn compound(&mut self, script: &Script, command: &ShellCommand, state: &mut ShellState) {
         let outer = self.frame.input.clone();
         for redirect in &command.redirects {
             let mut unit = self.unit(parse::slice(script, &redirect.range));
@@ -23,16 +23,16 @@ impl Walk<'_> {
         }
         let before = state.cwd.clone();
         match &command.kind {
-            Kind::Simple { .. } => {}
-            Kind::Group(list) => self.list(script, list, state),
-            Kind::Subshell(list) => self.list(script, list, &mut state.clone()),
-            Kind::Branches(lists) => {
+            ShellCommandKind::Simple { .. } => {}
+            ShellCommandKind::Group(list) => self.list(script, list, state),
+            ShellCommandKind::Subshell(list) => self.list(script, list, &mut state.clone()),
+            ShellCommandKind::Branches(lists) => {
                 for list in lists {
                     self.list(script, list, state);
                     state.cwd = either(&before, &state.cwd);
                 }
             }
-            Kind::Loop(lists) => {
+            ShellCommandKind::Loop(lists) => {
                 for list in lists {
                     unsettle(list, state);
                 }
@@ -40,7 +40,7 @@ impl Walk<'_> {
                     self.list(script, list, state);
                 }
             }
-            Kind::For { name, words, body } => {
+            ShellCommandKind::For { name, words, body } => {
                 let args = words.as_ref().map(|words| self.expand(script, words, state));
                 unsettle(body, state);
                 let members = self.members(args.as_deref(), state);
@@ -49,18 +49,18 @@ impl Walk<'_> {
                 self.expanding(script, state, |words| words.assigns_danger(name));
                 self.list(script, body, state);
             }
-            Kind::Arithmetic(pieces) => {
+            ShellCommandKind::Arithmetic(pieces) => {
                 self.expanding(script, state, |words| words.arithmetic(pieces));
                 self.quiet(script, command);
             }
-            Kind::ArithmeticFor { head, body } => {
+            ShellCommandKind::ArithmeticFor { head, body } => {
                 // What the body leaves in the variables is computed with as well.
                 self.expanding(script, state, |words| words.counter(head));
                 unsettle(body, state);
                 self.expanding(script, state, |words| words.arithmetic(head));
                 self.list(script, body, state);
             }
-            Kind::Case { word, arms } => {
+            ShellCommandKind::Case { word, arms } => {
                 self.single(script, word, state);
                 for (patterns, list) in arms {
                     for pattern in patterns {
@@ -70,28 +70,31 @@ impl Walk<'_> {
                     state.cwd = either(&before, &state.cwd);
                 }
             }
-            Kind::Condition(words) => self.condition(script, command, words, state),
-            Kind::Function { name, body } => self.function(script, name, body, state),
-            Kind::Coprocess { name, body } => {
+            ShellCommandKind::Condition(words) => self.condition(script, command, words, state),
+            ShellCommandKind::Function { name, body } => self.function(script, name, body, state),
+            ShellCommandKind::Coprocess { name, body } => {
                 // The descriptors become the variable's value.
                 name.iter().for_each(|name| self.expanding(script, state, |words| words.assigns_danger(name)));
                 self.command(script, body, &mut state.clone());
             }
         }
-        if matches!(command.kind, Kind::Loop(_) | Kind::For { .. } | Kind::ArithmeticFor { .. }) {
+        if matches!(
+            command.kind,
+            ShellCommandKind::Loop(_) | ShellCommandKind::For { .. } | ShellCommandKind::ArithmeticFor { .. }
+        ) {
             state.cwd = either(&before, &state.cwd);
         }
         self.frame.input = outer;
     }
 
     /// A part that only computes.
-    fn quiet(&mut self, script: &Script, command: &Command) {
+    fn quiet(&mut self, script: &Script, command: &ShellCommand) {
         let mut unit = self.unit(parse::slice(script, &command.range));
         unit.effect = Effect::Reads;
         self.push(unit);
     }
 
-    fn function(&mut self, script: &Script, name: &str, body: &Command, state: &mut ShellState) {
+    fn function(&mut self, script: &Script, name: &str, body: &ShellCommand, state: &mut ShellState) {
         state.functions.insert(name.to_owned());
         let (calls, apart) = calls(body, name, script);
         if apart > 0 && calls > 1 {
@@ -101,7 +104,7 @@ impl Walk<'_> {
         }
         let mut inner = ShellState { called: true, ..state.clone() };
         // Whoever calls it decides what it reads.
-        let outer = std::mem::replace(&mut self.frame.input, Input::Pipe);
+        let outer = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);
         self.command(script, body, &mut inner);
         self.frame.input = outer;
         if inner.cwd != state.cwd {
@@ -116,7 +119,7 @@ impl Walk<'_> {
         }
     }
 
-    fn condition(&mut self, script: &Script, command: &Command, words: &[Word], state: &mut ShellState) {
+    fn condition(&mut self, script: &Script, command: &ShellCommand, words: &[Word], state: &mut ShellState) {
         let args: Vec<Arg> = words.iter().map(|word| self.single(script, word, state)).collect();
         let numeric = |arg: &Arg| ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"].contains(&&*arg.raw);
         let mut unit = self.unit(parse::slice(script, &command.range));
@@ -167,7 +170,7 @@ impl Walk<'_> {
 }
 
 /// How often a function's body calls it, and how often in a pipeline or in the background.
-fn calls(command: &Command, name: &str, script: &Script) -> (usize, usize) {
+fn calls(command: &ShellCommand, name: &str, script: &Script) -> (usize, usize) {
     fn walk(list: &List, name: &str, script: &Script, count: &mut (usize, usize)) {
         for item in list {
             for command in &item.commands {
@@ -175,21 +178,23 @@ fn calls(command: &Command, name: &str, script: &Script) -> (usize, usize) {
             }
         }
     }
-    fn count_in(command: &Command, apart: bool, name: &str, script: &Script, count: &mut (usize, usize)) {
+    fn count_in(command: &ShellCommand, apart: bool, name: &str, script: &Script, count: &mut (usize, usize)) {
         match &command.kind {
-            Kind::Simple { words, .. }
+            ShellCommandKind::Simple { words, .. }
                 if words.first().is_some_and(|word| parse::slice(script, &word.range) == name) =>
             {
                 count.0 += 1;
                 count.1 += usize::from(apart);
             }
-            Kind::Group(list)
-            | Kind::Subshell(list)
-            | Kind::For { body: list, .. }
-            | Kind::ArithmeticFor { body: list, .. } => {
+            ShellCommandKind::Group(list)
+            | ShellCommandKind::Subshell(list)
+            | ShellCommandKind::For { body: list, .. }
+            | ShellCommandKind::ArithmeticFor { body: list, .. } => {
                 walk(list, name, script, count);
             }
-            Kind::Branches(lists) | Kind::Loop(lists) => lists.iter().for_each(|list| walk(list, name, script, count)),
+            ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => {
+                lists.iter().for_each(|list| walk(list, name, script, count))
+            }
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use super::Walk;
 use super::budget::BEGINNING;
 use crate::permission::Access;
 use crate::permission::protected::Protected;
-use crate::permission::shell::expand::{Arg, Input, ShellState, variable_danger};
+use crate::permission::shell::expand::{Arg, ShellState, StdinSource, variable_danger};
 use crate::permission::shell::judge::{self, CommandContext, Deed, PickedFiles};
 use crate::permission::shell::names::among;
 use crate::permission::shell::parse::syntax::{Piece, Script};
@@ -201,7 +201,7 @@ impl Walk<'_> {
     /// A program we know nothing about: the paths among its words, the words and texts that may be
     /// commands, and the text it is given to read.
     fn stranger(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
-        if let Input::Text(Some(text)) = self.frame.input.clone() {
+        if let StdinSource::Text(Some(text)) = self.frame.input.clone() {
             if self.budget.again(text.len()) {
                 unit.texts.push(text);
             } else {

@@ -2,17 +2,17 @@
 
 use super::Walk;
 use crate::permission::shell::device;
-use crate::permission::shell::expand::{Input, ShellState, Value, harmless, variable_danger};
+use crate::permission::shell::expand::{ShellState, StdinSource, Value, harmless, variable_danger};
 use crate::permission::shell::parse::{self, syntax};
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::{Access, Action};
-use syntax::{Assign, Command, Operator, Piece, Redirect, Script, Word};
+use syntax::{Assign, Operator, Piece, Redirect, Script, ShellCommand, Word};
 
 impl Walk<'_> {
     pub(super) fn simple(
         &mut self,
         script: &Script,
-        command: &Command,
+        command: &ShellCommand,
         assigns: &[Assign],
         words: &[Word],
         state: &mut ShellState,
@@ -87,11 +87,16 @@ impl Walk<'_> {
     }
 
     /// What a redirection gives a program to read.
-    pub(super) fn input(&mut self, script: &Script, redirect: &Redirect, state: &mut ShellState) -> Option<Input> {
+    pub(super) fn input(
+        &mut self,
+        script: &Script,
+        redirect: &Redirect,
+        state: &mut ShellState,
+    ) -> Option<StdinSource> {
         match redirect.operator {
-            Operator::Read | Operator::ReadWrite | Operator::DuplicateIn => Some(Input::Pipe),
+            Operator::Read | Operator::ReadWrite | Operator::DuplicateIn => Some(StdinSource::Pipe),
             Operator::HereString => {
-                Some(Input::Text(self.single(script, &redirect.target, state).text().map(str::to_owned)))
+                Some(StdinSource::Text(self.single(script, &redirect.target, state).text().map(str::to_owned)))
             }
             Operator::HereDoc => {
                 let body = script.heredocs.get(redirect.heredoc?)?.body.as_ref()?;
@@ -100,7 +105,7 @@ impl Walk<'_> {
                     _ => None,
                 };
                 let text: Option<Vec<String>> = body.pieces.iter().map(literal).collect();
-                Some(Input::Text(text.map(|parts| parts.concat())))
+                Some(StdinSource::Text(text.map(|parts| parts.concat())))
             }
             Operator::Write | Operator::Duplicate => None,
         }

@@ -1,10 +1,10 @@
 //! Lists as bash holds them, which decides how it prints them.
 
-use super::super::syntax::{Command, Item, List, Script};
+use super::super::syntax::{Item, List, Script, ShellCommand};
 
 /// How bash joins commands: two by two, from the left.
 pub(super) enum Node<'s> {
-    Command(&'s Command),
+    Command(&'s ShellCommand),
     Both(Box<Node<'s>>, &'static str, Option<Box<Node<'s>>>),
     Flagged(String, Box<Node<'s>>),
 }
@@ -13,7 +13,7 @@ fn both<'s>(first: Node<'s>, sign: &'static str, second: Option<Node<'s>>) -> No
     Node::Both(Box::new(first), sign, second.map(Box::new))
 }
 
-fn pipeline<'s>(commands: &'s [Command]) -> Option<Node<'s>> {
+fn pipeline<'s>(commands: &'s [ShellCommand]) -> Option<Node<'s>> {
     let (first, rest) = commands.split_first()?;
     let node = match rest {
         [] => Node::Command(first),

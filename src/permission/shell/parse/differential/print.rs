@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::super::Parser;
-use super::super::syntax::{Assign, Body, Command, Inline, Kind, List, Operator, Piece, Redirect, Script, Word};
+use super::super::syntax::{
+    Assign, Body, Inline, List, Operator, Piece, Redirect, Script, ShellCommand, ShellCommandKind, Word,
+};
 use super::nodes::{Node, list};
 
 /// A script as the body of a function; none where bash's way of printing it is not followed here.
@@ -157,9 +159,9 @@ impl<'s> Printer<'s> {
         self.was_heredoc = true;
     }
 
-    fn command(&mut self, command: &'s Command) {
+    fn command(&mut self, command: &'s ShellCommand) {
         match &command.kind {
-            Kind::Simple { assigns, words } => {
+            ShellCommandKind::Simple { assigns, words } => {
                 let (mut all, mut end) = (vec![], command.range.start);
                 for assign in assigns {
                     let start = self.behind(end, &command.redirects);
@@ -184,19 +186,19 @@ impl<'s> Printer<'s> {
         }
     }
 
-    fn compound(&mut self, command: &'s Command, kind: &'s Kind) {
+    fn compound(&mut self, command: &'s ShellCommand, kind: &'s ShellCommandKind) {
         match kind {
-            Kind::Simple { .. } => {}
-            Kind::Group(list) => self.group(list),
-            Kind::Subshell(list) => {
+            ShellCommandKind::Simple { .. } => {}
+            ShellCommandKind::Group(list) => self.group(list),
+            ShellCommandKind::Subshell(list) => {
                 self.put("( ");
                 self.skip += 1;
                 self.part(list);
                 self.flush_waiting();
                 self.put(" )");
             }
-            Kind::Branches(lists) => self.branches(lists),
-            Kind::Loop(lists) => {
+            ShellCommandKind::Branches(lists) => self.branches(lists),
+            ShellCommandKind::Loop(lists) => {
                 let until = self.script.source[command.range.clone()].starts_with("until");
                 self.put(if until { "until " } else { "while " });
                 self.skip += 1;
@@ -211,10 +213,10 @@ impl<'s> Printer<'s> {
                 self.semicolon();
                 self.newline("done");
             }
-            Kind::For { name, words, body } => {
+            ShellCommandKind::For { name, words, body } => {
                 let word = if self.script.source[command.range.clone()].starts_with("for") { "for" } else { "select" };
                 let words: Vec<String> = words.iter().flatten().map(|word| self.word(word)).collect();
-                let given = matches!(kind, Kind::For { words: None, .. });
+                let given = matches!(kind, ShellCommandKind::For { words: None, .. });
                 let words = if given { "\"$@\"".to_owned() } else { words.join(" ") };
                 self.put(&format!("{word} {name} in {words};"));
                 self.newline("do\n");
@@ -225,19 +227,19 @@ impl<'s> Printer<'s> {
                 self.indent -= 4;
                 self.newline("done");
             }
-            Kind::Case { word, arms } => self.case(word, arms),
-            Kind::Condition(words) => {
+            ShellCommandKind::Case { word, arms } => self.case(word, arms),
+            ShellCommandKind::Condition(words) => {
                 let text = self.condition(words);
                 self.put(&text);
             }
-            Kind::Function { name, body } => self.function(name, body),
-            Kind::Arithmetic(pieces) => {
+            ShellCommandKind::Function { name, body } => self.function(name, body),
+            ShellCommandKind::Arithmetic(pieces) => {
                 let Range { start, end } = command.range;
                 let end = command.redirects.iter().map(|redirect| redirect.range.start).fold(end, usize::min);
                 let text = self.text(&pieces.iter().collect::<Vec<_>>(), start..end);
                 self.put(text.trim_end());
             }
-            Kind::ArithmeticFor { .. } | Kind::Coprocess { .. } => self.lost = true,
+            ShellCommandKind::ArithmeticFor { .. } | ShellCommandKind::Coprocess { .. } => self.lost = true,
         }
     }
 
@@ -305,13 +307,13 @@ impl<'s> Printer<'s> {
         self.newline("esac");
     }
 
-    fn function(&mut self, name: &str, body: &'s Command) {
+    fn function(&mut self, name: &str, body: &'s ShellCommand) {
         self.put(&format!("{}{name} () \n", if self.inline { "function " } else { "" }));
         self.put(&" ".repeat(self.indent));
         self.put("{ \n");
         self.inside += 1;
         self.indent += 4;
-        let group = if let Kind::Group(list) = &body.kind {
+        let group = if let ShellCommandKind::Group(list) = &body.kind {
             self.part(list);
             true
         } else {

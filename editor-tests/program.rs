@@ -1,0 +1,30 @@
+//! Commands of `adjutant` that are run to their end.
+
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+use crate::project::Project;
+
+/// Runs `adjutant` with these words, and something on its standard input.
+pub fn adjutant(project: &Project, words: &[&str], input: &str) -> Output {
+    let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
+    command.args(words).current_dir(project.cwd());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).ok();
+    child.wait_with_output().unwrap()
+}
+
+/// What it says on standard output; it must succeed.
+pub fn says(project: &Project, words: &[&str]) -> String {
+    let output = adjutant(project, words, "");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What it says on standard error; it must fail.
+pub fn complains(project: &Project, words: &[&str]) -> String {
+    let output = adjutant(project, words, "");
+    assert!(!output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}

@@ -1,0 +1,213 @@
+//! Connections that break, and who goes on with what was begun on them.
+
+use std::io::{ErrorKind, Read};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::socket::Socket;
+use super::{Served, bridge, model_that, project, words};
+use crate::editor::PATIENCE;
+use crate::talk::Talk;
+
+pub(super) fn goes_on() {
+    let (project, model) = model_that("text: one …\npause\ntext: and two.");
+    let served = Served::start(&project, &[]);
+    let mut socket = Socket::open(&served.address);
+    socket.hello();
+    let session = socket.session(&project);
+    socket.prompt(2, &session, "Count.");
+    let mut said = Vec::new();
+    while !words(&said).contains("one") {
+        said.push(socket.hear());
+    }
+    drop(socket);
+    served.until("adjutant_sessions_waiting", 1.0);
+    assert_eq!(served.number("adjutant_turns"), 1.0);
+    let mut back = Socket::open(&served.address);
+    back.hello();
+    let (answer, before) = back.load(3, &session, &project);
+    assert!(answer.get("result").is_some(), "{answer}");
+    assert!(words(&before).contains("one"), "{before:?}");
+    let mine = before.iter().filter(|message| message["params"]["update"]["sessionUpdate"] == "user_message_chunk");
+    assert_eq!(mine.count(), 1, "{before:?}");
+    model.go_on();
+    let mut rest = Vec::new();
+    while !words(&rest).contains("two.") {
+        rest.push(back.hear());
+    }
+    served.until("adjutant_turns", 0.0);
+    assert_eq!(served.number("adjutant_turns_total{end=\"ended\"}"), 1.0);
+    // It was shown once.
+    let all = words(&[before, rest].concat());
+    assert_eq!(all.matches("one").count(), 1, "{all}");
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+pub(super) fn asked_again() {
+    let (project, model) =
+        model_that("call bash {\"command\": \"touch asked\", \"description\": \"Touch\"}\n---\ntext: Done.");
+    project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
+    let served = Served::start(&project, &[]);
+    let mut socket = Socket::open(&served.address);
+    socket.hello();
+    let session = socket.session(&project);
+    socket.prompt(2, &session, "Touch it.");
+    let question = |socket: &mut Socket| loop {
+        let message = socket.hear();
+        if message["method"] == "session/request_permission" {
+            return message;
+        }
+    };
+    let first = question(&mut socket);
+    drop(socket);
+    served.until("adjutant_sessions_waiting", 1.0);
+    let mut back = Socket::open(&served.address);
+    back.hello();
+    back.request(3, "session/load", &json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] }));
+    let again = question(&mut back);
+    assert_eq!(again["params"]["toolCall"]["toolCallId"], first["params"]["toolCall"]["toolCallId"]);
+    back.say(&json!({ "jsonrpc": "2.0", "id": again["id"],
+        "result": { "outcome": { "outcome": "selected", "optionId": "once" } } }));
+    let mut rest = Vec::new();
+    while !words(&rest).contains("Done.") {
+        rest.push(back.hear());
+    }
+    assert!(project.path("asked").exists());
+    served.until("adjutant_turns", 0.0);
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// Stands between, and cuts connections off.
+struct Cut {
+    address: String,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Cut {
+    fn before(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, server) = (listener.local_addr().unwrap().to_string(), server.to_owned());
+        let (open, refuses) = (Arc::<Mutex<Vec<TcpStream>>>::default(), Arc::new(AtomicBool::new(false)));
+        let (all, no) = (open.clone(), refuses.clone());
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                if no.load(Ordering::Relaxed) {
+                    continue;
+                }
+                let server = TcpStream::connect(&server).unwrap();
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    thread::spawn(move || {
+                        std::io::copy(&mut from, &mut to).ok();
+                        to.shutdown(std::net::Shutdown::Both).ok();
+                    });
+                }
+                all.lock().unwrap().extend([client, server]);
+            }
+        });
+        Self { address, open, refuses }
+    }
+
+    fn cut(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            stream.shutdown(std::net::Shutdown::Both).ok();
+        }
+    }
+}
+
+pub(super) fn connects_again() {
+    let (project, model) = model_that("text: one …\npause\ntext: two …\npause\ntext: three.");
+    let served = Served::start(&project, &[]);
+    let between = Cut::before(&served.address);
+    let project = Arc::new(project);
+    let mut talk = Talk::of(project.clone(), bridge(&project, &between.address));
+    let session = talk.open();
+    talk.prompt(2, &session, "Count.");
+    let mut said = String::new();
+    let until = |talk: &mut Talk, said: &mut String, word: &str| {
+        while !said.contains(word) {
+            said.push_str(talk.hear()["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
+        }
+    };
+    until(&mut talk, &mut said, "one");
+    between.cut();
+    model.go_on();
+    until(&mut talk, &mut said, "two");
+    // Nobody is there for a while, and the turn ends meanwhile.
+    between.refuses.store(true, Ordering::Relaxed);
+    between.cut();
+    model.go_on();
+    served.until("adjutant_turns", 0.0);
+    between.refuses.store(false, Ordering::Relaxed);
+    until(&mut talk, &mut said, "three.");
+    let (answer, _) = talk.answer(2);
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    for word in ["one", "two", "three"] {
+        assert_eq!(said.matches(word).count(), 1, "{said}");
+    }
+    // What is said is not said twice either.
+    between.cut();
+    talk.request(3, "session/list", &json!({}));
+    assert!(talk.answer(3).0.get("result").is_some());
+    assert_eq!(served.number("adjutant_connections_total"), 1.0);
+    assert_eq!(model.problems(), Vec::<String>::new());
+    let farewell = talk.editor.finish();
+    assert!(farewell.problems(0).iter().all(|problem| problem.contains("connect")), "{:?}", farewell.problems(0));
+}
+
+pub(super) fn taken_over() {
+    let (project, _model) = project();
+    let served = Served::start(&project, &[]);
+    let mut first = Socket::open(&served.address);
+    first.hello();
+    let session = first.session(&project);
+    // The first editor answers pings: it is there.
+    let answering = thread::spawn(move || {
+        first.stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut head = [0; 2];
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            match first.stream.read_exact(&mut head) {
+                Ok(()) if head[0] & 15 == 8 => break,
+                Ok(()) => {
+                    let mut payload = vec![0; usize::from(head[1])];
+                    if head[1] == 126 {
+                        let mut length = [0; 2];
+                        first.stream.read_exact(&mut length).unwrap();
+                        payload = vec![0; usize::from(u16::from_be_bytes(length))];
+                    }
+                    first.stream.read_exact(&mut payload).unwrap();
+                    if head[0] & 15 == 9 {
+                        first.frame(10, &payload).unwrap();
+                        return first;
+                    }
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(_) => break,
+            }
+        }
+        panic!("it was not asked whether it is there");
+    });
+    let mut second = Socket::open(&served.address);
+    second.hello();
+    let refused = second.load(2, &session, &project).0;
+    assert!(refused["error"].to_string().contains("once more to take it over"), "{refused}");
+    let mut first = answering.join().unwrap();
+    first.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let taken = second.load(3, &session, &project).0;
+    assert!(taken.get("result").is_some(), "{taken}");
+    first.prompt(4, &session, "Hi.");
+    assert_eq!(first.answer(4).0["error"]["code"], -32002);
+    // One that does not answer has it no longer than that takes.
+    let mut third = Socket::open(&served.address);
+    third.hello();
+    let taken = third.load(2, &session, &project).0;
+    assert!(taken.get("result").is_some(), "{taken}");
+}

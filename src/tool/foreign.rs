@@ -1,0 +1,59 @@
+//! What tools that others bring have in common, of MCP servers and of extensions: nobody here knows what they do.
+
+use serde_json::{Map, Value};
+
+use super::{Failure, ToolContext};
+use crate::permission::{Action, Need};
+use crate::text;
+
+/// The arguments of a call; null is none.
+///
+/// # Errors
+/// Where they are no object, for the model.
+pub fn arguments(tool: &str, input: Value) -> Result<Map<String, Value>, Failure> {
+    match input {
+        Value::Object(arguments) => Ok(arguments),
+        Value::Null => Ok(Map::new()),
+        other => Err(Failure::Tell(format!("The arguments of {tool} must be an object, not {other}."))),
+    }
+}
+
+/// What a call is called, for people: the tool, and its arguments as they came.
+pub fn title(tool: &str, input: &Value) -> String {
+    match input.as_object() {
+        Some(arguments) if !arguments.is_empty() => text::title(&format!("{tool} {input}")),
+        _ => text::title(tool),
+    }
+}
+
+/// What a call needs: its own permission, and a question where the agent only reads, whatever the rules allow.
+/// `whose` is named as the reason.
+pub fn need(permission: &str, whose: &str, context: &ToolContext) -> Need {
+    let mut need = Need::new(permission, "*").always("*");
+    if context.confinement.reads_only() {
+        let why = format!("what {whose} does is not known, and this agent only reads");
+        need.floor = Some((Action::Ask, why));
+    }
+    need
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_an_object_or_nothing() {
+        let given = |input: Value| arguments("acme_look", input).map(Value::Object).map_err(|e| e.to_string());
+        assert_eq!(given(json!({"a": 1})), Ok(json!({"a": 1})));
+        assert_eq!(given(Value::Null), Ok(json!({})));
+        assert_eq!(given(json!([1])), Err("The arguments of acme_look must be an object, not [1].".to_owned()));
+    }
+
+    #[test]
+    fn a_call_is_called_after_its_tool_and_arguments() {
+        assert_eq!(title("look", &json!({"a": 1})), "look {\"a\":1}");
+        assert_eq!(title("look\n", &json!({})), title("look\n", &Value::Null));
+    }
+}

@@ -1,0 +1,121 @@
+//! What makes room, and when: summaries that are asked for, and old output that goes.
+
+use serde_json::json;
+
+use super::stage::{Played, Stage};
+use crate::message::{CallState, FaultKind, Finish, Message, Usage};
+use crate::model::scripted::{Scripted, ScriptedAnswer};
+use crate::model::{Delta, Error};
+use crate::turn::{Outcome, run};
+
+/// A step that lists the directory, and fills the window as far as `tokens`.
+fn filling(tokens: u64, path: &str) -> ScriptedAnswer {
+    ScriptedAnswer::from_iter([
+        Delta::Call { index: 0, id: None, name: "list".into() },
+        Delta::Arguments { index: 0, json: json!({ "path": path }).to_string() },
+        Delta::Usage(Usage { input: tokens, ..Usage::default() }),
+        Delta::Finish(Finish::ToolCalls),
+    ])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_is_asked_for_again_and_then_the_turn_fails_with_the_history_as_it_was() {
+    let bad = [
+        ScriptedAnswer::text(" "),
+        ScriptedAnswer::calls(&[("bash", json!({}))]),
+        ScriptedAnswer::text(&"x".repeat(400_000)),
+        ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "a".into() }, Delta::Finish(Finish::Length)]),
+        ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "a".into() }, Delta::Finish(Finish::Refusal)]),
+    ];
+    for script in bad {
+        let tries = [script.clone(), script.clone(), script];
+        let mut stage = Stage::new([filling(97_000, ".")].into_iter().chain(tries));
+        let played = stage.play("go").await;
+        assert!(
+            matches!(&played.outcome, Outcome::Failed(fault) if fault.message.contains("is unchanged")),
+            "{:?}",
+            played.outcome
+        );
+        assert_eq!((stage.model.left(), played.history.messages.len()), (0, 2), "{:?}", played.events);
+        assert!(played.events.last().is_some_and(|e| e.contains("Failed")), "{:?}", played.events);
+    }
+}
+
+/// It would be too late to say that there was little to summarise; but it must not be a burden.
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_was_asked_for_may_be_longer_than_what_it_replaces_but_not_long() {
+    for (words, good) in
+        [("## Objective\n\n- to say hello, and nothing else that anybody knows of", true), (LONG, false)]
+    {
+        let words = words.repeat(if good { 1 } else { 1_000 });
+        let mut stage = Stage::new([ScriptedAnswer::text("hello"), ScriptedAnswer::text(&words)]);
+        let before = stage.play("hi").await.history;
+        let played = stage.play_with("/compact", |_, mut history, scope| {
+            Box::pin(async move {
+                // The order itself is not a message.
+                history.messages.pop();
+                let outcome = run::summarise(&mut history, &scope, None).await;
+                (history, outcome)
+            })
+        });
+        let played = played.await;
+        assert_eq!(played.outcome == Outcome::Ended, good, "{:?}", played.outcome);
+        assert_eq!(played.history == before, !good);
+    }
+}
+
+const LONG: &str = "and so on and on ";
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_does_not_fit_is_asked_for_with_less() {
+    let overflow = || ScriptedAnswer::fails(Error::ContextOverflow("too long".into()));
+    let long = ScriptedAnswer::text(&"long story ".repeat(40_000));
+    let mut stage =
+        Stage::new([long, overflow(), overflow(), ScriptedAnswer::text("## Objective"), ScriptedAnswer::text("on")]);
+    stage.play("tell").await;
+    let played = stage.play("go on").await;
+    assert_eq!(played.outcome, Outcome::Ended);
+    let asked = stage.model.asked();
+    let size = |n: usize| crate::turn::size::request(&asked[n]);
+    assert!(size(3) < size(2) * 2 / 3, "{} {}", size(2), size(3));
+    let mut stage = Stage::new([
+        ScriptedAnswer::text(&"long story ".repeat(40_000)),
+        overflow(),
+        overflow(),
+        overflow(),
+        overflow(),
+    ]);
+    stage.play("tell").await;
+    let Outcome::Failed(fault) = stage.play("go on").await.outcome else { panic!("a fault") };
+    assert_eq!((fault.kind, stage.model.left()), (FaultKind::ContextOverflow, 0), "{}", fault.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_output_goes_before_anything_is_summarised() {
+    let large = |n: u32| ScriptedAnswer::calls(&[("bash", json!({ "command": format!("printf %040000d {n}") }))]);
+    let mut stage = Stage::new((0..8).map(large).chain([ScriptedAnswer::text("printed")]));
+    tokio::time::resume();
+    stage.play("print").await;
+    let cleared = |played: &Played| {
+        let calls = played.history.messages.iter().flat_map(Message::calls);
+        calls.filter(|call| matches!(&call.state, CallState::Completed(done) if done.cleared.is_some())).count()
+    };
+    for (n, expected) in [(1, 0), (2, 5), (3, 5)] {
+        stage.model = Scripted::new([ScriptedAnswer::text("yes")]);
+        let played = stage.play("and?").await;
+        assert_eq!(cleared(&played), expected, "after {n} more turns");
+    }
+    stage.model = Scripted::new([ScriptedAnswer::text("yes")]);
+    stage.play("and?").await;
+    let text = format!("{:?}", stage.model.asked()[0].messages);
+    assert_eq!(text.matches("[Old tool result content cleared]").count(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_no_compaction_gets_none() {
+    let mut stage = Stage::new([filling(97_000, "."), ScriptedAnswer::text("done")]);
+    stage.settings.compaction.auto = false;
+    assert_eq!(stage.play("go").await.outcome, Outcome::Ended);
+    stage.model = Scripted::new([ScriptedAnswer::fails(Error::ContextOverflow("too long".into()))]);
+    assert!(matches!(stage.play("on").await.outcome, Outcome::Failed(_)));
+}

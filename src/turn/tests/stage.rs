@@ -1,0 +1,367 @@
+//! Where turns are played: a scripted model, a temporary store, and what came of the turn.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::registry::Agents;
+use crate::config::settings::Settings;
+use crate::environment::Environment;
+use crate::event::{Event, Outlet, PermissionReply, Progress, Status, TurnMessage};
+use crate::id::{CallId, SessionId};
+use crate::message::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
+use crate::model::Delta;
+use crate::model::catalog::Catalog;
+use crate::model::http::HttpClient;
+use crate::model::registry::{Registry, Sources};
+use crate::model::request;
+use crate::model::scripted::{Scripted, ScriptedAnswer};
+use crate::permission::grants::Grants;
+use crate::permission::{Action, Rules};
+use crate::snapshot::Tracker;
+use crate::store::{Record, Store, StoredSession};
+use crate::system::Surroundings;
+use crate::text::mark::ReminderMark;
+use crate::tool;
+use crate::turn::later::SettingsRead;
+use crate::turn::models::Models;
+use crate::turn::record::Recorder;
+use crate::turn::{
+    Background, Choice, History, Outcome, Permissions, SessionResources, TurnContext, Workspace, mend, run,
+};
+use crate::worktree::Worktree;
+
+/// Read once: it is large.
+static CATALOG: OnceLock<Arc<Catalog>> = OnceLock::new();
+
+/// A session with a scripted model in a directory of its own.
+pub(crate) struct Stage {
+    pub(super) dir: tempfile::TempDir,
+    pub(crate) model: Arc<Scripted>,
+    pub(crate) settings: Settings,
+    history: History,
+    pub(crate) cancelled: CancellationToken,
+    answers: Vec<PermissionReply>,
+    pub(super) spoken: watch::Receiver<bool>,
+    mark: ReminderMark,
+    /// Cancel when an event with this text comes.
+    pub(crate) cancel_at: Option<&'static str>,
+    /// What becomes of the files is recorded.
+    pub(crate) tracked: bool,
+}
+
+/// Where a flush waits for no disk, if there is such a place: many turns are played.
+fn fast() -> std::path::PathBuf {
+    let memory = Path::new("/dev/shm");
+    let usable = tempfile::tempfile_in(memory).is_ok();
+    if usable { memory.into() } else { std::env::temp_dir() }
+}
+
+/// What a turn came to.
+pub(crate) struct Played {
+    pub(crate) events: Vec<String>,
+    pub(crate) outcome: Outcome,
+    pub(crate) history: History,
+    /// Calls that were announced, and whose end was never told.
+    pub(crate) open: Vec<CallId>,
+    /// Questions that still wait for an answer.
+    pub(crate) asking: usize,
+    /// What is kept of the turn, and of its subagents'.
+    pub(crate) kept: Vec<StoredSession>,
+}
+
+impl Played {
+    /// Whatever happened, nothing is left open: every call has ended, for the editor, in memory and in
+    /// the store, which has what is in memory; nobody is asked any more.
+    pub(crate) fn is_settled(&self, name: &str) {
+        assert_eq!((&self.open, self.asking), (&vec![], 0), "{name}: {:#?}", self.events);
+        let over = |state: &CallState| matches!(state, CallState::Completed(_) | CallState::Failed { .. });
+        for call in self.history.messages.iter().flat_map(Message::calls) {
+            assert!(over(&call.state), "{name}: {call:?}");
+        }
+        for (n, stored) in self.kept.iter().enumerate() {
+            let mut kept = History::from(stored.messages.clone());
+            assert_eq!(mend::mend(&mut kept), vec![], "{name}: session {n}");
+            assert_eq!(stored.damage, Vec::<String>::new(), "{name}: session {n}");
+            for summary in kept.messages.iter().filter(|m| m.compaction().is_some()) {
+                let made = |m: &Message| m.is_summary() && m.assistant().is_some_and(|a| a.parent == summary.id);
+                assert!(kept.messages.iter().any(made), "{name}: a summary without words");
+            }
+        }
+        let mut kept = History::from(self.kept[0].messages.clone());
+        crate::turn::release::release(&mut kept);
+        for message in &mut kept.messages {
+            // An edit that was announced and changed nothing.
+            message.parts.retain(|part| !matches!(&part.content, Content::Patch { files, .. } if files.is_empty()));
+        }
+        let mut here = History::from(self.history.messages.clone());
+        here.messages.drain(..here.messages.len() - kept.messages.len());
+        assert_eq!(kept, here, "{name}");
+    }
+}
+
+/// Every call of every request is followed by exactly one result.
+pub(crate) fn paired(asked: &[Arc<request::Request>]) {
+    for request in asked {
+        for (n, message) in request.messages.iter().enumerate() {
+            let request::ModelMessage::Assistant(outputs) = message else { continue };
+            let calls: Vec<_> = outputs
+                .iter()
+                .filter_map(|output| match output {
+                    request::ModelOutput::Call { id, .. } => Some(id),
+                    _ => None,
+                })
+                .collect();
+            if calls.is_empty() {
+                continue;
+            }
+            let Some(request::ModelMessage::Results(results)) = request.messages.get(n + 1) else {
+                panic!("calls without results");
+            };
+            assert_eq!(calls, results.iter().map(|result| &result.id).collect::<Vec<_>>());
+        }
+    }
+}
+
+impl Stage {
+    pub(crate) fn new(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
+        Self {
+            dir: tempfile::tempdir_in(fast()).unwrap(),
+            model: Scripted::new(scripts),
+            settings: Settings::default(),
+            history: History::default(),
+            cancelled: CancellationToken::new(),
+            answers: Vec::new(),
+            spoken: watch::channel(false).1,
+            mark: ReminderMark::default(),
+            cancel_at: None,
+            tracked: false,
+        }
+    }
+
+    /// With rules after the built-in ones.
+    pub(crate) fn rules(mut self, rules: &[(&str, &str, Action)]) -> Self {
+        self.settings.permission = Rules::built_in(rules);
+        self
+    }
+
+    pub(crate) fn answering(mut self, answers: impl IntoIterator<Item = PermissionReply>) -> Self {
+        self.answers = answers.into_iter().collect();
+        self
+    }
+
+    pub(crate) async fn play(&mut self, prompt: &str) -> Played {
+        self.play_with(prompt, |_, history, scope| Box::pin(run::run(history, scope))).await
+    }
+
+    /// What the turn may use: everything there is, but for MCP servers, skills and instructions.
+    async fn context(&self, environment: Environment, cwd: &Path, store: &Store, outlet: Outlet) -> TurnContext {
+        let worktree = Worktree { root: cwd.to_owned(), git: false, extra: vec![] };
+        let session = SessionId::new(environment.fresh(SessionId::PREFIX));
+        let settings = Arc::new(self.settings.clone());
+        let registry = Registry::new(Sources {
+            configured: vec![],
+            local: vec![],
+            catalog: CATALOG.get_or_init(|| Arc::new(Catalog::bundled())),
+            disabled: &[],
+            enabled: None,
+            everything: false,
+            auth: &Default::default(),
+            environment: &environment,
+            client: Arc::new(HttpClient::new(&environment)),
+            offline: self.model.clone(),
+        });
+        let (agents, _) = Agents::build(&settings, &environment, &worktree);
+        TurnContext {
+            session: session.clone(),
+            mark: self.mark.clone(),
+            permissions: Permissions {
+                grants: Grants::open("project", &environment, store).await,
+                inherited: Rules::default(),
+                confinement: tool::confinement::Confinement::none(&environment),
+                attended: true,
+                chosen: watch::channel(Choice::of("build", None)).1,
+            },
+            resources: SessionResources {
+                extensions: Arc::default(),
+                servers: {
+                    let client = Arc::new(HttpClient::new(&environment));
+                    Arc::new(crate::mcp::McpServers::new(
+                        (cwd, &[]),
+                        &environment,
+                        &settings,
+                        client,
+                        crate::mcp::ForSession::default(),
+                    ))
+                },
+                seen: Arc::default(),
+                todos: Arc::new(tool::todos::Todos::new(vec![])),
+                jobs: Arc::default(),
+                formatters: Arc::default(),
+                language: Arc::new(crate::lsp::SessionServers::new(&Arc::default())),
+                exec: Arc::default(),
+                files: tool::FileCapabilities::default(),
+                snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
+            },
+            project: Workspace {
+                cwd: cwd.to_owned(),
+                roots: Arc::new([]),
+                settings,
+                agents: Arc::new(agents),
+                read: Arc::new(SettingsRead::new(Arc::default())),
+                models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
+                tools: Arc::new(tool::registry::ToolRegistry::built_in()),
+                background: Arc::new(Background {
+                    surroundings: Surroundings::new(cwd, &worktree, environment.now()),
+                    references: vec![],
+                    instructions: vec![],
+                    skills: Arc::default(),
+                }),
+                worktree: Arc::new(worktree),
+            },
+            choice: watch::channel(Choice { steers: true, ..Choice::of("build", None) }).1,
+            exposed: false,
+            words: None,
+            record: Recorder::new(store.clone(), session.clone()),
+            cancelled: self.cancelled.clone(),
+            leaving: CancellationToken::new(),
+            spoken: self.spoken.clone(),
+            outlet,
+            session_requests: mpsc::channel(1).0,
+            depth: 0,
+            spent: Arc::default(),
+            budget: Arc::default(),
+            environment,
+        }
+    }
+
+    /// Plays a turn that is run this way.
+    pub(crate) async fn play_with(
+        &mut self,
+        prompt: &str,
+        run: impl FnOnce(Environment, History, TurnContext) -> Pin<Box<dyn Future<Output = (History, Outcome)> + Send>>,
+    ) -> Played {
+        let home = self.dir.path().display().to_string();
+        let environment = Environment::from_vars([("HOME".to_owned(), home)].into());
+        let cwd = self.dir.path().join("work");
+        std::fs::create_dir_all(&cwd).unwrap();
+        let cwd = std::fs::canonicalize(cwd).unwrap();
+        let store = Store::start(&environment.dirs.data);
+        let (outlet, events) = Outlet::narrow();
+        let scope = self.context(environment, &cwd, &store, outlet).await;
+        let session = scope.session.clone();
+        store.create(&Record::new(session.clone(), cwd.clone(), scope.now())).await.unwrap();
+        let mut history = std::mem::take(&mut self.history);
+        let content = Content::Text(Text { text: prompt.into(), ..Text::default() });
+        let model = ModelRef { provider: "offline".into(), model: "offline".into(), effort: None };
+        history.messages.push(Message {
+            id: scope.message_id(),
+            created: scope.now(),
+            role: Role::User(User { agent: "build".into(), model }),
+            parts: vec![scope.part(content)],
+        });
+        scope.record.whole(&history.messages[history.messages.len() - 1]).await;
+        let cancel = (self.cancel_at, self.cancelled.clone(), self.model.clone());
+        let watching = watch(events, cancel, std::mem::take(&mut self.answers));
+        let environment = scope.environment.clone();
+        let ((history, outcome), watched) = tokio::join!(run(environment, history, scope), watching);
+        self.history = history.clone();
+        let Watched { events, open, asking } = watched;
+        let asking = asking.iter().filter(|reply| !reply.is_closed()).count();
+        let mut kept = Vec::new();
+        let mut sessions = vec![session];
+        while let Some(session) = sessions.pop() {
+            sessions.extend(store.children(&session).await.unwrap());
+            kept.push(store.peek(&session).await.unwrap());
+        }
+        store.stop().await;
+        Played { events, outcome, history, open, asking, kept }
+    }
+}
+
+#[derive(Default)]
+struct Watched {
+    events: Vec<String>,
+    open: Vec<CallId>,
+    asking: Vec<oneshot::Sender<PermissionReply>>,
+}
+
+async fn watch(
+    mut events: crate::channel::Receiver<TurnMessage>,
+    (cancel_at, cancelled, model): (Option<&str>, CancellationToken, Arc<Scripted>),
+    answers: Vec<PermissionReply>,
+) -> Watched {
+    let mut answers = answers.into_iter();
+    let mut seen = Watched::default();
+    while let Some(up) = events.recv().await {
+        let line = match up {
+            TurnMessage::Event(event) => {
+                if let Event::Call(update) = &event
+                    && let Some(call) = &update.call
+                {
+                    let over = update.progress.is_some_and(Progress::is_over);
+                    seen.open.retain(|open| open != call);
+                    seen.open.extend((!over).then(|| call.clone()));
+                }
+                show(&event)
+            }
+            TurnMessage::AskPermission(ask) => {
+                let line = format!("ask: {}", ask.show.title.clone().unwrap_or_default());
+                match answers.next() {
+                    Some(answer) => drop(ask.reply.send(answer)),
+                    // Held open: the user is thinking.
+                    None => seen.asking.push(ask.reply),
+                }
+                Some(line)
+            }
+            other => Some(format!("{other:?}")),
+        };
+        let Some(line) = line else { continue };
+        if cancel_at.is_some_and(|text| line.contains(text)) {
+            // What follows the event has begun.
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            // Where the model is asked after it, as for a summary, the store's own thread is waited for first.
+            let patience = Instant::now() + Duration::from_secs(20);
+            while model.left() > 0 && Instant::now() < patience {
+                tokio::task::yield_now().await;
+            }
+            cancelled.cancel();
+        }
+        seen.events.push(line);
+    }
+    seen
+}
+
+fn show(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Text { delta, .. } => format!("text: {delta}"),
+        Event::Thought { delta, .. } => format!("thought: {delta}"),
+        Event::Call(update) => match (update.progress, &update.output) {
+            (Some(Progress::Pending), _) => format!("call: {}", update.tool.clone().unwrap_or_default()),
+            (Some(Progress::Running), _) => "running".into(),
+            (Some(Progress::Completed), Some(output)) => format!("done: {}", output.lines().next().unwrap_or_default()),
+            (Some(Progress::Failed), Some(output)) => format!("failed: {output}"),
+            (None, Some(output)) => format!("told: {}|", output.replace('\n', " | ")),
+            _ => format!("shown: {}", update.title.clone()?),
+        },
+        Event::Status(Status::Retrying { attempt, cause, .. }) => format!("retry {attempt}: {cause}"),
+        Event::Usage { .. } | Event::Status(_) => return None,
+        other => format!("{other:?}"),
+    })
+}
+
+/// A step with a story and a call, after which the window is full.
+pub(crate) fn full() -> ScriptedAnswer {
+    ScriptedAnswer::from_iter([
+        Delta::Text { index: 1, text: "Once upon a time. ".repeat(200) },
+        Delta::Call { index: 0, id: None, name: "list".into() },
+        Delta::Usage(Usage { input: 97_000, ..Usage::default() }),
+        Delta::Finish(Finish::ToolCalls),
+    ])
+}
