@@ -39,12 +39,12 @@ const WAITING: usize = 64;
 
 /// Whose scripts run in a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum ScriptOrigin {
     Own,
     Project,
 }
 
-impl Origin {
+impl ScriptOrigin {
     /// In the order in which they are asked.
     pub(super) const ALL: [Self; 2] = [Self::Own, Self::Project];
 

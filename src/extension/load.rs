@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::{Teller, seen_settings};
-use super::host::{Listener, Origin, PluginHost, STAND_IN};
+use super::host::{Listener, PluginHost, STAND_IN, ScriptOrigin};
 use super::tool::{CustomTool, Home};
 use crate::config::contribution::Contribution;
 use crate::config::script::{self, HOOKS, ScriptEntry, ScriptKind};
@@ -48,7 +48,7 @@ pub(super) struct LoadedScripts {
 /// # Errors
 /// Why there is no host, or what it says.
 pub(super) async fn load(
-    (scripts, origin): (&[ScriptEntry], Origin),
+    (scripts, origin): (&[ScriptEntry], ScriptOrigin),
     purpose: LoadPurpose,
     listener: Arc<dyn Listener>,
     (teller, home): (&dyn Teller, &Weak<dyn Home>),
@@ -71,7 +71,7 @@ pub(super) async fn load(
             hooks.entry(name.to_owned()).or_default().push(file.clone());
         }
         let changes = one.get("added").cloned().unwrap_or_default();
-        let (contribution, dropped) = Contribution::of(&file, origin == Origin::Project, &changes);
+        let (contribution, dropped) = Contribution::of(&file, origin == ScriptOrigin::Project, &changes);
         added.extend(contribution);
         if !dropped.is_empty() {
             let (file, keys) = (text::title(&file), text::title(&dropped.join(", ")));
@@ -94,7 +94,7 @@ pub(super) async fn load(
 
 /// What a host is told of the files it is to load. One that has changed since it was looked at is left out.
 fn params(
-    (scripts, origin): (&[ScriptEntry], Origin),
+    (scripts, origin): (&[ScriptEntry], ScriptOrigin),
     purpose: LoadPurpose,
     teller: &dyn Teller,
     context: &ToolContext,
@@ -115,7 +115,7 @@ fn params(
     }
     let root = &context.project.worktree.root;
     // What strips types runs there, too: nothing of a project for what is the user's own, or where nobody trusts it.
-    let trusted = context.project.settings.trusted && origin == Origin::Project;
+    let trusted = context.project.settings.trusted && origin == ScriptOrigin::Project;
     let places = context.project.settings.directories.iter().filter(|dir| trusted || !dir.project);
     let own = Some(root).filter(|_| trusted);
     let bases: Vec<PathBuf> = places.map(|dir| dir.path.clone()).chain(own.cloned()).collect();

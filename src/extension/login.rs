@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::client::Teller;
-use super::host::{ClientCall, Listener, Origin, PluginHost};
+use super::host::{ClientCall, Listener, PluginHost, ScriptOrigin};
 use super::load::{self, LoadPurpose};
 use super::scripts::Scripts;
 use super::survey;
@@ -65,7 +65,7 @@ impl PluginLogin {
         (environment, worktree, cwd): (&Environment, &Worktree, &Path),
         desk: Arc<dyn LoginDesk>,
     ) -> Result<Option<Self>, String> {
-        let own = |script: &&ScriptEntry| Origin::Own.covers(script) && script.kind == ScriptKind::Plugin;
+        let own = |script: &&ScriptEntry| ScriptOrigin::Own.covers(script) && script.kind == ScriptKind::Plugin;
         let scripts: Vec<ScriptEntry> = settings.scripts.iter().filter(own).cloned().collect();
         if scripts.is_empty() {
             return Ok(None);
@@ -75,7 +75,7 @@ impl PluginLogin {
         let clerk = Arc::new(Clerk(desk));
         // Their tools are not called.
         let home: Weak<dyn Home> = Weak::<Scripts>::new();
-        let files = (scripts.as_slice(), Origin::Own);
+        let files = (scripts.as_slice(), ScriptOrigin::Own);
         let loaded = load::load(files, LoadPurpose::Login, clerk.clone(), (&*clerk, &home), &context).await;
         let host = loaded.map_err(|e| e.to_string())?.host;
         let scratch = confinement::scratch(&context);

@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::client::{Ears, Knowledge, PluginPrompt, Teller};
-use super::host::{Origin, PluginHost};
+use super::host::{PluginHost, ScriptOrigin};
 use super::load::{self, LoadPurpose, LoadedScripts};
 use super::subagents::{SessionDoor, Subagents, TurnLoan};
 use super::tally::Tallies;
@@ -131,7 +131,7 @@ impl Scripts {
     /// # Errors
     /// When the user cancels meanwhile.
     pub async fn greet(self: &Arc<Self>, context: &ToolContext) -> Result<(), Failure> {
-        let there = Origin::ALL.into_iter().filter(|origin| {
+        let there = ScriptOrigin::ALL.into_iter().filter(|origin| {
             let scripts = &context.project.settings.scripts;
             scripts.iter().any(|script| origin.covers(script)) || locked(&self.side(*origin).now).is_some()
         });
@@ -149,24 +149,24 @@ impl Scripts {
         Ok(())
     }
 
-    fn side(&self, origin: Origin) -> &Side {
+    fn side(&self, origin: ScriptOrigin) -> &Side {
         let [own, project] = &self.sides;
-        if origin == Origin::Own { own } else { project }
+        if origin == ScriptOrigin::Own { own } else { project }
     }
 
     /// What is loaded of one origin, as far as it is there already.
-    fn loaded_of(&self, origin: Origin) -> Option<Arc<LoadedScripts>> {
+    fn loaded_of(&self, origin: ScriptOrigin) -> Option<Arc<LoadedScripts>> {
         let generation = locked(&self.side(origin).now).clone()?;
         generation.cell.get()?.as_ref().ok().cloned()
     }
 
     /// What is loaded, as far as it is there already.
     fn current(&self) -> impl Iterator<Item = Arc<LoadedScripts>> + '_ {
-        Origin::ALL.into_iter().filter_map(|origin| self.loaded_of(origin))
+        ScriptOrigin::ALL.into_iter().filter_map(|origin| self.loaded_of(origin))
     }
 
     /// The host for the files as they are now.
-    fn generation(&self, origin: Origin, settings: &Settings) -> Result<Option<Arc<Generation>>, String> {
+    fn generation(&self, origin: ScriptOrigin, settings: &Settings) -> Result<Option<Arc<Generation>>, String> {
         let side = self.side(origin);
         let wanted = || settings.scripts.iter().filter(|script| origin.covers(script));
         let mut now = locked(&side.now);
@@ -198,7 +198,7 @@ impl Scripts {
     /// What is loaded of one origin; it is loaded where it is not. Errors of a kind that stay are given as words.
     async fn loaded(
         self: &Arc<Self>,
-        origin: Origin,
+        origin: ScriptOrigin,
         context: &ToolContext,
     ) -> Result<Result<Arc<LoadedScripts>, String>, Failure> {
         let generation = match self.generation(origin, &context.project.settings) {
@@ -222,7 +222,7 @@ impl Scripts {
 
     async fn load(
         self: &Arc<Self>,
-        origin: Origin,
+        origin: ScriptOrigin,
         scripts: &[ScriptEntry],
         context: &ToolContext,
     ) -> Result<LoadedScripts, Failure> {
@@ -237,7 +237,7 @@ impl Scripts {
             settings: context.project.settings.clone(),
             environment: context.project.environment.clone(),
             todos: context.session.todos.clone(),
-            own: origin == Origin::Own,
+            own: origin == ScriptOrigin::Own,
             subagents: Subagents::default(),
         };
         let purpose = if self.compiles { LoadPurpose::Check } else { LoadPurpose::Session };
@@ -304,7 +304,7 @@ impl Scripts {
     ) -> Result<Option<HookRun>, Failure> {
         let scripts = &context.project.settings.scripts;
         let mut all: Option<HookRun> = None;
-        for origin in Origin::ALL {
+        for origin in ScriptOrigin::ALL {
             let hangs = self.loaded_of(origin).is_some_and(|loaded| loaded.hooks.contains_key(name));
             if !hangs || !scripts.iter().any(|script| origin.covers(script)) {
                 continue;
@@ -330,7 +330,7 @@ impl Scripts {
     /// The same for those of one origin.
     async fn hook_of(
         self: &Arc<Self>,
-        origin: Origin,
+        origin: ScriptOrigin,
         (name, input): (&str, &Value),
         output: Value,
         context: &ToolContext,
@@ -365,7 +365,7 @@ impl Scripts {
     }
 
     /// What the host says of a hook that ran.
-    fn ran(&self, name: &str, answer: &Value, origin: Origin) -> HookRun {
+    fn ran(&self, name: &str, answer: &Value, origin: ScriptOrigin) -> HookRun {
         let mut run = HookRun { output: answer.get("output").cloned().unwrap_or_default(), ..HookRun::default() };
         for one in answer.get("ran").and_then(Value::as_array).into_iter().flatten() {
             let file = one.get("file").and_then(Value::as_str).unwrap_or_default();
@@ -378,7 +378,7 @@ impl Scripts {
             if one.get("changed").and_then(Value::as_bool) == Some(true) {
                 tracing::info!("the plugin {} has changed {name}", text::title(file));
                 run.changed.push(file.to_owned());
-                run.by_project |= origin == Origin::Project;
+                run.by_project |= origin == ScriptOrigin::Project;
             }
             let Some(error) = error else { continue };
             let late = one.get("late").and_then(Value::as_bool) == Some(true);
@@ -478,7 +478,7 @@ impl Scripts {
     }
 
     /// A host has done something well.
-    fn worked(&self, origin: Origin) {
+    fn worked(&self, origin: ScriptOrigin) {
         *locked(&self.side(origin).failures) = (0, None);
     }
 
@@ -517,7 +517,8 @@ impl Scripts {
         let scripts = &context.project.settings.scripts;
         let mut report = ScriptReport::default();
         let (mut any, mut whys) = (false, Vec::new());
-        for origin in Origin::ALL.into_iter().filter(|origin| scripts.iter().any(|script| origin.covers(script))) {
+        for origin in ScriptOrigin::ALL.into_iter().filter(|origin| scripts.iter().any(|script| origin.covers(script)))
+        {
             let loaded = match self.loaded(origin, context).await.map_err(|e| e.to_string())? {
                 Ok(loaded) => loaded,
                 Err(why) => {
@@ -570,13 +571,13 @@ impl Teller for Scripts {
 impl Home for Scripts {
     fn host<'a>(
         self: Arc<Self>,
-        origin: Origin,
+        origin: ScriptOrigin,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>> {
         Box::pin(async move { Ok(self.loaded(origin, context).await?.map(|loaded| loaded.host.clone())) })
     }
 
-    fn called(&self, (origin, file): (Origin, &str), spent: Duration, error: Option<String>) {
+    fn called(&self, (origin, file): (ScriptOrigin, &str), spent: Duration, error: Option<String>) {
         if error.is_none() {
             self.worked(origin);
         }

@@ -99,10 +99,10 @@ impl Drop for AtWork<'_> {
 
 /// The sessions that the plugins of one host have, by id.
 #[derive(Debug, Default)]
-pub(super) struct Subagents(Mutex<BTreeMap<String, Child>>);
+pub(super) struct Subagents(Mutex<BTreeMap<String, PluginSession>>);
 
 #[derive(Debug, Default)]
-struct Child {
+struct PluginSession {
     title: String,
     /// It has been prompted, so that its session is kept.
     begun: bool,
@@ -168,13 +168,16 @@ fn chosen(agents: &[String], wanted: Option<&str>) -> Result<String, String> {
 }
 
 impl Subagents {
-    /// A new one.
+    /// Makes one known, before anything is said in it.
     pub(super) fn create(&self, id: &str, title: &str) -> Result<(), String> {
         let mut all = locked(&self.0);
         if all.len() >= SESSIONS {
             return Err(format!("plugins have {SESSIONS} sessions already; delete one"));
         }
-        all.insert(id.to_owned(), Child { title: text::cut_chars(&text::title(title), 100), ..Child::default() });
+        all.insert(
+            id.to_owned(),
+            PluginSession { title: text::cut_chars(&text::title(title), 100), ..PluginSession::default() },
+        );
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::host::{CallNews, FromHost, HostCall, HostError, Origin, PluginHost};
+use super::host::{CallNews, FromHost, HostCall, HostError, PluginHost, ScriptOrigin};
 use crate::config::file::PERMISSIONS;
 use crate::event::{CallUpdate, ToolKind};
 use crate::message::File;
@@ -30,11 +30,11 @@ pub(super) trait Home: Send + Sync {
     /// The host that runs it, started where it is not there; words say why there is none.
     fn host<'a>(
         self: Arc<Self>,
-        origin: Origin,
+        origin: ScriptOrigin,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>>;
     /// A call has ended.
-    fn called(&self, at: (Origin, &str), spent: Duration, error: Option<String>);
+    fn called(&self, at: (ScriptOrigin, &str), spent: Duration, error: Option<String>);
     /// Whether a subagent works for a plugin, whose answer a tool may be waiting for.
     fn has_subagent_at_work(&self) -> bool;
 }
@@ -50,13 +50,13 @@ pub(super) struct CustomTool {
     pub(super) file: String,
     pub(super) description: String,
     pub(super) schema: Arc<Value>,
-    pub(super) origin: Origin,
+    pub(super) origin: ScriptOrigin,
     pub(super) home: Weak<dyn Home>,
 }
 
 impl CustomTool {
     /// The tool that the host tells of.
-    pub(super) fn of(said: &Value, origin: Origin, home: &Weak<dyn Home>) -> Option<Self> {
+    pub(super) fn of(said: &Value, origin: ScriptOrigin, home: &Weak<dyn Home>) -> Option<Self> {
         let words = |key: &str| said.get(key).and_then(Value::as_str);
         let mut schema = said.get("schema").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
         schema["type"] = "object".into();

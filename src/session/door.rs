@@ -19,7 +19,7 @@ pub(super) struct PluginDoor {
 }
 
 impl PluginDoor {
-    /// To the session of a handle.
+    /// Holds nothing of the handle that would keep the session open.
     pub(super) fn new(handle: &Handle, live: Arc<LiveSessions>) -> Self {
         Self {
             mailbox: handle.mailbox.downgrade(),
