@@ -150,7 +150,9 @@ fn over_a_bridge() {
     assert!(said.contains("Hello from afar."), "{said}");
     talk.leave();
     assert!(served.number("adjutant_store_flushes_total") >= 1.0);
-    assert!(served.number("adjutant_store_entries_total") > served.number("adjutant_store_batches_total"));
+    // How many entries a batch has depends on when they came.
+    let batches = served.number("adjutant_store_batches_total");
+    assert!(batches >= 1.0 && served.number("adjutant_store_entries_total") >= batches);
     assert_eq!(served.number("adjutant_turns_total{end=\"ended\"}"), 1.0);
     assert_eq!(model.problems(), Vec::<String>::new());
 }

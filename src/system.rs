@@ -207,7 +207,7 @@ mod tests {
     use crate::message::ModelRef;
     use crate::worktree::Worktree;
 
-    /// Every tool there is or will be.
+    /// Every tool that a prompt may speak of.
     const TOOLS: [&str; 19] = [
         "apply_patch",
         "bash",

@@ -223,12 +223,26 @@ pub fn token<'a>(npm: Option<&str>, environment: &'a Environment) -> Option<(&'s
     names.into_iter().filter(|_| vertex).find_map(|name| Some((name, environment.var(name)?)))
 }
 
+/// Where providers look for a key.
+const KEY_HEADERS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+
+/// The header that a platform wants its key in, and what stands before the key there, where that is not where its
+/// wire has it. `token` says that the key of Vertex is one of a project's.
+fn key_header(npm: Option<&str>, token: bool) -> Option<(&'static str, &'static str)> {
+    match npm {
+        Some("@ai-sdk/azure") => Some(("api-key", "")),
+        Some("@ai-sdk/google-vertex") if token => Some(("authorization", "Bearer ")),
+        _ => None,
+    }
+}
+
 /// Why a provider cannot be asked without a key, if it cannot.
 pub fn needs_key(npm: Option<&str>, settings: &said::ProviderEntry, key: Option<&Secret>, name: &str) -> Option<Error> {
     // A server on this machine is asked without one, unless somebody can log in to it.
     let local = settings.login.is_none() && settings.base_url.as_deref().is_some_and(is_local);
     let own = settings.headers.iter().any(|(name, _)| {
-        ["authorization", "x-api-key", "api-key", "x-goog-api-key"].contains(&name.to_lowercase().as_str())
+        let name = name.to_lowercase();
+        KEY_HEADERS.contains(&name.as_str()) || key_header(npm, false).is_some_and(|(header, _)| header == name)
     });
     if key.is_some() || own || local || settings.env.is_empty() {
         return None;
@@ -270,16 +284,11 @@ pub fn headers(settings: &said::ProviderEntry) -> Vec<(String, String)> {
 
 /// Moves the key where this provider looks for it, if that is not where the wire puts it.
 pub fn sign(npm: Option<&str>, settings: &said::ProviderEntry, environment: &Environment, target: &mut Target) {
-    let bearer = match npm {
-        Some("@ai-sdk/azure") => false,
-        Some("@ai-sdk/google-vertex") if vertex_project(settings, environment).is_some() => true,
-        _ => return,
-    };
+    let token = vertex_project(settings, environment).is_some();
+    let Some((header, before)) = key_header(npm, token) else { return };
     // Kept in `target.key` as well it would be sent twice; the header alone still is redacted.
     if let Some(key) = target.key.take() {
-        let key = key.expose();
-        let header = if bearer { ("authorization", format!("Bearer {key}")) } else { ("api-key", key.to_owned()) };
-        target.headers.push((header.0.to_owned(), header.1));
+        target.headers.push((header.to_owned(), format!("{before}{}", key.expose())));
     }
 }
 

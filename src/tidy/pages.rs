@@ -275,6 +275,12 @@ fn every_setting_is_listed() {
     if std::env::var_os("BLESS").is_some() {
         fs::write(page, wanted).unwrap();
     } else {
-        assert_eq!(text, wanted, "run again with BLESS=1");
+        let differs = text.lines().zip(wanted.lines()).find(|(has, wants)| has != wants);
+        let (has, wants) = differs.unwrap_or(("", "more or fewer lines"));
+        assert!(
+            text == wanted,
+            "src/config/README.md does not list the settings as they are declared.\nIt has:  {has}\nwanted:  {wants}\n\
+             BLESS=1 cargo test --lib every_setting_is_listed writes the table."
+        );
     }
 }

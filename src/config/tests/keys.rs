@@ -406,7 +406,8 @@ fn sources(counts: fn(&str) -> bool) -> String {
 }
 
 fn is_read(name: &str, text: &str) -> bool {
-    let end = |at: usize| !text[at..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    // A call is a method of that name.
+    let end = |at: usize| !text[at..].starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '(');
     let field = format!(".{name}");
     text.match_indices(&field).any(|(at, _)| end(at + field.len())) || text.contains(&format!("\"{name}\""))
 }
