@@ -236,10 +236,7 @@ fn asked_to_stop() {
     socket.hello();
     let session = socket.session(&project);
     socket.prompt(2, &session, "Count.");
-    let mut said = Vec::new();
-    while !words(&said).contains("one") {
-        said.push(socket.hear());
-    }
+    socket.hear_until_said("one");
     served.signal(Signal::TERM);
     let start = Instant::now();
     while !served.http("GET /readyz HTTP/1.1", "").starts_with("HTTP/1.1 503") {

@@ -20,7 +20,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 15] = [
+pub const ALL: [(&str, fn()); 16] = [
     ("a planner writes nothing (bwrap)", || a_planner_writes_nothing("bwrap")),
     ("a planner writes nothing (landlock)", || a_planner_writes_nothing("landlock")),
     ("a planner's command in the background writes nothing", a_command_in_the_background),
@@ -32,6 +32,7 @@ pub const ALL: [(&str, fn()); 15] = [
     ("without a sandbox a planner asks", without_a_sandbox_a_planner_asks),
     ("what is required and not there", what_is_required_and_not_there),
     ("what changes nothing cannot", what_changes_nothing_cannot),
+    ("a command has a session of its own", a_command_has_a_session_of_its_own),
     ("a command ends with adjutant", a_command_ends_with_adjutant),
     ("a guarded command has its time", a_guarded_command_has_its_time),
     ("doctor says what does not work", doctor_says_what_does_not_work),
@@ -459,6 +460,27 @@ fn what_changes_nothing_cannot() {
         let (_, updates) = turn(&mut talk, &session, "build");
         let said = updates.iter().find_map(|update| update["rawOutput"]["sandbox"].as_str().map(str::to_owned));
         assert!(said.as_deref().unwrap_or_default().contains(expected), "{mechanism}, {command}: {said:?}");
+        drop(talk.leave());
+    }
+}
+
+/// Whatever keeps it: so it has no terminal, and all it starts can be ended together. Its number, and its session's.
+fn a_command_has_a_session_of_its_own() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let look =
+        "read -r id name state parent group session rest < /proc/self/stat; echo own-$((id - session)); : > made";
+    for (sandbox, mechanism) in [("off", ""), ("auto", "bwrap"), ("auto", "landlock")] {
+        let (mut project, _model) = stage(&json!({ "sandbox": sandbox }), look);
+        only(&mut project, mechanism);
+        if !mechanism.is_empty() && told(&project, "workspaceWrite")["mechanism"] != mechanism {
+            continue;
+        }
+        let mut talk = Talk::new(project);
+        let session = talk.open();
+        let (_, updates) = turn(&mut talk, &session, "build");
+        assert!(words(&updates).contains("own-0"), "{mechanism}: {updates:?}");
         drop(talk.leave());
     }
 }

@@ -14,8 +14,9 @@ use crate::providers;
 use crate::talk::Talk;
 
 /// Names, and what to do.
-pub const ALL: [(&str, fn()); 3] = [
+pub const ALL: [(&str, fn()); 4] = [
     ("a server that does not read", does_not_read),
+    ("a server that asks without end", asks_without_end),
     ("a server behind a proxy", behind_a_proxy),
     ("a server whose authority is the user's own", vouched_for),
 ];
@@ -54,6 +55,42 @@ fn does_not_read() {
     assert_eq!(talk.answer(2).0["result"]["stopReason"], "cancelled");
     talk.prompt(3, &session, "Are you there?");
     assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
+    talk.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// Answers a call with one question after the other.
+const NAGS: &str = r#"
+said() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+while read -r line; do
+  id=${line#*'"id":'}
+  id=${id%%,*}
+  case $line in
+  *'"method":"initialize"'*)
+    said '{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"nag","version":"1"}}' ;;
+  *'"method":"tools/list"'*) said '{"tools":[{"name":"ask","inputSchema":{"type":"object"}}]}' ;;
+  *'"method":"tools/call"'*)
+    while printf '{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}}\n'; do
+      read -r line || exit
+    done ;;
+  esac
+done
+"#;
+
+/// An editor without forms declines by itself, and that gains the call no time. It is told once.
+fn asks_without_end() {
+    let model = Model::start(model::script("call nag_ask {}\n---\nsees: did not answer\ntext: Enough.").unwrap());
+    let project = Project::new();
+    project.write("nag.sh", NAGS);
+    let server = json!({ "type": "local", "command": ["sh", "nag.sh"] });
+    project.provider(&model.base(), &json!({ "mcp": { "nag": server }, "experimental": { "mcp_timeout": 50 } }));
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(2, &session, "Ask it.");
+    let (answer, updates) = talk.answer(2);
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    let told = updates.iter().filter(|update| update.to_string().contains("this editor cannot show")).count();
+    assert_eq!(told, 1, "{updates:?}");
     talk.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }

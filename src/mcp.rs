@@ -154,22 +154,6 @@ impl McpServers {
         locked(&self.list)
     }
 
-    /// Starts what a session begins with, once its editor has the answer that the session is there: ten servers take
-    /// as long as everything else that opens one. A prompt that comes before that starts them itself.
-    pub fn start_soon(self: &Arc<Self>, configured: &[McpEntry]) {
-        const SOON: Duration = Duration::from_millis(10);
-        if self.given.is_empty() && configured.is_empty() {
-            return;
-        }
-        let (servers, configured) = (Arc::downgrade(self), configured.to_vec());
-        tokio::spawn(async move {
-            tokio::time::sleep(SOON).await; // the answer, written meanwhile
-            if let Some(servers) = servers.upgrade().filter(|servers| servers.list().is_empty()) {
-                servers.reconcile(&configured);
-            }
-        });
-    }
-
     /// Starts what is wanted and not there, ends what is there and not wanted, and tries what broke off or has
     /// rested once more.
     pub fn reconcile(&self, configured: &[McpEntry]) {

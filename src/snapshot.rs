@@ -54,7 +54,7 @@ pub enum Untracked {
     /// More than [`MOST_BYTES`].
     #[error("there is more than {} MiB below {} that is not ignored", MOST_BYTES >> 20, .0.display())]
     ManyBytes(PathBuf),
-    /// What the system said.
+    /// An error of the file system, in its words.
     #[error("{0}")]
     Failed(String),
     /// The turn was cancelled meanwhile.

@@ -10,16 +10,15 @@ round trip. The kinds take turns, so that what else the machine does is shared b
 one of the project there are two hosts.
 """
 
-import http.server
-import json
 import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+
+from acp import Agent, serve
 
 BINARY = os.path.abspath(sys.argv[1])
 ROUNDS = int(os.environ.get("ROUNDS", "15"))
@@ -30,36 +29,6 @@ HOOKS = """export const P = async () => ({
   "tool.execute.before": async (input, output) => { output.args = { ...output.args } },
   "tool.execute.after": async (input, output) => { output.output += "" },
 })"""
-
-
-class Model(http.server.BaseHTTPRequestHandler):
-    """Has a line read in each step, and notes when it is asked and when it has said its last word."""
-
-    protocol_version = "HTTP/1.1"
-    left = 0
-    asked = []
-    said = []
-
-    def log_message(self, *_):
-        pass
-
-    def do_POST(self):
-        Model.asked.append(time.perf_counter())
-        self.rfile.read(int(self.headers["content-length"]))
-        delta, reason = {"content": "Done."}, "stop"
-        if Model.left:
-            Model.left -= 1
-            arguments = json.dumps({"filePath": "big.txt", "offset": Model.left + 1, "limit": 1})
-            call = {"index": 0, "id": f"c{Model.left}", "type": "function", "function": {"name": "read", "arguments": arguments}}
-            delta, reason = {"tool_calls": [call]}, "tool_calls"
-        chunks = [{"index": 0, "delta": delta, "finish_reason": None}, {"index": 0, "delta": {}, "finish_reason": reason}]
-        body = "".join("data: " + json.dumps({"choices": [chunk]}) + "\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-        Model.said.append(time.perf_counter())
 
 
 class Session:
@@ -76,39 +45,15 @@ class Session:
                 os.makedirs(os.path.join(folder, "plugin"))
                 with open(os.path.join(folder, "plugin", "p.js"), "w") as file:
                     file.write(plugin)
-        provider = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"http://127.0.0.1:{port}/v1"}, "models": {"m": {}}}
-        settings = {"model": "local/m", "provider": {"local": provider}, "snapshot": False, "budget": {"steps": STEPS + 10}}
-        os.makedirs(os.path.join(self.home, ".config", "adjutant"))
-        with open(os.path.join(self.home, ".config", "adjutant", "adjutant.json"), "w") as file:
-            json.dump(settings, file)
-        env = {"HOME": self.home, "PATH": os.environ["PATH"], "TMPDIR": self.home, "ADJUTANT_DISABLE_TITLES": "1", "ADJUTANT_TRUST": "all"}
-        self.process = subprocess.Popen([BINARY, "acp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=root)
-        self.number = 0
-        self.ask("initialize", {"protocolVersion": 1})
-        self.session = self.ask("session/new", {"cwd": root, "mcpServers": []})["sessionId"]
-
-    def ask(self, method, params):
-        self.number += 1
-        message = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
-        while True:
-            heard = json.loads(self.process.stdout.readline())
-            if heard.get("id") == self.number and "method" not in heard:
-                return heard["result"]
+        self.agent = Agent(BINARY, self.home, root, port, {"budget": {"steps": STEPS + 10}})
 
     def prompt(self, steps):
-        """When the prompt was sent, when the model was asked, and when it had said its last word."""
-        Model.left, Model.asked, Model.said = steps, [], []
-        began = time.perf_counter()
-        end = self.ask("session/prompt", {"sessionId": self.session, "prompt": [{"type": "text", "text": "Read."}]})
-        assert end["stopReason"] == "end_turn", end
-        assert len(Model.asked) == steps + 1, len(Model.asked)
-        return began, Model.asked, Model.said
+        """When the prompt was sent, when the model was asked, and when it had answered."""
+        line = lambda n: ("read", {"filePath": "big.txt", "offset": n, "limit": 1})
+        return self.agent.prompt("Read.", [line(n) for n in range(steps, 0, -1)])
 
     def end(self):
-        self.process.stdin.close()
-        self.process.wait()
+        self.agent.end()
         shutil.rmtree(self.home, ignore_errors=True)
 
 
@@ -144,9 +89,7 @@ def told(name, times):
 
 
 def main():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    port = server.server_address[1]
+    port = serve()
     kinds = [("without plugins", {}), ("with one", {"project": NOTHING}), ("with one of each origin", {"project": NOTHING, "own": NOTHING})]
     times, bare = {name: [] for name, _ in kinds}, []
     for _ in range(ROUNDS):

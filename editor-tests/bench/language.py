@@ -10,7 +10,6 @@ between the first and the last of a step is adjutant's. The same edits without a
 Then prompts with ten mentioned files, and with none.
 """
 
-import http.server
 import json
 import os
 import statistics
@@ -19,6 +18,8 @@ import sys
 import tempfile
 import threading
 import time
+
+from acp import Agent, serve
 
 BINARY = os.path.abspath(sys.argv[1])
 ROUNDS = int(os.environ.get("ROUNDS", "30"))
@@ -48,43 +49,10 @@ def relay(log, program):
     out = open(log, "a", buffering=1)
 
     def noted(body):
-        out.write(f"{time.time()} {json.loads(body).get('method', 'answer')}\n")
+        out.write(f"{time.perf_counter()} {json.loads(body).get('method', 'answer')}\n")
 
     threading.Thread(target=pump, args=(sys.stdin.buffer, server.stdin, noted), daemon=True).start()
     pump(server.stdout, sys.stdout.buffer, noted)
-
-
-class Model(http.server.BaseHTTPRequestHandler):
-    """Makes the calls it is given, one after the other."""
-
-    protocol_version = "HTTP/1.1"
-    # One packet an answer: the second of two waits for the first to be acknowledged.
-    wbufsize = -1
-    calls = []
-    asked = []
-    answered = []
-
-    def log_message(self, *_):
-        pass
-
-    def do_POST(self):
-        Model.asked.append(time.time())
-        self.rfile.read(int(self.headers["content-length"]))
-        call = Model.calls.pop(0) if Model.calls else None
-        delta = {"content": "Done."}
-        if call:
-            function = {"name": "edit", "arguments": json.dumps(call)}
-            delta = {"tool_calls": [{"index": 0, "id": f"c{time.time()}", "type": "function", "function": function}]}
-        reason = "tool_calls" if call else "stop"
-        chunks = [{"index": 0, "delta": delta, "finish_reason": None}, {"index": 0, "delta": {}, "finish_reason": reason}]
-        body = "".join("data: " + json.dumps({"choices": [chunk]}) + "\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-        self.wfile.flush()
-        Model.answered.append(time.time())
 
 
 def project(home):
@@ -100,35 +68,6 @@ def project(home):
             file.write(f"{before}export function f{n}(x: number): number {{\n  return {value}\n}}\nexport const marker = 0\n")
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     return root
-
-
-class Agent:
-    def __init__(self, home, root, port, lsp):
-        provider = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"http://127.0.0.1:{port}/v1"}, "models": {"m": {}}}
-        settings = {"model": "local/m", "provider": {"local": provider}, "snapshot": False, "sandbox": {"mode": "off"}, "lsp": lsp}
-        folder = os.path.join(home, ".config", "adjutant")
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(folder, "adjutant.json"), "w") as file:
-            json.dump(settings, file)
-        env = {"HOME": home, "PATH": os.environ["PATH"], "TMPDIR": home, "ADJUTANT_DISABLE_TITLES": "1", "ADJUTANT_TRUST": "all"}
-        self.process = subprocess.Popen([BINARY, "acp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=root)
-        self.number = 0
-        self.ask("initialize", {"protocolVersion": 1})
-        self.session = self.ask("session/new", {"cwd": root, "mcpServers": []})["sessionId"]
-
-    def ask(self, method, params):
-        self.number += 1
-        message = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
-        while True:
-            heard = json.loads(self.process.stdout.readline())
-            if heard.get("id") == self.number and "method" not in heard:
-                return heard["result"]
-
-    def prompt(self, text):
-        Model.asked, Model.answered = [], []
-        self.ask("session/prompt", {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]})
 
 
 def published(program, root):
@@ -170,10 +109,10 @@ def published(program, root):
     times = []
     for n in range(ROUNDS):
         fresh = text.replace("export const marker = 0", f'export const marker: number = "{n}"' if n % 2 == 0 else f"export const marker = {n}")
-        begin = time.time()
+        begin = time.perf_counter()
         say(method="textDocument/didChange", params={"textDocument": {"uri": uri, "version": n + 2}, "contentChanges": [{"text": fresh}]})
         wait(n % 2 == 0)
-        times.append((time.time() - begin) * 1000)
+        times.append((time.perf_counter() - begin) * 1000)
     server.kill()
     return statistics.median(times[5:])
 
@@ -184,30 +123,29 @@ def edits(agent, root):
     times = []
     for n in range(ROUNDS):
         fresh = f'export const marker: number = "{n}"' if n % 2 == 0 else f"export const marker = {n}"
-        Model.calls.append({"filePath": path, "oldString": marker, "newString": fresh})
-        agent.prompt("Go on.")
-        times.append((Model.answered[0], Model.asked[1]))
+        edit = {"filePath": path, "oldString": marker, "newString": fresh}
+        _, asked, answered = agent.prompt("Go on.", [("edit", edit)])
+        times.append((answered[0], asked[1]))
         marker = fresh
     return times
 
 
 def main():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    port = server.server_address[1]
+    port = serve()
+    settings = lambda lsp: {"sandbox": {"mode": "off"}, "lsp": lsp}
     home = tempfile.mkdtemp(prefix="adjutant-bench-")
     root = project(home)
     publish = published(sys.argv[2], root)
-    plain = Agent(home, root, port, False)
+    plain = Agent(BINARY, home, root, port, settings(False))
     bare = statistics.median((end - begin) * 1000 for begin, end in edits(plain, root)[5:])
-    plain.process.kill()
+    plain.end()
     subprocess.run(["sed", "-i", "s/^export const marker.*/export const marker = 0/", os.path.join(root, "src", f"m{FILES - 1}.ts")], check=True)
 
     log = os.path.join(home, "relay.log")
     command = [sys.executable, os.path.abspath(__file__), "--relay", log, os.path.abspath(sys.argv[2])]
-    agent = Agent(home, root, port, {"relay": {"command": command, "extensions": [".ts"]}})
+    agent = Agent(BINARY, home, root, port, settings({"relay": {"command": command, "extensions": [".ts"]}}))
     calls = edits(agent, root)
-    agent.process.kill()
+    agent.end()
     noted = [(float(at), what) for at, what in (line.split() for line in open(log))]
     whole, theirs = [], []
     for begin, end in calls[5:]:
@@ -219,15 +157,14 @@ def main():
     print(f"an edit among {FILES} files: the server publishes after {publish:.1f} ms; a step with diagnostics takes {mid(whole):.1f} ms ({mid(whole) / publish:.2f} times that)")
     print(f"of a step {own:.1f} ms are adjutant's; without a server {bare:.1f} ms ({own - bare:+.1f} ms)")
 
-    plain = Agent(home, root, port, False)
+    plain = Agent(BINARY, home, root, port, settings(False))
     spent = {0: [], 10: []}
     for n in range(ROUNDS):
         for size in spent:
             names = " ".join(f"@src/m{(n * 10 + k) % FILES}.ts" for k in range(size))
-            begin = time.time()
-            plain.prompt(f"Look at {names}." if size else "Look at nothing at all, please.")
-            spent[size].append((Model.asked[0] - begin) * 1000)
-    plain.process.kill()
+            began, asked, _ = plain.prompt(f"Look at {names}." if size else "Look at nothing at all, please.")
+            spent[size].append((asked[0] - began) * 1000)
+    plain.end()
     none, ten = (statistics.median(spent[size]) for size in (0, 10))
     print(f"from the prompt to the request: {none:.1f} ms, with ten files mentioned {ten:.1f} ms ({ten - none:+.1f} ms)")
 

@@ -21,10 +21,7 @@ pub(super) fn goes_on() {
     socket.hello();
     let session = socket.session(&project);
     socket.prompt(2, &session, "Count.");
-    let mut said = Vec::new();
-    while !words(&said).contains("one") {
-        said.push(socket.hear());
-    }
+    socket.hear_until_said("one");
     drop(socket);
     served.until("adjutant_sessions_waiting", 1.0);
     assert_eq!(served.number("adjutant_turns"), 1.0);

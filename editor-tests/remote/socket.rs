@@ -86,6 +86,14 @@ impl Socket {
         (head[0] & 15, payload)
     }
 
+    /// Hears until the model has said this word.
+    pub(super) fn hear_until_said(&mut self, word: &str) {
+        let mut said = Vec::new();
+        while !super::words(&said).contains(word) {
+            said.push(self.hear());
+        }
+    }
+
     pub(super) fn hear(&mut self) -> Value {
         loop {
             let (kind, payload) = self.next();

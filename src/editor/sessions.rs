@@ -211,6 +211,7 @@ async fn come_back(
 /// twice, for editors that may miss them, and again when a server has other prompts; the models again when a local server was found; titles; notices, where
 /// the editor knows them.
 pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
+    session.start_servers();
     let mut commands = session.commands();
     let Capabilities { shows, misses_commands, .. } = server.capabilities();
     let here = server.live(session.id.as_str()).map(|live| live.here).unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::text;
 /// The longest words of a hook's, in characters.
 const WORDS: usize = 10_000;
 
-/// The default says nothing.
+/// What a hook wants; by default nothing is changed or refused.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct HookAnswer {
     /// It is not to happen, and why.

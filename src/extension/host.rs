@@ -340,7 +340,7 @@ pub(super) struct HostCall {
 pub(super) enum CallNews {
     /// It asks or tells something on its way.
     Said(FromHost),
-    /// The last that comes.
+    /// The end of the call: nothing comes after it.
     Answered(Result<Value, HostError>),
 }
 

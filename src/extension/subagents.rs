@@ -185,7 +185,7 @@ impl Subagents {
         locked(&self.0).contains_key(id)
     }
 
-    /// Ids and titles.
+    /// Ids with their titles, in the order of ids.
     pub(super) fn list(&self) -> Vec<(String, String)> {
         locked(&self.0).iter().map(|(id, child)| (id.clone(), child.title.clone())).collect()
     }

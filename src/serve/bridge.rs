@@ -42,7 +42,7 @@ pub struct Bridge {
     token: Option<HeaderValue>,
     /// The connection, once there is one.
     id: Option<HeaderValue>,
-    /// It can be resumed.
+    /// The server counts messages, so that a broken connection can be resumed.
     resumes: bool,
     tally: MessageTally,
 }

@@ -151,7 +151,7 @@ fn begin(call: &CallId, title: String) -> CallUpdate {
     }
 }
 
-/// What became of it.
+/// The last update of the card of a subagent that a plugin had work.
 fn ended(call: &CallId, result: &Result<SubagentReport, String>) -> CallUpdate {
     let (progress, output) = match result {
         Err(why) => (Progress::Failed, why.clone()),

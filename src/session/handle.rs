@@ -141,6 +141,12 @@ pub enum MailboxError {
 }
 
 impl Handle {
+    /// Starts the MCP servers, so that they are there when the first prompt comes. Ten of them take as long as
+    /// everything else that opens a session: its editor is answered first. A turn starts what is not there yet.
+    pub fn start_servers(&self) {
+        self.servers.reconcile(&self.project.borrow().settings.mcp);
+    }
+
     /// Queues a prompt. Prompts are answered one after the other, in order.
     ///
     /// # Errors

@@ -446,10 +446,9 @@ impl Sessions {
         let session =
             ForSession { given: options.servers.clone(), attended: options.attended, addresses: options.addresses };
         let (dirs, client) = ((&*options.cwd, &*options.extra), self.models.client());
-        let servers = Arc::new(McpServers::new(dirs, &self.environment, &project.settings, client, session));
-        servers.start_soon(&project.settings.mcp);
+        let servers = McpServers::new(dirs, &self.environment, &project.settings, client, session);
         SessionResources {
-            servers,
+            servers: Arc::new(servers),
             extensions: Arc::default(),
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),

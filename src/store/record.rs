@@ -74,13 +74,11 @@ pub struct Record {
     pub undone: Vec<UndoEntry>,
 }
 
-/// What a session changed in the files, in numbers.
+/// How many files a session changed, and how many lines it added and removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffStats {
     pub files: usize,
-    /// In lines.
     pub additions: usize,
-    /// In lines.
     pub deletions: usize,
 }
 

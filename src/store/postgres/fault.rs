@@ -14,7 +14,7 @@ pub(super) enum DatabaseFault {
     Full(String),
     /// It was in the way of somebody else, and is to be tried again.
     Again,
-    /// What the database said.
+    /// The database refuses the statement itself, in its words: repeating it does not help.
     Refused(String),
     Store(Error),
 }

@@ -127,7 +127,6 @@ async fn by_hand(place: &DatabasePlace) -> (tokio_postgres::Client, String) {
     (client, address.namespace)
 }
 
-/// Flushes until that succeeds.
 async fn flushed(store: &Store, id: &SessionId) {
     let start = std::time::Instant::now();
     while store.flush(id).await.is_err() {

@@ -1,0 +1,88 @@
+"""What the benchmarks in Python share: a pretended model, and an agent that is spoken to over ACP."""
+
+import http.server
+import json
+import os
+import subprocess
+import threading
+import time
+
+
+class Model(http.server.BaseHTTPRequestHandler):
+    """Makes the calls it is given, one in each answer, and notes when it was asked and when it had answered."""
+
+    protocol_version = "HTTP/1.1"
+    # One packet an answer: the second of two waits for the first to be acknowledged, for 40 ms.
+    wbufsize = -1
+    calls = []
+    asked = []
+    answered = []
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        Model.asked.append(time.perf_counter())
+        self.rfile.read(int(self.headers["content-length"]))
+        delta, reason = {"content": "Done."}, "stop"
+        if Model.calls:
+            name, arguments = Model.calls.pop(0)
+            function = {"name": name, "arguments": json.dumps(arguments)}
+            delta = {"tool_calls": [{"index": 0, "id": f"c{len(Model.asked)}", "type": "function", "function": function}]}
+            reason = "tool_calls"
+        chunks = [{"index": 0, "delta": delta, "finish_reason": None}, {"index": 0, "delta": {}, "finish_reason": reason}]
+        body = "".join("data: " + json.dumps({"choices": [chunk]}) + "\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+        self.wfile.flush()
+        Model.answered.append(time.perf_counter())
+
+
+def serve():
+    """Starts the model; its port."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_address[1]
+
+
+class Agent:
+    """One process with one session in `root`, which belongs to `home`."""
+
+    def __init__(self, binary, home, root, port, settings):
+        provider = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"http://127.0.0.1:{port}/v1"}, "models": {"m": {}}}
+        settings = {"model": "local/m", "provider": {"local": provider}, "snapshot": False, **settings}
+        folder = os.path.join(home, ".config", "adjutant")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "adjutant.json"), "w") as file:
+            json.dump(settings, file)
+        env = {"HOME": home, "PATH": os.environ["PATH"], "TMPDIR": home, "ADJUTANT_DISABLE_TITLES": "1", "ADJUTANT_TRUST": "all"}
+        self.process = subprocess.Popen([binary, "acp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=root)
+        self.number = 0
+        self.ask("initialize", {"protocolVersion": 1})
+        self.session = self.ask("session/new", {"cwd": root, "mcpServers": []})["sessionId"]
+
+    def ask(self, method, params):
+        self.number += 1
+        message = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+        while True:
+            heard = json.loads(self.process.stdout.readline())
+            if heard.get("id") == self.number and "method" not in heard:
+                return heard["result"]
+
+    def prompt(self, text, calls=()):
+        """When it was sent, when the model was asked, and when it had answered."""
+        Model.calls, Model.asked, Model.answered = list(calls), [], []
+        began = time.perf_counter()
+        end = self.ask("session/prompt", {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]})
+        assert end["stopReason"] == "end_turn", end
+        assert len(Model.asked) == len(calls) + 1, len(Model.asked)
+        return began, Model.asked, Model.answered
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
