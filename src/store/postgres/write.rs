@@ -69,6 +69,8 @@ impl Keeper {
             true => self.all_unwritten(&sessions),
             false => self.put(&sessions).await,
         });
+        // Before the answers: who is told that all is written may look at once.
+        self.meters.waits(self.ours.borrow().values().filter(|one| !one.lost).map(|one| one.rows.len()).sum());
         for batch in batches {
             let now = failed.remove(&batch.session);
             let before = self.ours.borrow_mut().get_mut(&batch.session).and_then(|one| one.failed.take());
@@ -89,7 +91,6 @@ impl Keeper {
             batch.handed.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
             self.let_go_if_closing(&batch.session).await;
         }
-        self.meters.waits(self.ours.borrow().values().filter(|one| !one.lost).map(|one| one.rows.len()).sum());
         sessions
     }
 
