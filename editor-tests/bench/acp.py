@@ -48,21 +48,35 @@ def serve():
     return server.server_address[1]
 
 
-class Agent:
-    """One process with one session in `root`, which belongs to `home`."""
+def settings_of(home, port, settings):
+    """Writes these settings into `home`, with the model at this port."""
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"http://127.0.0.1:{port}/v1"}, "models": {"m": {}}}
+    settings = {"model": "local/m", "provider": {"local": provider}, "snapshot": False, **settings}
+    folder = os.path.join(home, ".config", "adjutant")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "adjutant.json"), "w") as file:
+        json.dump(settings, file)
 
-    def __init__(self, binary, home, root, port, settings):
-        provider = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"http://127.0.0.1:{port}/v1"}, "models": {"m": {}}}
-        settings = {"model": "local/m", "provider": {"local": provider}, "snapshot": False, **settings}
-        folder = os.path.join(home, ".config", "adjutant")
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(folder, "adjutant.json"), "w") as file:
-            json.dump(settings, file)
+
+def usage(pid):
+    """Resident memory in KiB, and seconds of the processor."""
+    with open(f"/proc/{pid}/status") as status:
+        memory = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return memory, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Agent:
+    """One process with one session in `root`, which belongs to `home`; without one where it opens none."""
+
+    def __init__(self, binary, home, root, port, settings, opens=True):
+        settings_of(home, port, settings)
         env = {"HOME": home, "PATH": os.environ["PATH"], "TMPDIR": home, "ADJUTANT_DISABLE_TITLES": "1", "ADJUTANT_TRUST": "all"}
         self.process = subprocess.Popen([binary, "acp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=root)
         self.number = 0
         self.ask("initialize", {"protocolVersion": 1})
-        self.session = self.ask("session/new", {"cwd": root, "mcpServers": []})["sessionId"]
+        self.session = self.ask("session/new", {"cwd": root, "mcpServers": []})["sessionId"] if opens else None
 
     def ask(self, method, params):
         self.number += 1

@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 
+from acp import usage
+
 BINARY = os.path.abspath(sys.argv[1])
 ROUNDS = int(os.environ.get("ROUNDS", "60"))
 SIZES = [int(n) for n in os.environ.get("SIZES", "1,10,100,1000").split(",")]
@@ -91,15 +93,6 @@ def hello(way, cwd):
     answer(way, 0)
     request(way, 1, "session/new", {"cwd": cwd, "mcpServers": []})
     return answer(way, 1)[0]["result"]["sessionId"]
-
-
-def usage(pid):
-    """Resident memory in KiB, and seconds of the processor."""
-    with open(f"/proc/{pid}/status") as status:
-        memory = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return memory, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main():
