@@ -151,17 +151,23 @@ fn home_of(user: &str) -> Option<PathBuf> {
 
 /// Why a resolved path is special; `spelled` is how it was written, from the root.
 fn protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
+    let control = |path: &Path| protected::control(below(path, place)) || protected::in_git_dir(path);
+    let decides = || {
+        let spelled = crate::worktree::normal(spelled);
+        control(path) || (spelled != path && control(&spelled))
+    };
+    closed(path, spelled, place).or_else(|| decides().then_some(Protected::Control))
+}
+
+/// Why reading a resolved path is special.
+fn closed(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
     let open = |dir: &&str| path.starts_with(place.data.join(dir));
     let own = !place.data.as_os_str().is_empty() && below_dir(path, &place.data);
     if process_internals(path) || (own && !["tool-output", "plans", "scratch"].iter().any(open)) {
         return Some(Protected::Own);
     }
-    if protected::secret(path) || protected::secret(spelled) {
-        return Some(Protected::Secret);
-    }
-    let control = |path: &Path| protected::control(below(path, place)) || protected::in_git_dir(path);
-    let spelled = crate::worktree::normal(spelled);
-    (control(path) || (spelled != path && control(&spelled))).then_some(Protected::Control)
+    let secret = protected::secret(path) || (spelled != path && protected::secret(spelled));
+    secret.then_some(Protected::Secret)
 }
 
 /// The variables, the memory and the root of a process.
@@ -377,6 +383,16 @@ pub(super) fn relative(path: &Path, place: &PermissionContext) -> String {
 impl Located {
     /// A file that was found at a resolved path. Nothing is looked up but what makes a git directory.
     pub fn at(path: &Path, spelled: &Path, place: &PermissionContext) -> Self {
+        Self::protected(path, place, protection(path, spelled, place))
+    }
+
+    /// The same, of a path that a search comes across: it is only read, and whether changing it would decide anything is
+    /// not looked at.
+    pub fn seen(path: &Path, place: &PermissionContext) -> Self {
+        Self::protected(path, place, closed(path, path, place))
+    }
+
+    fn protected(path: &Path, place: &PermissionContext, protected: Option<Protected>) -> Self {
         Self {
             given: String::new(),
             relative: relative(path, place),
@@ -384,7 +400,7 @@ impl Located {
             linked: false,
             found: PathKind::File,
             shared: false,
-            protected: protection(path, spelled, place),
+            protected,
             path: path.into(),
         }
     }

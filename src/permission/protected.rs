@@ -41,9 +41,34 @@ struct Names {
 
 #[derive(Debug)]
 struct Entry {
-    parts: Vec<&'static str>,
+    parts: Vec<PartPattern>,
     /// With everything below it.
     folder: bool,
+}
+
+/// A name, or the beginning and the end of one with anything between them.
+#[derive(Debug)]
+struct PartPattern {
+    start: &'static str,
+    end: Option<&'static str>,
+}
+
+impl PartPattern {
+    fn of(written: &'static str) -> Self {
+        match written.split_once('*') {
+            Some((start, end)) => Self { start, end: Some(end) },
+            None => Self { start: written, end: None },
+        }
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        match self.end {
+            Some(end) => {
+                name.len() >= self.start.len() + end.len() && name.starts_with(self.start) && name.ends_with(end)
+            }
+            None => self.start == name,
+        }
+    }
 }
 
 static SECRET: LazyLock<Names> = LazyLock::new(|| Names::section("secret"));
@@ -63,6 +88,7 @@ impl Names {
                 let folder = word.ends_with('/');
                 let parts: Vec<&str> = word.trim_end_matches('/').split('/').collect();
                 let first = parts[0];
+                let parts = parts.into_iter().map(PartPattern::of).collect();
                 let list = if first.contains('*') { &mut names.wild } else { names.plain.entry(first).or_default() };
                 list.push(Entry { parts, folder });
             }
@@ -79,17 +105,9 @@ impl Names {
             all.any(|entry| {
                 (entry.folder || entry.parts.len() == rest.len())
                     && entry.parts.len() <= rest.len()
-                    && entry.parts.iter().zip(rest).all(|(pattern, part)| fits(pattern, part.as_ref()))
+                    && entry.parts.iter().zip(rest).all(|(pattern, part)| pattern.fits(part.as_ref()))
             })
         })
-    }
-}
-
-/// Whether a name fits a pattern with one `*` at most.
-fn fits(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        Some((start, end)) => name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end),
-        None => pattern == name,
     }
 }
 

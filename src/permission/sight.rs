@@ -35,7 +35,7 @@ impl Sight {
     pub fn judge(&self, path: &Path) -> Action {
         let Policy { rules, grants, place, .. } = &self.policy;
         let mut least = Action::Allow;
-        for need in Located::at(path, path, place).needs(Access::Read) {
+        for need in Located::seen(path, place).needs(Access::Read) {
             let verdict = evaluate(rules, grants, &need);
             let named = need.floor.is_some() || verdict.rule.as_ref().is_some_and(|rule| rule.pattern != "*");
             match verdict.action {

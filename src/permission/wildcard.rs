@@ -9,12 +9,24 @@ pub const UNKNOWN: char = '\0';
 
 /// Whether the wildcard `pattern` of a rule matches `text`.
 pub fn matches(pattern: &str, text: &str) -> bool {
-    either(pattern, |pattern| run(&mut pattern.chars().map(slash), &mut text.chars().map(slash)))
+    either(pattern, |pattern| {
+        ends_fit(pattern, text, slash) && run(&mut pattern.chars().map(slash), &mut text.chars().map(slash))
+    })
 }
 
 /// As [`matches`](fn@matches), letters compared without regard to case: for rules that deny.
 pub fn matches_folded(pattern: &str, text: &str) -> bool {
-    either(pattern, |pattern| run(&mut pattern.chars().map(fold), &mut text.chars().map(fold)))
+    either(pattern, |pattern| {
+        ends_fit(pattern, text, fold) && run(&mut pattern.chars().map(fold), &mut text.chars().map(fold))
+    })
+}
+
+/// Whether the last letter fits. Most rules are about the ends of names, and most names have another one.
+fn ends_fit(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
+    match pattern.chars().next_back() {
+        Some('*' | '?') | None => true,
+        Some(last) => text.chars().next_back().is_some_and(|t| same(t) == same(last)),
+    }
 }
 
 /// Whether a text in which [`UNKNOWN`] stands for any run of characters could match `pattern`, case
@@ -137,7 +149,8 @@ fn run(pattern: &mut dyn Iterator<Item = char>, text: &mut dyn Iterator<Item = c
         match pattern.next() {
             None => return text.next().is_none(),
             Some('*') => {
-                let mut rest = vec!['*'];
+                let Some(next) = pattern.next() else { return true };
+                let mut rest = vec!['*', next];
                 rest.extend(pattern);
                 let text: Vec<char> = text.collect();
                 return run_slices(&rest, &text, |p, t| p == '?' || p == t);
@@ -212,6 +225,14 @@ mod tests {
             ("src**/c", "srcc", false),
             ("a/**/ *", "a/", true),
             ("**", "", true),
+            // The last letter is looked at first.
+            ("*/", "a\\", true),
+            ("*\\", "a/", true),
+            ("*?", "", false),
+            ("*?", "a", true),
+            ("x*", "x", true),
+            ("*a", "", false),
+            ("*.env *", "a.env", true),
         ];
         for (pattern, text, expected) in table {
             assert_eq!(matches(pattern, text), expected, "{pattern} on {text}");
