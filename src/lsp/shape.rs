@@ -223,7 +223,8 @@ pub struct TextEdit {
     pub new: String,
 }
 
-/// The text edits of a `WorkspaceEdit`, by file.
+/// The text edits of a `WorkspaceEdit`, by file, in the order of their paths: some servers send them in another one
+/// each time.
 ///
 /// # Errors
 /// What else it wants done, for the model.
@@ -239,20 +240,24 @@ pub(super) fn edits(sent: &Value) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, Strin
         let edits = edits.map(one).collect::<Option<Vec<_>>>().ok_or("its answer cannot be read")?;
         Ok((path, edits))
     };
-    if let Some(changes) = sent.get("documentChanges").and_then(Value::as_array) {
-        let change = |change: &Value| match change.get("kind").and_then(Value::as_str) {
-            Some(kind) => {
-                Err(format!("it wants to {kind} a file as well, which is not done; move files with a command"))
-            }
-            None => {
-                let uri = change.pointer("/textDocument/uri").and_then(Value::as_str).unwrap_or_default();
-                all(uri, change.get("edits"))
-            }
+    let mut files: Vec<(PathBuf, Vec<TextEdit>)> =
+        if let Some(changes) = sent.get("documentChanges").and_then(Value::as_array) {
+            let change = |change: &Value| match change.get("kind").and_then(Value::as_str) {
+                Some(kind) => {
+                    Err(format!("it wants to {kind} a file as well, which is not done; move files with a command"))
+                }
+                None => {
+                    let uri = change.pointer("/textDocument/uri").and_then(Value::as_str).unwrap_or_default();
+                    all(uri, change.get("edits"))
+                }
+            };
+            changes.iter().map(change).collect::<Result<_, _>>()?
+        } else {
+            let changes = sent.get("changes").and_then(Value::as_object).into_iter().flatten();
+            changes.map(|(uri, edits)| all(uri, Some(edits))).collect::<Result<_, _>>()?
         };
-        return changes.iter().map(change).collect();
-    }
-    let changes = sent.get("changes").and_then(Value::as_object).into_iter().flatten();
-    changes.map(|(uri, edits)| all(uri, Some(edits))).collect()
+    files.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(files)
 }
 
 pub(super) fn uri(path: &Path) -> String {
@@ -311,6 +316,12 @@ mod tests {
         for sent in both {
             assert_eq!(edits(&sent).unwrap()[0].1[0].new, "n");
         }
+        let change = |name: &str| json!({"textDocument": {"uri": format!("file:///{name}")}, "edits": [edit]});
+        let sorted = edits(&json!({"documentChanges": [change("b"), change("a")]})).unwrap();
+        assert_eq!(
+            sorted.iter().map(|(path, _)| path.as_path()).collect::<Vec<_>>(),
+            [Path::new("/a"), Path::new("/b")]
+        );
         let moves = json!({"documentChanges": [{"kind": "rename", "oldUri": "file:///a", "newUri": "file:///b"}]});
         assert!(edits(&moves).unwrap_err().contains("rename a file"));
     }
