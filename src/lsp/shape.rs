@@ -223,8 +223,7 @@ pub struct TextEdit {
     pub new: String,
 }
 
-/// The text edits of a `WorkspaceEdit`, by file, in the order of their paths: some servers send them in another one
-/// each time.
+/// The text edits of a `WorkspaceEdit`, by file, in the order of their paths: gopls sends them in any.
 ///
 /// # Errors
 /// What else it wants done, for the model.

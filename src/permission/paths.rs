@@ -386,8 +386,7 @@ impl Located {
         Self::protected(path, place, protection(path, spelled, place))
     }
 
-    /// The same, of a path that a search comes across: it is only read, and whether changing it would decide anything is
-    /// not looked at.
+    /// The same for a path that is only read: whether changing it decides what runs is not looked at.
     pub fn seen(path: &Path, place: &PermissionContext) -> Self {
         Self::protected(path, place, closed(path, path, place))
     }
