@@ -196,6 +196,7 @@ impl Tracker {
     /// # Errors
     /// [`Untracked`].
     pub fn mark(self: &Arc<Self>, stop: &AtomicBool) -> Result<Mark, Untracked> {
+        stopped(stop)?;
         let mut inner = locked(&self.inner);
         self.compare(&mut inner, stop)?;
         inner.marks += 1;

@@ -70,11 +70,32 @@ fn verdict(action: Action, pattern: &str, rule: Option<Rule>, reason: Option<Str
 }
 
 fn one(rules: &Rules, grants: &Rules, permission: &str, pattern: &str) -> Verdict {
+    match settled(rules, grants, permission, pattern) {
+        (action, Decider::Grant) => verdict(action, pattern, None, Some("you allowed this before".into())),
+        (action, Decider::Rule(rule)) => verdict(action, pattern, rule.cloned(), None),
+    }
+}
+
+/// Who decided about one pattern.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Decider<'r> {
+    Grant,
+    /// None: no rule speaks about it.
+    Rule(Option<&'r Rule>),
+}
+
+/// What the rules and the grants say about one pattern.
+pub(super) fn settled<'r>(
+    rules: &'r Rules,
+    grants: &Rules,
+    permission: &str,
+    pattern: &str,
+) -> (Action, Decider<'r>) {
     let (action, rule) = judge(rules, permission, pattern);
     if action == Action::Ask && last(grants, permission, pattern).is_some() {
-        return verdict(Action::Allow, pattern, None, Some("you allowed this before".into()));
+        return (Action::Allow, Decider::Grant);
     }
-    verdict(action, pattern, rule.cloned(), None)
+    (action, Decider::Rule(rule))
 }
 
 fn last<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&'r Rule> {

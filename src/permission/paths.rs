@@ -4,7 +4,7 @@
 //! act through handles on directories, and refuse what leads elsewhere by then.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::path::{Component, Path, PathBuf};
 
@@ -488,6 +488,43 @@ fn variable(text: &str) -> bool {
     let name = rest.split('/').next().unwrap_or_default();
     let letters = |c: char| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit();
     rest.starts_with(['{', '(']) || (!name.is_empty() && name.chars().all(letters))
+}
+
+/// A folder of the project whose files need nothing but their names to be judged for reading, as nearly all do:
+/// what is asked of each path in [`Located::seen`] has been answered for all of them at once.
+#[derive(Debug)]
+pub(super) struct PlainFolder {
+    /// Its name relative to the project, then the name of the file asked about last.
+    name: String,
+    own: usize,
+}
+
+impl PlainFolder {
+    /// None where each file takes a look of its own: outside, at a hidden folder, around our own data.
+    pub(super) fn of(dir: &Path, place: &PermissionContext) -> Option<Self> {
+        let within = roots(place).any(|root| *root == place.root) && dir.starts_with(&place.root);
+        let own = !place.data.as_os_str().is_empty() && (below_dir(dir, &place.data) || below_dir(&place.data, dir));
+        let hidden = dir.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
+        if !within || own || hidden || dir.starts_with("/proc") {
+            return None;
+        }
+        let name = match relative(dir, place) {
+            root if root == "." => String::new(),
+            name => format!("{name}/"),
+        };
+        Some(Self { own: name.len(), name })
+    }
+
+    /// What a file is called relative to the project; none where it takes a closer look.
+    pub(super) fn file(&mut self, name: &OsStr) -> Option<&str> {
+        let name = name.to_str().filter(|name| !name.starts_with('.') && !name.contains('\\'))?;
+        if protected::secret_name(name) {
+            return None;
+        }
+        self.name.truncate(self.own);
+        self.name.push_str(name);
+        Some(&self.name)
+    }
 }
 
 /// Why the use of a path ends here, and nobody is asked.

@@ -2,9 +2,10 @@
 //! nobody, so what would be asked about is left out, and the count is told.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::paths::Located;
+use super::evaluate::{Decider, settled};
+use super::paths::{Located, PlainFolder};
 use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, wildcard};
 use crate::text;
 
@@ -30,10 +31,50 @@ impl Sight {
         }
     }
 
+    /// Whether the content of a file may be shown: `path` has its symlinks followed.
+    pub fn judge(&self, path: &Path) -> Action {
+        self.reader().judge(path)
+    }
+
+    /// Who judges many files, folder by folder.
+    pub fn reader(&self) -> SightReader<'_> {
+        SightReader { sight: self, folder: PathBuf::new(), plain: None }
+    }
+
+    /// The name of a file for people and rules.
+    pub fn name(&self, path: &Path) -> String {
+        super::paths::relative(path, &self.policy.place)
+    }
+}
+
+/// Judges files, and remembers the folder of the last one.
+#[derive(Debug)]
+pub struct SightReader<'s> {
+    sight: &'s Sight,
+    folder: PathBuf,
+    plain: Option<PlainFolder>,
+}
+
+impl SightReader<'_> {
     /// Whether the content of a file may be shown: `path` has its symlinks followed. A rule that asks
     /// about every file does not hide them all: the search itself has been asked about.
-    pub fn judge(&self, path: &Path) -> Action {
-        let Policy { rules, grants, place, .. } = &self.policy;
+    pub fn judge(&mut self, path: &Path) -> Action {
+        let Policy { rules, grants, place, .. } = &self.sight.policy;
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return self.closely(path) };
+        if folder != self.folder {
+            self.folder = folder.into();
+            self.plain = PlainFolder::of(folder, place);
+        }
+        let Some(name) = self.plain.as_mut().and_then(|plain| plain.file(name)) else { return self.closely(path) };
+        match settled(rules, grants, "read", name) {
+            (Action::Ask, Decider::Rule(Some(rule))) if rule.pattern != "*" => Action::Ask,
+            (Action::Ask, _) => Action::Allow,
+            (action, _) => action,
+        }
+    }
+
+    fn closely(&self, path: &Path) -> Action {
+        let Policy { rules, grants, place, .. } = &self.sight.policy;
         let mut least = Action::Allow;
         for need in Located::seen(path, place).needs(Access::Read) {
             let verdict = evaluate(rules, grants, &need);
@@ -45,11 +86,6 @@ impl Sight {
             }
         }
         least
-    }
-
-    /// The name of a file for people and rules.
-    pub fn name(&self, path: &Path) -> String {
-        super::paths::relative(path, &self.policy.place)
     }
 }
 
@@ -155,6 +191,31 @@ mod tests {
         ];
         for (rules, path, wanted) in table {
             assert_eq!(sight(rules).judge(Path::new(path)), *wanted, "{rules:?} {path}");
+        }
+    }
+
+    proptest::proptest! {
+        /// What is answered for a folder at once is what each file would be told.
+        #[test]
+        fn a_folder_at_once_is_every_file_of_it(
+            folder in "(/ws|/out|/data|/proc|/WS|/|)(/(a|B|[.]a|src|tool-output|root|[.]ssh|x y)){0,3}",
+            names in proptest::collection::vec("[.]?(a|id_rsa|x|key|AGENTS|environ)[\\\\.~ ]?(env|pem|rs|A|md|)", 1..4),
+            rules in proptest::collection::vec(
+                (
+                    "(read|external_directory|[*])",
+                    "([*]|(src|a|/out|[*][*])?/?[*]?[.]?(env|rs|x|a|[*]|[?]))",
+                    proptest::sample::select(vec![Action::Allow, Action::Ask, Action::Deny]),
+                ),
+                0..5,
+            ),
+        ) {
+            let rules: Vec<_> = rules.iter().map(|(key, pattern, action)| (&**key, &**pattern, *action)).collect();
+            let sight = sight(&rules);
+            let mut reader = sight.reader();
+            for name in names {
+                let path = Path::new(&folder).join(name);
+                proptest::prop_assert_eq!(reader.judge(&path), reader.closely(&path), "{:?}", path);
+            }
         }
     }
 

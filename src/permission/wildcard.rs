@@ -10,14 +10,14 @@ pub const UNKNOWN: char = '\0';
 /// Whether the wildcard `pattern` of a rule matches `text`.
 pub fn matches(pattern: &str, text: &str) -> bool {
     either(pattern, |pattern| {
-        ends_fit(pattern, text, slash) && run(&mut pattern.chars().map(slash), &mut text.chars().map(slash))
+        ends_fit(pattern, text, slash) && run(pattern.chars().map(slash), text.chars().map(slash), alike)
     })
 }
 
 /// As [`matches`](fn@matches), letters compared without regard to case: for rules that deny.
 pub fn matches_folded(pattern: &str, text: &str) -> bool {
     either(pattern, |pattern| {
-        ends_fit(pattern, text, fold) && run(&mut pattern.chars().map(fold), &mut text.chars().map(fold))
+        ends_fit(pattern, text, fold) && run(pattern.chars().map(fold), text.chars().map(fold), alike)
     })
 }
 
@@ -93,9 +93,7 @@ pub fn covers(broad: &str, narrow: &str) -> bool {
         c => c,
     };
     let within = |pattern: &str, text: &str| {
-        let text: Vec<char> = text.chars().map(letter).collect();
-        let pattern: Vec<char> = pattern.chars().map(slash).collect();
-        run_slices(&pattern, &text, |p, t| (p == '?' && t != '\u{1}') || p == t)
+        run(pattern.chars().map(slash), text.chars().map(letter), |p, t| (p == '?' && t != '\u{1}') || p == t)
     };
     readings(narrow).iter().all(|text| either(broad, |pattern| within(pattern, text)))
 }
@@ -138,59 +136,46 @@ pub(super) fn slash(c: char) -> char {
     if c == '\\' { '/' } else { c }
 }
 
+fn alike(pattern: char, text: char) -> bool {
+    pattern == '?' || pattern == text
+}
+
 /// A letter as rules that deny compare it.
 pub(super) fn fold(c: char) -> char {
     slash(c).to_lowercase().next().unwrap_or(c)
 }
 
-/// Fails at the first letter that differs before anything is collected: most rules do.
-fn run(pattern: &mut dyn Iterator<Item = char>, text: &mut dyn Iterator<Item = char>) -> bool {
+/// Greedy with one point to come back to: nothing is collected, no recursion.
+fn run<P, T>(mut pattern: P, mut text: T, same: impl Fn(char, char) -> bool) -> bool
+where
+    P: Iterator<Item = char> + Clone,
+    T: Iterator<Item = char> + Clone,
+{
+    // Behind the last star, and how much of the text it has taken.
+    let mut star: Option<(P, T)> = None;
     loop {
-        match pattern.next() {
-            None => return text.next().is_none(),
-            Some('*') => {
-                let Some(next) = pattern.next() else { return true };
-                let mut rest = vec!['*', next];
-                rest.extend(pattern);
-                let text: Vec<char> = text.collect();
-                return run_slices(&rest, &text, |p, t| p == '?' || p == t);
-            }
-            Some(c) => match text.next() {
-                Some(t) if c == '?' || c == t => {}
-                _ => return false,
-            },
-        }
-    }
-}
-
-/// Greedy with one point to come back to: linear space, no recursion.
-fn run_slices(pattern: &[char], text: &[char], same: impl Fn(char, char) -> bool) -> bool {
-    if pattern == ['*'] {
-        return true;
-    }
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(c) if same(*c, text[t]) => {
-                p += 1;
-                t += 1;
-            }
-            _ => match star {
-                Some((at, seen)) => {
-                    star = Some((at, seen + 1));
-                    p = at + 1;
-                    t = seen + 1;
+        let (mut p, mut t) = (pattern.clone(), text.clone());
+        match (p.next(), t.next()) {
+            (Some('*'), _) => {
+                if p.clone().next().is_none() {
+                    return true;
                 }
-                None => return false,
-            },
+                star = Some((p.clone(), text.clone()));
+                pattern = p;
+            }
+            (None, None) => return true,
+            // A star that takes more leaves less.
+            (Some(_), None) => return false,
+            (Some(pattern_char), Some(text_char)) if same(pattern_char, text_char) => (pattern, text) = (p, t),
+            _ => {
+                let Some((behind, taken)) = &mut star else { return false };
+                if taken.next().is_none() {
+                    return false;
+                }
+                (pattern, text) = (behind.clone(), taken.clone());
+            }
         }
     }
-    pattern[p..].iter().all(|c| *c == '*')
 }
 
 #[cfg(test)]

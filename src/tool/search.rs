@@ -52,7 +52,7 @@ pub fn files<V: FnMut(&Path) + Send>(
 ) -> LeftOut {
     let left_out: Mutex<LeftOut> = Mutex::default();
     walker(root).build_parallel().run(|| {
-        let mut visit = visitor();
+        let (mut visit, mut reader) = (visitor(), sight.reader());
         let (left_out, wanted) = (&left_out, &wanted);
         Box::new(move |entry| {
             if cancelled.is_cancelled() {
@@ -63,7 +63,7 @@ pub fn files<V: FnMut(&Path) + Send>(
                 return WalkState::Continue;
             };
             if entry.file_type().is_some_and(|kind| kind.is_file()) && wanted(entry.path()) {
-                match sight.judge(entry.path()) {
+                match reader.judge(entry.path()) {
                     Action::Allow => visit(entry.path()),
                     // A leaf lock: naming takes no other.
                     action => locked(left_out).add(action, || sight.name(entry.path())),

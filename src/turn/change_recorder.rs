@@ -2,17 +2,20 @@
 //!
 //! Files that an edit names are looked at just before it and at the end of the step. Anything else
 //! that acts (a command, a tool of somebody else's, a subagent) may change anything: the whole
-//! project is compared then. That begins as soon as the model has named such a tool, while it still
+//! project is compared then. That begins a moment after the model has named such a tool, while it still
 //! writes the arguments and the user still thinks; the call waits for it. A step that only reads
-//! costs nothing, and a command that is known to change nothing waits for nothing.
+//! costs nothing, and a command that is known to change nothing waits for nothing: where its arguments
+//! come at once, nothing was begun.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 
 use super::TurnContext;
 use crate::config::settings::HookPoint;
@@ -27,6 +30,9 @@ use crate::snapshot::{Mark, Tracker, Untracked};
 use crate::tool::format;
 use crate::tool::registry::find_properties;
 
+/// How long a tool that was named may turn out to change nothing before the project is compared for it.
+const MOMENT: Duration = Duration::from_millis(20);
+
 /// What a step does to the files is seen by this.
 pub struct ChangeRecorder {
     tracker: Option<Arc<Tracker>>,
@@ -34,6 +40,8 @@ pub struct ChangeRecorder {
     stop: Arc<AtomicBool>,
     // Leaf locks, held for a moment.
     comparing: Mutex<Option<JoinHandle<Result<Mark, Untracked>>>>,
+    /// Somebody waits for it.
+    awaited: Arc<Notify>,
     mark: OnceCell<Option<Mark>>,
     named: Mutex<Vec<EditedFile>>,
     /// The part that says what the step does to the files, written before it does it.
@@ -77,6 +85,7 @@ impl ChangeRecorder {
             tracker: scope.resources.snapshots.clone().filter(|_| scope.project.settings.snapshot),
             stop: Arc::default(),
             comparing: Mutex::default(),
+            awaited: Arc::default(),
             mark: OnceCell::new(),
             named: Mutex::default(),
             part: PartId::new(scope.environment.fresh(PartId::PREFIX)),
@@ -96,8 +105,12 @@ impl ChangeRecorder {
         let Some(tracker) = self.tracker.clone() else { return };
         let mut comparing = locked(&self.comparing);
         if comparing.is_none() {
-            let stop = self.stop.clone();
-            *comparing = Some(spawn_blocking(move || tracker.mark(&stop)));
+            let (stop, awaited) = (self.stop.clone(), self.awaited.clone());
+            *comparing = Some(tokio::spawn(async move {
+                timeout(MOMENT, awaited.notified()).await.ok();
+                let compared = spawn_blocking(move || tracker.mark(&stop)).await;
+                compared.unwrap_or_else(|e| Err(Untracked::Failed(e.to_string())))
+            }));
         }
     }
 
@@ -177,6 +190,7 @@ impl ChangeRecorder {
     async fn marked(&self, scope: &TurnContext) {
         let mark = || async {
             self.compare();
+            self.awaited.notify_one();
             let comparing = locked(&self.comparing).take();
             match comparing?.await.unwrap_or_else(|e| Err(Untracked::Failed(e.to_string()))) {
                 Ok(mark) => Some(mark),
