@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,17 +18,19 @@ use crate::editor::PATIENCE;
 use crate::faults::four;
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::remote::authority;
+use crate::remote::{Cut, Served, authority, bridge};
 use crate::talk::Talk;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 11] = [
+pub const ALL: [(&str, fn()); 13] = [
     ("a session on another host has everything", everything),
     ("trust is known everywhere", trust),
     ("a prompt waits for a host", waits),
     ("a lost host's prompt goes on on another", lost),
     ("a prompt is cancelled from elsewhere", cancelled),
     ("a host that stops hands over at a step", handed_over),
+    ("an editor's turn goes on where its host was lost", editor_of_a_lost_host),
+    ("an editor's turn goes on where its host stops", editor_of_a_host_that_stops),
     ("a host makes directories and wraps commands", workspaces),
     ("what is deployed is understood", deployed),
     ("hosts that are killed in a turn", killed_hosts),
@@ -168,6 +170,70 @@ text: Done again.
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
+/// What an editor is shown of a turn, whose first host is lost, or stops, while a command runs.
+fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> String {
+    let model = Model::with_a_mind(|request| {
+        let messages = request["messages"].as_array().unwrap();
+        let results: Vec<&Value> = messages.iter().filter(|message| message["role"] == "tool").collect();
+        let told = messages.iter().any(|message| message["content"].to_string().contains("you are on another one now"));
+        let wait = json!({ "command": "echo begun >>log; while [ ! -e go ]; do sleep 0.05; done; echo done >>log" });
+        let script = match (results.len(), told) {
+            (0, false) => format!("text: First, \u{2026}\ncall bash {wait}"),
+            (_, true) => "text: and last.".into(),
+            (n, false) => panic!("{n} results, and nobody said that the host was lost"),
+        };
+        model::script(&script).unwrap()
+    });
+    let mut project = host("", &model, &json!({ "serve": { "drain": 0 } }));
+    project.set("ADJUTANT_STORE", url.as_deref());
+    let project = Arc::new(project);
+    let mut first = Served::start(&project, &[]);
+    let between = Cut::before(&first.address);
+    let mut talk = Talk::of(project.clone(), bridge(&project, &between.address));
+    let session = talk.open();
+    talk.prompt(2, &session, "Do it.");
+    until("the command has begun", || project.path("log").exists());
+    let second = Served::start(&project, &[]);
+    between.turn_to(&second.address);
+    leave(&mut first, &project);
+    between.cut();
+    let (answer, shown) = talk.answer(2);
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    let of = |kind: &'static str| shown.iter().filter(move |update| update["sessionUpdate"] == kind);
+    let words: String = of("agent_message_chunk").filter_map(|update| update["content"]["text"].as_str()).collect();
+    assert_eq!(of("user_message_chunk").count(), 0, "{shown:?}");
+    // The session is the editor's as before.
+    talk.request(3, "session/set_mode", &json!({ "sessionId": session, "modeId": "plan" }));
+    assert!(talk.answer(3).0.get("result").is_some());
+    assert_eq!(model.problems(), Vec::<String>::new());
+    let log = std::fs::read_to_string(project.path("log")).unwrap();
+    assert_eq!(log.matches("begun").count(), 1, "{log}");
+    words
+}
+
+/// The other host may be the same one, started again.
+fn editor_of_a_lost_host() {
+    let database = Database::get().map(|database| database.fresh(1));
+    for url in std::iter::once(None).chain(database.map(Some)) {
+        let words = moved(url, |first, _| {
+            first.child.kill().unwrap();
+            first.child.wait().unwrap();
+        });
+        assert_eq!(words, "First, \u{2026}(The turn was interrupted before it ended.)and last.");
+    }
+}
+
+fn editor_of_a_host_that_stops() {
+    let Some(database) = Database::get() else { return };
+    let words = moved(Some(database.fresh(1)), |first, project| {
+        first.signal(Signal::TERM);
+        first.until_said("end at their next step");
+        project.write("go", "");
+        first.child.wait().unwrap();
+    });
+    assert_eq!(words, "First, \u{2026}and last.");
+}
+
 /// Given and taken back on any host.
 fn trust() {
     let Some(database) = Database::get() else { return };
@@ -259,8 +325,12 @@ fn killed_hosts() {
     four(4, |number| {
         let mut random = fastrand::Rng::with_seed(number as u64);
         for round in 0..kills / 4 {
-            let model = Model::with_a_mind(|request| {
+            let told = Arc::new(AtomicBool::new(false));
+            let heard = told.clone();
+            let model = Model::with_a_mind(move |request| {
                 let messages = request["messages"].as_array().unwrap();
+                let lost = |message: &Value| message["content"].to_string().contains("you are on another one now");
+                heard.fetch_or(messages.iter().any(lost), Ordering::Relaxed);
                 let results = messages.iter().filter(|message| message["role"] == "tool").count();
                 let call = json!({ "command": format!("sleep 0.05; echo {results} >>log") });
                 let next = if results < CALLS { format!("call bash {call}") } else { "text: All done.".into() };
@@ -276,15 +346,14 @@ fn killed_hosts() {
             let _other = Worker::start(&project);
             let waited = adjutant(&project, &["sessions", "wait", &session]);
             longest.fetch_max(killed.elapsed().as_millis() as u64, Ordering::Relaxed);
-            let told = (waited.status.code(), said(&waited));
-            assert_eq!(told, (Some(0), "All done.".to_owned()), "{number}.{round}: {waited:?}");
+            let answer = (waited.status.code(), said(&waited));
+            assert_eq!(answer, (Some(0), "All done.".to_owned()), "{number}.{round}: {waited:?}");
             let log = std::fs::read_to_string(project.path("log")).unwrap_or_default();
             let made: Vec<usize> = log.lines().map(|line| line.parse().unwrap()).collect();
             assert!(made.is_sorted_by(|one, next| one < next), "{number}.{round}: made twice: {made:?}");
             assert!(made.len() >= CALLS - 1, "{number}.{round}: left out: {made:?}");
             let last = adjutant(&project, &["sessions", "show", &session]);
-            let cut = said(&last).contains("go on from there") || said(&last).contains("Go on from there");
-            begun.fetch_add(usize::from(cut), Ordering::Relaxed);
+            begun.fetch_add(usize::from(told.load(Ordering::Relaxed)), Ordering::Relaxed);
             interrupted.fetch_add(usize::from(said(&last).contains("— failed")), Ordering::Relaxed);
         }
     });

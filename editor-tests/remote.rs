@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use crate::editor::{Editor, PATIENCE};
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::talk::Talk;
+pub use broken::Cut;
 use broken::{asked_again, connects_again, goes_on, taken_over};
 use entry::{not_for_pages, over_tls, roots, strangers, tokens};
 use http::{over_http_2, plain_http};
@@ -47,9 +49,10 @@ pub const ALL: [(&str, fn()); 16] = [
 ];
 
 /// A server that runs.
-struct Served {
-    child: Child,
-    address: String,
+pub struct Served {
+    pub child: Child,
+    pub address: String,
+    lines: Receiver<String>,
 }
 
 impl Served {
@@ -59,15 +62,22 @@ impl Served {
         command
     }
 
-    fn start(project: &Project, arguments: &[&str]) -> Self {
+    pub fn start(project: &Project, arguments: &[&str]) -> Self {
         let mut command = Self::command(project, &[&["--listen", "127.0.0.1:0"], arguments].concat());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let first = lines.next().expect("the server says where it serves").unwrap();
         let address = first.split("://").nth(1).and_then(|rest| rest.strip_suffix("/acp"));
         let address = address.unwrap_or_else(|| panic!("this names no address: {first}")).to_owned();
-        thread::spawn(move || lines.for_each(drop));
-        Self { child, address }
+        let (sender, said) = mpsc::channel();
+        // Whoever does not listen any more is not told.
+        thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(sender.send(line))));
+        Self { child, address, lines: said }
+    }
+
+    /// Waits until it says something on standard error.
+    pub fn until_said(&self, words: &str) {
+        while !self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it never says {words}")).contains(words) {}
     }
 
     /// An editor that starts the bridge.
@@ -86,7 +96,7 @@ impl Served {
         answer
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
@@ -113,7 +123,7 @@ impl Drop for Served {
     }
 }
 
-fn bridge(project: &Project, address: &str) -> Editor {
+pub fn bridge(project: &Project, address: &str) -> Editor {
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
     command.args(["connect", &format!("ws://{address}")]).current_dir("/");
     Editor::run(command)

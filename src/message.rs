@@ -190,6 +190,9 @@ pub struct PromptOptions {
     /// a broader key takes it. Nothing here allows what the agent's rules do not.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<String, bool>,
+    /// Tells whether a prompt is one that was sent before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

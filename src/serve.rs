@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod bridge;
+mod failover;
 pub mod host;
 pub mod listen;
 pub mod mailbox;

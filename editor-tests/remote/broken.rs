@@ -80,25 +80,29 @@ pub(super) fn asked_again() {
 }
 
 /// Stands between, and cuts connections off.
-struct Cut {
-    address: String,
+pub struct Cut {
+    pub address: String,
+    /// Where connections go from now on.
+    server: Arc<Mutex<String>>,
     open: Arc<Mutex<Vec<TcpStream>>>,
     refuses: Arc<AtomicBool>,
 }
 
 impl Cut {
-    fn before(server: &str) -> Self {
+    pub fn before(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, server) = (listener.local_addr().unwrap().to_string(), server.to_owned());
+        let address = listener.local_addr().unwrap().to_string();
+        let server = Arc::new(Mutex::new(server.to_owned()));
         let (open, refuses) = (Arc::<Mutex<Vec<TcpStream>>>::default(), Arc::new(AtomicBool::new(false)));
-        let (all, no) = (open.clone(), refuses.clone());
+        let (all, no, to) = (open.clone(), refuses.clone(), server.clone());
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
                 if no.load(Ordering::Relaxed) {
                     continue;
                 }
-                let server = TcpStream::connect(&server).unwrap();
+                let to = to.lock().unwrap().clone();
+                let Ok(server) = TcpStream::connect(to) else { continue };
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     thread::spawn(move || {
@@ -109,10 +113,14 @@ impl Cut {
                 all.lock().unwrap().extend([client, server]);
             }
         });
-        Self { address, open, refuses }
+        Self { address, server, open, refuses }
     }
 
-    fn cut(&self) {
+    pub fn turn_to(&self, server: &str) {
+        server.clone_into(&mut self.server.lock().unwrap());
+    }
+
+    pub fn cut(&self) {
         for stream in self.open.lock().unwrap().drain(..) {
             stream.shutdown(std::net::Shutdown::Both).ok();
         }

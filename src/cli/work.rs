@@ -16,10 +16,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::inside::{Inside, exit_code, said};
-use crate::editor::meta::{ALONE, OWN, STRUCTURED, of_ours, own};
+use crate::editor::meta::{ALONE, IDEMPOTENCY_KEY, OWN, STRUCTURED, of_ours, own};
 use crate::lock::locked;
-use crate::message::{Finish, Message};
-use crate::prompts;
+use crate::message::Message;
 use crate::session::Sessions;
 use crate::store::{ClaimedTask, Store, TaskState};
 
@@ -105,51 +104,29 @@ async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
     }
 }
 
-/// What a prompt's history says of it.
-#[derive(Debug, PartialEq)]
-enum PromptProgress {
-    NotBegun,
-    Begun,
-    /// It had ended before its host was lost.
-    Over(String),
-}
-
-fn progress(messages: &[Message], before: usize) -> PromptProgress {
-    let Some(since) = messages.get(before..).filter(|since| !since.is_empty()) else { return PromptProgress::NotBegun };
-    let last = since.iter().rev().find_map(|message| Some((message, message.assistant()?)));
-    match last {
-        Some((message, answer))
-            if answer.fault.is_none() && answer.finish == Some(Finish::Stop) && message.calls().next().is_none() =>
-        {
-            PromptProgress::Over(message.visible_text())
-        }
-        _ => PromptProgress::Begun,
-    }
-}
-
 /// Answers a prompt; none where it is to go on on another host.
 async fn answered(shared: &Arc<Sessions>, task: &ClaimedTask) -> anyhow::Result<Option<PromptAnswer>> {
     if task.tries > TRIES {
         return Err(anyhow!("{TRIES} hosts were lost while they worked on it"));
     }
     let work: Work = serde_json::from_str(&task.work).context("the prompt in the store cannot be read")?;
-    let stored = shared.store.peek(&task.session).await?;
-    let words = match progress(&stored.messages, task.before) {
-        PromptProgress::NotBegun => work.blocks.clone(),
-        PromptProgress::Begun => vec![prompts::reminder("host-lost").trim().to_owned().into()],
-        PromptProgress::Over(text) => return Ok(Some(PromptAnswer { text, ..PromptAnswer::default() })),
-    };
     let client = Arc::new(UnattendedClient { allow: work.allow, said: Mutex::default() });
     let routes = Table::new(client.clone()).notification(UnattendedClient::update).request(UnattendedClient::permit);
     let ended = shared.ended.child_token();
     let mut inside = Inside::start(shared, ended, routes, |lines| lines).context("no pipe")?;
-    let answer = converse(&inside.peer, &client, task, work, words).await;
+    let answer = converse(&inside.peer, &client, task, work).await;
     inside.stop_serving().await;
     inside.end().await;
     if shared.leaving.is_cancelled() && !matches!(&answer, Ok(PromptAnswer { code: 0, .. })) {
         return Ok(None);
     }
-    answer.map(Some)
+    let mut answer = answer?;
+    if answer.text.is_empty() {
+        // It was said to the host before, which was lost before it could keep it.
+        let stored = shared.store.peek(&task.session).await?;
+        answer.text = stored.messages.last().map(Message::visible_text).unwrap_or_default().trim().to_owned();
+    }
+    Ok(Some(answer))
 }
 
 async fn converse(
@@ -157,7 +134,6 @@ async fn converse(
     client: &UnattendedClient,
     task: &ClaimedTask,
     work: Work,
-    words: Vec<v1::ContentBlock>,
 ) -> anyhow::Result<PromptAnswer> {
     let offers = v1::ClientCapabilities::new().meta(own(ALONE, Value::Bool(true)));
     let info = v1::Implementation::new("adjutant serve --work", env!("CARGO_PKG_VERSION"));
@@ -178,10 +154,11 @@ async fn converse(
     if tokio::time::timeout(HELD, opened).await.is_err() {
         peer.call(&resume, None).await.map_err(said)?;
     }
-    let mut request = v1::PromptRequest::new(id, words);
-    if !work.meta.is_empty() {
-        request = request.meta(Map::from_iter([(OWN.to_owned(), Value::Object(work.meta))]));
-    }
+    // A host that was lost may have begun with it.
+    let mut meta = work.meta;
+    meta.insert(IDEMPOTENCY_KEY.to_owned(), format!("task after {} messages", task.before).into());
+    let meta = Map::from_iter([(OWN.to_owned(), Value::Object(meta))]);
+    let request = v1::PromptRequest::new(id, work.blocks).meta(meta);
     let response = peer.call(&request, None).await.map_err(said)?;
     let (text, rejected) = {
         let said = locked(&client.said);

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::Refusal;
 use super::face::SessionActivity;
 use super::hosted::{ShownTurn, TurnCount, Viewer};
-use super::meta::{Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours};
+use super::meta::{IDEMPOTENCY_KEY, Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours};
 use super::meters::Meters;
 use super::server::Server;
 use super::updates::UpdateSender;
@@ -153,6 +153,9 @@ pub struct Ended {
     pub outcome: Outcome,
     /// The result in the shape that was asked for.
     pub structured: Option<Value>,
+    /// The server is about to stop: the turn goes on where the prompt is sent again, see
+    /// [`IDEMPOTENCY_KEY`](super::meta::IDEMPOTENCY_KEY).
+    pub handed_over: bool,
     /// To be dropped when the editor has been told.
     pub told: oneshot::Sender<()>,
 }
@@ -183,7 +186,11 @@ pub fn queue(server: &Arc<Server>, said: IncomingPrompt) -> Result<(Handle, Opti
     Ok((session, Some(PromptTurn { turn, session: asked, updates, open, begun, withdrawn, over, hosted })))
 }
 
-/// What a prompt says about itself: further words for the system prompt, and tools that it does without.
+/// The longest idempotency key.
+const KEY_AT_MOST: usize = 200;
+
+/// What a prompt says about itself: further words for the system prompt, tools that it does without, and whether it
+/// is one that was sent before.
 ///
 /// # Errors
 /// [`Refusal::Invalid`] for what is of no such shape.
@@ -202,7 +209,12 @@ pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
     if let Some(key) = tools.keys().find(|key| !may_be_tool(key)) {
         return Err(wrong(TOOLS, format!("names a tool that does not exist: {key}")));
     }
-    let options = PromptOptions { system, tools };
+    let idempotency_key = match of_ours(meta, IDEMPOTENCY_KEY) {
+        None | Some(Value::Null) => None,
+        Some(Value::String(key)) if (1..=KEY_AT_MOST).contains(&key.len()) => Some(key.clone()),
+        Some(_) => return Err(wrong(IDEMPOTENCY_KEY, format!("must be a string of 1 to {KEY_AT_MOST} bytes"))),
+    };
+    let options = PromptOptions { system, tools, idempotency_key };
     Ok((options != PromptOptions::default()).then_some(options))
 }
 
@@ -300,7 +312,8 @@ impl PromptTurn {
                     hosted.ended(&outcome);
                 }
                 self.updates.state(SessionActivity::Idle(Some(outcome.clone()))).await;
-                Ok(Ended { outcome, structured, told })
+                let handed_over = outcome == Outcome::Cancelled && self.updates.is_leaving();
+                Ok(Ended { outcome, structured, handed_over, told })
             }
             // The session's task has died: its state on disk is whole, and can be loaded again.
             Err(_) => {

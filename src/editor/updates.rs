@@ -91,6 +91,11 @@ impl UpdateSender {
         Self { server, session, view, calls, waits, lines, moved, unanswered }
     }
 
+    /// Whether this process is about to stop, and turns end at their next step.
+    pub fn is_leaving(&self) -> bool {
+        self.server.shared.leaving.is_cancelled()
+    }
+
     /// Shows the rest to another editor. What it has missed comes first; see [`UpdateSender::ask_again`].
     pub async fn move_to(&mut self, server: &Arc<Server>) {
         self.moved.cancel();

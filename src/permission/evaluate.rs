@@ -85,12 +85,7 @@ pub(super) enum Decider<'r> {
 }
 
 /// What the rules and the grants say about one pattern.
-pub(super) fn settled<'r>(
-    rules: &'r Rules,
-    grants: &Rules,
-    permission: &str,
-    pattern: &str,
-) -> (Action, Decider<'r>) {
+pub(super) fn settled<'r>(rules: &'r Rules, grants: &Rules, permission: &str, pattern: &str) -> (Action, Decider<'r>) {
     let (action, rule) = judge(rules, permission, pattern);
     if action == Action::Ask && last(grants, permission, pattern).is_some() {
         return (Action::Allow, Decider::Grant);

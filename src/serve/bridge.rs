@@ -1,5 +1,7 @@
 //! From an editor that only starts programs to a server: standard input and output on one side, a WebSocket on the
 //! other. Where the socket breaks it is opened again, and what has not come is sent once more; nothing is sent twice.
+//! Where the server does not know the connection any more, or stops, it goes on on whichever server answers then: see
+//! `serve/failover.rs`.
 
 use std::time::Duration;
 
@@ -8,13 +10,16 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use protocol::lines::{BadLine, LINE_CAP, Line, Outbox};
-use protocol::rpc::{self, Error as RpcError, Id};
+use protocol::rpc::{self, Error as RpcError, Id, RpcMessage};
 use reqwest::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use reqwest::{Client, StatusCode, Upgraded};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
+use super::failover::CarriedConversation;
 use super::resume::RECEIVED;
 use super::streams::CONNECTION_ID;
 use super::tally::MessageTally;
@@ -32,6 +37,18 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_secs(20);
 
+/// How often a connection is asked for that the server does not know: another one behind the same address may.
+const ASKED_FOR: u32 = 3;
+
+/// How long the next server may take to open a session: whoever was lost holds it until its lease has run out.
+const OPENING: Duration = Duration::from_secs(60);
+
+/// The pause before that is tried again.
+const OPENING_PAUSE: Duration = Duration::from_millis(500);
+
+/// A connection that was carried for less did not go on.
+const CARRIED: Duration = Duration::from_secs(5);
+
 /// After so many messages the server is told how many have come.
 const TELL: u64 = 64;
 
@@ -44,7 +61,10 @@ pub struct Bridge {
     id: Option<HeaderValue>,
     /// The server counts messages, so that a broken connection can be resumed.
     resumes: bool,
+    /// There was a connection.
+    opened: bool,
     tally: MessageTally,
+    conversation: CarriedConversation,
 }
 
 /// Why a bridge ends.
@@ -69,13 +89,19 @@ enum SocketEnd {
     /// The editor has nothing more to say.
     Done,
     Broken,
-    Closed(String),
+    /// The server has ended the connection: why, and whether it is about to stop.
+    Closed(String, bool),
 }
+
+/// A socket broke, or is taken for broken.
+struct Broken;
 
 impl Bridge {
     /// One that has not been opened.
     pub fn new(client: Client, url: String, token: Option<HeaderValue>) -> Self {
-        Self { client, url, token, id: None, resumes: false, tally: MessageTally::counting() }
+        let conversation = CarriedConversation::new(format!("{:032x}", fastrand::u128(..)));
+        let tally = MessageTally::counting();
+        Self { client, url, token, id: None, resumes: false, opened: false, tally, conversation }
     }
 
     /// Carries messages until the editor has nothing more to say. `tell` is told what somebody should know meanwhile.
@@ -90,33 +116,164 @@ impl Bridge {
     ) -> Result<(), BridgeError> {
         let (mut socket, mut again) = self.open(&tell).await?;
         loop {
+            let began = Instant::now();
             let ended = self.carry(socket, again, &mut lines, outbox).await;
-            match ended {
+            let moves = self.resumes && self.conversation.can_move();
+            (socket, again) = match ended {
                 SocketEnd::Done => return Ok(()),
-                SocketEnd::Closed(why) => return Err(BridgeError::Ended(why)),
+                SocketEnd::Closed(_, true) if moves => {
+                    tell("the server stops; going on on another one");
+                    (self.go_on(began, outbox, &tell).await?, Vec::new())
+                }
+                SocketEnd::Closed(why, _) => return Err(BridgeError::Ended(why)),
                 SocketEnd::Broken if !self.resumes => {
                     return Err(BridgeError::Lost("this server does not let connections be resumed".into()));
                 }
-                SocketEnd::Broken => tell("the connection broke; connecting again"),
-            }
-            (socket, again) = self.open(&tell).await?;
-            tell("connected again");
+                SocketEnd::Broken => {
+                    tell("the connection broke; connecting again");
+                    match self.open(&tell).await {
+                        Ok(opened) => {
+                            tell("connected again");
+                            opened
+                        }
+                        Err(BridgeError::Lost(_)) if moves => (self.go_on(began, outbox, &tell).await?, Vec::new()),
+                        Err(e) => return Err(e),
+                    }
+                }
+            };
         }
+    }
+
+    /// Goes on with the conversation on whichever server answers.
+    async fn go_on(
+        &mut self,
+        carried: Instant,
+        outbox: &Outbox,
+        tell: &impl Fn(&str),
+    ) -> Result<Halves<Upgraded>, BridgeError> {
+        if carried.elapsed() < CARRIED {
+            // Nobody is to be asked without a pause for what nobody can give.
+            tokio::time::sleep(CARRIED).await;
+        }
+        let began = Instant::now();
+        loop {
+            for line in self.conversation.leave() {
+                outbox.send(line.into()).await;
+            }
+            (self.id, self.tally) = (None, MessageTally::counting());
+            let (mut socket, _) = self.open(tell).await?;
+            match self.settle(&mut socket, outbox).await {
+                Ok(()) => {
+                    tell("connected again, to another server");
+                    return Ok(socket);
+                }
+                Err(Broken) if began.elapsed() > PATIENCE => {
+                    return Err(BridgeError::Lost("no other server goes on with it".into()));
+                }
+                Err(Broken) => tokio::time::sleep(OPENING_PAUSE).await,
+            }
+        }
+    }
+
+    /// Introduces the editor to a server, loads its sessions there, and asks once more what was not answered.
+    async fn settle(&mut self, socket: &mut Halves<Upgraded>, outbox: &Outbox) -> Result<(), Broken> {
+        let hello = self.conversation.introduction();
+        self.ask(socket, hello, None, outbox).await?.map_err(|_| Broken)?;
+        for session in self.conversation.sessions() {
+            let began = Instant::now();
+            loop {
+                let (load, mut replay) = (self.conversation.load(&session), Vec::new());
+                let told = match self.ask(socket, load, Some((&session, &mut replay)), outbox).await? {
+                    Ok(()) => self.conversation.missed(&session, replay),
+                    Err(why) if began.elapsed() > OPENING => self.conversation.give_up(&session, &why),
+                    Err(_) => {
+                        tokio::time::sleep(OPENING_PAUSE).await;
+                        continue;
+                    }
+                };
+                for line in told.into_iter().filter_map(|line| self.conversation.heard(line)) {
+                    outbox.send(line.into()).await;
+                }
+                break;
+            }
+        }
+        let (again, told) = self.conversation.again();
+        for line in told {
+            outbox.send(line.into()).await;
+        }
+        for line in again {
+            self.send(socket, line).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks the server something of our own, and waits for the answer. What is shown of a session meanwhile is kept
+    /// in `replay`; everything else is the editor's.
+    async fn ask(
+        &mut self,
+        socket: &mut Halves<Upgraded>,
+        (id, request): (String, Bytes),
+        mut replay: Option<(&str, &mut Vec<Bytes>)>,
+        outbox: &Outbox,
+    ) -> Result<Result<(), String>, Broken> {
+        self.send(socket, request).await?;
+        loop {
+            let message = tokio::time::timeout(OPENING, socket.1.next()).await.map_err(|_| Broken)?;
+            let text = match message {
+                Some(Ok(Message::Text(text))) => Bytes::from(text),
+                Some(Ok(Message::Ping(payload))) => {
+                    self.tally.pinged(&payload);
+                    continue;
+                }
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(Broken),
+                Some(Ok(_)) => continue,
+            };
+            self.tally.heard += 1;
+            if self.tally.heard.is_multiple_of(TELL) {
+                socket.0.send(Message::Ping(self.tally.ping())).await.map_err(|_| Broken)?;
+            }
+            match std::str::from_utf8(&text).ok().map(rpc::read) {
+                Some(Ok(RpcMessage::Response { id: answered, outcome })) if answered == id => {
+                    return Ok(outcome.map(drop).map_err(|e| e.message));
+                }
+                Some(Ok(RpcMessage::Notification { method, params })) if method == "session/update" => {
+                    if let Some((session, replay)) = &mut replay
+                        && super::failover::is_about(params, session)
+                    {
+                        replay.push(text);
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            if let Some(line) = self.conversation.heard(text) {
+                outbox.send(line.into()).await;
+            }
+        }
+    }
+
+    async fn send(&mut self, socket: &mut Halves<Upgraded>, line: Bytes) -> Result<(), Broken> {
+        self.tally.sent(&line);
+        websocket::send_one(&mut socket.0, line).await.map_err(|_| Broken)
     }
 
     /// Opens a socket, however often that takes.
     async fn open(&mut self, tell: impl Fn(&str)) -> Result<(Halves<Upgraded>, Vec<Bytes>), BridgeError> {
-        let began = tokio::time::Instant::now();
-        let mut tries = 0;
+        let began = Instant::now();
+        let (mut tries, mut unknown) = (0, 0);
         loop {
             tries += 1;
             let why = match tokio::time::timeout(ANSWER, self.once()).await {
                 Ok(Ok(opened)) => return Ok(opened),
                 Ok(Err(BridgeError::Unreachable { why, .. })) => why,
+                Ok(Err(BridgeError::Lost(why))) if unknown < ASKED_FOR => {
+                    unknown += 1;
+                    why
+                }
                 Ok(Err(e)) => return Err(e),
                 Err(_) => "it does not answer".to_owned(),
             };
-            let over = if self.id.is_none() { tries >= FIRST_TRIES } else { began.elapsed() > PATIENCE };
+            let over = if self.opened { began.elapsed() > PATIENCE } else { tries >= FIRST_TRIES };
             if over {
                 return Err(BridgeError::Unreachable { url: self.url.clone(), why });
             }
@@ -178,9 +335,15 @@ impl Bridge {
             self.id = headers.get(CONNECTION_ID).cloned();
             self.resumes = received.is_some() && self.id.is_some();
             self.tally.counts = self.resumes;
+            self.opened = true;
         }
         let lost = || BridgeError::Lost("the server has received other messages than were sent".into());
         self.tally.missing(received.unwrap_or_default()).ok_or_else(lost)
+    }
+
+    /// Takes note of a line of the editor's; what is to be sent for it.
+    fn noted(&mut self, line: Bytes) -> Option<Bytes> {
+        if self.resumes { self.conversation.said(line) } else { Some(line) }
     }
 
     async fn carry(
@@ -197,15 +360,15 @@ impl Bridge {
         }
         let mut ping = tokio::time::interval(PING);
         ping.tick().await;
-        let mut heard = tokio::time::Instant::now();
+        let mut heard = Instant::now();
         loop {
             let sent = tokio::select! {
                 message = stream.next() => match message {
                     Some(Ok(message)) => {
-                        heard = tokio::time::Instant::now();
+                        heard = Instant::now();
                         match self.hear(message, outbox).await {
                             None => Ok(()),
-                            Some(Heard::Closed(why)) => return SocketEnd::Closed(why),
+                            Some(Heard::Closed(why, stops)) => return SocketEnd::Closed(why, stops),
                             Some(Heard::Many) => sink.send(Message::Ping(self.tally.ping())).await,
                         }
                     }
@@ -217,10 +380,13 @@ impl Bridge {
                         return SocketEnd::Done;
                     }
                     Some(line) => match message(line) {
-                        Ok(text) => {
-                            self.tally.sent(&text);
-                            websocket::send_one(&mut sink, text).await
-                        }
+                        Ok(text) => match self.noted(text) {
+                            Some(text) => {
+                                self.tally.sent(&text);
+                                websocket::send_one(&mut sink, text).await
+                            }
+                            None => Ok(()),
+                        },
                         Err(answer) => {
                             outbox.push(&answer);
                             Ok(())
@@ -245,7 +411,11 @@ impl Bridge {
     async fn hear(&mut self, message: Message, outbox: &Outbox) -> Option<Heard> {
         match message {
             Message::Text(text) => {
-                outbox.send(text.as_bytes().to_vec()).await;
+                let line = Bytes::from(text);
+                let line = if self.resumes { self.conversation.heard(line) } else { Some(line) };
+                if let Some(line) = line {
+                    outbox.send(line.into()).await;
+                }
                 self.tally.heard += 1;
                 self.tally.heard.is_multiple_of(TELL).then_some(Heard::Many)
             }
@@ -254,10 +424,10 @@ impl Bridge {
                 None
             }
             Message::Close(frame) => {
+                let stops = frame.as_ref().is_some_and(|frame| frame.code == CloseCode::Restart);
                 let why = frame.filter(|frame| !frame.reason.is_empty());
-                Some(Heard::Closed(
-                    why.map(|frame| format!(": {}", crate::text::title(&frame.reason))).unwrap_or_default(),
-                ))
+                let why = why.map(|frame| format!(": {}", crate::text::title(&frame.reason))).unwrap_or_default();
+                Some(Heard::Closed(why, stops))
             }
             _ => None,
         }
@@ -266,7 +436,8 @@ impl Bridge {
 
 /// What a message of the server asks of the bridge.
 enum Heard {
-    Closed(String),
+    /// As [`SocketEnd::Closed`].
+    Closed(String, bool),
     /// Many have come since the server was told how many.
     Many,
 }

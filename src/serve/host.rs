@@ -63,6 +63,8 @@ pub struct Connection {
     pub liveness: Arc<Liveness>,
     /// Ends when the connection is to end.
     pub ended: CancellationToken,
+    /// Ended when the whole process is about to stop.
+    pub draining: CancellationToken,
 }
 
 /// Counts one less when it is dropped.
@@ -150,7 +152,7 @@ impl Host {
         });
         let id = self.environment.fresh("con_");
         tracing::info!("{} has opened connection {id}", identity.name);
-        Ok(Connection { id, lines, outgoing, liveness, ended })
+        Ok(Connection { id, lines, outgoing, liveness, ended, draining: self.draining.clone() })
     }
 
     fn user(&self, name: Option<&str>) -> Arc<ServedUser> {

@@ -147,7 +147,7 @@ impl Profiles {
             Ok(connection) => connection,
             Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, &why),
         };
-        let Connection { id: name, lines, mut outgoing, ended, liveness } = connection;
+        let Connection { id: name, lines, mut outgoing, ended, liveness, .. } = connection;
         if lines.send(Line::Text(body)).await.is_err() {
             return plain(StatusCode::SERVICE_UNAVAILABLE, "this server is about to stop");
         }

@@ -89,6 +89,7 @@ struct End(Option<(CloseCode, &'static str)>);
 impl End {
     const BROKEN: Self = Self(None);
     const LEAVING: Self = Self(Some((CloseCode::Away, "the server ends this connection")));
+    const STOPPING: Self = Self(Some((CloseCode::Restart, "the server stops")));
     const BYE: Self = Self(Some((CloseCode::Normal, "")));
 }
 
@@ -100,7 +101,7 @@ pub async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
     message: usize,
 ) -> Ending {
     let ResumableConnection { connection, tally } = thread;
-    let Connection { id, lines, outgoing, liveness, .. } = connection;
+    let Connection { id, lines, outgoing, liveness, draining, .. } = connection;
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config(message))).await;
     let (mut sink, mut stream) = socket.split();
     // A std mutex around what is counted: a leaf, for the two halves of the socket.
@@ -109,6 +110,7 @@ pub async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
         end = hear(&mut stream, lines, (&missed, &tally), liveness) => end,
         end = tell(&mut sink, (again, outgoing), (&missed, &tally), liveness) => end,
     };
+    let end = if end == End::LEAVING && draining.is_cancelled() { End::STOPPING } else { end };
     tracing::info!("the socket of connection {id} ends: {:?}", end.0);
     let Some((code, why)) = end.0 else { return Ending::Broken };
     if let Ok(socket) = sink.reunite(stream) {

@@ -192,7 +192,10 @@ impl Actor {
             let details = Some("What ran here was cancelled. Load the session again to take it back.".into());
             outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
         }
-        if self.session.sessions.leaving.is_cancelled() {
+        // Whoever can send a prompt again does that.
+        let goes_on = next::turn(&self.history).first().and_then(Message::options);
+        let goes_on = goes_on.is_some_and(|options| options.idempotency_key.is_some());
+        if self.session.sessions.leaving.is_cancelled() && !goes_on {
             let title = "This server is about to stop, and the turn ended at a step.".into();
             let details = Some("Load the session on another one and say \"go on\".".into());
             outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;

@@ -93,6 +93,17 @@ pub enum PromptInput {
     Builtin(BuiltinCommand),
 }
 
+impl PromptInput {
+    /// What tells whether it is one that was sent before.
+    pub fn idempotency_key(&self) -> Option<&str> {
+        let Self::Message(content) = self else { return None };
+        content.iter().find_map(|content| match content {
+            Content::PromptOptions(options) => options.idempotency_key.as_deref(),
+            _ => None,
+        })
+    }
+}
+
 pub struct Prompt {
     /// Its place among the session's prompts.
     pub number: u64,

@@ -14,6 +14,8 @@ pub(super) struct Inbox {
     waiting: VecDeque<Prompt>,
     /// Cancels that may be about prompts still in the mailbox: they overtake it.
     cancelled: Vec<CancelScope>,
+    /// The idempotency key of the prompt that was taken last.
+    key: Option<String>,
     /// Tells the running turn that the first of those that wait is for the model to hear now.
     spoken: watch::Sender<bool>,
 }
@@ -24,7 +26,7 @@ impl Inbox {
         cancels: mpsc::UnboundedReceiver<CancelScope>,
         spoken: watch::Sender<bool>,
     ) -> Self {
-        Self { mailbox, cancels, waiting: VecDeque::new(), cancelled: Vec::new(), spoken }
+        Self { mailbox, cancels, waiting: VecDeque::new(), cancelled: Vec::new(), key: None, spoken }
     }
 
     pub(super) fn push(&mut self, prompt: Prompt) {
@@ -32,7 +34,9 @@ impl Inbox {
     }
 
     pub(super) fn pop(&mut self) -> Option<Prompt> {
-        self.waiting.pop_front()
+        let prompt = self.waiting.pop_front()?;
+        self.key = prompt.work.idempotency_key().map(str::to_owned);
+        Some(prompt)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -66,9 +70,11 @@ impl Inbox {
     }
 
     /// Tells the running turn whether someone's words wait that it should stop for. A built-in command waits
-    /// until it has ended, and so does what was said after the command.
+    /// until it has ended, and so does what was said after the command, and the running prompt sent once more.
     pub(super) fn tell_turn(&self, steers: bool) {
-        let says = self.waiting.front().is_some_and(|next| matches!(next.work, PromptInput::Message(_)));
+        let again = |next: &Prompt| self.key.is_some() && next.work.idempotency_key() == self.key.as_deref();
+        let says = |next: &Prompt| matches!(next.work, PromptInput::Message(_)) && !again(next);
+        let says = self.waiting.front().is_some_and(says);
         self.spoken.send_replace(says && steers);
     }
 

@@ -12,9 +12,10 @@ use super::sessions::Sessions;
 use super::{child, mention, revert, title};
 use crate::event::Event;
 use crate::message::{Content, Message, Role, User};
+use crate::prompts;
 use crate::store::Record;
 use crate::turn::insert::PromptDraft;
-use crate::turn::{Choice, History, Outcome, TurnContext, frame, hooks, remind};
+use crate::turn::{Choice, History, Outcome, TurnContext, frame, hooks, next, remind};
 
 pub(super) struct PromptRun {
     pub(super) sessions: Arc<Sessions>,
@@ -37,6 +38,7 @@ pub(super) struct PromptResult {
 impl PromptRun {
     pub(super) async fn run(self, input: PromptInput, watcher: &mut ConfigWatcher) -> PromptResult {
         match input {
+            again @ PromptInput::Message(_) if sent_before(&self.history, &again) => self.again().await,
             PromptInput::Message(content) => self.message(content, watcher).await,
             PromptInput::Builtin(command) => self.builtin(&command).await,
         }
@@ -48,6 +50,21 @@ impl PromptRun {
         let cx = BuiltinContext { history: &mut self.history, record: &mut self.record, scope: &self.scope };
         let outcome = builtin::carry_out(command, cx).await;
         PromptResult { history: self.history, record: self.record, outcome }
+    }
+
+    /// Goes on with the turn of a prompt that was sent before, or says how it ended.
+    async fn again(self) -> PromptResult {
+        let Self { sessions, choice, scope, mut history, record, .. } = self;
+        let mut message = head(&scope);
+        scope.outlet.event(Event::Prompted { message: message.id.clone() }).await;
+        if let Some(outcome) = next::ended(&history) {
+            return PromptResult { history, record, outcome };
+        }
+        message.parts.push(scope.part(remind::note(prompts::reminder("host-lost"))));
+        scope.record.whole(&message).await;
+        history.messages.push(message);
+        let (history, outcome) = child::turn(&sessions, [Some(&choice), None], history, scope).await;
+        PromptResult { history, record, outcome }
     }
 
     async fn message(self, content: Vec<Content>, watcher: &mut ConfigWatcher) -> PromptResult {
@@ -92,6 +109,14 @@ impl PromptRun {
         let (history, outcome) = child::turn(&sessions, [Some(&choice), once.as_ref()], history, scope).await;
         PromptResult { history, record, outcome }
     }
+}
+
+/// Whether a prompt is the last one once more: what carried it was lost, and whoever sent it does not know how far it
+/// came.
+fn sent_before(history: &History, input: &PromptInput) -> bool {
+    let key = input.idempotency_key();
+    let last = next::turn(history).first().and_then(Message::options);
+    key.is_some() && last.and_then(|options| options.idempotency_key.as_deref()) == key
 }
 
 /// The head of the message that a prompt becomes.

@@ -110,6 +110,15 @@ pub fn next(history: &History, limits: &Limits) -> Next {
     })
 }
 
+/// How the last turn has ended; none where it has not: its process was lost, or gave it up.
+pub fn ended(history: &History) -> Option<Outcome> {
+    match next(history, &Limits::default()) {
+        Next::Finish(Outcome::Failed(fault)) if fault.kind == FaultKind::Interrupted => None,
+        Next::Finish(outcome) => Some(outcome),
+        _ => None,
+    }
+}
+
 /// How many steps the turn has made, for the user it has ended for.
 pub fn steps(history: &History) -> String {
     let made = turn(history).iter().filter(|m| m.assistant().is_some_and(|a| !a.summary)).count();

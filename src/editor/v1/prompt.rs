@@ -8,7 +8,7 @@ use protocol::table::{Cx, Reply};
 
 use super::{content, line};
 use crate::editor::error::Refusal;
-use crate::editor::meta::{self, SCHEMA, STRUCTURED};
+use crate::editor::meta::{self, HANDED_OVER, SCHEMA, STRUCTURED};
 use crate::editor::prompt::{self, IncomingPrompt, PromptTurn};
 use crate::editor::server::Server;
 use crate::message::FaultKind;
@@ -66,6 +66,7 @@ async fn answer(
     let response = response(ended.outcome)?;
     Ok(match ended.structured {
         Some(result) => response.meta(meta::own(STRUCTURED, result)),
+        None if ended.handed_over => response.meta(meta::own(HANDED_OVER, true.into())),
         None => response,
     })
 }

@@ -1,0 +1,585 @@
+//! A conversation that goes on on another server, where the one it was begun on is lost or stops. The bridge notes what
+//! its editor and the server say to each other, as far as it takes: how the editor introduced itself, which sessions
+//! are open, what is not answered yet, and what was shown. Only version 1 of the protocol is understood here.
+//!
+//! Nothing is said twice: an editor is shown of a session that was loaded again what it has not seen, and a prompt has
+//! an idempotency key, by which the other server knows whether it has begun, or ended.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use protocol::acp::CANCEL_REQUEST;
+use protocol::rpc::{self, Error as RpcError, Id, RpcMessage};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::editor::meta::{HANDED_OVER, IDEMPOTENCY_KEY, OWN};
+
+/// The members of a JSON object, as they were written.
+type Members = BTreeMap<String, Box<RawValue>>;
+
+/// What an editor and a server have said to each other.
+#[derive(Debug)]
+pub(super) struct CarriedConversation {
+    /// Begins the idempotency keys: nobody else's do.
+    name: String,
+    prompts: u64,
+    /// The parameters of `initialize`.
+    hello: Option<Box<RawValue>>,
+    /// It was answered, in a version that is understood here.
+    agreed: bool,
+    sessions: BTreeMap<String, OpenSession>,
+    /// Requests of the editor's that are not answered, in their order.
+    unanswered: Vec<EditorRequest>,
+    /// The ids of the server's requests that are not answered: as the editor knows them, and as the server does.
+    questions: HashMap<String, String>,
+    /// How many servers there were before this one. Requests of the next one may have the same ids.
+    servers: u32,
+    /// How many requests were made here.
+    made: u64,
+}
+
+/// A session that the editor has open.
+#[derive(Debug, Default)]
+struct OpenSession {
+    /// What it takes to load it.
+    place: Members,
+    /// What the editor was shown, by the ids of messages and calls.
+    shown: HashMap<String, Shown>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Shown {
+    /// So many characters of a message.
+    Words(usize),
+    /// A call, and whether it has ended.
+    Call(bool),
+}
+
+#[derive(Debug)]
+struct EditorRequest {
+    id: Id,
+    line: Bytes,
+    about: RequestKind,
+}
+
+#[derive(Debug)]
+enum RequestKind {
+    Initialize,
+    /// It opens a session with these parameters.
+    Opening(Members),
+    /// It closes a session.
+    Closing(String),
+    Prompt {
+        session: String,
+        /// The user does not want it any more.
+        cancelled: bool,
+    },
+    Anything,
+}
+
+/// What is looked at in an update.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Update<'a> {
+    session_id: String,
+    #[serde(borrow)]
+    update: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownUpdate {
+    session_update: String,
+    message_id: Option<String>,
+    tool_call_id: Option<String>,
+    status: Option<String>,
+    content: Option<Value>,
+}
+
+impl ShownUpdate {
+    fn read(params: &str) -> Option<(String, Self)> {
+        let update: Update<'_> = serde_json::from_str(params).ok()?;
+        Some((update.session_id, serde_json::from_str(update.update.get()).ok()?))
+    }
+
+    fn is_words(&self) -> bool {
+        matches!(&*self.session_update, "agent_message_chunk" | "agent_thought_chunk")
+    }
+
+    fn words(&self) -> &str {
+        self.content.as_ref().and_then(|content| content["text"].as_str()).unwrap_or_default()
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.status.as_deref(), Some("completed" | "failed"))
+    }
+}
+
+impl CarriedConversation {
+    pub(super) fn new(name: String) -> Self {
+        Self {
+            name,
+            prompts: 0,
+            hello: None,
+            agreed: false,
+            sessions: BTreeMap::new(),
+            unanswered: Vec::new(),
+            questions: HashMap::new(),
+            servers: 0,
+            made: 0,
+        }
+    }
+
+    /// Whether it can go on on another server.
+    pub(super) fn can_move(&self) -> bool {
+        self.agreed
+    }
+
+    /// Takes note of a line of the editor's; what is to be sent for it, if anything.
+    pub(super) fn said(&mut self, line: Bytes) -> Option<Bytes> {
+        let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else { return Some(line) };
+        match message {
+            RpcMessage::Request { id, method, params } => {
+                let (about, keyed) = self.about(&method, params, &line);
+                let line = keyed.unwrap_or_else(|| line.clone());
+                self.unanswered.push(EditorRequest { id, line: line.clone(), about });
+                Some(line)
+            }
+            RpcMessage::Notification { method, params } => {
+                if method == "session/cancel" {
+                    self.cancel(params);
+                }
+                Some(line)
+            }
+            RpcMessage::Response { id, .. } => match self.questions.remove(id) {
+                Some(theirs) if theirs == id => Some(line),
+                Some(theirs) => with_id(&line, &theirs),
+                // It answers a server that is gone.
+                None => (self.servers == 0).then_some(line),
+            },
+        }
+    }
+
+    fn about(&mut self, method: &str, params: &str, line: &Bytes) -> (RequestKind, Option<Bytes>) {
+        let members = || serde_json::from_str::<Members>(params).unwrap_or_default();
+        let about = match method {
+            "initialize" => {
+                self.hello = RawValue::from_string(params.to_owned()).ok();
+                RequestKind::Initialize
+            }
+            "session/new" | "session/load" | "session/resume" | "session/fork" => RequestKind::Opening(members()),
+            "session/close" | "session/delete" => match session(&members()) {
+                Some(session) => RequestKind::Closing(session),
+                None => RequestKind::Anything,
+            },
+            "session/prompt" => match session(&members()) {
+                Some(session) => {
+                    self.prompts += 1;
+                    let key = format!("{}-{}", self.name, self.prompts);
+                    return (RequestKind::Prompt { session, cancelled: false }, with_key(line, &key));
+                }
+                None => RequestKind::Anything,
+            },
+            _ => RequestKind::Anything,
+        };
+        (about, None)
+    }
+
+    fn cancel(&mut self, params: &str) {
+        let of = serde_json::from_str::<Members>(params).ok().as_ref().and_then(session);
+        for request in &mut self.unanswered {
+            if let RequestKind::Prompt { session, cancelled } = &mut request.about
+                && Some(&*session) == of.as_ref()
+            {
+                *cancelled = true;
+            }
+        }
+    }
+
+    /// Takes note of a line of the server's; what the editor is to be told, if anything.
+    pub(super) fn heard(&mut self, line: Bytes) -> Option<Bytes> {
+        let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else { return Some(line) };
+        match message {
+            RpcMessage::Response { id, outcome } => {
+                let at = self.unanswered.iter().position(|request| request.id.as_str() == id);
+                let Some(at) = at else { return Some(line) };
+                let result = outcome.ok().map(str::to_owned);
+                if matches!(self.unanswered[at].about, RequestKind::Prompt { .. }) && is_handed_over(result.as_deref())
+                {
+                    return None;
+                }
+                let EditorRequest { about, .. } = self.unanswered.remove(at);
+                self.answered(about, result.as_deref());
+                Some(line)
+            }
+            RpcMessage::Request { id, .. } => {
+                let shown = self.shown_id(id.as_str());
+                let told = if shown == id.as_str() { Some(line.clone()) } else { with_id(&line, &shown) };
+                self.questions.insert(shown, id.as_str().to_owned());
+                told
+            }
+            RpcMessage::Notification { method, params } if method == CANCEL_REQUEST => {
+                let request = serde_json::from_str::<Members>(params).ok().and_then(|mut all| all.remove("requestId"));
+                let shown = request.map(|id| self.shown_id(id.get()))?;
+                self.questions.remove(&shown);
+                Some(cancelled(&shown))
+            }
+            RpcMessage::Notification { method, params } => {
+                if method == "session/update" {
+                    self.shown(params);
+                }
+                Some(line)
+            }
+        }
+    }
+
+    /// What the editor knows a request of the server's by.
+    fn shown_id(&self, theirs: &str) -> String {
+        if self.servers == 0 { theirs.to_owned() } else { json!(format!("{}/{theirs}", self.servers)).to_string() }
+    }
+
+    fn answered(&mut self, about: RequestKind, result: Option<&str>) {
+        let Some(result) = result else { return };
+        match about {
+            RequestKind::Initialize => {
+                let version = |result: Value| result["protocolVersion"] == 1;
+                self.agreed = serde_json::from_str(result).is_ok_and(version);
+            }
+            RequestKind::Opening(mut place) => {
+                let fresh = serde_json::from_str::<Members>(result).ok().and_then(|mut all| all.remove("sessionId"));
+                if let Some(fresh) = fresh {
+                    place.insert("sessionId".into(), fresh);
+                }
+                if let Some(id) = session(&place) {
+                    self.sessions.entry(id).or_default().place = place;
+                }
+            }
+            RequestKind::Closing(session) => drop(self.sessions.remove(&session)),
+            RequestKind::Prompt { .. } | RequestKind::Anything => {}
+        }
+    }
+
+    fn shown(&mut self, params: &str) {
+        if !self.agreed {
+            return;
+        }
+        let Some((session, update)) = ShownUpdate::read(params) else { return };
+        // It comes before the answer to a load.
+        let shown = &mut self.sessions.entry(session).or_default().shown;
+        if let Some(id) = &update.tool_call_id {
+            let ended = matches!(shown.get(id), Some(Shown::Call(true))) || update.has_ended();
+            shown.insert(id.clone(), Shown::Call(ended));
+        } else if let Some(id) = update.message_id.as_ref().filter(|_| update.is_words()) {
+            let before = if let Some(Shown::Words(before)) = shown.get(id) { *before } else { 0 };
+            shown.insert(id.clone(), Shown::Words(before + update.words().chars().count()));
+        }
+    }
+
+    /// The server is lost, or stops: what the editor is told of its questions, which nobody will hear the answers to.
+    pub(super) fn leave(&mut self) -> Vec<Bytes> {
+        self.servers += 1;
+        std::mem::take(&mut self.questions).into_keys().map(|id| cancelled(&id)).collect()
+    }
+
+    /// A request of our own: its id, and its line.
+    fn request(&mut self, method: &str, params: &impl serde::Serialize) -> (String, Bytes) {
+        self.made += 1;
+        let id = json!(format!("{}/{}", self.name, self.made));
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        (id.to_string(), line.to_string().into())
+    }
+
+    /// Introduces the editor to another server: the request's id, and its line.
+    pub(super) fn introduction(&mut self) -> (String, Bytes) {
+        let hello = self.hello.clone();
+        self.request("initialize", &hello)
+    }
+
+    /// The sessions that the editor has open.
+    pub(super) fn sessions(&self) -> Vec<String> {
+        self.sessions.keys().cloned().collect()
+    }
+
+    /// Loads a session: the request's id, and its line.
+    pub(super) fn load(&mut self, session: &str) -> (String, Bytes) {
+        let place = self.sessions.get(session).map(|open| open.place.clone()).unwrap_or_default();
+        self.request("session/load", &place)
+    }
+
+    /// Of what a server shows of a session that it loads, what the editor has not seen. That can only be of the last
+    /// turn.
+    pub(super) fn missed(&self, session: &str, replay: Vec<Bytes>) -> Vec<Bytes> {
+        let Some(OpenSession { shown, .. }) = self.sessions.get(session).filter(|open| !open.shown.is_empty()) else {
+            // Where nothing was shown, nobody knows where that begins.
+            return Vec::new();
+        };
+        let mut left: HashMap<String, usize> = HashMap::new();
+        for (id, shown) in shown {
+            if let Shown::Words(count) = shown {
+                left.insert(id.clone(), *count);
+            }
+        }
+        let mut missed = Vec::new();
+        for line in replay {
+            let update = match std::str::from_utf8(&line).ok().map(rpc::read) {
+                Some(Ok(RpcMessage::Notification { params, .. })) => ShownUpdate::read(params),
+                _ => None,
+            };
+            let Some((_, update)) = update else { continue };
+            if update.session_update == "user_message_chunk" {
+                missed.clear();
+                continue;
+            }
+            if update.is_words()
+                && let Some(left) = update.message_id.as_ref().and_then(|id| left.get_mut(id))
+            {
+                let words = update.words();
+                let known = words.chars().count().min(*left);
+                *left -= known;
+                let rest: String = words.chars().skip(known).collect();
+                if !rest.is_empty() {
+                    missed.extend(with_update(&line, &[("content", json!({ "type": "text", "text": rest }))]));
+                }
+                continue;
+            }
+            match update.tool_call_id.as_ref().and_then(|id| shown.get(id)) {
+                Some(Shown::Call(true)) => {}
+                Some(_) => missed.extend(with_update(&line, &[("sessionUpdate", "tool_call_update".into())])),
+                None => missed.push(line),
+            }
+        }
+        missed
+    }
+
+    /// A session that cannot be loaded is not the editor's any more: what it is told for the prompts in it.
+    pub(super) fn give_up(&mut self, id: &str, why: &str) -> Vec<Bytes> {
+        self.sessions.remove(id);
+        let lost = |request: &mut EditorRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
+        let error = RpcError::internal(format!("the server was lost, and session {id} cannot be opened: {why}"));
+        self.unanswered.extract_if(.., lost).map(|request| rpc::failure(&request.id, &error).into()).collect()
+    }
+
+    /// What is to be asked once more, and what the editor is told for prompts that it has cancelled.
+    pub(super) fn again(&mut self) -> (Vec<Bytes>, Vec<Bytes>) {
+        let cancelled =
+            |request: &mut EditorRequest| matches!(request.about, RequestKind::Prompt { cancelled: true, .. });
+        let over = self.unanswered.extract_if(.., cancelled);
+        let told = over.map(|request| rpc::success(&request.id, r#"{"stopReason":"cancelled"}"#).into()).collect();
+        (self.unanswered.iter().map(|request| request.line.clone()).collect(), told)
+    }
+}
+
+/// Whether an update is about a session.
+pub(super) fn is_about(params: &str, session: &str) -> bool {
+    serde_json::from_str::<Update<'_>>(params).is_ok_and(|update| update.session_id == session)
+}
+
+/// The session that parameters name.
+fn session(params: &Members) -> Option<String> {
+    serde_json::from_str(params.get("sessionId")?.get()).ok()
+}
+
+fn is_handed_over(result: Option<&str>) -> bool {
+    let result = result.and_then(|result| serde_json::from_str::<Value>(result).ok());
+    result.is_some_and(|result| result["_meta"][OWN][HANDED_OVER] == true)
+}
+
+fn cancelled(request: &str) -> Bytes {
+    format!(r#"{{"jsonrpc":"2.0","method":"{CANCEL_REQUEST}","params":{{"requestId":{request}}}}}"#).into()
+}
+
+/// A line with other members.
+fn with(line: &[u8], change: impl FnOnce(&mut Members) -> Option<()>) -> Option<Bytes> {
+    let mut members: Members = serde_json::from_slice(line).ok()?;
+    change(&mut members)?;
+    serde_json::to_vec(&members).ok().map(Bytes::from)
+}
+
+/// A line with another id.
+fn with_id(line: &[u8], id: &str) -> Option<Bytes> {
+    with(line, |message| {
+        message.insert("id".into(), RawValue::from_string(id.to_owned()).ok()?);
+        Some(())
+    })
+}
+
+/// Changes the object that a member is; where there is none, it begins empty.
+fn inside(members: &mut Members, name: &str, change: impl FnOnce(&mut Members) -> Option<()>) -> Option<()> {
+    let mut inner = match members.get(name).map(|value| value.get()).filter(|text| *text != "null") {
+        Some(text) => serde_json::from_str(text).ok()?,
+        None => Members::new(),
+    };
+    change(&mut inner)?;
+    members.insert(name.into(), to_raw_value(&inner).ok()?);
+    Some(())
+}
+
+/// A prompt with an idempotency key; none where it has one, or is none that has.
+fn with_key(line: &[u8], key: &str) -> Option<Bytes> {
+    with(line, |message| {
+        inside(message, "params", |params| {
+            inside(params, "_meta", |meta| {
+                inside(meta, OWN, |own| {
+                    if own.contains_key(IDEMPOTENCY_KEY) {
+                        return None;
+                    }
+                    own.insert(IDEMPOTENCY_KEY.into(), to_raw_value(key).ok()?);
+                    Some(())
+                })
+            })
+        })
+    })
+}
+
+/// An update with other members.
+fn with_update(line: &[u8], changes: &[(&str, Value)]) -> Option<Bytes> {
+    with(line, |message| {
+        inside(message, "params", |params| {
+            inside(params, "update", |update| {
+                for (name, value) in changes {
+                    update.insert((*name).into(), to_raw_value(value).ok()?);
+                }
+                Some(())
+            })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(line: &Bytes) -> Value {
+        serde_json::from_slice(line).unwrap()
+    }
+
+    fn line(value: &Value) -> Bytes {
+        value.to_string().into()
+    }
+
+    fn update(update: &Value) -> Bytes {
+        line(&json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "s", "update": update } }))
+    }
+
+    fn words(id: &str, words: &str) -> Bytes {
+        update(
+            &json!({ "sessionUpdate": "agent_message_chunk", "messageId": id, "content": { "type": "text", "text": words } }),
+        )
+    }
+
+    fn call(kind: &str, id: &str, status: &str) -> Bytes {
+        update(&json!({ "sessionUpdate": kind, "toolCallId": id, "status": status }))
+    }
+
+    /// One that has an open session and a prompt.
+    fn begun() -> CarriedConversation {
+        let mut talk = CarriedConversation::new("n".into());
+        let said = [
+            json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1, "clientInfo": {} } }),
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new", "params": { "cwd": "/w", "mcpServers": [] } }),
+        ];
+        for message in &said {
+            assert_eq!(talk.said(line(message)), Some(line(message)));
+        }
+        assert!(!talk.can_move());
+        talk.heard(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": { "protocolVersion": 1 } }))).unwrap();
+        talk.heard(line(&json!({ "jsonrpc": "2.0", "id": 1, "result": { "sessionId": "s" } }))).unwrap();
+        let prompt = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt",
+            "params": { "sessionId": "s", "prompt": [], "_meta": { "theirs": 1.0 } } });
+        let sent = text(&talk.said(line(&prompt)).unwrap());
+        assert_eq!(sent["params"]["_meta"], json!({ "theirs": 1.0, "adjutant": { "idempotencyKey": "n-1" } }));
+        talk
+    }
+
+    #[test]
+    fn what_was_said_is_said_again() {
+        let mut talk = begun();
+        talk.heard(words("p", "Hel")).unwrap();
+        let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "session/request_permission", "params": {} });
+        assert_eq!(talk.heard(line(&question)), Some(line(&question)));
+        assert!(talk.can_move());
+        let told = talk.leave();
+        assert_eq!(told.iter().map(text).collect::<Vec<_>>()[0]["params"], json!({ "requestId": 0 }));
+        // Whoever answers the old question now is not heard.
+        assert_eq!(talk.said(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": {} }))), None);
+        let (id, hello) = talk.introduction();
+        assert_eq!((id, text(&hello)["params"]["protocolVersion"].clone()), ("\"n/1\"".to_owned(), json!(1)));
+        assert_eq!(talk.sessions(), ["s"]);
+        let (_, load) = talk.load("s");
+        assert_eq!(text(&load)["params"], json!({ "sessionId": "s", "cwd": "/w", "mcpServers": [] }));
+        let (again, told) = talk.again();
+        assert_eq!((again.len(), told.len()), (1, 0));
+        assert_eq!(text(&again[0])["params"]["_meta"]["adjutant"]["idempotencyKey"], "n-1");
+        // The other server's questions have ids of their own, and its answers theirs.
+        let asked = talk.heard(line(&question)).unwrap();
+        assert_eq!(text(&asked)["id"], "1/0");
+        let answer = talk.said(line(&json!({ "jsonrpc": "2.0", "id": "1/0", "result": {} }))).unwrap();
+        assert_eq!(text(&answer)["id"], 0);
+        let done = line(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
+        assert_eq!(talk.heard(done.clone()), Some(done));
+        assert_eq!(talk.again().0, Vec::<Bytes>::new());
+    }
+
+    #[test]
+    fn what_was_seen_is_not_shown_again() {
+        let mut talk = begun();
+        for seen in [
+            words("a", "Hé"),
+            words("a", "llo"),
+            call("tool_call", "c", "pending"),
+            call("tool_call", "d", "completed"),
+        ] {
+            talk.heard(seen).unwrap();
+        }
+        let mine =
+            || update(&json!({ "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": "Hi" } }));
+        let replay = vec![
+            mine(),
+            words("old", "Before."),
+            mine(),
+            words("a", "Héllo, you"),
+            call("tool_call", "c", "completed"),
+            call("tool_call", "d", "completed"),
+            call("tool_call", "e", "completed"),
+            words("b", "Bye."),
+        ];
+        let missed: Vec<Value> =
+            talk.missed("s", replay).iter().map(|line| text(line)["params"]["update"].clone()).collect();
+        let seen: Vec<(&str, &str)> = missed
+            .iter()
+            .map(|update| {
+                let id = update["toolCallId"].as_str().or(update["content"]["text"].as_str()).unwrap();
+                (update["sessionUpdate"].as_str().unwrap(), id)
+            })
+            .collect();
+        let wanted = [
+            ("agent_message_chunk", ", you"),
+            ("tool_call_update", "c"),
+            ("tool_call", "e"),
+            ("agent_message_chunk", "Bye."),
+        ];
+        assert_eq!(seen, wanted);
+        assert_eq!(begun().missed("s", vec![mine(), words("old", "Before.")]), Vec::<Bytes>::new());
+    }
+
+    #[test]
+    fn a_prompt_that_is_handed_over_is_not_answered_yet() {
+        let mut talk = begun();
+        let moved = json!({ "jsonrpc": "2.0", "id": 2, "result":
+            { "stopReason": "cancelled", "_meta": { "adjutant": { "handedOver": true } } } });
+        assert_eq!(talk.heard(line(&moved)), None);
+        assert_eq!(talk.again().0.len(), 1);
+        // The user has cancelled it meanwhile.
+        talk.said(line(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": "s" } })))
+            .unwrap();
+        let (again, told) = talk.again();
+        assert_eq!(
+            (again.len(), text(&told[0])),
+            (0, json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "cancelled" } }))
+        );
+        let lost = begun().give_up("s", "it is gone");
+        assert!(text(&lost[0])["error"].to_string().contains("it is gone"), "{lost:?}");
+    }
+}
