@@ -42,7 +42,7 @@ pub mod trust;
 use std::path::{Path, PathBuf};
 
 #[cfg(test)]
-pub(crate) use declare::keys::table;
+pub(crate) use declare::keys::{lean_text, table};
 pub use declare::schema_text;
 pub use disk::ConfigFingerprint;
 pub use problem::{Problem, ProblemCode, ProblemSeverity, nearest};

@@ -4,7 +4,7 @@
 #[cfg(test)]
 pub(super) mod keys;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -26,13 +26,25 @@ pub(super) fn schema() -> Json {
 /// A declaration that trees are checked against.
 pub(crate) struct ConfigSchema {
     root: Json,
-    definitions: Map<String, Json>,
+    definitions: Arc<Map<String, Json>>,
 }
 
+/// What [`lean`] makes, made beforehand: that takes ten times as long as reading it, and more than anything else at a
+/// start. A test of the table of settings compares the two.
+const LEAN: &str = include_str!("declare/lean.json");
+
 // Each is made when the first text needs it. Most processes read a handful of files again and again, some none.
-static SETTINGS: LazyLock<ConfigSchema> = LazyLock::new(ConfigSchema::lean::<ConfigFile>);
-static AGENT: LazyLock<ConfigSchema> = LazyLock::new(ConfigSchema::lean::<AgentConfig>);
-static COMMAND: LazyLock<ConfigSchema> = LazyLock::new(ConfigSchema::lean::<CommandConfig>);
+static SETTINGS: LazyLock<ConfigSchema> =
+    LazyLock::new(|| ConfigSchema::from(serde_json::from_str(LEAN).unwrap_or_else(|_| lean())));
+static AGENT: LazyLock<ConfigSchema> = LazyLock::new(|| ConfigSchema::settings().of::<AgentConfig>());
+static COMMAND: LazyLock<ConfigSchema> = LazyLock::new(|| ConfigSchema::settings().of::<CommandConfig>());
+
+/// The schema without the descriptions: they are most of it, and no check reads them.
+pub(crate) fn lean() -> Json {
+    let mut root = SchemaSettings::draft07().into_generator().into_root_schema_for::<ConfigFile>().to_value();
+    without_descriptions(&mut root);
+    root
+}
 
 impl ConfigSchema {
     pub(crate) fn settings() -> &'static Self {
@@ -49,11 +61,10 @@ impl ConfigSchema {
         &COMMAND
     }
 
-    /// Without the descriptions: they are most of a schema, and no check reads them.
-    fn lean<T: JsonSchema>() -> Self {
-        let mut root = SchemaSettings::draft07().into_generator().into_root_schema_for::<T>().to_value();
-        without_descriptions(&mut root);
-        Self::from(root)
+    /// One of its definitions.
+    fn of<T: JsonSchema>(&self) -> Self {
+        let root = json!({ "$ref": format!("#/definitions/{}", T::schema_name()) });
+        Self { root, definitions: self.definitions.clone() }
     }
 
     fn from(mut root: Json) -> Self {
@@ -61,7 +72,7 @@ impl ConfigSchema {
             Some(Json::Object(definitions)) => definitions,
             _ => Map::new(),
         };
-        Self { root, definitions }
+        Self { root, definitions: definitions.into() }
     }
 
     /// Takes out what does not fit, and tells of it. `way` is the tree's own place, for messages.

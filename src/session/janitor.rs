@@ -21,6 +21,9 @@ use crate::tool::truncate;
 /// How long after the first session of a process what nobody waits for is cleaned up.
 const LATER: Duration = Duration::from_secs(60);
 
+/// How long a process may take to open its first session, before it is looked what there is to clean up.
+const OPENING: Duration = Duration::from_millis(250);
+
 pub(super) struct Janitor {
     environment: Environment,
     store: Store,
@@ -48,8 +51,15 @@ impl Janitor {
     /// Starts looking for old results and old sessions, with the first session of the process.
     pub(super) fn start_cleaning(self: &Arc<Self>) {
         if !self.cleaning.swap(true, Ordering::Relaxed) {
-            self.tasks.spawn(self.clone().prune_sessions());
-            self.tasks.spawn(self.clone().clean_results());
+            let this = self.clone();
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = tokio::time::sleep(OPENING) => {} // the session is open
+                    () = this.ended.cancelled() => return,
+                }
+                this.tasks.spawn(this.clone().prune_sessions());
+                this.tasks.spawn(this.clone().clean_results());
+            });
         }
     }
 

@@ -22,6 +22,17 @@ pub(in crate::config) fn rows() -> Vec<KeyRow> {
     rows
 }
 
+/// What `lean.json` has to hold: a definition to a line.
+#[cfg(test)]
+pub(crate) fn lean_text() -> String {
+    let mut root = super::lean();
+    let definitions = root.get_mut("definitions").map(Json::take).unwrap_or_default();
+    let lines = definitions.as_object().into_iter().flatten().map(|(name, schema)| format!("{name:?}:{schema}"));
+    let lines: Vec<String> = lines.collect();
+    root["definitions"] = "here".into();
+    format!("{}\n", root.to_string().replace("\"here\"", &format!("{{\n{}\n}}", lines.join(",\n"))))
+}
+
 /// The table in this folder's README.
 pub(crate) fn table() -> String {
     let mut table = String::from("| Key | Value | Meaning |\n| --- | --- | --- |\n");
