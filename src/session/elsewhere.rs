@@ -82,11 +82,17 @@ impl Sessions {
     }
 }
 
-/// Learns what was said about a project on another machine, or tells what was said here.
-pub async fn share_trust(store: &Store, environment: &Environment, worktree: &Worktree) {
-    if !store.is_shared().await {
-        return;
+/// Learns what was said about a project on another machine, or tells what was said here. False where there is no
+/// other machine.
+pub async fn share_trust(store: &Store, environment: &Environment, worktree: &Worktree) -> bool {
+    let shared = store.is_shared().await;
+    if shared {
+        share(store, environment, worktree).await;
     }
+    shared
+}
+
+async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
     let project = worktree.shared_name();
     let said = match store.trust(&project).await {
         Ok(said) => said,

@@ -25,6 +25,7 @@ use super::{child, interrupted, revert};
 use crate::approvals::Approvals;
 use crate::config::Settings;
 use crate::config::settings::McpEntry;
+use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
 use crate::id::SessionId;
 use crate::lsp::SessionServers;
@@ -92,6 +93,21 @@ pub struct OpenedSession {
     pub replay: Replay,
 }
 
+/// The settings of a session, which are read while the store is asked for other things.
+struct ConfigReading {
+    paths: ProjectPaths,
+    read: JoinHandle<ConfigSnapshot>,
+}
+
+impl ConfigReading {
+    fn begin(environment: &Environment, options: &OpenOptions) -> Self {
+        let paths = ProjectPaths::find(environment, &options.cwd, &options.extra);
+        let there = paths.clone();
+        let read = tokio::spawn(async move { ConfigSnapshot::new(&there).await });
+        Self { paths, read }
+    }
+}
+
 /// A session whose task has not begun.
 struct PreparedSession {
     scope: TurnContext,
@@ -117,6 +133,7 @@ impl Sessions {
         let mut place = place;
         let made = self.directory(id.as_str(), &place.cwd).await;
         place.cwd = made.map_err(|why| OpenError::Workspace { id: id.clone(), why })?;
+        let reading = ConfigReading::begin(&self.environment, &place);
         let (extra, called) = (place.extra.clone(), self.shared_place(Some(&place.cwd)).await);
         let record = Record { extra, place: called, ..Record::new(id, place.cwd.clone(), now) };
         let claim = self.claim(&record.id).ok_or_else(|| OpenError::Held(record.id.clone()))?;
@@ -131,7 +148,7 @@ impl Sessions {
                 details: Some(e.to_string()),
             });
         }
-        Ok(self.open(place, record, History::default(), claim).await)
+        Ok(self.open(place, record, History::default(), claim, reading).await)
     }
 
     /// Opens a session as it was kept. One that another process has open is asked for when `take`
@@ -161,6 +178,7 @@ impl Sessions {
                 return Err(OpenError::Workspace { id: id.clone(), why });
             }
         }
+        let reading = ConfigReading::begin(&self.environment, &place);
         let called = self.shared_place(Some(&place.cwd)).await;
         let elsewhere = !same_directory(&stored.record.cwd, &place.cwd);
         if elsewhere && (made || called.is_some() && called == stored.record.place) {
@@ -201,7 +219,7 @@ impl Sessions {
         }
         place.notices.extend(undone(&record));
         record.extra.clone_from(&place.extra);
-        Ok(self.open(place, record, history, claim).await)
+        Ok(self.open(place, record, history, claim, reading).await)
     }
 
     /// Opens a new session that begins with the history of another one, which may go on meanwhile: all of it,
@@ -259,11 +277,15 @@ impl Sessions {
         record: Record,
         history: History,
         claim: HistoryGuard,
+        ConfigReading { paths, read }: ConfigReading,
     ) -> OpenedSession {
         self.janitor.start_cleaning();
-        let paths = ProjectPaths::find(&self.environment, &options.cwd, &options.extra);
-        share_trust(&self.store, &self.environment, &paths.worktree).await;
-        let read = ConfigSnapshot::new(&paths).await;
+        let shared = share_trust(&self.store, &self.environment, &paths.worktree).await;
+        let read = match read.await {
+            Ok(read) if !shared => read,
+            // What was learnt counts already.
+            _ => ConfigSnapshot::new(&paths).await,
+        };
         let project_name = self.project_name(&paths.worktree).await;
         let recent = RecentModels::of(&self.store, project_name.clone());
         let (models, registry, local) = self.models(&read.settings, recent.read().await.into());
