@@ -55,7 +55,8 @@ impl Janitor {
             self.tasks.spawn(async move {
                 tokio::select! {
                     () = tokio::time::sleep(OPENING) => {} // the session is open
-                    () = this.ended.cancelled() => return,
+                    // Processes that all end before that have to do it as well.
+                    () = this.ended.cancelled() => {}
                 }
                 this.tasks.spawn(this.clone().prune_sessions());
                 this.tasks.spawn(this.clone().clean_results());
