@@ -30,4 +30,7 @@ fn main() {
     {
         store::figures();
     }
+    if arguments.iter().any(|argument| argument == "backends") {
+        store::side_by_side();
+    }
 }

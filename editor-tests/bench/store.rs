@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use adjutant::environment::Timestamp;
 use adjutant::id::{MessageId, PartId, SessionId};
 use adjutant::message::{Assistant, Content, Finish, Message, ModelRef, Part, Role, Text, Usage, User};
-use adjutant::store::{Record, Store};
+use adjutant::store::{DatabasePlace, Record, Store, StorePlace};
 use divan::Bencher;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::database::Database;
 use crate::editor::Editor;
 use crate::fake::{self, Model};
 use crate::project::Project;
@@ -69,8 +70,12 @@ fn session(messages: usize) -> TempDir {
 }
 
 fn fill(dir: &Path, cwd: &Path, messages: usize) {
+    fill_in(|| Store::start(dir), cwd, messages);
+}
+
+fn fill_in(open: impl FnOnce() -> Store, cwd: &Path, messages: usize) {
     block_on(async {
-        let store = Store::start(dir);
+        let store = open();
         let record = Record::new(id(1), cwd.into(), Timestamp(1));
         store.create(&record).await.unwrap();
         store.record(&record).await;
@@ -82,9 +87,9 @@ fn fill(dir: &Path, cwd: &Path, messages: usize) {
 }
 
 /// Ten thousand closed sessions of a message each.
-fn many(dir: &Path, cwd: &Path) {
+fn many(open: impl FnOnce() -> Store, cwd: &Path) {
     block_on(async {
-        let store = Store::start(dir);
+        let store = open();
         for n in 0..10_000 {
             let updated = Timestamp(1_000 + n as u64);
             let title = Some(format!("Session {n}"));
@@ -105,7 +110,7 @@ fn crowd() {
     for project in [&empty, &full] {
         project.settings(&json!({ "model": "replay:nothing" }));
     }
-    many(&full.path("~/.local/share/adjutant"), &full.cwd());
+    many(|| Store::start(&full.path("~/.local/share/adjutant")), &full.cwd());
     for (what, project) in [("no session", &empty), ("10,000 sessions", &full)] {
         let (mut starts, mut firsts, mut pages) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..TIMES {
@@ -131,10 +136,6 @@ fn crowd() {
             }
             drop(editor.finish());
         }
-        let median = |times: &mut Vec<Duration>| {
-            times.sort_unstable();
-            times.get(times.len() / 2).copied().unwrap_or_default()
-        };
         println!(
             "with {what} kept: start to the first session {:.1?}; session/list: the first page of a process {:.1?}, a later one {:.1?}",
             median(&mut starts),
@@ -228,6 +229,74 @@ pub fn figures() {
     growth();
     large();
     crowd();
+    side_by_side();
+}
+
+/// The same work with sessions in files and in a database.
+pub fn side_by_side() {
+    const TIMES: usize = 9;
+    const CALLS: usize = 50;
+    let urls = [None, Database::get().map(|database| database.fresh(15))];
+    for (what, url) in [("in files", &urls[0]), ("in PostgreSQL", &urls[1])] {
+        if what != "in files" && url.is_none() {
+            continue;
+        }
+        // The same call again and again would be asked about.
+        let call = |n| format!("call read {}\n---\n", json!({ "filePath": "file.txt", "limit": n + 1 }));
+        let script = format!("{}text: Done.", (0..CALLS).map(call).collect::<String>());
+        let model = Model::unwatched(fake::script(&script).unwrap());
+        let mut project = Project::new();
+        project.provider(&model.base(), &json!({}));
+        project.write("file.txt", "A line.\n");
+        project.set("ADJUTANT_STORE", url.as_deref());
+        let data = project.path("~/.local/share/adjutant");
+        let open = || match url {
+            Some(url) => {
+                let place = DatabasePlace::new(url);
+                Store::open(move || StorePlace::Database(place))
+            }
+            None => Store::start(&data),
+        };
+        let mut editor = agent(&project);
+        let opened = answered(&mut editor, 1, "session/new", &json!({ "cwd": project.cwd(), "mcpServers": [] }));
+        let prompt =
+            json!({ "sessionId": opened["result"]["sessionId"], "prompt": [{ "type": "text", "text": "Go." }] });
+        let start = Instant::now();
+        answered(&mut editor, 2, "session/prompt", &prompt);
+        let step = start.elapsed() / CALLS as u32;
+        drop(editor.finish());
+
+        fill_in(open, &project.cwd(), 400);
+        let mut loads = Vec::new();
+        for _ in 0..TIMES {
+            let mut editor = agent(&project);
+            let start = Instant::now();
+            reload(&mut editor, &project, "session/load");
+            loads.push(start.elapsed());
+            drop(editor.finish());
+        }
+
+        many(open, &project.cwd());
+        let mut editor = agent(&project);
+        let mut pages = Vec::new();
+        for id in 0..TIMES as u64 {
+            let start = Instant::now();
+            answered(&mut editor, 10 + id, "session/list", &json!({}));
+            pages.push(start.elapsed());
+        }
+        drop(editor.finish());
+        let first = pages[0];
+        println!(
+            "{what}: a step with a call {step:.2?}; session/load of 200 turns in a new process {:.1?}; of 10,000 sessions the first page of a process {first:.1?}, later {:.1?}",
+            median(&mut loads),
+            median(&mut pages)
+        );
+    }
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 /// Ten thousand messages with 200 MB of output, nearly all of them summarised.
@@ -374,7 +443,7 @@ fn load(bencher: Bencher<'_, '_>, messages: usize) {
 #[divan::bench(args = [Some("/w"), None])]
 fn first_page(bencher: Bencher<'_, '_>, cwd: Option<&str>) {
     let dir = tempfile::tempdir().unwrap();
-    many(dir.path(), Path::new("/w"));
+    many(|| Store::start(dir.path()), Path::new("/w"));
     let store = Store::start(dir.path());
     bencher.bench_local(|| {
         assert_eq!(block_on(store.list(cwd.map(Path::new), None, 100)).unwrap().sessions.len(), 100);
