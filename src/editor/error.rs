@@ -6,6 +6,7 @@
 use protocol::rpc::{self, code};
 use serde_json::json;
 
+use super::meta::{HANDED_OVER, OWN};
 use crate::message::{Fault, FaultKind};
 use crate::session::access::ReopenError;
 use crate::session::handle::MailboxError;
@@ -25,6 +26,8 @@ pub enum Refusal {
         message: String,
         advice: Option<String>,
     },
+    /// This server is about to stop, and begins nothing new. Whoever can send it again elsewhere does.
+    Leaving,
     /// A key or a login is missing: which, and how to give it.
     NeedsAuth(String),
     Cancelled,
@@ -41,6 +44,11 @@ impl From<Refusal> for rpc::Error {
             Refusal::Failed { message, advice } => {
                 let all = text::sentences([message.as_str(), advice.as_deref().unwrap_or_default()]);
                 Self::new(code::INTERNAL, all.as_str()).details(all)
+            }
+            Refusal::Leaving => {
+                let all = "This server is about to stop and begins no new turns. Connect again in a while.";
+                let handed_over = json!({ HANDED_OVER: true });
+                Self::new(code::INTERNAL, all).data(json!({ "details": all, OWN: handed_over }))
             }
             Refusal::NeedsAuth(words) => Self::new(code::AUTH_REQUIRED, words.as_str()).details(words),
             Refusal::Cancelled => Self::cancelled(),

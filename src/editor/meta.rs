@@ -13,7 +13,8 @@ pub const SYSTEM: &str = "system";
 pub const TOOLS: &str = "tools";
 /// In a prompt: its name, whatever it is; sent once more under the same name it is not begun once more.
 pub const IDEMPOTENCY_KEY: &str = "idempotencyKey";
-/// In the answer to a prompt: the server is about to stop, and the turn ended at a step. On another one it goes on.
+/// In the answer to a prompt, or in the data of its error: the server is about to stop, and the turn ended at a step,
+/// or did not begin. On another one it goes on.
 pub const HANDED_OVER: &str = "handedOver";
 /// In the answer to a question, beside a no: what the user says instead.
 pub const WORDS: &str = "words";

@@ -104,8 +104,7 @@ impl HostedTurn {
     fn begin(server: &Arc<Server>, session: &str) -> Result<Option<impl FnOnce(u64) -> Self + use<>>, Refusal> {
         let Some(hosted) = server.hosted() else { return Ok(None) };
         if hosted.draining.is_cancelled() {
-            let message = "This server is about to stop and begins no new turns.".into();
-            return Err(Refusal::Failed { message, advice: Some("Connect again in a while.".into()) });
+            return Err(Refusal::Leaving);
         }
         let count = hosted.turn().ok_or_else(|| Refusal::Failed {
             message: format!("{} prompts are worked on or wait, and no more are allowed.", hosted.limits.user_turns),

@@ -94,7 +94,8 @@ impl ProcessStat {
 }
 
 fn read_some(path: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
+    // Most fits into a page, and is read at once.
+    let mut bytes = Vec::with_capacity(4096);
     if let Ok(file) = File::open(path) {
         // What cannot be read belongs to someone else, or is gone.
         io::Read::read_to_end(&mut io::Read::take(file, 4 << 20), &mut bytes).ok();

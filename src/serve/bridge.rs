@@ -119,29 +119,42 @@ impl Bridge {
             let began = Instant::now();
             let ended = self.carry(socket, again, &mut lines, outbox).await;
             let moves = self.resumes && self.conversation.can_move();
-            (socket, again) = match ended {
+            let stops = match ended {
                 SocketEnd::Done => return Ok(()),
-                SocketEnd::Closed(_, true) if moves => {
-                    tell("the server stops; going on on another one");
-                    (self.go_on(began, outbox, &tell).await?, Vec::new())
-                }
+                SocketEnd::Closed(_, true) if moves => true,
                 SocketEnd::Closed(why, _) => return Err(BridgeError::Ended(why)),
                 SocketEnd::Broken if !self.resumes => {
                     return Err(BridgeError::Lost("this server does not let connections be resumed".into()));
                 }
-                SocketEnd::Broken => {
-                    tell("the connection broke; connecting again");
-                    match self.open(&tell).await {
-                        Ok(opened) => {
-                            tell("connected again");
-                            opened
-                        }
-                        Err(BridgeError::Lost(_)) if moves => (self.go_on(began, outbox, &tell).await?, Vec::new()),
-                        Err(e) => return Err(e),
-                    }
-                }
+                SocketEnd::Broken => false,
+            };
+            (socket, again) = tokio::select! {
+                next = self.next(stops, began, outbox, &tell) => next?,
+                () = gone(&lines) => return Ok(()),
             };
         }
+    }
+
+    /// Connects again, to the same server or, where that stops or does not know the connection any more, another one.
+    async fn next(
+        &mut self,
+        stops: bool,
+        carried: Instant,
+        outbox: &Outbox,
+        tell: &impl Fn(&str),
+    ) -> Result<(Halves<Upgraded>, Vec<Bytes>), BridgeError> {
+        if stops {
+            tell("the server stops; going on on another one");
+        } else {
+            tell("the connection broke; connecting again");
+            match self.open(tell).await {
+                Err(BridgeError::Lost(_)) if self.conversation.can_move() => {}
+                opened => {
+                    return opened.inspect(|_| tell("connected again"));
+                }
+            }
+        }
+        Ok((self.go_on(carried, outbox, tell).await?, Vec::new()))
     }
 
     /// Goes on with the conversation on whichever server answers.
@@ -183,8 +196,8 @@ impl Bridge {
             let began = Instant::now();
             loop {
                 let (load, mut replay) = (self.conversation.load(&session), Vec::new());
-                let told = match self.ask(socket, load, Some((&session, &mut replay)), outbox).await? {
-                    Ok(()) => self.conversation.missed(&session, replay),
+                let told = match self.ask(socket, load, Some(&mut replay), outbox).await? {
+                    Ok(()) => self.conversation.missed(replay),
                     Err(why) if began.elapsed() > OPENING => self.conversation.give_up(&session, &why),
                     Err(_) => {
                         tokio::time::sleep(OPENING_PAUSE).await;
@@ -207,13 +220,13 @@ impl Bridge {
         Ok(())
     }
 
-    /// Asks the server something of our own, and waits for the answer. What is shown of a session meanwhile is kept
+    /// Asks the server something of our own, and waits for the answer. What is shown of sessions meanwhile is kept
     /// in `replay`; everything else is the editor's.
     async fn ask(
         &mut self,
         socket: &mut Halves<Upgraded>,
         (id, request): (String, Bytes),
-        mut replay: Option<(&str, &mut Vec<Bytes>)>,
+        mut replay: Option<&mut Vec<Bytes>>,
         outbox: &Outbox,
     ) -> Result<Result<(), String>, Broken> {
         self.send(socket, request).await?;
@@ -236,10 +249,8 @@ impl Bridge {
                 Some(Ok(RpcMessage::Response { id: answered, outcome })) if answered == id => {
                     return Ok(outcome.map(drop).map_err(|e| e.message));
                 }
-                Some(Ok(RpcMessage::Notification { method, params })) if method == "session/update" => {
-                    if let Some((session, replay)) = &mut replay
-                        && super::failover::is_about(params, session)
-                    {
+                Some(Ok(RpcMessage::Notification { method, .. })) if method == "session/update" => {
+                    if let Some(replay) = &mut replay {
                         replay.push(text);
                         continue;
                     }
@@ -417,6 +428,9 @@ impl Bridge {
                     outbox.send(line.into()).await;
                 }
                 self.tally.heard += 1;
+                if self.conversation.is_sent_away() {
+                    return Some(Heard::Closed(String::new(), true));
+                }
                 self.tally.heard.is_multiple_of(TELL).then_some(Heard::Many)
             }
             Message::Ping(payload) => {
@@ -431,6 +445,13 @@ impl Bridge {
             }
             _ => None,
         }
+    }
+}
+
+/// Waits until the editor says nothing any more.
+async fn gone(lines: &mpsc::Receiver<Line>) {
+    while !(lines.is_closed() && lines.is_empty()) {
+        tokio::time::sleep(OPENING_PAUSE).await; // nobody is told of that
     }
 }
 

@@ -29,7 +29,10 @@ pub(super) struct CarriedConversation {
     hello: Option<Box<RawValue>>,
     /// It was answered, in a version that is understood here.
     agreed: bool,
-    sessions: BTreeMap<String, OpenSession>,
+    /// The sessions that the editor has open, and what it takes to load each.
+    sessions: BTreeMap<String, Members>,
+    /// What the editor was shown in each, by the ids of messages and calls; of subagents' sessions too.
+    shown: HashMap<String, HashMap<String, Shown>>,
     /// Requests of the editor's that are not answered, in their order.
     unanswered: Vec<EditorRequest>,
     /// The ids of the server's requests that are not answered: as the editor knows them, and as the server does.
@@ -38,15 +41,6 @@ pub(super) struct CarriedConversation {
     servers: u32,
     /// How many requests were made here.
     made: u64,
-}
-
-/// A session that the editor has open.
-#[derive(Debug, Default)]
-struct OpenSession {
-    /// What it takes to load it.
-    place: Members,
-    /// What the editor was shown, by the ids of messages and calls.
-    shown: HashMap<String, Shown>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +55,8 @@ enum Shown {
 struct EditorRequest {
     id: Id,
     line: Bytes,
+    /// The server has given it up, for another one.
+    handed_over: bool,
     about: RequestKind,
 }
 
@@ -125,6 +121,7 @@ impl CarriedConversation {
             hello: None,
             agreed: false,
             sessions: BTreeMap::new(),
+            shown: HashMap::new(),
             unanswered: Vec::new(),
             questions: HashMap::new(),
             servers: 0,
@@ -144,12 +141,14 @@ impl CarriedConversation {
             RpcMessage::Request { id, method, params } => {
                 let (about, keyed) = self.about(&method, params, &line);
                 let line = keyed.unwrap_or_else(|| line.clone());
-                self.unanswered.push(EditorRequest { id, line: line.clone(), about });
+                self.unanswered.push(EditorRequest { id, line: line.clone(), handed_over: false, about });
                 Some(line)
             }
             RpcMessage::Notification { method, params } => {
-                if method == "session/cancel" {
-                    self.cancel(params);
+                match &*method {
+                    "session/cancel" => self.cancel(params),
+                    CANCEL_REQUEST => self.cancel_request(params),
+                    _ => {}
                 }
                 Some(line)
             }
@@ -198,6 +197,17 @@ impl CarriedConversation {
         }
     }
 
+    fn cancel_request(&mut self, params: &str) {
+        let Some(id) = serde_json::from_str::<Members>(params).ok().and_then(|mut all| all.remove("requestId")) else {
+            return;
+        };
+        for request in self.unanswered.iter_mut().filter(|request| request.id.as_str() == id.get()) {
+            if let RequestKind::Prompt { cancelled, .. } = &mut request.about {
+                *cancelled = true;
+            }
+        }
+    }
+
     /// Takes note of a line of the server's; what the editor is to be told, if anything.
     pub(super) fn heard(&mut self, line: Bytes) -> Option<Bytes> {
         let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else { return Some(line) };
@@ -205,11 +215,15 @@ impl CarriedConversation {
             RpcMessage::Response { id, outcome } => {
                 let at = self.unanswered.iter().position(|request| request.id.as_str() == id);
                 let Some(at) = at else { return Some(line) };
-                let result = outcome.ok().map(str::to_owned);
-                if matches!(self.unanswered[at].about, RequestKind::Prompt { .. }) && is_handed_over(result.as_deref())
-                {
+                let handed_over = match &outcome {
+                    Ok(result) => serde_json::from_str(result).is_ok_and(|result: Value| given_up(&result["_meta"])),
+                    Err(error) => error.data.as_ref().is_some_and(given_up),
+                };
+                if handed_over && matches!(self.unanswered[at].about, RequestKind::Prompt { .. }) {
+                    self.unanswered[at].handed_over = true;
                     return None;
                 }
+                let result = outcome.ok().map(str::to_owned);
                 let EditorRequest { about, .. } = self.unanswered.remove(at);
                 self.answered(about, result.as_deref());
                 Some(line)
@@ -253,10 +267,10 @@ impl CarriedConversation {
                     place.insert("sessionId".into(), fresh);
                 }
                 if let Some(id) = session(&place) {
-                    self.sessions.entry(id).or_default().place = place;
+                    self.sessions.insert(id, place);
                 }
             }
-            RequestKind::Closing(session) => drop(self.sessions.remove(&session)),
+            RequestKind::Closing(session) => self.forget(&session),
             RequestKind::Prompt { .. } | RequestKind::Anything => {}
         }
     }
@@ -267,7 +281,7 @@ impl CarriedConversation {
         }
         let Some((session, update)) = ShownUpdate::read(params) else { return };
         // It comes before the answer to a load.
-        let shown = &mut self.sessions.entry(session).or_default().shown;
+        let shown = self.shown.entry(session).or_default();
         if let Some(id) = &update.tool_call_id {
             let ended = matches!(shown.get(id), Some(Shown::Call(true))) || update.has_ended();
             shown.insert(id.clone(), Shown::Call(ended));
@@ -277,9 +291,22 @@ impl CarriedConversation {
         }
     }
 
+    fn forget(&mut self, session: &str) {
+        self.sessions.remove(session);
+        self.shown.remove(session);
+    }
+
+    /// Whether the server has given up all that it works on for this editor.
+    pub(super) fn is_sent_away(&self) -> bool {
+        let mut prompts =
+            self.unanswered.iter().filter(|request| matches!(request.about, RequestKind::Prompt { .. })).peekable();
+        prompts.peek().is_some() && prompts.all(|request| request.handed_over)
+    }
+
     /// The server is lost, or stops: what the editor is told of its questions, which nobody will hear the answers to.
     pub(super) fn leave(&mut self) -> Vec<Bytes> {
         self.servers += 1;
+        self.unanswered.iter_mut().for_each(|request| request.handed_over = false);
         std::mem::take(&mut self.questions).into_keys().map(|id| cancelled(&id)).collect()
     }
 
@@ -304,58 +331,48 @@ impl CarriedConversation {
 
     /// Loads a session: the request's id, and its line.
     pub(super) fn load(&mut self, session: &str) -> (String, Bytes) {
-        let place = self.sessions.get(session).map(|open| open.place.clone()).unwrap_or_default();
+        let place = self.sessions.get(session).cloned().unwrap_or_default();
         self.request("session/load", &place)
     }
 
-    /// Of what a server shows of a session that it loads, what the editor has not seen. That can only be of the last
-    /// turn.
-    pub(super) fn missed(&self, session: &str, replay: Vec<Bytes>) -> Vec<Bytes> {
-        let Some(OpenSession { shown, .. }) = self.sessions.get(session).filter(|open| !open.shown.is_empty()) else {
-            // Where nothing was shown, nobody knows where that begins.
-            return Vec::new();
-        };
-        let mut left: HashMap<String, usize> = HashMap::new();
-        for (id, shown) in shown {
-            if let Shown::Words(count) = shown {
-                left.insert(id.clone(), *count);
-            }
-        }
-        let mut missed = Vec::new();
+    /// Of what a server shows of a session that it loads, and of its subagents', what the editor has not seen. That can
+    /// only be of the last turn. Where it was shown nothing of a session, nobody knows where that begins.
+    pub(super) fn missed(&self, replay: Vec<Bytes>) -> Vec<Bytes> {
+        let mut counts: HashMap<(String, String), usize> = HashMap::new();
+        let mut missed: Vec<(String, Bytes)> = Vec::new();
         for line in replay {
             let update = match std::str::from_utf8(&line).ok().map(rpc::read) {
                 Some(Ok(RpcMessage::Notification { params, .. })) => ShownUpdate::read(params),
                 _ => None,
             };
-            let Some((_, update)) = update else { continue };
+            let Some((session, update)) = update else { continue };
+            let Some(shown) = self.shown.get(&session) else { continue };
             if update.session_update == "user_message_chunk" {
-                missed.clear();
+                missed.retain(|(of, _)| *of != session);
                 continue;
             }
-            if update.is_words()
-                && let Some(left) = update.message_id.as_ref().and_then(|id| left.get_mut(id))
-            {
-                let words = update.words();
-                let known = words.chars().count().min(*left);
-                *left -= known;
-                let rest: String = words.chars().skip(known).collect();
-                if !rest.is_empty() {
-                    missed.extend(with_update(&line, &[("content", json!({ "type": "text", "text": rest }))]));
+            let id = update.message_id.as_ref().filter(|_| update.is_words()).or(update.tool_call_id.as_ref());
+            let line = match id.and_then(|id| Some((id, shown.get(id)?))) {
+                None => Some(line),
+                Some((_, Shown::Call(true))) => None,
+                Some((_, Shown::Call(false))) => with_update(&line, &[("sessionUpdate", "tool_call_update".into())]),
+                Some((id, Shown::Words(seen))) => {
+                    let words = update.words();
+                    let passed = counts.entry((session.clone(), id.clone())).or_default();
+                    let rest: String = words.chars().skip(seen.saturating_sub(*passed)).collect();
+                    *passed += words.chars().count();
+                    let content = json!({ "type": "text", "text": rest });
+                    if rest.is_empty() { None } else { with_update(&line, &[("content", content)]) }
                 }
-                continue;
-            }
-            match update.tool_call_id.as_ref().and_then(|id| shown.get(id)) {
-                Some(Shown::Call(true)) => {}
-                Some(_) => missed.extend(with_update(&line, &[("sessionUpdate", "tool_call_update".into())])),
-                None => missed.push(line),
-            }
+            };
+            missed.extend(line.map(|line| (session, line)));
         }
-        missed
+        missed.into_iter().map(|(_, line)| line).collect()
     }
 
     /// A session that cannot be loaded is not the editor's any more: what it is told for the prompts in it.
     pub(super) fn give_up(&mut self, id: &str, why: &str) -> Vec<Bytes> {
-        self.sessions.remove(id);
+        self.forget(id);
         let lost = |request: &mut EditorRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
         let error = RpcError::internal(format!("the server was lost, and session {id} cannot be opened: {why}"));
         self.unanswered.extract_if(.., lost).map(|request| rpc::failure(&request.id, &error).into()).collect()
@@ -371,19 +388,13 @@ impl CarriedConversation {
     }
 }
 
-/// Whether an update is about a session.
-pub(super) fn is_about(params: &str, session: &str) -> bool {
-    serde_json::from_str::<Update<'_>>(params).is_ok_and(|update| update.session_id == session)
-}
-
 /// The session that parameters name.
 fn session(params: &Members) -> Option<String> {
     serde_json::from_str(params.get("sessionId")?.get()).ok()
 }
 
-fn is_handed_over(result: Option<&str>) -> bool {
-    let result = result.and_then(|result| serde_json::from_str::<Value>(result).ok());
-    result.is_some_and(|result| result["_meta"][OWN][HANDED_OVER] == true)
+fn given_up(meta: &Value) -> bool {
+    meta[OWN][HANDED_OVER] == true
 }
 
 fn cancelled(request: &str) -> Bytes {
@@ -546,7 +557,7 @@ mod tests {
             words("b", "Bye."),
         ];
         let missed: Vec<Value> =
-            talk.missed("s", replay).iter().map(|line| text(line)["params"]["update"].clone()).collect();
+            talk.missed(replay).iter().map(|line| text(line)["params"]["update"].clone()).collect();
         let seen: Vec<(&str, &str)> = missed
             .iter()
             .map(|update| {
@@ -561,7 +572,7 @@ mod tests {
             ("agent_message_chunk", "Bye."),
         ];
         assert_eq!(seen, wanted);
-        assert_eq!(begun().missed("s", vec![mine(), words("old", "Before.")]), Vec::<Bytes>::new());
+        assert_eq!(begun().missed(vec![mine(), words("old", "Before.")]), Vec::<Bytes>::new());
     }
 
     #[test]
@@ -569,8 +580,16 @@ mod tests {
         let mut talk = begun();
         let moved = json!({ "jsonrpc": "2.0", "id": 2, "result":
             { "stopReason": "cancelled", "_meta": { "adjutant": { "handedOver": true } } } });
+        assert!(!talk.is_sent_away());
         assert_eq!(talk.heard(line(&moved)), None);
+        assert!(talk.is_sent_away());
+        talk.leave();
+        assert!(!talk.is_sent_away());
         assert_eq!(talk.again().0.len(), 1);
+        let refused = json!({ "jsonrpc": "2.0", "id": 2, "error": { "code": -32603, "message": "It stops.", "data":
+            { "adjutant": { "handedOver": true } } } });
+        assert_eq!(talk.heard(line(&refused)), None);
+        assert!(talk.is_sent_away());
         // The user has cancelled it meanwhile.
         talk.said(line(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": "s" } })))
             .unwrap();
