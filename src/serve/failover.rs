@@ -14,7 +14,9 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use crate::command;
 use crate::editor::meta::{HANDED_OVER, IDEMPOTENCY_KEY, OWN};
+use crate::session::builtin::BuiltinName;
 
 /// The members of a JSON object, as they were written.
 type Members = BTreeMap<String, Box<RawValue>>;
@@ -71,6 +73,8 @@ enum RequestKind {
         session: String,
         /// The user does not want it any more.
         cancelled: bool,
+        /// It is an order to the session, of which no history says whether it was carried out.
+        order: bool,
     },
     Anything,
 }
@@ -177,7 +181,8 @@ impl CarriedConversation {
                 Some(session) => {
                     self.prompts += 1;
                     let key = format!("{}-{}", self.name, self.prompts);
-                    return (RequestKind::Prompt { session, cancelled: false }, with_key(line, &key));
+                    let order = is_order(params);
+                    return (RequestKind::Prompt { session, cancelled: false, order }, with_key(line, &key));
                 }
                 None => RequestKind::Anything,
             },
@@ -189,7 +194,7 @@ impl CarriedConversation {
     fn cancel(&mut self, params: &str) {
         let of = serde_json::from_str::<Members>(params).ok().as_ref().and_then(session);
         for request in &mut self.unanswered {
-            if let RequestKind::Prompt { session, cancelled } = &mut request.about
+            if let RequestKind::Prompt { session, cancelled, .. } = &mut request.about
                 && Some(&*session) == of.as_ref()
             {
                 *cancelled = true;
@@ -306,7 +311,6 @@ impl CarriedConversation {
     /// The server is lost, or stops: what the editor is told of its questions, which nobody will hear the answers to.
     pub(super) fn leave(&mut self) -> Vec<Bytes> {
         self.servers += 1;
-        self.unanswered.iter_mut().for_each(|request| request.handed_over = false);
         std::mem::take(&mut self.questions).into_keys().map(|id| cancelled(&id)).collect()
     }
 
@@ -378,14 +382,28 @@ impl CarriedConversation {
         self.unanswered.extract_if(.., lost).map(|request| rpc::failure(&request.id, &error).into()).collect()
     }
 
-    /// What is to be asked once more, and what the editor is told for prompts that it has cancelled.
+    /// What is to be asked once more, and what the editor is told for prompts that it has cancelled, and for orders
+    /// that may have been carried out: twice, they do something else.
     pub(super) fn again(&mut self) -> (Vec<Bytes>, Vec<Bytes>) {
-        let cancelled =
-            |request: &mut EditorRequest| matches!(request.about, RequestKind::Prompt { cancelled: true, .. });
-        let over = self.unanswered.extract_if(.., cancelled);
-        let told = over.map(|request| rpc::success(&request.id, r#"{"stopReason":"cancelled"}"#).into()).collect();
+        let settled = |request: &mut EditorRequest| matches!(request.about, RequestKind::Prompt { cancelled, order, .. } if cancelled || order && !request.handed_over);
+        let lost = RpcError::internal(
+            "the server was lost while it carried this out; look what it did before you send it again",
+        );
+        let answer = |request: EditorRequest| match request.about {
+            RequestKind::Prompt { cancelled: false, .. } => rpc::failure(&request.id, &lost).into(),
+            _ => rpc::success(&request.id, r#"{"stopReason":"cancelled"}"#).into(),
+        };
+        let told = self.unanswered.extract_if(.., settled).map(answer).collect();
+        self.unanswered.iter_mut().for_each(|request| request.handed_over = false);
         (self.unanswered.iter().map(|request| request.line.clone()).collect(), told)
     }
+}
+
+/// Whether a prompt is one of the words that a session carries out by itself.
+fn is_order(params: &str) -> bool {
+    let params: Value = serde_json::from_str(params).unwrap_or_default();
+    let word = params["prompt"][0]["text"].as_str().and_then(|text| command::typed(text.trim()));
+    word.is_some_and(|(name, _)| BuiltinName::ALL.iter().any(|(_, known, ..)| *known == name))
 }
 
 /// The session that parameters name.
@@ -584,8 +602,8 @@ mod tests {
         assert_eq!(talk.heard(line(&moved)), None);
         assert!(talk.is_sent_away());
         talk.leave();
-        assert!(!talk.is_sent_away());
         assert_eq!(talk.again().0.len(), 1);
+        assert!(!talk.is_sent_away());
         let refused = json!({ "jsonrpc": "2.0", "id": 2, "error": { "code": -32603, "message": "It stops.", "data":
             { "adjutant": { "handedOver": true } } } });
         assert_eq!(talk.heard(line(&refused)), None);
@@ -598,6 +616,14 @@ mod tests {
             (again.len(), text(&told[0])),
             (0, json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "cancelled" } }))
         );
+        // Whether an order was carried out, nobody knows.
+        let mut talk = begun();
+        let undo = json!({ "jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params":
+            { "sessionId": "s", "prompt": [{ "type": "text", "text": "/undo" }] } });
+        talk.said(line(&undo)).unwrap();
+        let (again, told) = talk.again();
+        assert_eq!((again.len(), text(&told[0])["id"].clone()), (1, json!(3)));
+        assert!(text(&told[0])["error"].to_string().contains("before you send it again"), "{told:?}");
         let lost = begun().give_up("s", "it is gone");
         assert!(text(&lost[0])["error"].to_string().contains("it is gone"), "{lost:?}");
     }
