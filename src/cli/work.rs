@@ -124,7 +124,14 @@ async fn answered(shared: &Arc<Sessions>, task: &ClaimedTask) -> anyhow::Result<
     if answer.text.is_empty() {
         // It was said to the host before, which was lost before it could keep it.
         let stored = shared.store.peek(&task.session).await?;
-        answer.text = stored.messages.last().map(Message::visible_text).unwrap_or_default().trim().to_owned();
+        answer.text = stored
+            .messages
+            .last()
+            .filter(|last| last.assistant().is_some())
+            .map(Message::visible_text)
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
     }
     Ok(Some(answer))
 }

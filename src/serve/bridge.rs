@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use protocol::lines::{BadLine, LINE_CAP, Line, Outbox};
-use protocol::rpc::{self, Error as RpcError, Id, RpcMessage};
+use protocol::rpc::{self, Error as RpcError, Id, RpcMessage, code};
 use reqwest::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use reqwest::{Client, StatusCode, Upgraded};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -192,13 +192,20 @@ impl Bridge {
     async fn settle(&mut self, socket: &mut Halves<Upgraded>, outbox: &Outbox) -> Result<(), Broken> {
         let hello = self.conversation.introduction();
         self.ask(socket, hello, None, outbox).await?.map_err(|_| Broken)?;
-        for session in self.conversation.sessions() {
+        // By the time that whoever was lost has let go of those, it has let go of the others.
+        let mut sessions = self.conversation.sessions();
+        sessions.sort_by_key(|session| !self.conversation.is_waiting(session));
+        for session in sessions {
             let began = Instant::now();
             loop {
                 let (load, mut replay) = (self.conversation.load(&session), Vec::new());
-                let told = match self.ask(socket, load, Some(&mut replay), outbox).await? {
+                let told = match self.ask(socket, load, Some((&session, &mut replay)), outbox).await? {
                     Ok(()) => self.conversation.missed(replay),
-                    Err(why) if began.elapsed() > OPENING => self.conversation.give_up(&session, &why),
+                    // To ask twice is to take it from whoever has it, which is right only for a turn of ours.
+                    Err(e) if e.code != code::INTERNAL || !self.conversation.is_waiting(&session) => {
+                        self.conversation.give_up(&session, &e.message)
+                    }
+                    Err(e) if began.elapsed() > OPENING => self.conversation.give_up(&session, &e.message),
                     Err(_) => {
                         tokio::time::sleep(OPENING_PAUSE).await;
                         continue;
@@ -226,12 +233,13 @@ impl Bridge {
         &mut self,
         socket: &mut Halves<Upgraded>,
         (id, request): (String, Bytes),
-        mut replay: Option<&mut Vec<Bytes>>,
+        mut replay: Option<(&str, &mut Vec<Bytes>)>,
         outbox: &Outbox,
-    ) -> Result<Result<(), String>, Broken> {
+    ) -> Result<Result<(), RpcError>, Broken> {
         self.send(socket, request).await?;
+        let mut silent = Instant::now() + OPENING;
         loop {
-            let message = tokio::time::timeout(OPENING, socket.1.next()).await.map_err(|_| Broken)?;
+            let message = tokio::time::timeout_at(silent, socket.1.next()).await.map_err(|_| Broken)?;
             let text = match message {
                 Some(Ok(Message::Text(text))) => Bytes::from(text),
                 Some(Ok(Message::Ping(payload))) => {
@@ -241,16 +249,19 @@ impl Bridge {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(Broken),
                 Some(Ok(_)) => continue,
             };
+            silent = Instant::now() + OPENING;
             self.tally.heard += 1;
             if self.tally.heard.is_multiple_of(TELL) {
                 socket.0.send(Message::Ping(self.tally.ping())).await.map_err(|_| Broken)?;
             }
             match std::str::from_utf8(&text).ok().map(rpc::read) {
                 Some(Ok(RpcMessage::Response { id: answered, outcome })) if answered == id => {
-                    return Ok(outcome.map(drop).map_err(|e| e.message));
+                    return Ok(outcome.map(drop));
                 }
-                Some(Ok(RpcMessage::Notification { method, .. })) if method == "session/update" => {
-                    if let Some(replay) = &mut replay {
+                Some(Ok(RpcMessage::Notification { method, params })) if method == "session/update" => {
+                    if let Some((session, replay)) = &mut replay
+                        && self.conversation.is_replay(params, session)
+                    {
                         replay.push(text);
                         continue;
                     }
@@ -470,7 +481,7 @@ fn message(line: Line) -> Result<Bytes, Vec<u8>> {
         Line::Bad(bad) => {
             let error = match bad {
                 BadLine::TooLong => RpcError::invalid_request(bad.to_string()),
-                BadLine::NotUtf8 => RpcError::new(rpc::code::PARSE, "Parse error").details(bad.to_string()),
+                BadLine::NotUtf8 => RpcError::new(code::PARSE, "Parse error").details(bad.to_string()),
             };
             Err(rpc::failure(&Id::null(), &error))
         }

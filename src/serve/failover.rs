@@ -18,6 +18,9 @@ use crate::command;
 use crate::editor::meta::{HANDED_OVER, IDEMPOTENCY_KEY, OWN};
 use crate::session::builtin::BuiltinName;
 
+/// A prompt is given to so many servers: it may be what they were lost of.
+const SERVERS: u32 = 5;
+
 /// The members of a JSON object, as they were written.
 type Members = BTreeMap<String, Box<RawValue>>;
 
@@ -59,6 +62,8 @@ struct EditorRequest {
     line: Bytes,
     /// The server has given it up, for another one.
     handed_over: bool,
+    /// How many servers were asked it.
+    asked: u32,
     about: RequestKind,
 }
 
@@ -145,7 +150,7 @@ impl CarriedConversation {
             RpcMessage::Request { id, method, params } => {
                 let (about, keyed) = self.about(&method, params, &line);
                 let line = keyed.unwrap_or_else(|| line.clone());
-                self.unanswered.push(EditorRequest { id, line: line.clone(), handed_over: false, about });
+                self.unanswered.push(EditorRequest { id, line: line.clone(), handed_over: false, asked: 1, about });
                 Some(line)
             }
             RpcMessage::Notification { method, params } => {
@@ -177,7 +182,8 @@ impl CarriedConversation {
                 Some(session) => RequestKind::Closing(session),
                 None => RequestKind::Anything,
             },
-            "session/prompt" => match session(&members()) {
+            // In another version prompts are answered otherwise, and the session goes nowhere.
+            "session/prompt" if self.agreed => match session(&members()) {
                 Some(session) => {
                     self.prompts += 1;
                     let key = format!("{}-{}", self.name, self.prompts);
@@ -256,7 +262,7 @@ impl CarriedConversation {
 
     /// What the editor knows a request of the server's by.
     fn shown_id(&self, theirs: &str) -> String {
-        if self.servers == 0 { theirs.to_owned() } else { json!(format!("{}/{theirs}", self.servers)).to_string() }
+        if self.servers == 0 { theirs.to_owned() } else { json!(format!("{}:{theirs}", self.servers)).to_string() }
     }
 
     fn answered(&mut self, about: RequestKind, result: Option<&str>) {
@@ -285,6 +291,9 @@ impl CarriedConversation {
             return;
         }
         let Some((session, update)) = ShownUpdate::read(params) else { return };
+        if update.tool_call_id.is_none() && !update.is_words() {
+            return;
+        }
         // It comes before the answer to a load.
         let shown = self.shown.entry(session).or_default();
         if let Some(id) = &update.tool_call_id {
@@ -339,6 +348,19 @@ impl CarriedConversation {
         self.request("session/load", &place)
     }
 
+    /// Whether an update may be of what was said before, while a session is loaded: of that, or of its subagents'.
+    pub(super) fn is_replay(&self, params: &str, loaded: &str) -> bool {
+        let session = serde_json::from_str::<Update<'_>>(params).map(|update| update.session_id);
+        session.is_ok_and(|session| session == loaded || !self.sessions.contains_key(&session))
+    }
+
+    /// Whether something was asked in a session that is not answered.
+    pub(super) fn is_waiting(&self, id: &str) -> bool {
+        let about =
+            |request: &EditorRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
+        self.unanswered.iter().any(about)
+    }
+
     /// Of what a server shows of a session that it loads, and of its subagents', what the editor has not seen. That can
     /// only be of the last turn. Where it was shown nothing of a session, nobody knows where that begins.
     pub(super) fn missed(&self, replay: Vec<Bytes>) -> Vec<Bytes> {
@@ -350,7 +372,7 @@ impl CarriedConversation {
                 _ => None,
             };
             let Some((session, update)) = update else { continue };
-            let Some(shown) = self.shown.get(&session) else { continue };
+            let Some(shown) = self.shown.get(&session).filter(|shown| !shown.is_empty()) else { continue };
             if update.session_update == "user_message_chunk" {
                 missed.retain(|(of, _)| *of != session);
                 continue;
@@ -385,17 +407,36 @@ impl CarriedConversation {
     /// What is to be asked once more, and what the editor is told for prompts that it has cancelled, and for orders
     /// that may have been carried out: twice, they do something else.
     pub(super) fn again(&mut self) -> (Vec<Bytes>, Vec<Bytes>) {
-        let settled = |request: &mut EditorRequest| matches!(request.about, RequestKind::Prompt { cancelled, order, .. } if cancelled || order && !request.handed_over);
+        let mut sent = Vec::new();
+        let settled = |request: &mut EditorRequest| match &request.about {
+            RequestKind::Prompt { cancelled, order, .. } => {
+                *cancelled || (*order && !request.handed_over) || request.asked >= SERVERS
+            }
+            _ => false,
+        };
         let lost = RpcError::internal(
             "the server was lost while it carried this out; look what it did before you send it again",
         );
-        let answer = |request: EditorRequest| match request.about {
-            RequestKind::Prompt { cancelled: false, .. } => rpc::failure(&request.id, &lost).into(),
-            _ => rpc::success(&request.id, r#"{"stopReason":"cancelled"}"#).into(),
-        };
-        let told = self.unanswered.extract_if(.., settled).map(answer).collect();
-        self.unanswered.iter_mut().for_each(|request| request.handed_over = false);
-        (self.unanswered.iter().map(|request| request.line.clone()).collect(), told)
+        let mut told = Vec::new();
+        for request in self.unanswered.extract_if(.., settled) {
+            told.push(match request.about {
+                RequestKind::Prompt { session, cancelled: true, .. } => {
+                    // The turn may run there.
+                    sent.push(
+                        json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }),
+                    );
+                    rpc::success(&request.id, r#"{"stopReason":"cancelled"}"#).into()
+                }
+                _ => rpc::failure(&request.id, &lost).into(),
+            });
+        }
+        let mut sent: Vec<Bytes> = sent.iter().map(|line| line.to_string().into()).collect();
+        for request in &mut self.unanswered {
+            request.handed_over = false;
+            request.asked += 1;
+            sent.push(request.line.clone());
+        }
+        (sent, told)
     }
 }
 
@@ -543,8 +584,8 @@ mod tests {
         assert_eq!(text(&again[0])["params"]["_meta"]["adjutant"]["idempotencyKey"], "n-1");
         // The other server's questions have ids of their own, and its answers theirs.
         let asked = talk.heard(line(&question)).unwrap();
-        assert_eq!(text(&asked)["id"], "1/0");
-        let answer = talk.said(line(&json!({ "jsonrpc": "2.0", "id": "1/0", "result": {} }))).unwrap();
+        assert_eq!(text(&asked)["id"], "1:0");
+        let answer = talk.said(line(&json!({ "jsonrpc": "2.0", "id": "1:0", "result": {} }))).unwrap();
         assert_eq!(text(&answer)["id"], 0);
         let done = line(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
         assert_eq!(talk.heard(done.clone()), Some(done));
@@ -612,9 +653,10 @@ mod tests {
         talk.said(line(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": "s" } })))
             .unwrap();
         let (again, told) = talk.again();
+        assert_eq!(text(&again[0])["method"], "session/cancel");
         assert_eq!(
             (again.len(), text(&told[0])),
-            (0, json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "cancelled" } }))
+            (1, json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "cancelled" } }))
         );
         // Whether an order was carried out, nobody knows.
         let mut talk = begun();

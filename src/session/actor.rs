@@ -100,6 +100,8 @@ impl Actor {
         while self.session.closing.is_none() {
             match self.session.inbox.pop() {
                 Some(prompt) if self.session.inbox.is_cancelled(prompt.number) => inbox::forget(prompt),
+                // What waits is begun where the session goes on, after what ended at a step here.
+                Some(prompt) if self.session.sessions.leaving.is_cancelled() => inbox::forget(prompt),
                 Some(prompt) => steered = self.turn(prompt, steered).await,
                 None => {
                     steered = false;

@@ -97,11 +97,16 @@ impl PromptInput {
     /// What tells whether it is one that was sent before.
     pub fn idempotency_key(&self) -> Option<&str> {
         let Self::Message(content) = self else { return None };
-        content.iter().find_map(|content| match content {
-            Content::PromptOptions(options) => options.idempotency_key.as_deref(),
-            _ => None,
-        })
+        idempotency_key(content)
     }
+}
+
+/// What tells whether a prompt is one that was sent before.
+pub(super) fn idempotency_key(content: &[Content]) -> Option<&str> {
+    content.iter().find_map(|content| match content {
+        Content::PromptOptions(options) => options.idempotency_key.as_deref(),
+        _ => None,
+    })
 }
 
 pub struct Prompt {

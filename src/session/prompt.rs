@@ -6,14 +6,15 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::builtin::{self, BuiltinCommand, BuiltinContext};
-use super::handle::PromptInput;
+use super::handle::{PromptInput, idempotency_key};
 use super::project::ConfigWatcher;
 use super::sessions::Sessions;
 use super::{child, mention, revert, title};
+use crate::command;
 use crate::event::Event;
 use crate::message::{Content, Message, Role, User};
 use crate::prompts;
-use crate::store::Record;
+use crate::store::{Record, visible};
 use crate::turn::insert::PromptDraft;
 use crate::turn::{Choice, History, Outcome, TurnContext, frame, hooks, next, remind};
 
@@ -38,8 +39,14 @@ pub(super) struct PromptResult {
 impl PromptRun {
     pub(super) async fn run(self, input: PromptInput, watcher: &mut ConfigWatcher) -> PromptResult {
         match input {
-            again @ PromptInput::Message(_) if sent_before(&self.history, &again) => self.again().await,
-            PromptInput::Message(content) => self.message(content, watcher).await,
+            PromptInput::Message(content) => match sent_before(&self.history, &self.record, &content) {
+                None => self.message(content, watcher).await,
+                Some(SentBefore::Last) => self.again(watcher).await,
+                Some(SentBefore::Earlier) => {
+                    self.scope.outlet.event(Event::Prompted { message: self.scope.message_id() }).await;
+                    PromptResult { history: self.history, record: self.record, outcome: Outcome::Ended }
+                }
+            },
             PromptInput::Builtin(command) => self.builtin(&command).await,
         }
     }
@@ -53,27 +60,29 @@ impl PromptRun {
     }
 
     /// Goes on with the turn of a prompt that was sent before, or says how it ended.
-    async fn again(self) -> PromptResult {
-        let Self { sessions, choice, scope, mut history, record, .. } = self;
+    async fn again(self, watcher: &mut ConfigWatcher) -> PromptResult {
+        let Self { sessions, choice, mut scope, mut history, record, .. } = self;
         let mut message = head(&scope);
         scope.outlet.event(Event::Prompted { message: message.id.clone() }).await;
         if let Some(outcome) = next::ended(&history) {
             return PromptResult { history, record, outcome };
         }
-        message.parts.push(scope.part(remind::note(prompts::reminder("host-lost"))));
-        scope.record.whole(&message).await;
-        history.messages.push(message);
-        let (history, outcome) = child::turn(&sessions, [Some(&choice), None], history, scope).await;
+        look_around(watcher, &mut scope, &choice).await;
+        let once = answers_once(&history, &mut scope);
+        message.role = head(&scope).role;
+        // A prompt that nobody began to answer is answered as it stands.
+        if !history.messages.last().is_some_and(Message::is_prompt) {
+            message.parts.push(scope.part(remind::note(prompts::reminder("host-lost"))));
+            scope.record.whole(&message).await;
+            history.messages.push(message);
+        }
+        let (history, outcome) = child::turn(&sessions, [Some(&choice), once.as_ref()], history, scope).await;
         PromptResult { history, record, outcome }
     }
 
     async fn message(self, content: Vec<Content>, watcher: &mut ConfigWatcher) -> PromptResult {
         let Self { sessions, choice, mut scope, mut history, mut record, steered } = self;
-        watcher.refresh(&mut scope, &choice).await;
-        let added = hooks::contributions(&scope).await;
-        watcher.contribute(added, &mut scope, &choice).await;
-        let servers = &scope.resources.servers;
-        servers.greet(&scope.project.settings.mcp, &scope.outlet, &scope.cancelled).await;
+        look_around(watcher, &mut scope, &choice).await;
         let resumed = history.messages.iter().any(Message::is_prompt);
         let Some(content) = hooks::prompt(&scope, resumed, content).await else {
             scope.outlet.event(Event::Prompted { message: scope.message_id() }).await;
@@ -111,12 +120,47 @@ impl PromptRun {
     }
 }
 
-/// Whether a prompt is the last one once more: what carried it was lost, and whoever sent it does not know how far it
-/// came.
-fn sent_before(history: &History, input: &PromptInput) -> bool {
-    let key = input.idempotency_key();
-    let last = next::turn(history).first().and_then(Message::options);
-    key.is_some() && last.and_then(|options| options.idempotency_key.as_deref()) == key
+/// What has changed since the turn before: files, plugins, servers.
+async fn look_around(watcher: &mut ConfigWatcher, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
+    watcher.refresh(scope, choice).await;
+    let added = hooks::contributions(scope).await;
+    watcher.contribute(added, scope, choice).await;
+    let servers = &scope.resources.servers;
+    servers.greet(&scope.project.settings.mcp, &scope.outlet, &scope.cancelled).await;
+}
+
+/// Lets whoever a command named go on with its turn: the session's own choice is another one.
+fn answers_once(history: &History, scope: &mut TurnContext) -> Option<watch::Sender<Choice>> {
+    let prompt = next::turn(history).first()?;
+    let user = prompt.user()?;
+    let named = command::typed(prompt.visible_text().trim()).is_some();
+    let known = scope.project.agents.get(&user.agent).is_some();
+    let chosen = scope.choice.borrow().clone();
+    if !named || !known || chosen.agent == user.agent {
+        return None;
+    }
+    let (once, choice) =
+        watch::channel(Choice { agent: user.agent.clone(), model: Some(user.model.clone()), ..chosen });
+    scope.choice = choice;
+    Some(once)
+}
+
+/// A prompt that is in the history: what carried it was lost, and whoever sent it does not know how far it came.
+enum SentBefore {
+    Last,
+    /// Others came after it: it has ended.
+    Earlier,
+}
+
+fn sent_before(history: &History, record: &Record, content: &[Content]) -> Option<SentBefore> {
+    let key = idempotency_key(content)?;
+    let seen = history.messages.get(..visible(&history.messages, &record.undone)).unwrap_or_default();
+    let mut prompts = seen.iter().rev().filter(|message| message.is_prompt());
+    let is = |message: &Message| message.options().and_then(|options| options.idempotency_key.as_deref()) == Some(key);
+    match prompts.position(is)? {
+        0 if seen.len() == history.messages.len() => Some(SentBefore::Last),
+        _ => Some(SentBefore::Earlier),
+    }
 }
 
 /// The head of the message that a prompt becomes.
