@@ -566,7 +566,7 @@ mod tests {
     #[test]
     fn what_was_said_is_said_again() {
         let mut talk = begun();
-        talk.heard(words("p", "Hel")).unwrap();
+        talk.heard(words("p", "Hello")).unwrap();
         let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "session/request_permission", "params": {} });
         assert_eq!(talk.heard(line(&question)), Some(line(&question)));
         assert!(talk.can_move());
