@@ -153,7 +153,7 @@ pub struct Ended {
     /// The result in the shape that was asked for.
     pub structured: Option<Value>,
     /// The server is about to stop: the turn goes on where the prompt is sent again, see
-    /// [`IDEMPOTENCY_KEY`](super::meta::IDEMPOTENCY_KEY).
+    /// [`IDEMPOTENCY_KEY`].
     pub handed_over: bool,
     /// To be dropped when the editor has been told.
     pub told: oneshot::Sender<()>,
