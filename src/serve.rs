@@ -13,6 +13,7 @@ pub mod listen;
 pub mod mailbox;
 pub mod reply;
 pub mod resume;
+mod rewrite;
 pub mod route;
 pub mod streams;
 pub mod tally;

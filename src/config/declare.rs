@@ -61,7 +61,7 @@ impl ConfigSchema {
         &COMMAND
     }
 
-    /// One of its definitions.
+    /// That of a type which is called by its name among the definitions.
     fn of<T: JsonSchema>(&self) -> Self {
         let root = json!({ "$ref": format!("#/definitions/{}", T::schema_name()) });
         Self { root, definitions: self.definitions.clone() }

@@ -185,7 +185,7 @@ pub fn queue(server: &Arc<Server>, said: IncomingPrompt) -> Result<(Handle, Opti
     Ok((session, Some(PromptTurn { turn, session: asked, updates, open, begun, withdrawn, over, hosted })))
 }
 
-/// The longest idempotency key.
+/// The longest idempotency key, in bytes.
 const KEY_AT_MOST: usize = 200;
 
 /// What a prompt says about itself: further words for the system prompt, tools that it does without, and whether it

@@ -61,7 +61,7 @@ pub struct Bridge {
     id: Option<HeaderValue>,
     /// The server counts messages, so that a broken connection can be resumed.
     resumes: bool,
-    /// There was a connection.
+    /// A server has answered once: from then on it is tried for [`PATIENCE`].
     opened: bool,
     tally: MessageTally,
     conversation: CarriedConversation,

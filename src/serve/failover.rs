@@ -11,18 +11,16 @@ use bytes::Bytes;
 use protocol::acp::CANCEL_REQUEST;
 use protocol::rpc::{self, Error as RpcError, Id, RpcMessage};
 use serde::Deserialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::rewrite::{Members, with_id, with_key, with_update};
 use crate::command;
-use crate::editor::meta::{HANDED_OVER, IDEMPOTENCY_KEY, OWN};
+use crate::editor::meta::{HANDED_OVER, OWN};
 use crate::session::builtin::BuiltinName;
 
 /// A prompt is given to so many servers: it may be what they were lost of.
 const SERVERS: u32 = 5;
-
-/// The members of a JSON object, as they were written.
-type Members = BTreeMap<String, Box<RawValue>>;
 
 /// What an editor and a server have said to each other.
 #[derive(Debug)]
@@ -72,7 +70,7 @@ enum RequestKind {
     Initialize,
     /// It opens a session with these parameters.
     Opening(Members),
-    /// It closes a session.
+    /// It closes the session of this id.
     Closing(String),
     Prompt {
         session: String,
@@ -154,10 +152,8 @@ impl CarriedConversation {
                 Some(line)
             }
             RpcMessage::Notification { method, params } => {
-                match &*method {
-                    "session/cancel" => self.cancel(params),
-                    CANCEL_REQUEST => self.cancel_request(params),
-                    _ => {}
+                if ["session/cancel", CANCEL_REQUEST].contains(&&*method) {
+                    self.cancel(params);
                 }
                 Some(line)
             }
@@ -197,23 +193,14 @@ impl CarriedConversation {
         (about, None)
     }
 
+    /// The user does not want a prompt any more: those of a session, or the one that a request's id names.
     fn cancel(&mut self, params: &str) {
-        let of = serde_json::from_str::<Members>(params).ok().as_ref().and_then(session);
+        let params = serde_json::from_str::<Members>(params).unwrap_or_default();
+        let (session, id) = (session(&params), params.get("requestId").map(|id| id.get()));
         for request in &mut self.unanswered {
-            if let RequestKind::Prompt { session, cancelled, .. } = &mut request.about
-                && Some(&*session) == of.as_ref()
+            if let RequestKind::Prompt { session: of, cancelled, .. } = &mut request.about
+                && (Some(&*of) == session.as_ref() || Some(request.id.as_str()) == id)
             {
-                *cancelled = true;
-            }
-        }
-    }
-
-    fn cancel_request(&mut self, params: &str) {
-        let Some(id) = serde_json::from_str::<Members>(params).ok().and_then(|mut all| all.remove("requestId")) else {
-            return;
-        };
-        for request in self.unanswered.iter_mut().filter(|request| request.id.as_str() == id.get()) {
-            if let RequestKind::Prompt { cancelled, .. } = &mut request.about {
                 *cancelled = true;
             }
         }
@@ -458,63 +445,6 @@ fn given_up(meta: &Value) -> bool {
 
 fn cancelled(request: &str) -> Bytes {
     format!(r#"{{"jsonrpc":"2.0","method":"{CANCEL_REQUEST}","params":{{"requestId":{request}}}}}"#).into()
-}
-
-/// A line with other members.
-fn with(line: &[u8], change: impl FnOnce(&mut Members) -> Option<()>) -> Option<Bytes> {
-    let mut members: Members = serde_json::from_slice(line).ok()?;
-    change(&mut members)?;
-    serde_json::to_vec(&members).ok().map(Bytes::from)
-}
-
-/// A line with another id.
-fn with_id(line: &[u8], id: &str) -> Option<Bytes> {
-    with(line, |message| {
-        message.insert("id".into(), RawValue::from_string(id.to_owned()).ok()?);
-        Some(())
-    })
-}
-
-/// Changes the object that a member is; where there is none, it begins empty.
-fn inside(members: &mut Members, name: &str, change: impl FnOnce(&mut Members) -> Option<()>) -> Option<()> {
-    let mut inner = match members.get(name).map(|value| value.get()).filter(|text| *text != "null") {
-        Some(text) => serde_json::from_str(text).ok()?,
-        None => Members::new(),
-    };
-    change(&mut inner)?;
-    members.insert(name.into(), to_raw_value(&inner).ok()?);
-    Some(())
-}
-
-/// A prompt with an idempotency key; none where it has one, or is none that has.
-fn with_key(line: &[u8], key: &str) -> Option<Bytes> {
-    with(line, |message| {
-        inside(message, "params", |params| {
-            inside(params, "_meta", |meta| {
-                inside(meta, OWN, |own| {
-                    if own.contains_key(IDEMPOTENCY_KEY) {
-                        return None;
-                    }
-                    own.insert(IDEMPOTENCY_KEY.into(), to_raw_value(key).ok()?);
-                    Some(())
-                })
-            })
-        })
-    })
-}
-
-/// An update with other members.
-fn with_update(line: &[u8], changes: &[(&str, Value)]) -> Option<Bytes> {
-    with(line, |message| {
-        inside(message, "params", |params| {
-            inside(params, "update", |update| {
-                for (name, value) in changes {
-                    update.insert((*name).into(), to_raw_value(value).ok()?);
-                }
-                Some(())
-            })
-        })
-    })
 }
 
 #[cfg(test)]

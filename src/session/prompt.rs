@@ -146,6 +146,7 @@ fn answers_once(history: &History, scope: &mut TurnContext) -> Option<watch::Sen
 }
 
 /// A prompt that is in the history: what carried it was lost, and whoever sent it does not know how far it came.
+#[derive(Debug, PartialEq)]
 enum SentBefore {
     Last,
     /// Others came after it: it has ended.
@@ -154,13 +155,11 @@ enum SentBefore {
 
 fn sent_before(history: &History, record: &Record, content: &[Content]) -> Option<SentBefore> {
     let key = idempotency_key(content)?;
-    let seen = history.messages.get(..visible(&history.messages, &record.undone)).unwrap_or_default();
-    let mut prompts = seen.iter().rev().filter(|message| message.is_prompt());
     let is = |message: &Message| message.options().and_then(|options| options.idempotency_key.as_deref()) == Some(key);
-    match prompts.position(is)? {
-        0 if seen.len() == history.messages.len() => Some(SentBefore::Last),
-        _ => Some(SentBefore::Earlier),
-    }
+    let place = history.messages.iter().rev().filter(|message| message.is_prompt()).position(is)?;
+    // What was undone does not go on.
+    let undone = visible(&history.messages, &record.undone) < history.messages.len();
+    Some(if place == 0 && !undone { SentBefore::Last } else { SentBefore::Earlier })
 }
 
 /// The head of the message that a prompt becomes.
@@ -175,5 +174,54 @@ fn head(scope: &TurnContext) -> Message {
         created: scope.now(),
         role: Role::User(User { agent: chosen, model }),
         parts: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Timestamp;
+    use crate::id::{MessageId, PartId, SessionId};
+    use crate::message::{ModelRef, Part, PromptOptions, Text};
+    use crate::store::UndoEntry;
+
+    fn parts(words: &str, key: Option<&str>) -> Vec<Content> {
+        let options = PromptOptions { idempotency_key: key.map(str::to_owned), ..PromptOptions::default() };
+        vec![Content::Text(Text { text: words.into(), ..Text::default() }), Content::PromptOptions(options)]
+    }
+
+    #[test]
+    fn a_prompt_that_was_sent_before_is_known_by_its_key() {
+        let prompt = |(number, key): (usize, &Option<&str>)| Message {
+            id: MessageId::new(format!("msg_{number}")),
+            created: Timestamp(1),
+            role: Role::User(User {
+                agent: "build".into(),
+                model: ModelRef { provider: "p".into(), model: "m".into(), effort: None },
+            }),
+            parts: parts("Go on.", *key)
+                .into_iter()
+                .map(|content| Part { id: PartId::new(format!("prt_{number}")), content })
+                .collect(),
+        };
+        let table: [(&[Option<&str>], Option<usize>, Option<&str>, Option<SentBefore>); 7] = [
+            (&[Some("a"), Some("b")], None, Some("b"), Some(SentBefore::Last)),
+            (&[Some("a"), Some("b")], None, Some("a"), Some(SentBefore::Earlier)),
+            (&[Some("a"), Some("b")], None, Some("c"), None),
+            // The same words again are no prompt that was sent before.
+            (&[None], None, None, None),
+            (&[Some("a"), None], None, Some("a"), Some(SentBefore::Earlier)),
+            (&[Some("a"), Some("b")], Some(1), Some("b"), Some(SentBefore::Earlier)),
+            (&[], None, Some("a"), None),
+        ];
+        for (kept, undone, key, wanted) in table {
+            let messages = kept.iter().enumerate().map(prompt).collect();
+            let history = History { messages, ..History::default() };
+            let mut record = Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(1));
+            let from = |number| MessageId::new(format!("msg_{number}"));
+            let entry = |number| UndoEntry { from: from(number), files: vec![], left: vec![], done: true };
+            record.undone.extend(undone.map(entry));
+            assert_eq!(sent_before(&history, &record, &parts("Go on.", key)), wanted, "{kept:?} {undone:?} {key:?}");
+        }
     }
 }

@@ -40,7 +40,7 @@ pub struct ChangeRecorder {
     stop: Arc<AtomicBool>,
     // Leaf locks, held for a moment.
     comparing: Mutex<Option<JoinHandle<Result<Mark, Untracked>>>>,
-    /// Somebody waits for it.
+    /// Told when a call waits: then it begins at once.
     awaited: Arc<Notify>,
     mark: OnceCell<Option<Mark>>,
     named: Mutex<Vec<EditedFile>>,
