@@ -204,7 +204,9 @@ mod tests {
                 .map(|content| Part { id: PartId::new(format!("prt_{number}")), content })
                 .collect(),
         };
-        let table: [(&[Option<&str>], Option<usize>, Option<&str>, Option<SentBefore>); 7] = [
+        /// The keys that are kept, the first prompt that was undone, the key that comes.
+        type Row<'a> = (&'a [Option<&'a str>], Option<usize>, Option<&'a str>, Option<SentBefore>);
+        let table: [Row<'_>; 7] = [
             (&[Some("a"), Some("b")], None, Some("b"), Some(SentBefore::Last)),
             (&[Some("a"), Some("b")], None, Some("a"), Some(SentBefore::Earlier)),
             (&[Some("a"), Some("b")], None, Some("c"), None),
