@@ -72,6 +72,7 @@ impl Editor {
     }
 
     /// Whether it ends within a time, though its input stays open.
+    #[cfg(target_os = "linux")]
     pub fn ends_by_itself(&mut self, within: Duration) -> bool {
         let start = Instant::now();
         let ended = self.exit.recv_timeout(within).ok();

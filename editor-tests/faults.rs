@@ -36,7 +36,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -50,6 +49,7 @@ use seccompiler::{
 };
 use serde_json::{Value, json};
 
+use crate::crowd::four;
 use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;
@@ -282,25 +282,6 @@ fn kept(dir: &Path, id: &str) -> usize {
     }
 }
 
-/// Runs jobs on four threads: most of their time is waiting.
-pub fn four(count: usize, job: impl Fn(usize) + Sync) {
-    let at_once = std::env::var("ADJUTANT_AT_ONCE").ok().and_then(|number| number.parse().ok()).unwrap_or(4);
-    let next = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for _ in 0..at_once {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count {
-                        return;
-                    }
-                    job(number);
-                }
-            });
-        }
-    });
-}
-
 fn killed_writers() {
     // Fifty sessions, each written to by twenty processes one after the other.
     four(50, |number| {
@@ -495,11 +476,6 @@ fn vanished_editors() {
         assert_eq!(gone.problems(0), Vec::<String>::new(), "{state:?}");
         assert!(stage.is_left_clean(), "{state:?}: {:?}", stage.project.leftovers());
     });
-}
-
-/// How often a row is run: as often as it says where all is asked for.
-pub fn count(all: usize, short: usize) -> usize {
-    if std::env::var_os("ADJUTANT_FAULTS").is_some_and(|value| value == "all") { all } else { short }
 }
 
 /// Takes calls of the system from this process: they fail with an error from now on, where an argument

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::crowd::four;
 use crate::database::Database;
 use crate::editor::PATIENCE;
-use crate::faults::four;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::remote::{Cut, Served, authority, bridge};

@@ -4,20 +4,18 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
-use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
 
 use base64::Engine as _;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
 
 use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;
+use crate::pty;
 
 /// Names, and what to do.
 pub const ALL: [(&str, fn()); 7] = [
@@ -42,20 +40,8 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(mut command: Command) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&ours).unwrap();
-        unlockpt(&ours).unwrap();
-        tcsetwinsize(&ours, Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-        let name = ptsname(&ours, Vec::new()).unwrap();
-        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
-        let theirs: OwnedFd = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).unwrap();
-        let end = || Stdio::from(theirs.try_clone().unwrap());
-        command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm-256color");
-        let child = command.spawn().unwrap();
-        // Whoever still has the other end keeps ours from ending.
-        drop((command, theirs));
-        let ours = File::from(ours);
+    fn start(command: Command) -> Self {
+        let (child, ours) = pty::spawn(command, ROWS, COLUMNS);
         let mut reader = ours.try_clone().unwrap();
         let (sender, pieces) = mpsc::channel();
         thread::spawn(move || {

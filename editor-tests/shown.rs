@@ -3,20 +3,18 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
 
 use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;
+use crate::pty;
 
 /// Names, and what to do.
 pub const ALL: [(&str, fn()); 5] = [
@@ -72,20 +70,8 @@ fn ours(text: &str) -> Option<&str> {
 
 /// Runs a command on a terminal of its own, where these lines are typed (the first answers whether the
 /// project is trusted, where something asks that); gives all that came out of it.
-fn on_terminal(mut command: Command, typed: &str) -> Vec<u8> {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    tcsetwinsize(&ours, Winsize { ws_row: 50, ws_col: 1000, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap();
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
-    let theirs: OwnedFd = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).unwrap();
-    let end = || Stdio::from(theirs.try_clone().unwrap());
-    command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm-256color");
-    let mut child = command.spawn().unwrap();
-    // Whoever still has the other end keeps ours from ending.
-    drop((command, theirs));
-    let mut ours = File::from(ours);
+fn on_terminal(command: Command, typed: &str) -> Vec<u8> {
+    let (mut child, mut ours) = pty::spawn(command, 50, 1000);
     // Then the input ends: a question too many is not waited for.
     ours.write_all(format!("{typed}\x04\x04\x04").as_bytes()).unwrap();
     let (tx, rx) = mpsc::channel();

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use adjutant::id::SessionId;
 use serde_json::{Value, json};
 
+use crate::crowd::{count, four};
 use crate::editor::{Editor, Hearing};
-use crate::faults::{count, four};
 use crate::model::{self, Model};
 use crate::project::Project;
 

@@ -14,7 +14,8 @@ use adjutant::tool::disk;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{Writer, count, four, room, tell};
+use super::{Writer, room, tell};
+use crate::crowd::{count, four};
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::talk::Talk;

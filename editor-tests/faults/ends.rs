@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::four;
+use crate::crowd::four;
 use crate::editor::{FAREWELL, PATIENCE};
 use crate::model::{self, Model};
 use crate::project::Project;

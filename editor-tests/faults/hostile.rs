@@ -15,7 +15,7 @@ use flate2::write::GzEncoder;
 use serde_json::json;
 
 use super::offsets::{RESIDENT, WIRES, Wire};
-use super::{count, four};
+use crate::crowd::{count, four};
 use crate::editor::Editor;
 use crate::loopback::hear;
 use crate::project::Project;

@@ -11,7 +11,8 @@ use adjutant::id::SessionId;
 use adjutant::store::Store;
 use serde_json::{Value, json};
 
-use super::{Writer, acknowledged, append, block_on, four, keep, kept, room, tell};
+use super::{Writer, acknowledged, append, block_on, keep, kept, room, tell};
+use crate::crowd::four;
 use crate::editor::Editor;
 use crate::marathon::proc;
 use crate::model::{self, Model};

@@ -12,7 +12,8 @@ use adjutant::store::{DatabasePlace, Error, Store, StorePlace, StoredSession};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::{Writer, acknowledged, block_on, four, keep, said};
+use super::{Writer, acknowledged, block_on, keep, said};
+use crate::crowd::four;
 use crate::database::Database;
 use crate::model::{self, Model};
 use crate::project::Project;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{count, four};
+use crate::crowd::{count, four};
 use crate::editor::{Editor, PATIENCE};
 use crate::laws::Laws;
 use crate::loopback::hear;

@@ -19,7 +19,7 @@ use fastrand::Rng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::count;
+use crate::crowd::count;
 use crate::editor::{Editor, PATIENCE};
 use crate::laws::Laws;
 use crate::loopback::hear;

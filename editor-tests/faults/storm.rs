@@ -13,7 +13,7 @@ use fastrand::Rng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{count, four};
+use crate::crowd::{count, four};
 use crate::editor::{Editor, PATIENCE};
 use crate::model::{self, Model};
 use crate::project::Project;

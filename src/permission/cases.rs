@@ -75,7 +75,7 @@ impl Lab {
             symlink(to, path(link)).unwrap();
         }
         std::fs::create_dir(path("pipes")).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, path("pipes/p"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        nix::unistd::mkfifo(&path("pipes/p"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         lab
     }
 }
@@ -179,7 +179,7 @@ pub(crate) fn path_lab(id: &str) -> (Lab, Vec<String>) {
         "P75" => vec![".gitattributes".into(), ".gitmodules".into()],
         "P77" => vec![".opencode/opencode.json".into()],
         "P80" => {
-            rustix::fs::mknodat(rustix::fs::CWD, root.join("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+            nix::unistd::mkfifo(&root.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
             vec!["fifo".into()]
         }
         "P81" => vec!["/dev/zero".into(), "/dev/random".into()],

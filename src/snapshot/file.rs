@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, RawMode, Stat};
 use serde::{Deserialize, Serialize};
 
 use super::objects::{self, Objects, blob_name};
@@ -40,7 +40,7 @@ impl FileStamp {
     }
 
     fn kind(&self) -> FileType {
-        FileType::from_raw_mode(self.mode)
+        FileType::from_raw_mode(self.mode as RawMode)
     }
 }
 

@@ -331,7 +331,7 @@ async fn fw07_what_a_file_is_besides_its_words_stays() {
             }
             "pipe" => {
                 fs::remove_file(&f).unwrap();
-                rustix::fs::mkfifoat(rustix::fs::CWD, &f, rustix::fs::Mode::from_raw_mode(0o644)).unwrap();
+                nix::unistd::mkfifo(&f, nix::sys::stat::Mode::S_IRWXU).unwrap();
             }
             what => panic!("{what}?"),
         }

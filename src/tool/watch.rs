@@ -300,14 +300,7 @@ mod tests {
         large.set_len(ControlFiles::MOST_BYTES * 5).unwrap();
         assert_eq!(watch.changes(&tree), ["AGENTS.md"]);
         fs::remove_file(&path).unwrap();
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::from_raw_mode(0o600),
-            0,
-        )
-        .unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert_eq!(watch.changes(&tree), ["AGENTS.md"]);
     }
 

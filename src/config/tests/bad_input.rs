@@ -234,8 +234,7 @@ fn files_that_cannot_be_read_are_told() {
 fn a_pipe_is_not_opened() {
     let place = ConfigFixture::new();
     let pipe = place.path("work/repo/opencode.json");
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
-        .unwrap();
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let loaded = place.load();
     assert!(told(&loaded)[0].starts_with("error: opencode.json: expected a file, found a pipe"), "{:?}", told(&loaded));
 }

@@ -109,12 +109,11 @@ async fn a_large_index_hides_no_session_for_long() {
 
 #[tokio::test]
 async fn a_pipe_in_the_place_of_the_index_keeps_nobody_waiting() {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
     for name in ["index.db", "index.lock"] {
         let dir = tempfile::tempdir().unwrap();
         three(dir.path()).await;
         fs::remove_file(dir.path().join(name)).unwrap();
-        mknodat(CWD, dir.path().join(name), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        nix::unistd::mkfifo(&dir.path().join(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert_eq!(listed(dir.path()).await.len(), 3, "{name}");
     }
 }

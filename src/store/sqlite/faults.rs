@@ -170,8 +170,7 @@ async fn fd09_foreign_files_are_left_alone() {
     fs::create_dir(at(1)).unwrap();
     std::os::unix::fs::symlink(sessions.join("ses_good0000.db"), at(2)).unwrap();
     std::os::unix::fs::symlink("/nowhere/at/all", at(3)).unwrap();
-    let fifo = rustix::fs::Mode::from_raw_mode(0o600);
-    rustix::fs::mknodat(rustix::fs::CWD, at(4), rustix::fs::FileType::Fifo, fifo, 0).unwrap();
+    nix::unistd::mkfifo(&at(4), nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::write(at(5), "null").unwrap();
     fs::write(at(6), "{\"adjutant\":1}".repeat(1000)).unwrap();
     sql(&at(7), "CREATE TABLE other (x); INSERT INTO other VALUES (1);");

@@ -1,12 +1,15 @@
 //! How one process asks another for a session it has open: by a line in the other one's named pipe.
 //! No socket listens, nothing is polled, and a pipe that nobody reads any more refuses by itself.
 
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
@@ -44,13 +47,13 @@ impl PipeRequests {
         crate::environment::private_dir(&doors)?;
         sweep(&doors);
         let path = doors.join(own());
-        match rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        match nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR) {
+            Ok(()) | Err(Errno::EEXIST) => {}
             Err(e) => return Err(e.into()),
         }
         // Opened for both, so that it does not end when one who asked closes it.
-        let pipe = pipe::OpenOptions::new().read_write(true).open_receiver(&path)?;
-        Ok(Self { path, pipe, text: Vec::new() })
+        let pipe = at_once().read(true).write(true).open(&path)?;
+        Ok(Self { path, pipe: pipe::Receiver::from_file(pipe)?, text: Vec::new() })
     }
 
     /// The next session that somebody wants. None: the pipe is broken, nobody can ask any more.
@@ -91,15 +94,21 @@ pub(super) fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool 
 }
 
 fn open(path: &Path) -> std::io::Result<std::fs::File> {
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     // Fails where nobody reads.
-    std::fs::OpenOptions::new().write(true).custom_flags(flags).open(path)
+    at_once().write(true).open(path)
+}
+
+/// Opens a pipe without waiting for who reads or writes at its other end.
+fn at_once() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(OFlag::O_NONBLOCK.bits());
+    options
 }
 
 /// Removes what killed processes left behind.
 fn sweep(doors: &Path) {
     for entry in std::fs::read_dir(doors).into_iter().flatten().flatten() {
-        if open(&entry.path()).is_err_and(|e| e.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error())) {
+        if open(&entry.path()).is_err_and(|e| e.raw_os_error() == Some(Errno::ENXIO as i32)) {
             std::fs::remove_file(entry.path()).ok();
         }
     }

@@ -1,0 +1,26 @@
+//! A program on a pseudo-terminal.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+/// Starts a program on a terminal of its own; gives it, and our end of the terminal.
+pub fn spawn(mut command: Command, rows: u16, columns: u16) -> (Child, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    fcntl_setfd(&ours, FdFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    tcsetwinsize(&ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    // The command holds the other end, and goes with the end of this function: else ours would not end.
+    let theirs: OwnedFd =
+        rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let end = || Stdio::from(theirs.try_clone().unwrap());
+    let child = command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm-256color").spawn().unwrap();
+    (child, File::from(ours))
+}
