@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FileType, Mode, OFlags, RawMode, Stat};
 use serde::{Deserialize, Serialize};
@@ -46,9 +45,22 @@ impl FileStamp {
 
 /// When a file came into being, where the file system knows; else when it last changed at all.
 pub(super) fn born(path: &Path) -> i128 {
-    let born = fs::symlink_metadata(path).and_then(|data| data.created()).ok();
-    let since = |moment: SystemTime| i128::try_from(moment.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok();
-    born.and_then(since).or_else(|| Some(FileStamp::at(path)?.changed)).unwrap_or(i128::MIN)
+    created(path).or_else(|| Some(FileStamp::at(path)?.changed)).unwrap_or(i128::MIN)
+}
+
+/// Asked of the system by ourselves: the standard library does not know how in a static program.
+#[cfg(target_os = "linux")]
+fn created(path: &Path) -> Option<i128> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let data = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).ok()?;
+    let known = data.stx_mask & StatxFlags::BTIME.bits() != 0;
+    known.then(|| i128::from(data.stx_btime.tv_sec) * 1_000_000_000 + i128::from(data.stx_btime.tv_nsec))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn created(path: &Path) -> Option<i128> {
+    let created = std::fs::symlink_metadata(path).ok()?.created().ok()?;
+    i128::try_from(created.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
 /// The state of a file; with `objects`, its content is kept. None where there is none. Larger ones
