@@ -59,7 +59,7 @@ fn created(path: &Path) -> Option<i128> {
 
 #[cfg(not(target_os = "linux"))]
 fn created(path: &Path) -> Option<i128> {
-    let created = std::fs::symlink_metadata(path).ok()?.created().ok()?;
+    let created = fs::symlink_metadata(path).ok()?.created().ok()?;
     i128::try_from(created.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
