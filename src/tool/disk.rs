@@ -9,9 +9,10 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 
 /// The largest file that is read or written whole, in bytes.
@@ -71,7 +72,7 @@ impl FileAt {
         let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty()).map_err(missing)?);
         let data = file.metadata()?;
-        kind(FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode))?;
+        kind(FileType::from_raw_mode(data.mode() as RawMode))?;
         Ok((file, data))
     }
 
@@ -242,7 +243,7 @@ pub(super) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Re
 }
 
 /// A new file in the same directory.
-fn beside(spot: &FileAt, mode: rustix::fs::RawMode) -> Result<(File, String), Error> {
+fn beside(spot: &FileAt, mode: RawMode) -> Result<(File, String), Error> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut tries = 0;
     loop {
@@ -365,7 +366,7 @@ fn take_over(spot: &FileAt, old: &Stat, fresh: &File) {
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
     use super::*;
