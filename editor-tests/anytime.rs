@@ -157,14 +157,11 @@ fn comes_between(what: Between, after: usize, session: &str, project: &Project, 
     talk.session = session.to_owned();
     let load = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
     let mut answers = HashMap::new();
-    if after == 0 {
-        talk.editor.hearing(Hearing::Nothing);
-    }
+    talk.editor.hearing(if after == 0 { Hearing::Nothing } else { Hearing::Lines(after) });
     talk.ask(1, "session/load", &load);
     for _ in 0..after {
         talk.hear_answers(&mut answers, name);
     }
-    talk.editor.hearing(Hearing::Nothing);
     match what {
         Between::Cancel => talk.note("session/cancel"),
         Between::NoMore => {

@@ -31,6 +31,8 @@ pub enum Hearing {
     Slow,
     /// So many bytes a second.
     Rate(usize),
+    /// So many lines, and what the last read brought with them. Then nothing.
+    Lines(usize),
     /// Not at all.
     Nothing,
 }
@@ -108,7 +110,7 @@ impl Editor {
                         let length = chunk.len().min((bytes / 200).max(1));
                         stdout.read(&mut chunk[..length])
                     }
-                    Hearing::All | Hearing::Nothing => stdout.read(&mut chunk),
+                    Hearing::All | Hearing::Lines(_) | Hearing::Nothing => stdout.read(&mut chunk),
                 };
                 let Ok(length @ 1..) = read else { break };
                 for byte in &chunk[..length] {
@@ -118,6 +120,7 @@ impl Editor {
                     }
                     let text =
                         String::from_utf8(std::mem::take(&mut line)).unwrap_or_else(|e| format!("not UTF-8: {e}"));
+                    one_less(&own_ears);
                     if say.send(text).is_err() {
                         return;
                     }
@@ -207,6 +210,16 @@ impl Drop for Editor {
         if !self.gone {
             self.signal(Signal::KILL);
         }
+    }
+}
+
+/// A line was heard.
+fn one_less(ears: &Ears) {
+    let mut hearing = ears.0.lock().unwrap();
+    match *hearing {
+        Hearing::Lines(0 | 1) => *hearing = Hearing::Nothing,
+        Hearing::Lines(lines) => *hearing = Hearing::Lines(lines - 1),
+        _ => {}
     }
 }
 
