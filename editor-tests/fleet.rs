@@ -22,7 +22,7 @@ use crate::remote::{Cut, Served, authority, bridge};
 use crate::talk::Talk;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 13] = [
+pub const ALL: [(&str, fn()); 14] = [
     ("a session on another host has everything", everything),
     ("trust is known everywhere", trust),
     ("a prompt waits for a host", waits),
@@ -31,6 +31,7 @@ pub const ALL: [(&str, fn()); 13] = [
     ("a host that stops hands over at a step", handed_over),
     ("an editor's turn goes on where its host was lost", editor_of_a_lost_host),
     ("an editor's turn goes on where its host stops", editor_of_a_host_that_stops),
+    ("a session in which nothing was said goes on elsewhere", nothing_said),
     ("a host makes directories and wraps commands", workspaces),
     ("what is deployed is understood", deployed),
     ("hosts that are killed in a turn", killed_hosts),
@@ -232,6 +233,48 @@ fn editor_of_a_host_that_stops() {
         first.child.wait().unwrap();
     });
     assert_eq!(words, "First, \u{2026}and last.");
+}
+
+/// It is kept nowhere; what was chosen in it counts all the same.
+fn nothing_said() {
+    let database = Database::get().map(|database| database.fresh(1));
+    for url in std::iter::once(None).chain(database.map(Some)) {
+        let model = Model::start(model::script("text: Forty-two.").unwrap());
+        let agents = json!({ "mine": { "mode": "primary", "prompt": "You count." },
+            "theirs": { "mode": "primary", "prompt": "You spell." } });
+        let mut project = host("", &model, &json!({ "agent": agents }));
+        project.set("ADJUTANT_STORE", url.as_deref());
+        let project = Arc::new(project);
+        let mut first = Served::start(&project, &[]);
+        let between = Cut::before(&first.address);
+        let mut talk = Talk::of(project.clone(), bridge(&project, &between.address));
+        let session = talk.open();
+        let option = json!({ "sessionId": session, "configId": "approvals", "value": "ask" });
+        talk.request(2, "session/set_config_option", &option);
+        assert!(talk.answer(2).0.get("result").is_some());
+        for (id, mode) in [(3, "theirs"), (4, "mine")] {
+            talk.request(id, "session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
+            assert!(talk.answer(id).0.get("result").is_some());
+        }
+        let second = Served::start(&project, &[]);
+        between.turn_to(&second.address);
+        first.child.kill().unwrap();
+        first.child.wait().unwrap();
+        between.cut();
+        talk.prompt(5, &session, "What is it?");
+        let (answer, shown) = talk.answer(5);
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        let said = |update: &&Value| update["content"]["text"] == "Forty-two.";
+        assert_eq!(shown.iter().filter(said).count(), 1, "{shown:?}");
+        let asked = model.requests().pop().unwrap().to_string();
+        assert!(asked.contains("You count."), "{asked}");
+        let option = json!({ "sessionId": session, "configId": "steer", "value": "off" });
+        talk.request(6, "session/set_config_option", &option);
+        let options = talk.answer(6).0["result"]["configOptions"].take();
+        let approvals = options.as_array().unwrap().iter().find(|option| option["id"] == "approvals").unwrap();
+        assert_eq!(approvals["currentValue"], "ask", "{options}");
+        assert_eq!(model.problems(), Vec::<String>::new());
+    }
 }
 
 /// Given and taken back on any host.

@@ -20,6 +20,8 @@ pub const HANDED_OVER: &str = "handedOver";
 pub const WORDS: &str = "words";
 /// In the capabilities of a client of ours: nobody is there to answer questions.
 pub const ALONE: &str = "alone";
+/// In a load: true where nothing was said in the session, so that it is not kept. It begins then, under its old id.
+pub const UNSAID: &str = "unsaid";
 /// In a fork: the message, or a part of it, that the new session's history ends before.
 pub const BEFORE: &str = "before";
 /// In a list of sessions: how much a session changed in the files.

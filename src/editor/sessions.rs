@@ -13,7 +13,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::error::Refusal;
 use super::face::SessionActivity;
 use super::hosted::LiveSession;
-use super::meta::BEFORE;
+use super::meta::{BEFORE, Meta, UNSAID, of_ours};
 use super::server::{Capabilities, Server};
 use super::updates::UpdateSender;
 use crate::config::settings::{McpEntry, OAuth, Transport};
@@ -41,6 +41,15 @@ pub struct SessionSetup {
     pub servers: Vec<Option<McpEntry>>,
     /// What the editor adds to the system prompt.
     pub system: Option<SystemWords>,
+    /// Nothing was said in it: where it is to be opened again and is not kept, it begins.
+    pub unsaid: bool,
+}
+
+impl SessionSetup {
+    /// That of a session which is to be opened again, with what the request says of it beside.
+    pub fn again(self, meta: Option<&Meta>) -> Self {
+        Self { unsaid: of_ours(meta, UNSAID) == Some(&Value::Bool(true)), ..self }
+    }
 }
 
 /// What an editor wants of the system prompt.
@@ -116,6 +125,7 @@ pub fn reopen(
     place: SessionSetup,
     history: HistoryMode,
 ) -> impl Future<Output = Result<Reopened, Refusal>> + Send + 'static {
+    let unsaid = place.unsaid;
     let place = known_place(server, id, place);
     let claim = server.claim(id);
     let (server, id, cancelled) = (server.clone(), id.to_owned(), cx.cancelled.clone());
@@ -135,7 +145,11 @@ pub fn reopen(
         let live = server.session(&id).ok().map(|live| live.cwd);
         let dismiss = || server.dismiss(&id);
         let options = server.hosted().map(|_| place.clone());
-        let opened = server.shared.reopen(&SessionId::new(&*id), place, live, dismiss, history.word()).await?;
+        let (kept, fresh) = (SessionId::new(&*id), unsaid.then(|| place.clone()));
+        let opened = match (server.shared.reopen(&kept, place, live, dismiss, history.word()).await, fresh) {
+            (Err(e), Some(fresh)) if e.is_unknown() => server.shared.begin(kept, fresh).await?,
+            (opened, _) => opened?,
+        };
         let OpenedSession { handle: session, mut replay } = opened;
         let mut updates = UpdateSender::new(&server, &session);
         let live = LiveSession::new(session.clone(), options);
@@ -463,7 +477,7 @@ fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOpt
 
 /// Checks where a session is to work.
 fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal> {
-    let SessionSetup { cwd, extra, servers, system } = place;
+    let SessionSetup { cwd, extra, servers, system, unsaid: _ } = place;
     directory("cwd", &cwd)?;
     let system = match system {
         None => None,

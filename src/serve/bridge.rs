@@ -200,7 +200,11 @@ impl Bridge {
             loop {
                 let (load, mut replay) = (self.conversation.load(&session), Vec::new());
                 let told = match self.ask(socket, load, Some((&session, &mut replay)), outbox).await? {
-                    Ok(()) => self.conversation.missed(replay),
+                    Ok(()) => match self.choose(socket, &session, outbox).await? {
+                        Ok(()) => self.conversation.missed(replay),
+                        // In another mode it may do more than its user wants.
+                        Err(e) => self.conversation.give_up(&session, &e.message),
+                    },
                     // To ask twice is to take it from whoever has it, which is right only for a turn of ours.
                     Err(e) if e.code != code::INTERNAL || !self.conversation.is_waiting(&session) => {
                         self.conversation.give_up(&session, &e.message)
@@ -225,6 +229,21 @@ impl Bridge {
             self.send(socket, line).await?;
         }
         Ok(())
+    }
+
+    /// Chooses in a session that has begun anew what was chosen in it before.
+    async fn choose(
+        &mut self,
+        socket: &mut Halves<Upgraded>,
+        session: &str,
+        outbox: &Outbox,
+    ) -> Result<Result<(), RpcError>, Broken> {
+        for choice in self.conversation.choices(session) {
+            if let Err(e) = self.ask(socket, choice, None, outbox).await? {
+                return Ok(Err(e));
+            }
+        }
+        Ok(Ok(()))
     }
 
     /// Asks the server something of our own, and waits for the answer. What is shown of sessions meanwhile is kept

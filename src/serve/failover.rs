@@ -14,9 +14,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::rewrite::{Members, with_id, with_key, with_update};
+use super::rewrite::{Members, with_id, with_key, with_own, with_update};
 use crate::command;
-use crate::editor::meta::{HANDED_OVER, OWN};
+use crate::editor::meta::{HANDED_OVER, OWN, UNSAID};
 use crate::session::builtin::BuiltinName;
 
 /// A prompt is given to so many servers: it may be what they were lost of.
@@ -32,8 +32,8 @@ pub(super) struct CarriedConversation {
     hello: Option<Box<RawValue>>,
     /// It was answered, in a version that is understood here.
     agreed: bool,
-    /// The sessions that the editor has open, and what it takes to load each.
-    sessions: BTreeMap<String, Members>,
+    /// The sessions that the editor has open.
+    sessions: BTreeMap<String, OpenSession>,
     /// What the editor was shown in each, by the ids of messages and calls; of subagents' sessions too.
     shown: HashMap<String, HashMap<String, Shown>>,
     /// Requests of the editor's that are not answered, in their order.
@@ -44,6 +44,14 @@ pub(super) struct CarriedConversation {
     servers: u32,
     /// How many requests were made here.
     made: u64,
+}
+
+#[derive(Debug, Default)]
+struct OpenSession {
+    /// What it takes to load it.
+    place: Members,
+    /// Until something was said in it, it is kept nowhere, and what was chosen in it, with the methods.
+    fresh: Option<Vec<(String, Members)>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,8 +76,17 @@ struct EditorRequest {
 #[derive(Debug)]
 enum RequestKind {
     Initialize,
-    /// It opens a session with these parameters.
-    Opening(Members),
+    /// It opens a session with these parameters: a new one, or one that is kept.
+    Opening {
+        place: Members,
+        new: bool,
+    },
+    /// It chooses the mode of a session, or another of its options, by this method.
+    Choosing {
+        session: String,
+        method: String,
+        choice: Members,
+    },
     /// It closes the session of this id.
     Closing(String),
     Prompt {
@@ -173,7 +190,16 @@ impl CarriedConversation {
                 self.hello = RawValue::from_string(params.to_owned()).ok();
                 RequestKind::Initialize
             }
-            "session/new" | "session/load" | "session/resume" | "session/fork" => RequestKind::Opening(members()),
+            "session/new" | "session/load" | "session/resume" | "session/fork" => {
+                RequestKind::Opening { place: members(), new: method == "session/new" }
+            }
+            "session/set_mode" | "session/set_config_option" => {
+                let choice = members();
+                match session(&choice) {
+                    Some(session) => RequestKind::Choosing { session, method: method.to_owned(), choice },
+                    None => RequestKind::Anything,
+                }
+            }
             "session/close" | "session/delete" => match session(&members()) {
                 Some(session) => RequestKind::Closing(session),
                 None => RequestKind::Anything,
@@ -259,13 +285,21 @@ impl CarriedConversation {
                 let version = |result: Value| result["protocolVersion"] == 1;
                 self.agreed = serde_json::from_str(result).is_ok_and(version);
             }
-            RequestKind::Opening(mut place) => {
+            RequestKind::Opening { mut place, new } => {
                 let fresh = serde_json::from_str::<Members>(result).ok().and_then(|mut all| all.remove("sessionId"));
                 if let Some(fresh) = fresh {
                     place.insert("sessionId".into(), fresh);
                 }
                 if let Some(id) = session(&place) {
-                    self.sessions.insert(id, place);
+                    self.sessions.insert(id, OpenSession { place, fresh: new.then(Vec::new) });
+                }
+            }
+            RequestKind::Choosing { session, method, choice } => {
+                let fresh = self.sessions.get_mut(&session).and_then(|session| session.fresh.as_mut());
+                // The last one counts.
+                if let Some(fresh) = fresh {
+                    fresh.retain(|(other, before)| *other != method || option(before) != option(&choice));
+                    fresh.push((method, choice));
                 }
             }
             RequestKind::Closing(session) => self.forget(&session),
@@ -280,6 +314,9 @@ impl CarriedConversation {
         let Some((session, update)) = ShownUpdate::read(params) else { return };
         if update.tool_call_id.is_none() && !update.is_words() {
             return;
+        }
+        if let Some(open) = self.sessions.get_mut(&session) {
+            open.fresh = None;
         }
         // It comes before the answer to a load.
         let shown = self.shown.entry(session).or_default();
@@ -331,8 +368,18 @@ impl CarriedConversation {
 
     /// Loads a session: the request's id, and its line.
     pub(super) fn load(&mut self, session: &str) -> (String, Bytes) {
-        let place = self.sessions.get(session).cloned().unwrap_or_default();
+        let open = self.sessions.get(session);
+        let mut place = open.map(|open| open.place.clone()).unwrap_or_default();
+        if open.is_some_and(|open| open.fresh.is_some()) {
+            with_own(&mut place, UNSAID, true);
+        }
         self.request("session/load", &place)
+    }
+
+    /// Chooses once more what was chosen in a session that is kept nowhere: the requests' ids, and their lines.
+    pub(super) fn choices(&mut self, session: &str) -> Vec<(String, Bytes)> {
+        let fresh = self.sessions.get(session).and_then(|open| open.fresh.clone()).unwrap_or_default();
+        fresh.into_iter().map(|(method, choice)| self.request(&method, &choice)).collect()
     }
 
     /// Whether an update may be of what was said before, while a session is loaded: of that, or of its subagents'.
@@ -432,6 +479,11 @@ fn is_order(params: &str) -> bool {
     let params: Value = serde_json::from_str(params).unwrap_or_default();
     let word = params["prompt"][0]["text"].as_str().and_then(|text| command::typed(text.trim()));
     word.is_some_and(|(name, _)| BuiltinName::ALL.iter().any(|(_, known, ..)| *known == name))
+}
+
+/// The option that a choice is of; none for the mode.
+fn option(choice: &Members) -> Option<&str> {
+    choice.get("configId").map(|id| id.get())
 }
 
 /// The session that parameters name.

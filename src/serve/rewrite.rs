@@ -55,6 +55,16 @@ pub(super) fn with_key(line: &[u8], key: &str) -> Option<Bytes> {
     })
 }
 
+/// Parameters with something of ours in their `_meta`; as they were where that is none.
+pub(super) fn with_own(params: &mut Members, key: &str, value: impl serde::Serialize) {
+    inside(params, "_meta", |meta| {
+        inside(meta, OWN, |own| {
+            own.insert(key.into(), to_raw_value(&value).ok()?);
+            Some(())
+        })
+    });
+}
+
 /// An update with other members.
 pub(super) fn with_update(line: &[u8], changes: &[(&str, Value)]) -> Option<Bytes> {
     with(line, |message| {

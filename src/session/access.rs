@@ -67,6 +67,13 @@ pub enum ReopenError {
     Kept { id: SessionId, holder: LockHolder },
 }
 
+impl ReopenError {
+    /// Whether nothing is kept of it.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Open(OpenError::Store(store::Error::NotFound(_))))
+    }
+}
+
 impl Sessions {
     /// Opens a session that is kept. One that is `live` here is closed first, by `dismiss`: its state on disk is
     /// the truth. One that another process has is refused the first time; who asks again in the same `way` takes

@@ -125,12 +125,21 @@ impl Sessions {
     /// Opens a new session.
     ///
     /// # Errors
-    /// Only where this process may have no more files open: where nothing can be kept, the session works and
+    /// Only where this process may have no more files open, or another one has it: where nothing can be kept, the session works and
     /// says so.
     pub async fn create(self: &Arc<Self>, place: OpenOptions) -> Result<OpenedSession, OpenError> {
+        self.begin(SessionId::new(self.environment.fresh(SessionId::PREFIX)), place).await
+    }
+
+    /// Opens a new session under an id that nothing is kept of.
+    ///
+    /// # Errors
+    /// As [`Self::create`], and where a session cannot have that id, or has it.
+    pub async fn begin(self: &Arc<Self>, id: SessionId, mut place: OpenOptions) -> Result<OpenedSession, OpenError> {
+        if !id.is_well_formed() {
+            return Err(store::Error::NotFound(id).into());
+        }
         let now = self.environment.now();
-        let id = SessionId::new(self.environment.fresh(SessionId::PREFIX));
-        let mut place = place;
         let made = self.directory(id.as_str(), &place.cwd).await;
         place.cwd = made.map_err(|why| OpenError::Workspace { id: id.clone(), why })?;
         let reading = ConfigReading::begin(&self.environment, &place);
@@ -138,7 +147,7 @@ impl Sessions {
         let record = Record { extra, place: called, ..Record::new(id, place.cwd.clone(), now) };
         let claim = self.claim(&record.id).ok_or_else(|| OpenError::Held(record.id.clone()))?;
         if let Err(e) = self.store.create(&record).await {
-            if matches!(e, store::Error::TooMany { .. }) {
+            if matches!(e, store::Error::TooMany { .. } | store::Error::Locked { .. }) {
                 return Err(e.into());
             }
             tracing::error!("{e}");

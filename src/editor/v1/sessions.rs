@@ -34,7 +34,8 @@ pub(super) fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<
     let LoadSession(request) = request;
     let system = request.system_prompt.map(words);
     let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
-    let opened = sessions::reopen(server, &cx, &request.session_id.0, place, HistoryMode::Shown);
+    let opened =
+        sessions::reopen(server, &cx, &request.session_id.0, place.again(request.meta.as_ref()), HistoryMode::Shown);
     let server = server.clone();
     Reply::later(async move {
         let Reopened { session, left } = opened.await?;
@@ -52,7 +53,8 @@ pub(super) fn resume(
 ) -> Reply<v1::ResumeSessionResponse> {
     let system = request.system_prompt.map(words);
     let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
-    let opened = sessions::reopen(server, &cx, &request.session_id.0, place, HistoryMode::Known);
+    let opened =
+        sessions::reopen(server, &cx, &request.session_id.0, place.again(request.meta.as_ref()), HistoryMode::Known);
     let server = server.clone();
     Reply::later(async move {
         let Reopened { session, left } = opened.await?;
@@ -94,7 +96,7 @@ pub(super) fn cancel(server: &Arc<Server>, note: v1::CancelNotification) {
 }
 
 fn place(cwd: PathBuf, extra: Vec<PathBuf>, servers: &[v1::McpServer], system: Option<SystemWords>) -> SessionSetup {
-    SessionSetup { cwd, extra, servers: servers.iter().map(given).collect(), system }
+    SessionSetup { cwd, extra, servers: servers.iter().map(given).collect(), system, unsaid: false }
 }
 
 /// A server as the settings would have it; none where it is of a kind that was not offered.

@@ -49,7 +49,7 @@ pub(super) fn resume(
     };
     let system = request.system_prompt.map(words);
     let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
-    let opened = history.and_then(|history| Ok((history, place?)));
+    let opened = history.and_then(|history| Ok((history, place?.again(request.meta.as_ref()))));
     let opened = opened.map(|(history, place)| sessions::reopen(server, &cx, &request.session_id.0, place, history));
     let server = server.clone();
     Reply::later(async move {
@@ -126,7 +126,13 @@ fn place(
         return Err(Refusal::Invalid(format!("two of mcpServers are called \"{}\"", crate::text::title(twice))));
     }
     let servers = servers.into_iter().enumerate().map(|(n, server)| given(n, server).map(Some));
-    Ok(SessionSetup { cwd: cwd.into_inner(), extra, servers: servers.collect::<Result<_, _>>()?, system })
+    Ok(SessionSetup {
+        cwd: cwd.into_inner(),
+        extra,
+        servers: servers.collect::<Result<_, _>>()?,
+        system,
+        unsaid: false,
+    })
 }
 
 fn name(server: &v2::McpServer) -> Option<&str> {
