@@ -4,6 +4,7 @@
 //! that reverse the direction of reading. In a title or a question they could pretend to be
 //! something else, so there they are written out: `\x1b`, `\n`, `\u{202e}`.
 
+pub mod diff;
 pub mod mark;
 pub mod mention;
 mod unseen;

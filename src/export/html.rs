@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use serde_json::Value;
-use similar::{ChangeTag, TextDiff};
+use similar::ChangeTag;
 
 use super::chart::{self, UsageStep};
 use super::markdown;
@@ -358,7 +358,7 @@ fn lines(change: &Change) -> (usize, usize) {
     if old.len() > COMPARED || change.new.len() > COMPARED {
         return (change.new.lines().count(), old.lines().count());
     }
-    let diff = TextDiff::from_lines(old, &change.new);
+    let diff = text::diff::lines(old, &change.new);
     diff.iter_all_changes().fold((0, 0), |(added, removed), change| match change.tag() {
         ChangeTag::Insert => (added + 1, removed),
         ChangeTag::Delete => (added, removed + 1),
@@ -378,7 +378,7 @@ fn diff(out: &mut String, change: &Change, root: &str) {
         out.push_str("<p class=\"attached\">Too large to be shown line by line.</p>");
         return;
     }
-    let diff = TextDiff::from_lines(old, &change.new);
+    let diff = text::diff::lines(old, &change.new);
     out.push_str("<pre class=\"diff\">");
     for (n, group) in diff.grouped_ops(3).iter().enumerate() {
         if n > 0 {

@@ -44,7 +44,7 @@ fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
     if old.len() + new.len() > LARGEST {
         return none(format!("{path} changed; it is too large to be compared.\n"));
     }
-    let diff = similar::TextDiff::from_lines(&old, &new);
+    let diff = text::diff::lines(&old, &new);
     let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
     let name = |side: &str, state: &Option<FileState>| match state {
         Some(_) => format!("{side}/{path}"),

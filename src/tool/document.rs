@@ -6,7 +6,6 @@
 //! spoil (a mark, anything but `\n`) goes to the disk, unless the editor holds unsaved changes.
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -475,7 +474,7 @@ fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
 fn changes(was: &str, now: &str) -> String {
     let mut ranges = Vec::new();
     let mut lines = String::new();
-    let diff = similar::TextDiff::configure().timeout(Duration::from_millis(200)).diff_lines(was, now);
+    let diff = text::diff::lines(was, now);
     for op in diff.ops().iter().filter(|op| op.tag() != similar::DiffTag::Equal) {
         let new = op.new_range();
         let (first, last) = (new.start + 1, new.end.max(new.start + 1));
@@ -507,7 +506,7 @@ pub fn facts(change: &Change) -> Map<String, Value> {
     let old = change.old.as_deref().unwrap_or_default();
     // A diff of very large texts takes longer than it is worth to anyone.
     if old.len() + change.new.len() <= 1 << 20 {
-        let diff = similar::TextDiff::from_lines(old, &change.new);
+        let diff = text::diff::lines(old, &change.new);
         let (mut added, mut removed) = (0, 0);
         for change in diff.iter_all_changes() {
             match change.tag() {

@@ -6,10 +6,11 @@
 
 use std::ops::Range;
 
-use similar::{Algorithm, DiffOp, capture_diff_slices};
+use similar::DiffOp;
 
 use super::indent::reindented;
 use super::spelling::{FoldLevel, FoldedText, carried};
+use crate::text;
 
 /// Makes the change of `old` into `new` to `found`; all of them lines without their ends. None where the
 /// change replaces lines that are others in `found`.
@@ -21,9 +22,12 @@ pub(super) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
     let plain = |lines: &[&str]| -> Vec<String> {
         lines.iter().map(|line| FoldedText::of(line, FoldLevel::Blanks).text).collect()
     };
+    let (plain_old, plain_found) = (plain(&old), plain(found));
+    let plain_old: Vec<&str> = plain_old.iter().map(String::as_str).collect();
+    let plain_found: Vec<&str> = plain_found.iter().map(String::as_str).collect();
     // Where each line of `old` is in `found`.
     let mut place: Vec<Option<usize>> = vec![None; old.len()];
-    for op in capture_diff_slices(Algorithm::Myers, &plain(&old), &plain(found)) {
+    for op in text::diff::pieces(&plain_old, &plain_found) {
         if let DiffOp::Equal { old_index, new_index, len } = op {
             for n in 0..len {
                 place[old_index + n] = Some(new_index + n);
@@ -47,7 +51,7 @@ pub(super) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
     };
     let mut out: Vec<String> = Vec::new();
     let mut copied = 0;
-    for op in capture_diff_slices(Algorithm::Myers, &old, &new) {
+    for op in text::diff::pieces(&old, &new) {
         if matches!(op, DiffOp::Equal { .. }) {
             continue;
         }

@@ -9,6 +9,8 @@ use std::ops::Range;
 use icu_normalizer::ComposingNormalizerBorrowed;
 use icu_normalizer::properties::CanonicalCombiningClassMapBorrowed;
 
+use crate::text;
+
 /// The longest text that is compared in another spelling than its own, in bytes: it takes some 40 times that
 /// in memory.
 pub(super) const LONGEST: usize = 1 << 20;
@@ -171,7 +173,7 @@ pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
         tokens.iter().scan(0, |at, token| Some(std::mem::replace(at, *at + token.len()))).collect()
     };
     let (a_starts, b_starts) = (starts(&a), starts(&b));
-    for op in similar::capture_diff_slices(similar::Algorithm::Myers, &a, &b) {
+    for op in text::diff::pieces(&a, &b) {
         if let similar::DiffOp::Equal { old_index, new_index, len } = op {
             for n in 0..len {
                 for byte in 0..a[old_index + n].len() {

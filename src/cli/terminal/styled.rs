@@ -5,7 +5,6 @@ use std::io::IsTerminal;
 
 use anstyle::{AnsiColor, Style};
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
-use similar::TextDiff;
 
 use crate::environment::Environment;
 use crate::text;
@@ -70,7 +69,7 @@ impl Palette {
 
     /// A file's change as a unified diff of at most [`CHANGE`] lines.
     pub(in crate::cli) fn change(self, path: &str, old: &str, new: &str, indent: usize) -> Styled {
-        let diff = TextDiff::from_lines(old, new);
+        let diff = text::diff::lines(old, new);
         let all = diff.unified_diff().header(path, path).to_string();
         let (all, blank) = (text::shown(&all), " ".repeat(indent));
         let mut out = String::new();

@@ -1,15 +1,11 @@
 //! Changes of files as operations, with a patch to read.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use protocol::acp::v2;
-use similar::TextDiff;
 
 use crate::message::Change;
-
-/// How long may be spent on making a patch short.
-const LIMIT: Duration = Duration::from_millis(200);
+use crate::text;
 
 pub(super) fn diff(changes: &[&Change]) -> v2::Diff {
     let mut patch = String::new();
@@ -36,7 +32,7 @@ fn section(patch: &mut String, change: &Change) {
         Some(_) if change.deleted => (path.as_str(), "/dev/null", "deleted file mode 100644\n"),
         Some(_) => (path.as_str(), path.as_str(), ""),
     };
-    let diff = TextDiff::configure().timeout(LIMIT).diff_lines(old, &change.new);
+    let diff = text::diff::lines(old, &change.new);
     let hunks = diff.unified_diff().to_string();
     // Writing to a string cannot fail.
     write!(patch, "diff --git {path} {path}\n{mode}").ok();
