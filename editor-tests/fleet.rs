@@ -22,7 +22,7 @@ use crate::remote::{Cut, Served, authority, bridge};
 use crate::talk::Talk;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 14] = [
+pub const ALL: [(&str, fn()); 15] = [
     ("a session on another host has everything", everything),
     ("trust is known everywhere", trust),
     ("a prompt waits for a host", waits),
@@ -32,6 +32,7 @@ pub const ALL: [(&str, fn()); 14] = [
     ("an editor's turn goes on where its host was lost", editor_of_a_lost_host),
     ("an editor's turn goes on where its host stops", editor_of_a_host_that_stops),
     ("a session in which nothing was said goes on elsewhere", nothing_said),
+    ("a session begins under an id", begun_under_an_id),
     ("a host makes directories and wraps commands", workspaces),
     ("what is deployed is understood", deployed),
     ("hosts that are killed in a turn", killed_hosts),
@@ -274,6 +275,29 @@ fn nothing_said() {
         let approvals = options.as_array().unwrap().iter().find(|option| option["id"] == "approvals").unwrap();
         assert_eq!(approvals["currentValue"], "ask", "{options}");
         assert_eq!(model.problems(), Vec::<String>::new());
+    }
+}
+
+/// Only an id of the right shape, and none where an id is given a directory.
+fn begun_under_an_id() {
+    let model = Model::start(Vec::new());
+    for (makes, id, begins) in [(false, "ses_00000001", true), (false, "../1", false), (true, "ses_00000001", false)] {
+        let project = Project::new();
+        let serve =
+            if makes { json!({ "workspace": ["/bin/sh", "-c", "pwd; echo made >&2; touch made"] }) } else { json!({}) };
+        project.provider(&model.base(), &json!({ "serve": serve }));
+        let project = Arc::new(project);
+        let served = Served::start(&project, &[]);
+        let mut talk = Talk::of(project.clone(), bridge(&project, &served.address));
+        talk.request(1, "initialize", &json!({ "protocolVersion": 1 }));
+        talk.answer(1);
+        let own = json!({ "adjutant": { "unsaid": true } });
+        let load = json!({ "sessionId": id, "cwd": project.cwd(), "mcpServers": [], "_meta": own });
+        talk.request(2, "session/load", &load);
+        let (answer, _) = talk.answer(2);
+        assert_eq!(answer.get("result").is_some(), begins, "{answer}");
+        assert!(begins || answer["error"]["code"] == -32_002, "{answer}");
+        assert!(!project.path("made").exists(), "{id}");
     }
 }
 

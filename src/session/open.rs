@@ -131,14 +131,19 @@ impl Sessions {
         self.begin(SessionId::new(self.environment.fresh(SessionId::PREFIX)), place).await
     }
 
-    /// Opens a new session under an id that nothing is kept of.
+    /// Opens a new session under an id that the editor knows, and nothing is kept of.
     ///
     /// # Errors
-    /// As [`Self::create`], and where a session cannot have that id, or has it.
-    pub async fn begin(self: &Arc<Self>, id: SessionId, mut place: OpenOptions) -> Result<OpenedSession, OpenError> {
-        if !id.is_well_formed() {
+    /// As [`Self::create`], and where a session cannot have that id, or has it. Where the host makes a directory for
+    /// each session, an id is not the editor's to choose: whoever knows another user's would be given that directory.
+    pub async fn begin_again(self: &Arc<Self>, id: SessionId, place: OpenOptions) -> Result<OpenedSession, OpenError> {
+        if !id.is_well_formed() || !self.served().workspace.is_empty() {
             return Err(store::Error::NotFound(id).into());
         }
+        self.begin(id, place).await
+    }
+
+    async fn begin(self: &Arc<Self>, id: SessionId, mut place: OpenOptions) -> Result<OpenedSession, OpenError> {
         let now = self.environment.now();
         let made = self.directory(id.as_str(), &place.cwd).await;
         place.cwd = made.map_err(|why| OpenError::Workspace { id: id.clone(), why })?;
