@@ -125,8 +125,8 @@ impl Sessions {
     /// Opens a new session.
     ///
     /// # Errors
-    /// Only where this process may have no more files open, or another one has it: where nothing can be kept, the session works and
-    /// says so.
+    /// Only where this process may have no more files open, or another one has it: where nothing can be kept, the
+    /// session works and says so.
     pub async fn create(self: &Arc<Self>, place: OpenOptions) -> Result<OpenedSession, OpenError> {
         self.begin(SessionId::new(self.environment.fresh(SessionId::PREFIX)), place).await
     }
