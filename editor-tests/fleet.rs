@@ -18,21 +18,17 @@ use crate::database::Database;
 use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::remote::{Cut, Served, authority, bridge};
+use crate::remote::authority;
 use crate::talk::Talk;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 15] = [
+pub const ALL: [(&str, fn()); 11] = [
     ("a session on another host has everything", everything),
     ("trust is known everywhere", trust),
     ("a prompt waits for a host", waits),
     ("a lost host's prompt goes on on another", lost),
     ("a prompt is cancelled from elsewhere", cancelled),
     ("a host that stops hands over at a step", handed_over),
-    ("an editor's turn goes on where its host was lost", editor_of_a_lost_host),
-    ("an editor's turn goes on where its host stops", editor_of_a_host_that_stops),
-    ("a session in which nothing was said goes on elsewhere", nothing_said),
-    ("a session begins under an id", begun_under_an_id),
     ("a host makes directories and wraps commands", workspaces),
     ("what is deployed is understood", deployed),
     ("hosts that are killed in a turn", killed_hosts),
@@ -41,7 +37,7 @@ pub const ALL: [(&str, fn()); 15] = [
 ];
 
 /// A machine with a checkout of the project, and a store that others have.
-fn host(url: &str, model: &Model, more: &Value) -> Project {
+pub(crate) fn host(url: &str, model: &Model, more: &Value) -> Project {
     let mut project = Project::new();
     project.provider(&model.base(), more);
     project.git();
@@ -94,7 +90,7 @@ impl Drop for Worker {
     }
 }
 
-fn until(what: &str, happened: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
     let start = Instant::now();
     while !happened() {
         assert!(start.elapsed() < PATIENCE, "it never happens that {what}");
@@ -170,135 +166,6 @@ text: Done again.
     assert_eq!(std::fs::read_to_string(other.path("a.txt")).unwrap(), "two\n");
     talk.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
-}
-
-/// What an editor is shown of a turn, whose first host is lost, or stops, while a command runs.
-fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> String {
-    let model = Model::with_a_mind(|request| {
-        let messages = request["messages"].as_array().unwrap();
-        let results: Vec<&Value> = messages.iter().filter(|message| message["role"] == "tool").collect();
-        let told = messages.iter().any(|message| message["content"].to_string().contains("you are on another one now"));
-        let wait = json!({ "command": "echo begun >>log; while [ ! -e go ]; do sleep 0.05; done; echo done >>log" });
-        let script = match (results.len(), told) {
-            (0, false) => format!("text: First, \u{2026}\ncall bash {wait}"),
-            (_, true) => "text: and last.".into(),
-            (n, false) => panic!("{n} results, and nobody said that the host was lost"),
-        };
-        model::script(&script).unwrap()
-    });
-    let mut project = host("", &model, &json!({ "serve": { "drain": 0 } }));
-    project.set("ADJUTANT_STORE", url.as_deref());
-    let project = Arc::new(project);
-    let mut first = Served::start(&project, &[]);
-    let between = Cut::before(&first.address);
-    let mut talk = Talk::of(project.clone(), bridge(&project, &between.address));
-    let session = talk.open();
-    talk.prompt(2, &session, "Do it.");
-    until("the command has begun", || project.path("log").exists());
-    let second = Served::start(&project, &[]);
-    between.turn_to(&second.address);
-    leave(&mut first, &project);
-    between.cut();
-    let (answer, shown) = talk.answer(2);
-    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    let of = |kind: &'static str| shown.iter().filter(move |update| update["sessionUpdate"] == kind);
-    let words: String = of("agent_message_chunk").filter_map(|update| update["content"]["text"].as_str()).collect();
-    assert_eq!(of("user_message_chunk").count(), 0, "{shown:?}");
-    // The session is the editor's as before.
-    talk.request(3, "session/set_mode", &json!({ "sessionId": session, "modeId": "plan" }));
-    assert!(talk.answer(3).0.get("result").is_some());
-    assert_eq!(model.problems(), Vec::<String>::new());
-    let log = std::fs::read_to_string(project.path("log")).unwrap();
-    assert_eq!(log.matches("begun").count(), 1, "{log}");
-    words
-}
-
-/// The other host may be the same one, started again.
-fn editor_of_a_lost_host() {
-    let database = Database::get().map(|database| database.fresh(1));
-    for url in std::iter::once(None).chain(database.map(Some)) {
-        let words = moved(url, |first, _| {
-            first.child.kill().unwrap();
-            first.child.wait().unwrap();
-        });
-        assert_eq!(words, "First, \u{2026}(The turn was interrupted before it ended.)and last.");
-    }
-}
-
-fn editor_of_a_host_that_stops() {
-    let Some(database) = Database::get() else { return };
-    let words = moved(Some(database.fresh(1)), |first, project| {
-        first.signal(Signal::TERM);
-        first.until_said("end at their next step");
-        project.write("go", "");
-        first.child.wait().unwrap();
-    });
-    assert_eq!(words, "First, \u{2026}and last.");
-}
-
-/// It is kept nowhere; what was chosen in it counts all the same.
-fn nothing_said() {
-    let database = Database::get().map(|database| database.fresh(1));
-    for url in std::iter::once(None).chain(database.map(Some)) {
-        let model = Model::start(model::script("text: Forty-two.").unwrap());
-        let agents = json!({ "mine": { "mode": "primary", "prompt": "You count." },
-            "theirs": { "mode": "primary", "prompt": "You spell." } });
-        let mut project = host("", &model, &json!({ "agent": agents }));
-        project.set("ADJUTANT_STORE", url.as_deref());
-        let project = Arc::new(project);
-        let mut first = Served::start(&project, &[]);
-        let between = Cut::before(&first.address);
-        let mut talk = Talk::of(project.clone(), bridge(&project, &between.address));
-        let session = talk.open();
-        let option = json!({ "sessionId": session, "configId": "approvals", "value": "ask" });
-        talk.request(2, "session/set_config_option", &option);
-        assert!(talk.answer(2).0.get("result").is_some());
-        for (id, mode) in [(3, "theirs"), (4, "mine")] {
-            talk.request(id, "session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
-            assert!(talk.answer(id).0.get("result").is_some());
-        }
-        let second = Served::start(&project, &[]);
-        between.turn_to(&second.address);
-        first.child.kill().unwrap();
-        first.child.wait().unwrap();
-        between.cut();
-        talk.prompt(5, &session, "What is it?");
-        let (answer, shown) = talk.answer(5);
-        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-        let said = |update: &&Value| update["content"]["text"] == "Forty-two.";
-        assert_eq!(shown.iter().filter(said).count(), 1, "{shown:?}");
-        let asked = model.requests().pop().unwrap().to_string();
-        assert!(asked.contains("You count."), "{asked}");
-        let option = json!({ "sessionId": session, "configId": "steer", "value": "off" });
-        talk.request(6, "session/set_config_option", &option);
-        let options = talk.answer(6).0["result"]["configOptions"].take();
-        let approvals = options.as_array().unwrap().iter().find(|option| option["id"] == "approvals").unwrap();
-        assert_eq!(approvals["currentValue"], "ask", "{options}");
-        assert_eq!(model.problems(), Vec::<String>::new());
-    }
-}
-
-/// Only an id of the right shape, and none where an id is given a directory.
-fn begun_under_an_id() {
-    let model = Model::start(Vec::new());
-    for (makes, id, begins) in [(false, "ses_00000001", true), (false, "../1", false), (true, "ses_00000001", false)] {
-        let project = Project::new();
-        let serve =
-            if makes { json!({ "workspace": ["/bin/sh", "-c", "pwd; echo made >&2; touch made"] }) } else { json!({}) };
-        project.provider(&model.base(), &json!({ "serve": serve }));
-        let project = Arc::new(project);
-        let served = Served::start(&project, &[]);
-        let mut talk = Talk::of(project.clone(), bridge(&project, &served.address));
-        talk.request(1, "initialize", &json!({ "protocolVersion": 1 }));
-        talk.answer(1);
-        let own = json!({ "adjutant": { "unsaid": true } });
-        let load = json!({ "sessionId": id, "cwd": project.cwd(), "mcpServers": [], "_meta": own });
-        talk.request(2, "session/load", &load);
-        let (answer, _) = talk.answer(2);
-        assert_eq!(answer.get("result").is_some(), begins, "{answer}");
-        assert!(begins || answer["error"]["code"] == -32_002, "{answer}");
-        assert!(!project.path("made").exists(), "{id}");
-    }
 }
 
 /// Given and taken back on any host.

@@ -33,6 +33,7 @@ mod loopback;
 mod marathon;
 mod mcp;
 mod model;
+mod moves;
 mod names;
 mod oauth;
 mod probes;
@@ -133,6 +134,7 @@ fn main() -> ExitCode {
         ("shown/", &shown::ALL),
         ("remote/", &remote::ALL),
         ("fleet/", &fleet::ALL),
+        ("moves/", &moves::ALL),
         ("waits/", &waits::ALL),
     ];
     trials.extend(hands::all().into_iter().map(|(name, run)| test(format!("hands/{name}"), run)));
