@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{ReferencingError, ValidationError};
 use serde_json::{Map, Value, json};
 
 use super::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
@@ -33,8 +35,8 @@ impl StructuredOutputTool {
             Value::Bool(false) => return Err("nothing fits `false`".into()),
             _ => return Err("a schema is an object, such as {\"type\": \"object\", \"properties\": {…}}".into()),
         }
-        let options = jsonschema::options().with_retriever(Nowhere);
-        let validator = options.build(schema).map_err(|e| e.to_string())?;
+        // With options, which are generic, the whole validator would be compiled once more here.
+        let validator = jsonschema::validator_for(schema).map_err(|e| wrong(&e))?;
         let mut plain = schema.clone();
         if let Some(members) = plain.as_object_mut() {
             members.remove("$schema");
@@ -103,12 +105,13 @@ fn move_references(schema: &mut Value, place: &str) {
     }
 }
 
-/// Nothing is read or fetched for a schema.
-struct Nowhere;
-
-impl jsonschema::Retrieve for Nowhere {
-    fn retrieve(&self, uri: &jsonschema::Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
-        Err(format!("{uri} is not fetched; put what is referred to under \"$defs\" of the schema itself").into())
+/// Nothing is read or fetched for a schema: what would do it is not compiled in.
+fn wrong(error: &ValidationError<'_>) -> String {
+    match error.kind() {
+        ValidationErrorKind::Referencing(ReferencingError::Unretrievable { uri, .. }) => {
+            format!("{uri} is not fetched; put what is referred to under \"$defs\" of the schema itself")
+        }
+        _ => error.to_string(),
     }
 }
 
