@@ -358,12 +358,7 @@ fn lines(change: &Change) -> (usize, usize) {
     if old.len() > COMPARED || change.new.len() > COMPARED {
         return (change.new.lines().count(), old.lines().count());
     }
-    let diff = text::diff::lines(old, &change.new);
-    diff.iter_all_changes().fold((0, 0), |(added, removed), change| match change.tag() {
-        ChangeTag::Insert => (added + 1, removed),
-        ChangeTag::Delete => (added, removed + 1),
-        ChangeTag::Equal => (added, removed),
-    })
+    text::diff::LineDiff::of(old, &change.new).count()
 }
 
 fn diff(out: &mut String, change: &Change, root: &str) {
@@ -378,13 +373,13 @@ fn diff(out: &mut String, change: &Change, root: &str) {
         out.push_str("<p class=\"attached\">Too large to be shown line by line.</p>");
         return;
     }
-    let diff = text::diff::lines(old, &change.new);
+    let diff = text::diff::LineDiff::of(old, &change.new);
     out.push_str("<pre class=\"diff\">");
-    for (n, group) in diff.grouped_ops(3).iter().enumerate() {
+    for (n, group) in diff.groups().iter().enumerate() {
         if n > 0 {
             out.push_str("<span class=\"h\"><i>⋯</i></span>");
         }
-        for line in group.iter().flat_map(|op| diff.iter_changes(op)) {
+        for line in group.iter().flat_map(|op| diff.changes(op)) {
             let (class, sign) = match line.tag() {
                 ChangeTag::Delete => ("d", "-"),
                 ChangeTag::Insert => ("a", "+"),

@@ -44,16 +44,16 @@ fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
     if old.len() + new.len() > LARGEST {
         return none(format!("{path} changed; it is too large to be compared.\n"));
     }
-    let diff = text::diff::lines(&old, &new);
-    let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
+    let diff = text::diff::LineDiff::of(&old, &new);
+    let (additions, deletions) = diff.count();
     let name = |side: &str, state: &Option<FileState>| match state {
         Some(_) => format!("{side}/{path}"),
         None => "/dev/null".to_owned(),
     };
     let mut text = mode(change, &path);
     let (from, to) = (name("a", &change.old), name("b", &change.new));
-    text += &diff.unified_diff().context_radius(3).header(&from, &to).to_string();
-    Diff { additions: count(similar::ChangeTag::Insert), deletions: count(similar::ChangeTag::Delete), path, text }
+    text += &diff.unified(Some((&from, &to)));
+    Diff { path, additions, deletions, text }
 }
 
 /// A line about a file that became another kind of file.

@@ -474,12 +474,12 @@ fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
 fn changes(was: &str, now: &str) -> String {
     let mut ranges = Vec::new();
     let mut lines = String::new();
-    let diff = text::diff::lines(was, now);
+    let diff = text::diff::LineDiff::of(was, now);
     for op in diff.ops().iter().filter(|op| op.tag() != similar::DiffTag::Equal) {
         let new = op.new_range();
         let (first, last) = (new.start + 1, new.end.max(new.start + 1));
         ranges.push(if first == last { first.to_string() } else { format!("{first}-{last}") });
-        for change in diff.iter_changes(op) {
+        for change in diff.changes(op) {
             let line = change.value().trim_end_matches(['\r', '\n']);
             match change.new_index() {
                 None => lines.push_str(&format!("\n- {line}")),
@@ -506,19 +506,12 @@ pub fn facts(change: &Change) -> Map<String, Value> {
     let old = change.old.as_deref().unwrap_or_default();
     // A diff of very large texts takes longer than it is worth to anyone.
     if old.len() + change.new.len() <= 1 << 20 {
-        let diff = text::diff::lines(old, &change.new);
-        let (mut added, mut removed) = (0, 0);
-        for change in diff.iter_all_changes() {
-            match change.tag() {
-                similar::ChangeTag::Insert => added += 1,
-                similar::ChangeTag::Delete => removed += 1,
-                similar::ChangeTag::Equal => {}
-            }
-        }
+        let diff = text::diff::LineDiff::of(old, &change.new);
+        let (added, removed) = diff.count();
         facts.insert("additions".into(), Value::from(added));
         facts.insert("deletions".into(), Value::from(removed));
         let name = text::escaped(&change.path);
-        let diff = diff.unified_diff().context_radius(3).header(&name, &name).to_string();
+        let diff = diff.unified(Some((&name, &name)));
         facts.insert("diff".into(), Value::String(text::head(&diff, 64 << 10).to_owned()));
     }
     facts

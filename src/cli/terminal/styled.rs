@@ -69,8 +69,7 @@ impl Palette {
 
     /// A file's change as a unified diff of at most [`CHANGE`] lines.
     pub(in crate::cli) fn change(self, path: &str, old: &str, new: &str, indent: usize) -> Styled {
-        let diff = text::diff::lines(old, new);
-        let all = diff.unified_diff().header(path, path).to_string();
+        let all = text::diff::LineDiff::of(old, new).unified(Some((path, path)));
         let (all, blank) = (text::shown(&all), " ".repeat(indent));
         let mut out = String::new();
         for line in all.lines().take(CHANGE) {

@@ -32,8 +32,7 @@ fn section(patch: &mut String, change: &Change) {
         Some(_) if change.deleted => (path.as_str(), "/dev/null", "deleted file mode 100644\n"),
         Some(_) => (path.as_str(), path.as_str(), ""),
     };
-    let diff = text::diff::lines(old, &change.new);
-    let hunks = diff.unified_diff().to_string();
+    let hunks = text::diff::LineDiff::of(old, &change.new).unified(None);
     // Writing to a string cannot fail.
     write!(patch, "diff --git {path} {path}\n{mode}").ok();
     if !hunks.is_empty() {
