@@ -49,6 +49,7 @@ pub mod git;
 pub mod id;
 pub mod lock;
 pub mod prompts;
+pub mod task;
 pub mod text;
 
 #[cfg(test)]

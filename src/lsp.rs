@@ -88,7 +88,7 @@ impl LanguageServers {
         }
         let link = LspLink::new(&run.name, run.root.clone(), run.initialization.clone());
         let stop = CancellationToken::new();
-        tokio::spawn(server::keep(link.clone(), program(), stop.clone()));
+        crate::task::spawn(server::keep(link.clone(), program(), stop.clone()));
         let server = Arc::new(ServerHandle { link, _stop: stop.drop_guard() });
         all.insert(key, Arc::downgrade(&server));
         server

@@ -32,8 +32,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::task::JoinHandle;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::invite::Invitation;
@@ -220,7 +220,7 @@ impl McpServers {
                 kept: login.map(|(kept, _)| kept),
             })),
         };
-        let work = tokio::spawn(keeper::keep(link.clone(), reach, stop.clone()));
+        let work = crate::task::spawn(keeper::keep(link.clone(), reach, stop.clone()));
         ServerConnection {
             settings: settings.clone(),
             link,

@@ -34,7 +34,7 @@ pub async fn fitting(file: File, limits: ImageSettings) -> Result<File, String> 
     }
     let name = file.name.as_deref().or(file.uri.as_deref()).map(crate::text::title);
     let named = name.map_or_else(|| "A picture".to_owned(), |name| format!("The picture {name}"));
-    let fitted = tokio::task::spawn_blocking(move || fit(file, &limits)).await;
+    let fitted = crate::task::spawn_blocking(move || fit(file, &limits)).await;
     let fitted = fitted.unwrap_or_else(|_| Err("cannot be decoded".into()));
     fitted.map_err(|why| format!("{named} was left out: it {why}."))
 }

@@ -402,7 +402,7 @@ impl Child {
             }
             family.len()
         };
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| {
+        crate::task::spawn_blocking(work).await.unwrap_or_else(|e| {
             tracing::warn!("looking for a child's family failed: {e}");
             0
         })

@@ -85,7 +85,7 @@ pub async fn serve_until(
     peer.close();
     if matches!(then, InFlightEnd::GoOn(process) if !process.is_cancelled()) {
         let outbox = outbox.clone();
-        tokio::spawn(async move {
+        crate::task::spawn(async move {
             while let Some(done) = flight.tasks.join_next_with_id().await {
                 flight.landed(done, &outbox);
             }
@@ -168,22 +168,23 @@ impl InFlight {
         };
         self.live.insert(id.clone(), cx.cancelled.clone());
         let outbox = outbox.clone();
-        let task = self.tasks.spawn(async move {
+        let work: BoxFuture<_> = Box::pin(async move {
             let line = work.await;
             // There are no more of them than were asked for: they need not wait for room.
             outbox.push(&line);
             cx.take_after()
         });
-        self.ids.insert(task.id(), id);
+        self.ids.insert(self.tasks.spawn(work).id(), id);
     }
 
     /// Does what is to be done after a reply. The request's id is free by then.
     fn follow(&mut self, after: Option<BoxFuture<()>>) {
         if let Some(after) = after {
-            self.tasks.spawn(async move {
+            let work: BoxFuture<_> = Box::pin(async move {
                 after.await;
                 None
             });
+            self.tasks.spawn(work);
         }
     }
 

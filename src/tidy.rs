@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 /// How far from the disk each module stands. A module may only `use crate::` what stands strictly
 /// lower; files of one folder are one module.
 const RANKS: &[(u32, &[&str])] = &[
-    (0, &["id", "lock", "text", "prompts", "channel", "approvals", "git"]),
+    (0, &["id", "lock", "task", "text", "prompts", "channel", "approvals", "git"]),
     (1, &["environment"]),
     (2, &["message"]),
     (3, &["process"]),
@@ -318,6 +318,22 @@ fn the_protocol_stays_at_the_door() {
         }
     }
     assert!(wrong.is_empty(), "words of the protocol beyond the door:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn work_is_boxed_before_a_task_is_made_of_it() {
+    let mut wrong = Vec::new();
+    for file in files().iter().filter(|file| !["task", "tidy"].contains(&file.module.as_str())) {
+        for (number, line) in own_text(file, "#[cfg(test)]\nmod tests {").lines().enumerate() {
+            if ["tokio::spawn(", "tokio::task::spawn(", "tokio::task::spawn_blocking("]
+                .iter()
+                .any(|word| line.contains(word))
+            {
+                wrong.push(format!("src/{}:{}: {}", file.path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "tasks made past task.rs, which compiles them once:\n{}", wrong.join("\n"));
 }
 
 /// Where something is written to standard output or error: the terminal's file, and the child of ours

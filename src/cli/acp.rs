@@ -39,7 +39,7 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
     let server = |view| Server::new(shared.clone(), peer.clone(), ended.clone(), view);
     let second = draft.then(|| v2::table(&server(v2::view)));
     let versions = Versions::new(v1::table(&server(v1::view)), second);
-    let signal = tokio::spawn(super::signalled(ended.clone(), true));
+    let signal = crate::task::spawn(super::signalled(ended.clone(), true));
     serve(&versions, input, &peer, &ended).await;
     shared.finish().await;
     signal.abort();

@@ -40,7 +40,7 @@ pub(super) async fn connect(args: Args, environment: &Environment) -> ExitCode {
     };
     let outbox = Outbox::start(output);
     let ended = CancellationToken::new();
-    let signal = tokio::spawn(super::signalled(ended.clone(), true));
+    let signal = crate::task::spawn(super::signalled(ended.clone(), true));
     let bridge = Bridge::new(client, url, token);
     let tell = |words: &str| aside(&format!("adjutant: {words}"));
     let done = tokio::select! {

@@ -3,13 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::task::JoinHandle;
 use anyhow::anyhow;
 use protocol::acp::v1;
 use protocol::lines::{self, Line, Outbox};
 use protocol::rpc::{CallError, Peer};
 use protocol::table::Routes;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::editor as door;
@@ -42,14 +42,14 @@ impl Inside {
         let (from_agent, agent_out) = io::pipe()?;
         let agent = Peer::new(Outbox::start(agent_out));
         let server = Server::new(shared.clone(), agent.clone(), ended.clone(), door::v1::view);
-        let serving = tokio::spawn({
+        let serving = crate::task::spawn({
             let ended = ended.clone();
             async move { serve(&door::v1::table(&server), lines::read(agent_in), &agent, &ended).await }
         });
         let peer = Peer::new(Outbox::start(to_agent));
         let lines = heard(lines::read(from_agent));
         let done = CancellationToken::new();
-        let reading = tokio::spawn({
+        let reading = crate::task::spawn({
             let (peer, done) = (peer.clone(), done.clone());
             async move { serve(&routes, lines, &peer, &done).await }
         });

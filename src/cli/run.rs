@@ -312,7 +312,7 @@ fn tee(mut lines: mpsc::Receiver<Line>, print: bool) -> mpsc::Receiver<Line> {
         return lines;
     }
     let (tx, rx) = mpsc::channel(1);
-    tokio::spawn(async move {
+    crate::task::spawn(async move {
         while let Some(line) = lines.recv().await {
             if let Line::Text(text) = &line {
                 terminal::json(&String::from_utf8_lossy(text));

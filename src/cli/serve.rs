@@ -135,12 +135,12 @@ async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environme
                 return Err("prompts can wait only in a database: set store.url in your settings".into());
             }
             aside(&format!("It answers prompts from the store, {at_once} at once."));
-            Some(tokio::spawn(work::work(sessions, at_once.max(1), host.draining.clone())))
+            Some(crate::task::spawn(work::work(sessions, at_once.max(1), host.draining.clone())))
         }
         None => None,
     };
-    let signal = tokio::spawn(super::signalled(stop.clone(), true));
-    let serving = tokio::spawn(listen::listen(host.clone(), listener, tls));
+    let signal = crate::task::spawn(super::signalled(stop.clone(), true));
+    let serving = crate::task::spawn(listen::listen(host.clone(), listener, tls));
     stop.cancelled().await;
     let code = signal.await.ok().flatten().unwrap_or_default();
     let turns = host.turns();

@@ -283,7 +283,7 @@ impl<S: Holder<S> + 'static> Hosted<S> {
         let (id, live_turns, found) = (live.handle.id.clone(), live.live_turns.clone(), CancellationToken::new());
         locked(&self.places).insert(id.clone(), SessionPlace::Waiting(Box::new(live), found.clone()));
         let this = self.clone();
-        self.tasks.spawn(async move {
+        crate::task::spawn_in(&self.tasks, async move {
             let over = async {
                 tokio::time::sleep(this.grace).await; // the grace period itself
                 while live_turns.works() {

@@ -89,7 +89,7 @@ impl Listener for Ears {
                 None => {
                     let ears = self.clone();
                     // Some of it reads files.
-                    let looked = tokio::task::spawn_blocking(move || ears.looks(&asked)).await;
+                    let looked = crate::task::spawn_blocking(move || ears.looks(&asked)).await;
                     looked.unwrap_or_else(|e| Some(Err(e.to_string())))
                 }
             };
@@ -300,7 +300,7 @@ impl Ears {
             ("prompt", Some(child)) => Some(self.works((child, &file), body).await),
             ("promptAsync", Some(child)) => {
                 let (ears, child, file, body) = (self.clone(), child.to_owned(), file.clone(), body.clone());
-                tokio::spawn(async move { ears.works((&child, &file), &body).await });
+                crate::task::spawn(async move { ears.works((&child, &file), &body).await });
                 Some(Ok(Value::Null))
             }
             ("prompt" | "promptAsync", None) => Some(self.takes(&file, body, no_reply)),

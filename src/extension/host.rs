@@ -173,7 +173,7 @@ impl PluginHost {
             gone,
         });
         // It ends when nobody holds the host any more.
-        tokio::spawn(keep(child, coming, Arc::downgrade(&host), host.gone.clone(), stop, listener));
+        crate::task::spawn(keep(child, coming, Arc::downgrade(&host), host.gone.clone(), stop, listener));
         let source = base64::engine::general_purpose::STANDARD.encode(HOST);
         host.say(&Value::String(source)).await.map_err(|e| Failure::Tell(e.to_string()))?;
         Ok(host)
@@ -306,7 +306,7 @@ impl PluginHost {
                 let asked = ClientCall { file: words("file"), way: words("way"), options };
                 // An answer may take long, and keeps no host alive.
                 let (host, answer) = (Arc::downgrade(self), listener.clone().client(asked));
-                tokio::spawn(async move {
+                crate::task::spawn(async move {
                     let answer = answer.await;
                     if let Some(host) = host.upgrade() {
                         host.answer(id, answer).await;
@@ -322,7 +322,7 @@ impl PluginHost {
     /// Answers without holding up the reader.
     fn later(self: &Arc<Self>, id: u64, result: Value) {
         let host = self.clone();
-        tokio::spawn(async move { host.answer(id, result).await });
+        crate::task::spawn(async move { host.answer(id, result).await });
     }
 }
 

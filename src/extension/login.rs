@@ -151,7 +151,7 @@ impl Listener for Clerk {
                 "adjutant.ask" => {
                     let (question, desk) = (words("/question"), self.0.clone());
                     let secret = asked.options.get("secret").and_then(Value::as_bool) == Some(true);
-                    let answer = tokio::task::spawn_blocking(move || desk.ask(&question, secret)).await;
+                    let answer = crate::task::spawn_blocking(move || desk.ask(&question, secret)).await;
                     json!({ "data": answer.ok().flatten() })
                 }
                 "adjutant.say" => {

@@ -564,7 +564,7 @@ impl Teller for Scripts {
     }
 
     fn happened(self: Arc<Self>, kind: &'static str, properties: Value) {
-        tokio::spawn(async move { self.event(kind, properties).await });
+        crate::task::spawn(async move { self.event(kind, properties).await });
     }
 }
 

@@ -32,7 +32,7 @@ impl Invitation {
     pub(super) fn send(self, outlet: &Outlet) {
         if !self.offered.swap(true, Ordering::Relaxed) {
             let outlet = outlet.clone();
-            tokio::spawn(async move {
+            crate::task::spawn(async move {
                 let stop = self.stop.clone();
                 tokio::select! {
                     () = self.run(outlet) => {}

@@ -174,7 +174,7 @@ impl KeptLogin {
         work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
     ) -> Result<T, AuthError> {
         let this = self.clone();
-        let done = tokio::task::spawn_blocking(move || work(&this)).await;
+        let done = crate::task::spawn_blocking(move || work(&this)).await;
         let failed = |e: &dyn std::fmt::Display| AuthError::CredentialStoreError(e.to_string());
         done.map_err(|e| failed(&e))?.map_err(|e| failed(&e))
     }

@@ -189,7 +189,7 @@ pub async fn refresh(client: &HttpClient, environment: &Environment) -> Result<C
     let seen = FetchState { origin, etag: etag.unwrap_or(known), at: environment.now().0 };
     let environment = environment.clone();
     // Packing takes a good part of a second.
-    let kept = tokio::task::spawn_blocking(move || keep(&environment, body.as_deref(), &seen)).await;
+    let kept = crate::task::spawn_blocking(move || keep(&environment, body.as_deref(), &seen)).await;
     kept.map_err(io::Error::other).and_then(|kept| kept).map_err(unkept)
 }
 

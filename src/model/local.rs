@@ -79,7 +79,7 @@ mod tests {
     async fn server(answer: Option<&'static str>) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        tokio::spawn(async move {
+        crate::task::spawn(async move {
             let (mut socket, _) = listener.accept().await.unwrap();
             let _ = socket.read(&mut [0; 1024]).await;
             match answer {

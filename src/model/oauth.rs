@@ -343,7 +343,7 @@ impl TokenRefresher {
                 let access = fresh.access.clone();
                 let (path, provider) = (self.path.clone(), self.provider.clone());
                 let kept =
-                    tokio::task::spawn_blocking(move || Auth::keep(&path, &provider, Some(&Credential::Tokens(fresh))));
+                    crate::task::spawn_blocking(move || Auth::keep(&path, &provider, Some(&Credential::Tokens(fresh))));
                 if let Ok(Err(e)) = kept.await {
                     tracing::warn!("the new login of {} could not be kept: {e}", self.provider);
                 }

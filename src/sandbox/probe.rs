@@ -124,7 +124,7 @@ async fn attempt(
     }
     let own = sandbox.own().ok_or("the program is not known")?;
     let tmp = sandbox.environment.tmp();
-    let bait = tokio::task::spawn_blocking(move || Bait::lay(&tmp)).await.map_err(|e| e.to_string())?;
+    let bait = crate::task::spawn_blocking(move || Bait::lay(&tmp)).await.map_err(|e| e.to_string())?;
     let bait = bait.map_err(|e| format!("it could not be tried in {}: {e}", sandbox.environment.tmp().display()))?;
     let directory = fs::canonicalize(bait.directory.path()).map_err(|e| e.to_string())?;
     let path = |name: &str| directory.join(name);
@@ -159,7 +159,7 @@ async fn attempt(
     }
     let done: TrialOutcome =
         serde_json::from_slice(&ran.stdout).map_err(|e| format!("the trial said nonsense: {e}"))?;
-    let done = tokio::task::spawn_blocking(move || bait.look(done)).await.map_err(|e| e.to_string())?;
+    let done = crate::task::spawn_blocking(move || bait.look(done)).await.map_err(|e| e.to_string())?;
     judge(&held, &done)
 }
 

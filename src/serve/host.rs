@@ -143,7 +143,7 @@ impl Host {
         let (first, second) = (server(v1::view), self.draft.then(|| server(v2::view)));
         let versions = Versions::new(v1::table(&first), second.as_ref().map(v2::table));
         let (over, process) = (ended.clone(), self.ended.clone());
-        self.tasks.spawn(async move {
+        crate::task::spawn_in(&self.tasks, async move {
             serve_until(&versions, input, &peer, &over, InFlightEnd::GoOn(&process)).await;
             for server in std::iter::once(first).chain(second) {
                 server.leave();
@@ -199,7 +199,7 @@ impl Host {
 
     /// Does something that is waited for at the end.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(work);
+        crate::task::spawn_in(&self.tasks, work);
     }
 
     /// Lets nothing new begin, and waits until what runs has ended.

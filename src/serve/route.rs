@@ -114,7 +114,7 @@ async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identi
     }
     let limits = (host.settings.limits.message_bytes, host.settings.grace);
     let resumables = doors.resumables.clone();
-    tokio::spawn(async move {
+    crate::task::spawn(async move {
         let io = hyper::upgrade::on(&mut request).await.map(TokioIo::new);
         let io = io.inspect_err(|e| tracing::info!("a WebSocket was not opened: {e}")).ok();
         resumables.run(thread, identity, (io, again), limits).await;

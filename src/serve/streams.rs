@@ -173,7 +173,7 @@ impl Profiles {
         locked(&self.open).insert(name.clone(), profile.clone());
         let this = self.clone();
         let key = name.clone();
-        tokio::spawn(async move {
+        crate::task::spawn(async move {
             profile.route(outgoing, rest).await;
             profile.ended.cancel();
             profile.over.cancel();

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
+use crate::task::JoinHandle;
 use tokio::sync::{broadcast, oneshot};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::choices::{ChoiceChange, Choices};
@@ -268,7 +268,7 @@ impl Actor {
         self.counted.clone_from(&runs);
         self.scope.record.fetch(&tracker, &runs).await;
         let worktree = self.scope.project.worktree.clone();
-        let counted = tokio::task::spawn_blocking(move || diff::count(&diff::diffs(&runs, &tracker, &worktree)));
+        let counted = crate::task::spawn_blocking(move || diff::count(&diff::diffs(&runs, &tracker, &worktree)));
         let changed = counted.await.unwrap_or_default();
         if changed != session.record.changed {
             session.record.changed = changed;
@@ -289,7 +289,7 @@ impl Actor {
         let done = scripts.take_tallies();
         if !done.is_empty() {
             // Only for people: where this fails, they see less.
-            tokio::task::spawn_blocking(move || tally::add(&environment, &root, done)).await.ok();
+            crate::task::spawn_blocking(move || tally::add(&environment, &root, done)).await.ok();
         }
         self.scope.resources.jobs.end().await;
         self.scope.resources.servers.end().await;
@@ -297,7 +297,7 @@ impl Actor {
         jobs::settle(&mut self.history, &self.scope).await;
         if let Some(tracker) = self.scope.resources.snapshots.take() {
             // Only a memory: where this fails, the next process finds it out again.
-            tokio::task::spawn_blocking(move || tracker.save()).await.ok();
+            crate::task::spawn_blocking(move || tracker.save()).await.ok();
         }
         let (store, id) = (&session.sessions.store, &session.record.id);
         if session.taken.is_cancelled() {

@@ -6,7 +6,7 @@
 
 use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
 use super::{changes, diff};
-use tokio::task::spawn_blocking;
+use crate::task::spawn_blocking;
 
 use crate::event::{Event, Status};
 use crate::id::PartId;

@@ -106,7 +106,7 @@ impl Commands {
         {
             let rest = rest.to_owned();
             typed.ignored = true;
-            let loaded = tokio::task::spawn_blocking(move || skill.loaded()).await;
+            let loaded = crate::task::spawn_blocking(move || skill.loaded()).await;
             let loaded = loaded.unwrap_or_else(|e| format!("The skill could not be read: {e}."));
             let text = if rest.is_empty() { loaded } else { format!("{loaded}\n\n{rest}") };
             content.insert(1, Content::Text(said(text)));

@@ -26,7 +26,7 @@ impl Sessions {
             return None;
         }
         let home = self.environment.home.clone();
-        let named = tokio::task::spawn_blocking(move || Worktree::find(&cwd, &[], home.as_deref()).shared_place(&cwd));
+        let named = crate::task::spawn_blocking(move || Worktree::find(&cwd, &[], home.as_deref()).shared_place(&cwd));
         named.await.ok()
     }
 
@@ -69,7 +69,7 @@ impl Sessions {
             left = left.saturating_sub(bytes.len());
             if let Some(path) = wanted.get(&name).cloned() {
                 let folder = folder.clone();
-                let kept = tokio::task::spawn_blocking(move || {
+                let kept = crate::task::spawn_blocking(move || {
                     private_dir(&folder)?;
                     private_file().write(true).create_new(true).open(&path)?.write_all(&bytes)
                 });

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Fetches the defaults of the organisations that the user logged in to. Gives what the user should
 /// know, a sentence each.
 pub(super) async fn defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<String> {
-    let Ok(wanted) = tokio::task::spawn_blocking(move || remote::wanted(&environment)).await else {
+    let Ok(wanted) = crate::task::spawn_blocking(move || remote::wanted(&environment)).await else {
         return Vec::new();
     };
     let mut notices = Vec::new();
@@ -90,7 +90,7 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
     let index = SkillIndex::read(words.as_bytes())?;
     let (place, index) = (dir.to_owned(), Arc::new(index));
     let wanted = index.clone();
-    let current = tokio::task::spawn_blocking(move || index::current(&place, &wanted)).await;
+    let current = crate::task::spawn_blocking(move || index::current(&place, &wanted)).await;
     let current = current.map_err(|e| e.to_string())?;
     let (mut fetched, mut notices): (Vec<FetchedSkill>, _) = (Vec::new(), index.refused.clone());
     let mut asked = Vec::new();
@@ -112,7 +112,7 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
     }
     drop(coming);
     let place = dir.to_owned();
-    let kept = tokio::task::spawn_blocking(move || index::keep(&place, &index, fetched)).await;
+    let kept = crate::task::spawn_blocking(move || index::keep(&place, &index, fetched)).await;
     kept.map_err(io::Error::other).and_then(|kept| kept).map_err(|e| format!("they cannot be kept: {e}"))?;
     Ok(notices)
 }
@@ -209,7 +209,7 @@ async fn git(args: &[&str], cwd: &Path, environment: &Environment) -> Result<(),
 async fn warm(client: &Arc<HttpClient>, address: &str) {
     if address.starts_with("https://") {
         let client = client.clone();
-        tokio::task::spawn_blocking(move || client.warm()).await.ok(); // if it fails, so does the request
+        crate::task::spawn_blocking(move || client.warm()).await.ok(); // if it fails, so does the request
     }
 }
 
@@ -234,7 +234,7 @@ async fn keep(file: std::path::PathBuf, text: String) -> Result<(), String> {
         new.write_all(text.as_bytes())?;
         new.persist(&file).map(drop).map_err(|e| e.error)
     };
-    let written = tokio::task::spawn_blocking(write).await;
+    let written = crate::task::spawn_blocking(write).await;
     written.map_err(io::Error::other).and_then(|written| written).map_err(|e| format!("it cannot be kept: {e}"))
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::task::spawn_blocking;
+use crate::task::spawn_blocking;
 
 use crate::id::MessageId;
 use crate::message::{CallState, Content, FailureCause, FileChange, Message, Part};

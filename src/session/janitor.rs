@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use crate::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -52,14 +52,14 @@ impl Janitor {
     pub(super) fn start_cleaning(self: &Arc<Self>) {
         if !self.cleaning.swap(true, Ordering::Relaxed) {
             let this = self.clone();
-            self.tasks.spawn(async move {
+            crate::task::spawn_in(&self.tasks, async move {
                 tokio::select! {
                     () = tokio::time::sleep(OPENING) => {} // the session is open
                     // Processes that all end before that have to do it as well.
                     () = this.ended.cancelled() => {}
                 }
-                this.tasks.spawn(this.clone().prune_sessions());
-                this.tasks.spawn(this.clone().clean_results());
+                crate::task::spawn_in(&this.tasks, this.clone().prune_sessions());
+                crate::task::spawn_in(&this.tasks, this.clone().clean_results());
             });
         }
     }
@@ -68,7 +68,7 @@ impl Janitor {
     async fn clean_results(self: Arc<Self>) {
         loop {
             let environment = self.environment.clone();
-            if let Err(e) = tokio::task::spawn_blocking(move || truncate::clean(&environment)).await {
+            if let Err(e) = crate::task::spawn_blocking(move || truncate::clean(&environment)).await {
                 tracing::warn!("looking for old results failed: {e}");
             }
             tokio::select! {
@@ -81,7 +81,7 @@ impl Janitor {
     /// Once per process: old sessions go, where the user wants it, and what killed processes left of empty ones.
     async fn prune_sessions(self: Arc<Self>) {
         let environment = self.environment.clone();
-        let read = tokio::task::spawn_blocking(move || prune::keep_days(&environment));
+        let read = crate::task::spawn_blocking(move || prune::keep_days(&environment));
         let Ok(keep_days) = read.await else { return };
         if keep_days.is_none() {
             // It is in no hurry, and reads the whole index: not while the first session opens.
@@ -115,7 +115,7 @@ impl Janitor {
             return;
         }
         let (models, ended) = (self.models.clone(), self.ended.clone());
-        self.tasks.spawn(async move {
+        crate::task::spawn_in(&self.tasks, async move {
             tokio::select! {
                 () = models.refresh_when_due() => {}
                 () = ended.cancelled() => {}
@@ -151,7 +151,7 @@ impl Janitor {
 
     fn spawn(&self, work: impl Future<Output = Vec<String>> + Send + 'static) -> JoinHandle<Vec<String>> {
         let ended = self.ended.clone();
-        self.tasks.spawn(async move {
+        crate::task::spawn_in(&self.tasks, async move {
             tokio::select! {
                 notices = work => notices,
                 () = ended.cancelled() => Vec::new(),

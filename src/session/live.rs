@@ -89,7 +89,7 @@ impl LiveSessions {
         drop(locked(&self.wanted).insert(id.clone(), wanted.clone()));
         if !self.listening.swap(true, Ordering::Relaxed) {
             let (live, store, ended) = (self.clone(), store.clone(), ended.clone());
-            tasks.spawn(async move {
+            crate::task::spawn_in(tasks, async move {
                 match store.requests().await {
                     Ok(requests) => live.listen(requests, ended).await,
                     Err(e) => tracing::info!("sessions cannot be taken over from here: {e}"),

@@ -69,7 +69,7 @@ impl ModelSources {
     /// for it, and nobody is told when it fails: the one kept is good enough.
     pub async fn refresh_when_due(&self) {
         let (client, environment) = (self.client.clone(), self.environment.clone());
-        let due = tokio::task::spawn_blocking(move || {
+        let due = crate::task::spawn_blocking(move || {
             let due = catalog::is_due(&environment);
             if due {
                 client.warm();

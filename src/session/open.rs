@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::task::JoinHandle;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
 
 use super::actor::{Actor, SessionState};
 use super::choices::Choices;
@@ -103,7 +103,7 @@ impl ConfigReading {
     fn begin(environment: &Environment, options: &OpenOptions) -> Self {
         let paths = ProjectPaths::find(environment, &options.cwd, &options.extra);
         let there = paths.clone();
-        let read = tokio::spawn(async move { ConfigSnapshot::new(&there).await });
+        let read = crate::task::spawn(async move { ConfigSnapshot::new(&there).await });
         Self { paths, read }
     }
 }
@@ -317,7 +317,7 @@ impl Sessions {
         let mut notices = options.notices.clone();
         notices.extend(self.greeting(&record, &agent));
         let (sources, current) = (self.models.clone(), registry.borrow().clone());
-        let read = match tokio::task::spawn_blocking(move || read.check_models(&current, &sources)).await {
+        let read = match crate::task::spawn_blocking(move || read.check_models(&current, &sources)).await {
             Ok(read) => read,
             Err(e) => {
                 tracing::error!("checking the models of the settings failed: {e}");
@@ -408,7 +408,7 @@ impl Sessions {
         };
         let (history, counted) = (History::default(), Vec::new());
         let actor = Actor { scope, watcher, history, local, counted, claim, session };
-        self.tasks.spawn(actor.run(coming));
+        crate::task::spawn_in(&self.tasks, actor.run(coming));
         OpenedSession { handle, replay }
     }
 

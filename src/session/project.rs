@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::task::JoinHandle;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use super::commands::Commands;
 use super::configuration::{self, Configuration, NamedModels, sight};
@@ -92,7 +92,7 @@ impl ConfigSnapshot {
     /// Reads everything, on a thread that may wait for the disk.
     pub(super) async fn new(paths: &ProjectPaths) -> Self {
         let (there, fallback) = (paths.clone(), paths.clone());
-        tokio::task::spawn_blocking(move || Self::now(&there)).await.unwrap_or_else(|e| {
+        crate::task::spawn_blocking(move || Self::now(&there)).await.unwrap_or_else(|e| {
             tracing::error!("reading the configuration failed: {e}");
             Self::now(&fallback)
         })
@@ -363,7 +363,7 @@ impl ConfigWatcher {
     /// Reads again what has changed.
     async fn reload(&mut self, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
         let (read, paths) = (self.read.clone(), self.paths.clone());
-        let again = tokio::task::spawn_blocking(move || read.again(&paths)).await;
+        let again = crate::task::spawn_blocking(move || read.again(&paths)).await;
         match again {
             Ok(None) => {}
             Ok(Some(read)) => {
@@ -379,7 +379,7 @@ impl ConfigWatcher {
         let old = self.current.borrow().clone();
         let models = self.models(&old, &read.settings).await;
         let (sources, registry) = (self.sources.clone(), self.registry.borrow().clone());
-        let checked = tokio::task::spawn_blocking(move || read.check_models(&registry, &sources)).await;
+        let checked = crate::task::spawn_blocking(move || read.check_models(&registry, &sources)).await;
         let read = match checked {
             Ok(read) => read,
             Err(e) => return tracing::error!("checking the models of the settings failed: {e}"),
@@ -425,7 +425,7 @@ impl ConfigWatcher {
             return old.models.clone();
         }
         let (sources, wanted) = (self.sources.clone(), settings.clone());
-        match tokio::task::spawn_blocking(move || sources.configured(&wanted)).await {
+        match crate::task::spawn_blocking(move || sources.configured(&wanted)).await {
             Ok(registry) => {
                 self.registry.send_replace(Arc::new(registry));
             }

@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::task::spawn_blocking;
+use crate::task::spawn_blocking;
 
 use super::{changes, interrupted};
 use crate::event::NotWritten;

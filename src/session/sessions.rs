@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use crate::task::JoinHandle;
 use tokio::sync::{OnceCell, watch};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -100,7 +100,7 @@ impl Sessions {
             tracing::warn!("a session did not end in time; leaving it");
         }
         // What commands left running in the background ends with us.
-        tokio::task::spawn_blocking(crate::process::sweep).await.ok();
+        crate::task::spawn_blocking(crate::process::sweep).await.ok();
         if tokio::time::timeout(GRACE, self.store.stop()).await.is_err() {
             tracing::warn!("the store did not stop in time; leaving it");
         }
@@ -134,7 +134,7 @@ impl Sessions {
         let (registry, current) = watch::channel(Arc::new(configured));
         let local = bare.then(|| {
             let (shared, settings, registry) = (self.clone(), settings.clone(), registry.clone());
-            self.tasks.spawn(async move {
+            crate::task::spawn_in(&self.tasks, async move {
                 let found = shared.models.with_local(&settings).await;
                 if let Some(found) = found {
                     // A session that was closed meanwhile does not care.

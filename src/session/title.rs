@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::task::JoinHandle;
 use futures_util::StreamExt;
-use tokio::task::JoinHandle;
 
 use super::first_words::first_words;
 use crate::message::{Content, Message};
@@ -109,7 +109,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         body_cache: BodyCache::default(),
         model,
     };
-    Some(tokio::spawn(async move {
+    Some(crate::task::spawn(async move {
         let mut provider = provider;
         if open
             && let Some(small) = hooks::small_model(&own, &beside).await

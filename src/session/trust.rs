@@ -27,7 +27,7 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
         None => return TrustOutcome::Withheld(review.notice()),
     };
     let (environment, root, kept) = (scope.environment.clone(), scope.project.worktree.root.clone(), review.clone());
-    let written = tokio::task::spawn_blocking(move || {
+    let written = crate::task::spawn_blocking(move || {
         let mut store = TrustStore::open(&environment);
         store.decide(&root, &kept, yes, environment.now()).map_err(|e| e.to_string())?;
         Ok(store.entry(&root).map(|entry| serde_json::to_string(entry).unwrap_or_default()))

@@ -430,7 +430,7 @@ mod tests {
         // The command goes on only after its first words were heard.
         let script = "echo first; while [ ! -e go ]; do sleep 0.01; done; echo second; exit 4";
         let cwd = stage.cwd().to_path_buf();
-        let listener = tokio::spawn(async move {
+        let listener = crate::task::spawn(async move {
             let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else { panic!() };
             assert_eq!(update.stream.as_deref(), Some("first\n"));
             std::fs::write(cwd.join("go"), "").unwrap();
@@ -464,7 +464,7 @@ mod tests {
         let (context, mut up) = stage.listened();
         let command = "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$ > pid; echo ready; sleep 72\" & wait";
         let prepared = erase(BashTool).prepare(json!({"command": command}), &context).await.unwrap();
-        let running = tokio::spawn((prepared.run)(context.clone()));
+        let running = crate::task::spawn((prepared.run)(context.clone()));
         let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else { panic!() };
         assert_eq!(update.stream.as_deref(), Some("ready\n"));
         let began = Instant::now();
@@ -570,7 +570,7 @@ mod tests {
         ];
         for (command, bytes, last) in table {
             let (context, up) = stage.listened();
-            let listener = tokio::spawn(heard(up));
+            let listener = crate::task::spawn(heard(up));
             let began = Instant::now();
             let output = bash(&context, json!({"command": command})).await.unwrap();
             drop(context);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
+use crate::task::spawn_blocking;
 
 use super::screen::TerminalScreen;
 use super::{Failure, ToolContext, disk};

@@ -250,7 +250,7 @@ impl Jobs {
         }
         let follow = JobFollower { job, child, pipe, open, lock, watch, worktree, limit };
         let news = self.news.clone();
-        self.tasks.spawn(async move {
+        crate::task::spawn_in(&self.tasks, async move {
             follow.run().await;
             news.notify_one();
         });

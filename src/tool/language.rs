@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::task::spawn_blocking;
 use futures_util::future::join_all;
 use serde_json::{Map, Value};
-use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::{Failure, ToolContext, disk};
@@ -123,7 +123,7 @@ pub(super) async fn warm(real: &Path, text: &str, context: &ToolContext) {
     for server in servers(real, context).await {
         let (path, text) = (real.to_owned(), text.to_owned());
         // It holds nothing of the turn, which may end meanwhile.
-        tokio::spawn(async move {
+        crate::task::spawn(async move {
             if let Ok(peer) = server.peer(Instant::now() + START).await {
                 peer.show(&path, &text);
             }

@@ -217,7 +217,7 @@ pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     tokio::select! {
-        done = tokio::task::spawn_blocking(work) => {
+        done = crate::task::spawn_blocking(work) => {
             if context.cancelled.is_cancelled() {
                 return Err(Failure::Cancelled);
             }

@@ -70,7 +70,7 @@ impl Tool for SkillTool {
             ("dir".to_owned(), Value::String(skill.dir.display().to_string())),
         ]);
         let shown = skill.text.to_string();
-        let loaded = tokio::task::spawn_blocking(move || skill.loaded()).await;
+        let loaded = crate::task::spawn_blocking(move || skill.loaded()).await;
         let text = loaded.map_err(|e| Failure::Broken(e.to_string()))?;
         Ok(ToolOutput { title, text, display: Some(shown), metadata, ..ToolOutput::default() })
     }

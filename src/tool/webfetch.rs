@@ -180,7 +180,7 @@ impl Visit {
         }
         let (format, size) = (self.format, bytes.len());
         let (at, kind) = (url.clone(), content_type.clone());
-        let read = tokio::task::spawn_blocking(move || {
+        let read = crate::task::spawn_blocking(move || {
             let page = page::read(&bytes, &kind, &at, format);
             let picture = matches!(page, FetchedPage::Picture(_)).then(|| STANDARD.encode(&bytes));
             (page, picture)

@@ -281,7 +281,7 @@ impl Ready {
         };
         let environment = environment.clone();
         // Reading certificates takes milliseconds that nobody should wait for.
-        let client = tokio::task::spawn_blocking(move || {
+        let client = crate::task::spawn_blocking(move || {
             let client = HttpClient::new(&environment);
             client.warm();
             Arc::new(client)

@@ -564,7 +564,7 @@ impl RunningCall<'_> {
 /// The files that are as the model knows them.
 async fn known(context: &ToolContext) -> Vec<PathBuf> {
     let seen = context.session.seen.clone();
-    tokio::task::spawn_blocking(move || seen.as_known()).await.unwrap_or_default()
+    crate::task::spawn_blocking(move || seen.as_known()).await.unwrap_or_default()
 }
 
 /// What has changed in these files since is the agent's own change.
@@ -573,7 +573,7 @@ async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
         return;
     }
     let seen = context.session.seen.clone();
-    if let Err(e) = tokio::task::spawn_blocking(move || seen.adopt(files)).await {
+    if let Err(e) = crate::task::spawn_blocking(move || seen.adopt(files)).await {
         tracing::warn!("what a command has changed was not looked at: {e}");
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn carried(messages: &History, scope: &TurnContext, usable: u64
     // A token is two bytes at the least.
     let room = usize::try_from(usable / 2).unwrap_or(usize::MAX).min(LARGEST);
     let read = move || texts(once(skills), once(loaded), |name| known.get(name).map(Skill::loaded), room);
-    let mut carried = tokio::task::spawn_blocking(read).await.unwrap_or_default();
+    let mut carried = crate::task::spawn_blocking(read).await.unwrap_or_default();
     for text in &mut carried.texts {
         *text = scope.mark.data(std::mem::take(text));
     }

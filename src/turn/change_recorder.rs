@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::task::JoinHandle;
+use crate::task::spawn_blocking;
 use tokio::sync::{Notify, OnceCell};
-use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 use super::TurnContext;
@@ -106,7 +107,7 @@ impl ChangeRecorder {
         let mut comparing = locked(&self.comparing);
         if comparing.is_none() {
             let (stop, awaited) = (self.stop.clone(), self.awaited.clone());
-            *comparing = Some(tokio::spawn(async move {
+            *comparing = Some(crate::task::spawn(async move {
                 timeout(MOMENT, awaited.notified()).await.ok();
                 let compared = spawn_blocking(move || tracker.mark(&stop)).await;
                 compared.unwrap_or_else(|e| Err(Untracked::Failed(e.to_string())))

@@ -77,7 +77,7 @@ pub(super) async fn forbidden(scope: &TurnContext, agent: &Agent, need: &Need, a
     let agents = if at_once || read.is_due() {
         let (worktree, cwd) = (scope.project.worktree.clone(), scope.project.cwd.clone());
         let place = SettingsSource { environment: scope.environment.clone(), worktree, cwd };
-        tokio::task::spawn_blocking(move || read.look(&place)).await.unwrap_or_default()
+        crate::task::spawn_blocking(move || read.look(&place)).await.unwrap_or_default()
     } else {
         locked(&read.later).agents.clone()
     };

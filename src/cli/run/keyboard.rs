@@ -20,7 +20,7 @@ struct LineRequest {
 impl Keyboard {
     pub(super) fn new(screen: Arc<Screen>) -> Self {
         let (sender, questions) = mpsc::unbounded_channel();
-        tokio::spawn(ask_in_turn(questions, screen));
+        crate::task::spawn(ask_in_turn(questions, screen));
         Self(sender)
     }
 

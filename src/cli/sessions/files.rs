@@ -48,7 +48,7 @@ pub(in crate::cli) async fn revert(
         Way::Forth => (revert::redo(messages, &mut record, &keep, &hands).await, None),
     };
     let tracker = hands.tracker.clone();
-    tokio::task::spawn_blocking(move || tracker.save()).await.ok();
+    crate::task::spawn_blocking(move || tracker.save()).await.ok();
     store.close(id).await;
     let report = done.map_err(|nothing| anyhow!(nothing))?;
     super::super::say(&match phrases {
@@ -74,7 +74,7 @@ pub(in crate::cli) async fn diff(
         bail!("session {id} has not changed any files, or none were recorded");
     }
     Recorder::new(store.clone(), id.clone()).fetch(&tracker, &runs).await;
-    let diffs = tokio::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree)).await?;
+    let diffs = crate::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree)).await?;
     if stat {
         for diff in &diffs {
             super::super::say(&format!("{} +{} −{}", diff.path, diff.additions, diff.deletions));

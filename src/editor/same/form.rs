@@ -30,7 +30,7 @@ pub(in crate::editor) fn fill(peer: &Peer, session: &SessionId, form: Form) -> E
         let said = answer(peer.call(&request, None).await?.action);
         if let (FormAnswer::Filled(_), Some((done, finished))) = (&said, told) {
             // Nobody waits for it: the session goes on meanwhile.
-            tokio::spawn(async move {
+            crate::task::spawn(async move {
                 if finished.await.is_ok() {
                     peer.notify("elicitation/complete", &done).await;
                 }

@@ -58,7 +58,7 @@ impl Web {
     ) -> Result<reqwest::Response, String> {
         let way = self.way(address, named).await?;
         let (web, environment) = (self.clone(), environment.clone());
-        let client = tokio::task::spawn_blocking(move || web.client(way, &environment));
+        let client = crate::task::spawn_blocking(move || web.client(way, &environment));
         let client = client.await.map_err(|e| e.to_string())??;
         let request = client.get(address.url.clone()).header(ACCEPT, accept).header(ACCEPT_LANGUAGE, "en-US,en;q=0.9");
         request.send().await.map_err(|e| broken(&e))
