@@ -1,8 +1,8 @@
 //! Between a wire's bytes and the network: one client, the post, and the answer read with limits.
 //!
 //! An answer is read as it comes. It is over when the wire has seen its end; an answer that stops
-//! without one was cut off and is an error, however politely the connection was closed. Nothing
-//! here is a task: the stream does the work when it is polled, and dropping it hangs up.
+//! without one was cut off and is an error, however politely the connection was closed. A task of its own reads, for
+//! as long as somebody takes what it finds: a turn is many futures deep, and there is one packet for every word.
 
 mod stream;
 
@@ -61,10 +61,7 @@ impl HttpClient {
             }
             Ok(ResponseStream::new(who, bytes, decoder, limits, deadline))
         };
-        Box::pin(futures_util::stream::once(begin).flat_map(|begun: Result<ResponseStream<_>, Error>| match begun {
-            Ok(reading) => reading.answer(),
-            Err(e) => Box::pin(futures_util::stream::iter([Err(e)])),
-        }))
+        stream::answer(begin)
     }
 
     /// A tape for this call, where the user wants its traffic recorded.
@@ -337,7 +334,7 @@ pub fn chain(e: &reqwest::Error) -> String {
 
 /// Bytes that were kept, read as if they came from a connection.
 pub fn read(who: Arc<str>, bytes: BytesStream, decoder: Box<dyn Decoder>, limits: RequestTimeouts) -> AnswerStream {
-    ResponseStream::new(who, bytes, decoder, limits, None).answer()
+    stream::answer(async move { Ok(ResponseStream::new(who, bytes, decoder, limits, None)) })
 }
 
 /// The same bytes, written down as they pass.

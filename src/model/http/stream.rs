@@ -1,18 +1,21 @@
 //! An answer as it comes: bytes in, deltas out, until it is over, broken, silent for too long or too large.
 
 use std::collections::{HashSet, VecDeque};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::RequestTimeouts;
 use crate::model::sse::{self, BadEvent, Flow, LONGEST_EVENT, SseParser};
 use crate::model::wire::Decoder;
 use crate::model::{AnswerStream, Delta, Error, classify};
+use crate::task;
 
 /// Bytes that say nothing (comments and pings, to keep the connection open, empty pieces) are not progress for ever:
 /// this many idle limits without anything that is part of an answer are a stall too.
@@ -30,6 +33,47 @@ async fn give_way() {
         Poll::Pending
     })
     .await;
+}
+
+/// How many deltas may wait for whoever takes them.
+const WAITING: usize = 16;
+
+/// Begins an answer and reads it. Who drops it hangs up.
+pub(super) fn answer<S>(begin: impl Future<Output = Result<ResponseStream<S>, Error>> + Send + 'static) -> AnswerStream
+where
+    S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static,
+{
+    let (sender, deltas) = mpsc::channel(WAITING);
+    let reader = task::spawn(async move {
+        let mut reading = match begin.await {
+            Ok(reading) => reading,
+            Err(e) => return drop(sender.send(Err(e)).await),
+        };
+        while let Some(delta) = reading.next().await
+            && sender.send(delta).await.is_ok()
+        {}
+    });
+    Box::pin(Answer { deltas, reader })
+}
+
+/// What a task reads.
+struct Answer {
+    deltas: mpsc::Receiver<Result<Delta, Error>>,
+    reader: task::JoinHandle<()>,
+}
+
+impl Stream for Answer {
+    type Item = Result<Delta, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.deltas.poll_recv(context)
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
 }
 
 /// An answer that is being read.
@@ -130,13 +174,6 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             over: false,
             open: false,
         }
-    }
-
-    pub(super) fn answer(self) -> AnswerStream {
-        Box::pin(futures_util::stream::unfold(Box::new(self), |mut reading| async move {
-            let item = reading.next().await?;
-            Some((item, reading))
-        }))
     }
 
     pub(super) async fn next(&mut self) -> Option<Result<Delta, Error>> {
