@@ -32,7 +32,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::task::JoinHandle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +47,7 @@ use crate::lock::locked;
 use crate::model::http::HttpClient;
 use crate::permission::Rules;
 use crate::process::{Program, Variables};
+use crate::task::JoinHandle;
 use crate::text;
 use crate::tool::AnyTool;
 use crate::tool::registry::find_properties;

@@ -53,7 +53,7 @@ use crate::message::ModelRef;
 pub type AnswerStream = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
 
 pub trait Provider: Send + Sync {
-    /// Asks. The request is sent when the answer is first polled.
+    /// Asks, inside a runtime. The request may be sent before the answer is polled.
     fn ask(&self, request: Arc<Request>) -> AnswerStream;
 
     /// Whether the provider itself searches the web where this model is asked to.

@@ -1,5 +1,5 @@
-//! Work beside the one that starts it. tokio compiles all of a task once more for every kind of work it is given, and
-//! for both of its schedulers. Here work is boxed before it gets there, so there are two kinds.
+//! Work beside the one that starts it. tokio compiles all of a task once more for every kind of work it is given; here
+//! work is boxed before it gets there.
 
 use std::any::Any;
 use std::marker::PhantomData;

@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::task::JoinHandle;
 use anyhow::anyhow;
 use protocol::acp::v1;
 use protocol::lines::{self, Line, Outbox};
@@ -16,6 +15,7 @@ use crate::editor as door;
 use crate::editor::server::Server;
 use crate::serve::serve;
 use crate::session::Sessions;
+use crate::task::JoinHandle;
 
 /// Both ends of a connection within this process.
 pub(super) struct Inside {

@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use crate::task::JoinHandle;
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +24,7 @@ use crate::event::{Event, Outlet, Severity};
 use crate::extension::tally;
 use crate::message::{FileChange, Message};
 use crate::store::{Record, RecordChange, TitleSource, visible};
+use crate::task::JoinHandle;
 use crate::turn::{History, Outcome, TurnContext, hooks, jobs, next, release};
 
 /// A session is named by the title agent only at its beginning.

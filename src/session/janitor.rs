@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -16,6 +15,7 @@ use crate::config::reference::RepositoryClone;
 use crate::environment::Environment;
 use crate::model::registry::Registry;
 use crate::store::Store;
+use crate::task::JoinHandle;
 use crate::tool::truncate;
 
 /// How long after the first session of a process what nobody waits for is cleaned up.

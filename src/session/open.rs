@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::task::JoinHandle;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::actor::{Actor, SessionState};
@@ -34,6 +33,7 @@ use crate::message::ModelRef;
 use crate::sandbox::Level;
 use crate::snapshot::Tracker;
 use crate::store::{self, LockHolder, Record, StoredSession};
+use crate::task::JoinHandle;
 use crate::tool;
 use crate::turn::record::Recorder;
 use crate::turn::{self, Choice, History, Permissions, SessionResources, TurnContext, Workspace};

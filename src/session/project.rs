@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::task::JoinHandle;
 use tokio::sync::watch;
 
 use super::commands::Commands;
@@ -24,6 +23,7 @@ use crate::instruction;
 use crate::model::registry::Registry;
 use crate::skill::{self, Skills};
 use crate::system::Surroundings;
+use crate::task::JoinHandle;
 use crate::turn::later::SettingsRead;
 use crate::turn::models::Models;
 use crate::turn::{Background, Choice, TurnContext};

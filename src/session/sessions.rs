@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use crate::task::JoinHandle;
 use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,6 +21,7 @@ use crate::permission::grants::Grants;
 use crate::sandbox::Sandbox;
 use crate::snapshot::Trackers;
 use crate::store::Store;
+use crate::task::JoinHandle;
 use crate::tool;
 use crate::turn::models::Models;
 

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::task::JoinHandle;
 use futures_util::StreamExt;
 
 use super::first_words::first_words;
@@ -12,6 +11,7 @@ use crate::message::{Content, Message};
 use crate::model::registry::Registry;
 use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use crate::model::{Delta, Request};
+use crate::task::JoinHandle;
 use crate::turn::{History, TurnContext, hooks};
 
 /// How long a title may take. Nobody waits for it.

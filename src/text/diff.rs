@@ -24,7 +24,7 @@ impl<'a> LineDiff<'a> {
     /// How `old` becomes `new`. Lines end with `\n`, `\r\n` or `\r`, and keep their ends.
     pub fn of(old: &'a str, new: &'a str) -> Self {
         let (old, new) = (old.tokenize_lines(), new.tokenize_lines());
-        Self { ops: pieces(&old, &new), old, new }
+        Self { ops: compare(&old, &new, Instant::now().checked_add(LIMIT)), old, new }
     }
 
     /// What is kept, and what becomes what.
@@ -77,12 +77,16 @@ fn put(out: &mut String, words: std::fmt::Arguments<'_>) {
     out.write_fmt(words).ok();
 }
 
-/// The pieces that differ, of texts that are cut into pieces already.
+/// The pieces that differ, of texts that are cut into pieces already. The fewest changes are found, however long that
+/// takes: what is merged must not depend on how busy the machine is.
 pub fn pieces(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
+    compare(old, new, None)
+}
+
+fn compare(old: &[&str], new: &[&str], limit: Option<Instant>) -> Vec<DiffOp> {
     let mut known = HashMap::with_capacity(old.len());
     let (old, new) = (numbered(old, &mut known), numbered(new, &mut known));
     let mut found = Compact::new(Replace::new(Capture::new()), &*old, &*new);
-    let limit = Instant::now().checked_add(LIMIT);
     // What captures the steps refuses none.
     myers::diff_deadline(&mut found, &*old, 0..old.len(), &*new, 0..new.len(), limit).ok();
     found.into_inner().into_inner().into_ops()

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::task::spawn_blocking;
 use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -22,6 +21,7 @@ use crate::lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduce
 use crate::permission::Action;
 use crate::permission::sight::Sight;
 use crate::process::{GIT_HELD, Program};
+use crate::task::spawn_blocking;
 use crate::text;
 
 /// How long a change waits for what servers say of the files as they are.

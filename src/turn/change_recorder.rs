@@ -13,8 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::task::JoinHandle;
-use crate::task::spawn_blocking;
 use tokio::sync::{Notify, OnceCell};
 use tokio::time::timeout;
 
@@ -28,6 +26,7 @@ use crate::mcp;
 use crate::message::{Change, Content, FileChange, FileState, Part, ToolKind};
 use crate::permission::Need;
 use crate::snapshot::{Mark, Tracker, Untracked};
+use crate::task::{JoinHandle, spawn_blocking};
 use crate::tool::format;
 use crate::tool::registry::find_properties;
 

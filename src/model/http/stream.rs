@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,10 +35,11 @@ async fn give_way() {
     .await;
 }
 
-/// How many deltas may wait for whoever takes them.
+/// How many deltas may wait for whoever takes them. Their only sender is a task that does nothing else, so no place is
+/// held by a future that nobody polls.
 const WAITING: usize = 16;
 
-/// Begins an answer and reads it. Who drops it hangs up.
+/// Begins an answer and reads it. Whoever drops it hangs up.
 pub(super) fn answer<S>(begin: impl Future<Output = Result<ResponseStream<S>, Error>> + Send + 'static) -> AnswerStream
 where
     S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static,
@@ -53,20 +54,34 @@ where
             && sender.send(delta).await.is_ok()
         {}
     });
-    Box::pin(Answer { deltas, reader })
+    Box::pin(Answer { deltas, reader, over: false })
 }
 
 /// What a task reads.
 struct Answer {
     deltas: mpsc::Receiver<Result<Delta, Error>>,
     reader: task::JoinHandle<()>,
+    over: bool,
 }
 
 impl Stream for Answer {
     type Item = Result<Delta, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.deltas.poll_recv(context)
+        if let Some(delta) = ready!(self.deltas.poll_recv(context)) {
+            return Poll::Ready(Some(delta));
+        }
+        if !self.over {
+            let ended = ready!(Pin::new(&mut self.reader).poll(context));
+            self.over = true;
+            if let Err(e) = ended
+                && e.is_panic()
+            {
+                // A defect of ours is not the end of the answer: it goes where it would have gone without a task.
+                std::panic::resume_unwind(e.into_panic());
+            }
+        }
+        Poll::Ready(None)
     }
 }
 

@@ -309,6 +309,27 @@ async fn dropping_the_answer_hangs_up() {
     assert_eq!(timeout(Duration::from_secs(5), server).await.unwrap().unwrap().len(), 1);
 }
 
+/// A decoder with a defect.
+struct Broken;
+
+impl Decoder for Broken {
+    fn decode(&mut self, _: &str, _: &str, _: &mut Vec<Delta>) -> Result<crate::model::sse::Flow, Error> {
+        panic!("on purpose")
+    }
+
+    fn end(&mut self, _: &mut Vec<Delta>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+#[should_panic(expected = "on purpose")]
+async fn a_defect_is_not_the_end_of_an_answer() {
+    let bytes = futures_util::stream::iter([Ok(Bytes::from(words("x") + END))]).boxed();
+    let answer = read("Acme".into(), bytes, Box::new(Broken), RequestTimeouts::default());
+    answer.collect::<Vec<_>>().await;
+}
+
 /// What says nothing keeps a connection alive, but not for ever: comments, pings, empty pieces, counts of tokens.
 #[tokio::test(start_paused = true)]
 async fn nothings_keep_a_connection_alive_but_not_for_ever() {
