@@ -28,7 +28,7 @@ pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     JoinHandle { task: tokio::task::spawn_blocking(work), finds: PhantomData }
 }
 
-/// What any task finds.
+/// Its type is known again where the [`JoinHandle`] is awaited.
 type AnyValue = Box<dyn Any + Send>;
 
 fn boxed<T: Send + 'static>(

@@ -121,6 +121,16 @@ mod tests {
     }
 
     proptest! {
+        /// Texts so long that the library takes another way.
+        #[test]
+        fn long_texts_have_no_more_changes_than_the_library_finds(old in "([a-e]\n){100,200}", new in "([a-e]\n){100,200}") {
+            let diff = LineDiff::of(&old, &new);
+            let whole = similar::TextDiff::from_lines(&old, &new);
+            let count = |tag| whole.iter_all_changes().filter(|change| change.tag() == tag).count();
+            prop_assert_eq!(diff.count(), (count(ChangeTag::Insert), count(ChangeTag::Delete)));
+            prop_assert_eq!(becomes(&diff), new);
+        }
+
         /// The oracle is the library's own whole comparison.
         #[test]
         fn a_unified_diff_is_the_library_s(old in "([abc]{0,1}(\n|\r\n|\r| )){0,40}", new in "([abc]{0,1}(\n|\r\n|\r| )){0,40}") {

@@ -105,7 +105,7 @@ fn move_references(schema: &mut Value, place: &str) {
     }
 }
 
-/// Nothing is read or fetched for a schema: what would do it is not compiled in.
+/// Nothing is read or fetched for a schema: what would do it is not compiled in, and `.deny.toml` keeps it out.
 fn wrong(error: &ValidationError<'_>) -> String {
     match error.kind() {
         ValidationErrorKind::Referencing(ReferencingError::Unretrievable { uri, .. }) => {
@@ -204,7 +204,11 @@ mod tests {
             (json!({ "$ref": "file:///etc/passwd" }), "is not fetched; put"),
             (json!({ "$ref": "#/$defs/gone" }), "/$defs/gone"),
         ];
-        for (schema, words) in table {
+        // Neither is a file that would be a schema.
+        let there = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(there.path(), "{}").unwrap();
+        let file = json!({ "$ref": format!("file://{}", there.path().display()) });
+        for (schema, words) in table.into_iter().chain([(file, "is not fetched; put")]) {
             let wrong = StructuredOutputTool::new(&schema).err().unwrap_or_default();
             assert!(wrong.contains(words), "{schema}: {wrong}");
         }

@@ -57,7 +57,7 @@ where
     Box::pin(Answer { deltas, reader, over: false })
 }
 
-/// What a task reads.
+/// Deltas in their order. The task that reads them never outlives this.
 struct Answer {
     deltas: mpsc::Receiver<Result<Delta, Error>>,
     reader: task::JoinHandle<()>,
