@@ -480,8 +480,14 @@ impl Storm {
                 self.wrong(format!("{session}: the call {call} was told to be {told}, and is {now:?}"));
             }
         }
+        // A change that was not answered may stand in the session alone: from now on it is what a list says too.
+        let infos = updates.iter().rev().filter(|update| update["sessionUpdate"] == "session_info_update");
+        let shown = infos.filter_map(|info| info["title"].as_str()).next().or(title);
+        if before.own_title && !before.title.allows(shown) {
+            self.wrong(format!("{session} is loaded with the title {shown:?}: {:?}", before.title));
+        }
         if let Some(known) = self.known.get_mut(session) {
-            known.title.settle(title);
+            known.title.settle(shown);
             known.mode.settle(mode);
             known.model.settle(model);
             known.steer.settle(steer);
