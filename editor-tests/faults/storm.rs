@@ -49,6 +49,11 @@ impl Chosen {
         self.told.is_none() || self.told.as_deref() == now || self.asked.iter().any(|asked| Some(asked.as_str()) == now)
     }
 
+    /// How many of those that were asked for came up to this one.
+    fn place(&self, now: Option<&str>) -> usize {
+        self.asked.iter().position(|asked| Some(asked.as_str()) == now).map_or(0, |at| at + 1)
+    }
+
     /// It was answered: what was asked for before it is over. An answer that comes after that to a later one
     /// changes nothing.
     fn answered(&mut self, value: &str) {
@@ -480,14 +485,18 @@ impl Storm {
                 self.wrong(format!("{session}: the call {call} was told to be {told}, and is {now:?}"));
             }
         }
-        // A change that was not answered may stand in the session alone: from now on it is what a list says too.
+        // A title that was not answered may stand in the session alone: from now on it is what a list says too.
         let infos = updates.iter().rev().filter(|update| update["sessionUpdate"] == "session_info_update");
-        let shown = infos.filter_map(|info| info["title"].as_str()).next().or(title);
+        let shown = infos.filter_map(|info| info["title"].as_str()).next();
         if before.own_title && !before.title.allows(shown) {
             self.wrong(format!("{session} is loaded with the title {shown:?}: {:?}", before.title));
         }
+        // A list may be behind its sessions, never before them.
+        if before.own_title && before.title.place(title) > before.title.place(shown) {
+            self.wrong(format!("{session} is listed as {title:?}, and loaded with the title {shown:?}"));
+        }
         if let Some(known) = self.known.get_mut(session) {
-            known.title.settle(shown);
+            known.title.settle(if before.own_title { shown } else { title });
             known.mode.settle(mode);
             known.model.settle(model);
             known.steer.settle(steer);

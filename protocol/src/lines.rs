@@ -14,15 +14,15 @@
 //! future: one that is not polled for a while, because its task waits for something else, keeps nobody
 //! behind it waiting.
 //!
-//! Threads rather than async stdio: half the latency, and nothing to cancel at exit. A line that comes alone needs
-//! no other thread where the system takes it without waiting: whoever has it writes it. Where lines go into
-//! something else than a file, a task takes them from [`Outgoing`] instead.
+//! Threads rather than async stdio: half the latency, and nothing to cancel at exit. (A line that comes alone could be
+//! written by whoever has it, with `RWF_NOWAIT`: a fifteenth faster. But a reader that splices holds the pipe's lock
+//! while it waits for somebody else, and then everything here would wait too.) Where lines go into something else than
+//! a file, a task takes them from [`Outgoing`] instead.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -39,10 +39,6 @@ const ROOM: usize = 256 << 10;
 /// Unwritten bytes above which the read loop pauses ([`Outbox::drained`]). Only an editor that
 /// floods us without reading gets there.
 const FLOOD: usize = 16 << 20;
-
-/// A line that comes so long after the one before it, and has at most so many bytes, is written by whoever has it.
-const ALONE: Duration = Duration::from_micros(200);
-const SHORT: usize = 16 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
@@ -210,10 +206,6 @@ struct State {
     /// Lines for which there is no room yet, in the order of their numbers.
     waiting: VecDeque<Waiting>,
     next: u64,
-    /// When a line was last queued where none was.
-    begun: Option<Instant>,
-    /// Where a thread writes, as long as it does.
-    output: Option<Arc<Output>>,
     closed: bool,
     broken: bool,
     finished: bool,
@@ -245,22 +237,6 @@ impl State {
             // Whoever waited may have gone in this very moment.
             queued.send(()).ok();
         }
-    }
-
-    /// Writes what has just been queued, where it comes alone and the system takes it without waiting. False:
-    /// something of it is left.
-    fn write_at_once(&mut self) -> bool {
-        let now = Instant::now();
-        let before = self.begun.replace(now);
-        let alone = before.is_none_or(|before| now.duration_since(before) > ALONE);
-        let Some(output) = self.output.as_ref().filter(|_| alone) else { return false };
-        if self.writing > 0 || self.queued.len() > SHORT {
-            return false;
-        }
-        // What is wrong with it, the thread finds out too.
-        let written = output.write_now(&self.queued).unwrap_or_default();
-        self.queued.drain(..written);
-        self.queued.is_empty()
     }
 }
 
@@ -303,11 +279,10 @@ impl Drop for LineSlot {
 
 impl Outbox {
     /// Starts the one thread that writes to `output`.
-    pub fn start(output: impl Into<Output>) -> Self {
-        let (outbox, output) = (Self::with(None), Arc::new(output.into()));
-        outbox.lock().output = Some(output.clone());
+    pub fn start(output: impl Write + Send + 'static) -> Self {
+        let outbox = Self::with(None);
         let shared = outbox.shared.clone();
-        let writer = thread::Builder::new().name("write".into()).spawn(move || write(&shared, &output));
+        let writer = thread::Builder::new().name("write".into()).spawn(move || write(&shared, output));
         if let Err(e) = writer {
             tracing::error!("no thread to write output with: {e}");
             outbox.lock().broken = true;
@@ -340,9 +315,8 @@ impl Outbox {
         }
         let was_empty = state.queued.is_empty();
         state.append(line);
-        let written = was_empty && state.write_at_once();
         drop(state);
-        if was_empty && !written {
+        if was_empty {
             self.shared.wake();
         }
     }
@@ -428,7 +402,6 @@ impl Shared {
     fn break_off(&self) {
         let mut state = self.lock();
         state.broken = true;
-        state.output = None;
         state.queued = Vec::new();
         state.waiting.clear();
         state.writing = 0;
@@ -481,7 +454,7 @@ impl Drop for Outgoing {
     }
 }
 
-fn write(shared: &Shared, output: &Output) {
+fn write(shared: &Shared, mut output: impl Write) {
     let mut taken = Vec::new();
     loop {
         {
@@ -491,7 +464,6 @@ fn write(shared: &Shared, output: &Output) {
             }
             if state.queued.is_empty() {
                 state.finished = true;
-                state.output = None;
                 drop(state);
                 shared.changed.notify_waiters();
                 return;
@@ -503,7 +475,7 @@ fn write(shared: &Shared, output: &Output) {
             state.writing = taken.len();
             state.admit();
         }
-        let written = output.write_all(&taken);
+        let written = output.write_all(&taken).and_then(|()| output.flush());
         if let Err(e) = written {
             tracing::info!("the other side stopped reading: {e}");
             shared.break_off();
@@ -513,55 +485,21 @@ fn write(shared: &Shared, output: &Output) {
     }
 }
 
-/// What a thread writes lines into.
-#[derive(Debug)]
-pub struct Output(#[cfg(unix)] std::fs::File, #[cfg(not(unix))] io::Stdout);
-
-impl Output {
-    fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut output = &self.0;
-        output.write_all(bytes).and_then(|()| output.flush())
-    }
-
-    /// Writes what the system takes at once, and gives back how many bytes that are. It fails where a moment would
-    /// have to be waited for that.
-    #[cfg(target_os = "linux")]
-    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        /// Where the file stands, if it stands anywhere.
-        const HERE: u64 = u64::MAX;
-        let bytes = [io::IoSlice::new(bytes)];
-        Ok(rustix::io::pwritev2(&self.0, &bytes, HERE, rustix::io::ReadWriteFlags::NOWAIT)?)
-    }
-
-    /// Other systems cannot be asked not to wait, for this file alone.
-    #[cfg(not(target_os = "linux"))]
-    fn write_now(&self, _: &[u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-#[cfg(unix)]
-impl<T: Into<std::os::fd::OwnedFd>> From<T> for Output {
-    fn from(output: T) -> Self {
-        Self(output.into().into())
-    }
-}
-
-/// Takes standard output away from the rest of the process: what is returned is the private
+/// Takes standard output away from the rest of the process: the returned file is the private
 /// duplicate the protocol writes to, and fd 1 from now on points at standard error, so that no
 /// stray print of any dependency or child can corrupt the stream.
 #[cfg(unix)]
-pub fn take_stdout() -> io::Result<Output> {
+pub fn take_stdout() -> io::Result<std::fs::File> {
     use std::os::fd::AsFd;
     let private = rustix::io::fcntl_dupfd_cloexec(io::stdout().as_fd(), 3)?;
     rustix::stdio::dup2_stdout(io::stderr().as_fd())?;
-    Ok(private.into())
+    Ok(std::fs::File::from(private))
 }
 
 /// Takes standard output for the protocol. Here the process keeps only the promise not to print.
 #[cfg(not(unix))]
-pub fn take_stdout() -> io::Result<Output> {
-    Ok(Output(io::stdout()))
+pub fn take_stdout() -> io::Result<io::Stdout> {
+    Ok(io::stdout())
 }
 
 #[cfg(test)]
@@ -665,43 +603,6 @@ mod tests {
         assert_eq!(reader.join().unwrap().trim_start_matches('a'), format!("{}d", "b".repeat(99)));
     }
 
-    /// Without its thread, an outbox writes what comes alone, and keeps the rest.
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_line_that_comes_alone_is_written_at_once() {
-        let (mut theirs, ours) = io::pipe().unwrap();
-        let outbox = Outbox::with(None);
-        outbox.lock().output = Some(Arc::new(ours.into()));
-        let push = |line: &[u8]| {
-            outbox.push(line);
-            outbox.lock().queued.len()
-        };
-        assert_eq!(push(b"a"), 0);
-        // Too soon after it, for many lines are written together.
-        assert_eq!(push(b"b"), 2);
-        let later = || {
-            let mut state = outbox.lock();
-            state.queued.clear();
-            state.begun = None;
-        };
-        later();
-        assert_eq!(push(&[b'c'; SHORT]), SHORT + 1);
-        // The pipe holds 64 KiB, of which a part is taken yet.
-        let mut left = 0;
-        while left == 0 {
-            later();
-            left = push(&[b'd'; SHORT - 1]);
-        }
-        outbox.lock().writing = 1;
-        later();
-        assert_eq!(push(b"e"), 2);
-        outbox.lock().output = None;
-        let mut all = Vec::new();
-        theirs.read_to_end(&mut all).unwrap();
-        assert!(all.starts_with(b"a\nddd"), "{all:?}");
-        assert_eq!((all.len() + left - 2) % SHORT, 0);
-    }
-
     #[tokio::test]
     async fn a_task_takes_lines_as_a_thread_would_write_them() {
         let (outbox, mut outgoing) = Outbox::pulled();
@@ -739,7 +640,7 @@ mod tests {
         let line = vec![b'x'; 75 << 10];
         let mut sent = 0;
         // The pipe holds 64 KiB, the outbox a little more than 256 KiB.
-        while tokio::time::timeout(Duration::from_millis(50), outbox.send(line.clone())).await.is_ok() {
+        while tokio::time::timeout(std::time::Duration::from_millis(50), outbox.send(line.clone())).await.is_ok() {
             sent += 1;
         }
         assert!((3..8).contains(&sent), "{sent} lines were taken");
