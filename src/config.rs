@@ -22,6 +22,7 @@ mod legacy;
 mod loosen;
 pub mod markdown;
 pub mod mcp;
+mod narrow;
 pub mod node;
 pub mod problem;
 pub mod provider;
@@ -149,6 +150,7 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     // What the user says without the project: a project may tighten it, never undo a deny of it.
     let alone = join(layers.iter().filter(|layer| !layer.origin.project));
 
+    trust::reads::drop_readable(&mut disk.uses, &alone, environment, worktree, cwd);
     let mut items = trust::review(&layers, &alone, &disk.uses, environment, worktree, cwd);
     items.extend(trust::hooks::meant(&alone, worktree, cwd));
     items.extend(trust::scripts::items(&scripts, worktree));
@@ -174,16 +176,10 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     let counts = |layer: &ParsedLayer| !(layer.origin.project && trust.is_withheld());
     layers.splice(below..below, contributed.into_iter().filter(counts));
 
-    let tree = join(layers.iter());
+    let mut tree = join(layers.iter());
     let mut problems = disk.problems;
-    // A rule that its own file shows to be unreachable is not told of again over all layers.
-    let mut odd = rules::odd(&tree, environment.home.as_deref(), &worktree.root);
-    odd.retain(|odd| {
-        let whole = odd.key.strip_suffix(".*").unwrap_or(&odd.key);
-        let same = |known: &Problem| known.code == odd.code && (known.key == odd.key || known.key == whole);
-        !problems.iter().any(same)
-    });
-    problems.append(&mut odd);
+    narrow::keep_lists(&mut tree, &alone, &mut problems);
+    problems.extend(rules::odd(&tree, environment.home.as_deref(), &worktree.root, &problems));
     problems.extend(reference::problems(&tree, environment, worktree));
     problems.extend(withheld(&trust));
     let mut settings = resolve::settings(&tree, environment, &mut problems);

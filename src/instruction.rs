@@ -2,8 +2,8 @@
 //! settings name, and those beside a file that is being read. Reading only; addresses are listed for
 //! somebody else to fetch.
 //!
-//! What a file says goes to the model, so a project's files pass the gate that reading them would pass,
-//! its links that lead out of the project are not followed, and characters that nobody can see are
+//! What a file says goes to the model, so a project's files pass the gate that reading them would pass, whoever
+//! names them, its links that lead out of the project are not followed, and characters that nobody can see are
 //! taken out and counted.
 
 use std::fs::Metadata;
@@ -167,14 +167,14 @@ fn upwards(start: &Path, worktree: &Worktree) -> Vec<PathBuf> {
     start.ancestors().take_while(|dir| dir.starts_with(&worktree.root)).map(Path::to_path_buf).collect()
 }
 
-/// Who names a file, and what holds for it.
+/// Whose a file is, and what holds for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileOwner {
-    /// The user: it is read.
+    /// The user's: it is read.
     Users,
-    /// The project, and it says that it leads elsewhere: it passes the gate.
+    /// Named by the project, which says that it lies elsewhere: it passes the gate.
     Projects,
-    /// The project: it passes the gate, and leads nowhere else.
+    /// The project's, whoever names it: it passes the gate, and leads nowhere else.
     Inside,
 }
 
@@ -295,27 +295,27 @@ impl InstructionReader<'_> {
             return;
         }
         let home = self.environment.home.as_deref();
-        let dirs: Vec<(PathBuf, &str)> = match (text.strip_prefix("~/"), home) {
-            (Some(rest), Some(home)) => vec![(home.to_path_buf(), rest)],
-            _ if text.starts_with('/') => vec![(PathBuf::from("/"), text.trim_start_matches('/'))],
-            _ if !project => vec![(self.environment.dirs.config.clone(), text)],
-            _ => upwards(cwd, self.worktree).into_iter().map(|dir| (dir, text)).collect(),
+        let (dirs, pattern, searched) = match (text.strip_prefix("~/"), home) {
+            (Some(rest), Some(home)) => (vec![home.to_path_buf()], rest, false),
+            _ if text.starts_with('/') => (vec![PathBuf::from("/")], text.trim_start_matches('/'), false),
+            _ if !project => (vec![self.environment.dirs.config.clone()], text, false),
+            _ => (upwards(cwd, self.worktree), text, true),
         };
-        // A path that says that it leads out of the project was looked at when the project was
-        // trusted; one that does not say so must not.
-        let plain = !text.starts_with(['/', '~']) && !text.split('/').any(|part| part == "..");
-        let whose = match (instruction.project, plain) {
-            (false, _) => FileOwner::Users,
-            (true, true) => FileOwner::Inside,
-            (true, false) => FileOwner::Projects,
-        };
-        let mut any = false;
-        for (dir, pattern) in dirs {
+        let (mut any, told) = (false, self.found.problems.len());
+        for dir in dirs {
             for path in self.matching(&dir, pattern, &instruction.location) {
+                // What is found in the project is the project's, also where the user names it, for whatever project
+                // this is: a link there may lead anywhere. What says itself that it lies elsewhere is the user's, or
+                // was looked at when the project was trusted.
+                let whose = match instruction.project {
+                    _ if searched && self.worktree.contains(&path) => FileOwner::Inside,
+                    false => FileOwner::Users,
+                    true => FileOwner::Projects,
+                };
                 any |= self.file(&path, whose);
             }
         }
-        if !any {
+        if !any && self.found.problems.len() == told {
             let text = format!("there is no file \"{text}\"");
             let problem = Problem::warning(ProblemCode::MissingFile, &instruction.location, "instructions", text);
             self.found.problems.push(problem);
@@ -414,11 +414,15 @@ mod tests {
         }
 
         fn load(&self, instructions: &[&str]) -> Instructions {
+            self.load_of(instructions, true)
+        }
+
+        /// Of the project's settings or the user's.
+        fn load_of(&self, instructions: &[&str], project: bool) -> Instructions {
             let name = "opencode.json".into();
-            let origin = ConfigOrigin { name, path: None, layer: Layer::Project, project: true };
+            let origin = ConfigOrigin { name, path: None, layer: Layer::Project, project };
             let location = SourceLocation { line: 1, column: 2, origin: std::sync::Arc::new(origin) };
-            let entry =
-                |text: &&str| InstructionEntry { text: (*text).into(), project: true, location: location.clone() };
+            let entry = |text: &&str| InstructionEntry { text: (*text).into(), project, location: location.clone() };
             let settings = Settings { instructions: instructions.iter().map(entry).collect(), ..Settings::default() };
             let environment = Environment::from_vars(self.vars.clone());
             let worktree = self.worktree();
@@ -523,6 +527,57 @@ mod tests {
         assert!(notices.contains("AGENTS.md: not read: reading .env needs permission"), "{notices}");
         assert!(notices.contains("reading secret/a.md is not allowed"), "{notices}");
         assert!(notices.contains(".env: not read: reading it needs permission"), "{notices}");
+    }
+
+    /// What the user names for every project is found in one that may have made a link of it.
+    #[test]
+    fn what_is_found_in_a_project_is_the_projects_whoever_names_it() {
+        let place = InstructionFixture::new();
+        for (path, text) in [
+            ("home/own.md", "own"),
+            ("home/.ssh/id_rsa", "key"),
+            ("repo/.env", "KEY=1"),
+            ("repo/plain.md", "plain"),
+            ("repo/secret/a.md", "hush"),
+            ("above.md", "above"),
+        ] {
+            place.write(path, text);
+        }
+        let to = |path: &str| place.path(path).display().to_string();
+        let home = to("home/own.md");
+        for (to, link) in [
+            (to("home/.ssh/id_rsa"), "CONTRIBUTING.md"),
+            (home.clone(), "HOME.md"),
+            (".env".to_owned(), "STYLE.md"),
+            ("plain.md".to_owned(), "SAME.md"),
+            (to("home/.ssh"), "docs"),
+        ] {
+            std::os::unix::fs::symlink(to, place.path("repo").join(link)).unwrap();
+        }
+        // The entry, what is read where the user writes it, and what is told then.
+        let table: [(&str, &[&str], &str); 13] = [
+            ("CONTRIBUTING.md", &[], "CONTRIBUTING.md: not read: this link leads out of the project"),
+            ("HOME.md", &[], "HOME.md: not read: this link leads out of the project"),
+            ("./a/../HOME.md", &[], "HOME.md: not read: this link leads out of the project"),
+            ("../repo/HOME.md", &[], "HOME.md: not read: this link leads out of the project"),
+            ("H*.md", &[], "HOME.md: not read: this link leads out of the project"),
+            ("docs/*", &[], "not read: this link leads out of the project"),
+            ("STYLE.md", &[], "STYLE.md: not read: reading .env needs permission"),
+            ("secret/a.md", &[], "secret/a.md: not read: reading it is not allowed"),
+            ("SAME.md", &["plain"], ""),
+            ("nope.md", &[], "there is no file \"nope.md\""),
+            ("../../../above.md", &["above"], ""),
+            ("~/own.md", &["own"], ""),
+            (home.as_str(), &["own"], ""),
+        ];
+        for (entry, read, said) in table {
+            let loaded = place.load_of(&[entry], false);
+            let texts: Vec<&str> = loaded.entries.iter().map(|entry| entry.text.as_str()).collect();
+            assert_eq!(texts, read, "{entry}");
+            let notices = problems(&loaded);
+            assert_eq!(notices.len(), usize::from(!said.is_empty()), "{entry}: {notices:?}");
+            assert!(notices.iter().all(|notice| notice.contains(said)), "{entry}: {notices:?}");
+        }
     }
 
     #[test]

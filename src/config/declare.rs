@@ -8,10 +8,10 @@ use std::sync::{Arc, LazyLock};
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Number, Value as Json, json};
 
 use super::file::{AgentConfig, CommandConfig, ConfigFile};
-use super::node::{MapEntry, Node, NodeValue};
+use super::node::{MapEntry, Node, NodeValue, whole};
 use super::problem::{Problem, ProblemCode, nearest};
 
 /// The schema of a settings file.
@@ -184,10 +184,19 @@ impl ConfigSchema {
         let mut index = 0..;
         nodes.retain_mut(|item| {
             way.extend(index.next().map(|index: usize| index.to_string()));
-            let good = self.fit(item, schema, way, problems);
+            // A key may be said to be nothing; in a list nothing is an item that is not there.
+            let missing = matches!(item.value, NodeValue::Null) && !self.takes_anything(schema);
+            if missing {
+                problems.push(self.misfit(item, &self.choices(schema), way));
+            }
+            let good = !missing && self.fit(item, schema, way, problems);
             way.pop();
             good
         });
+    }
+
+    fn takes_anything(&self, schema: &Json) -> bool {
+        self.choices(schema).iter().any(|choice| types(choice).is_empty())
     }
 
     /// What was expected and what was found.
@@ -207,7 +216,7 @@ impl ConfigSchema {
         if let Some(text) = node.as_text() {
             problem = problem.nearest(text, words.iter().copied());
             let plain = matches!(text, "true" | "false") && choices.iter().any(|choice| has_type(choice, "boolean"));
-            let number = text.parse::<f64>().is_ok()
+            let number = text.parse::<f64>().is_ok_and(f64::is_finite)
                 && choices.iter().any(|choice| has_type(choice, "integer") || has_type(choice, "number"));
             if plain || number {
                 problem = problem.hint(format!("write {text} without quotes"));
@@ -322,21 +331,7 @@ fn kind_fits(node: &Node, schema: &Json) -> bool {
 /// What is wrong with a value of the right kind.
 fn value_misfit(node: &Node, schema: &Json) -> Option<String> {
     match &node.value {
-        NodeValue::Number(number) => {
-            let n = number.as_f64()?;
-            let least = schema.get("minimum").and_then(Json::as_f64);
-            let most = schema.get("maximum").and_then(Json::as_f64);
-            let unsigned = schema.get("format").and_then(Json::as_str).is_some_and(|format| format.starts_with("uint"));
-            let least = least.or(unsigned.then_some(0.0));
-            match (least, most) {
-                (Some(least), Some(most)) if n < least || n > most => {
-                    Some(format!("expected {least} to {most}, found {n}"))
-                }
-                (Some(least), _) if n < least => Some(format!("expected at least {least}, found {n}")),
-                (_, Some(most)) if n > most => Some(format!("expected at most {most}, found {n}")),
-                _ => None,
-            }
-        }
+        NodeValue::Number(number) => number_misfit(number, schema),
         // The only pattern there is: a colour.
         NodeValue::Text(text) if schema.get("pattern").is_some() => {
             let hex = text.strip_prefix('#');
@@ -344,6 +339,43 @@ fn value_misfit(node: &Node, schema: &Json) -> Option<String> {
             let word = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-');
             (!hex && !word).then(|| format!("expected #RRGGBB or the name of a colour, found \"{text}\""))
         }
+        _ => None,
+    }
+}
+
+/// What is wrong with how large a number is, by its declaration and, where that names no limit, by its type.
+fn number_misfit(number: &Number, schema: &Json) -> Option<String> {
+    let n = number.as_f64()?;
+    let declared = |key: &str| schema.get(key).and_then(Json::as_f64);
+    match (declared("minimum"), declared("maximum")) {
+        (Some(least), Some(most)) if n < least || n > most => {
+            return Some(format!("expected {least} to {most}, found {number}"));
+        }
+        (Some(least), _) if n < least => return Some(format!("expected at least {least}, found {number}")),
+        (_, Some(most)) if n > most => return Some(format!("expected at most {most}, found {number}")),
+        _ => {}
+    }
+    let (least, most) = range(schema.get("format").and_then(Json::as_str)?)?;
+    match whole(number)? {
+        n if n < least => Some(format!("expected at least {least}, found {number}")),
+        n if n > most => Some(format!("expected at most {most}, found {number}")),
+        _ => None,
+    }
+}
+
+/// The smallest and the largest number of a type of whole ones, by the name it has in a schema.
+fn range(format: &str) -> Option<(i128, i128)> {
+    match format {
+        "uint8" => Some((0, u8::MAX.into())),
+        "uint16" => Some((0, u16::MAX.into())),
+        "uint32" => Some((0, u32::MAX.into())),
+        "uint64" => Some((0, u64::MAX.into())),
+        "uint" => Some((0, i128::try_from(usize::MAX).ok()?)),
+        "int8" => Some((i8::MIN.into(), i8::MAX.into())),
+        "int16" => Some((i16::MIN.into(), i16::MAX.into())),
+        "int32" => Some((i32::MIN.into(), i32::MAX.into())),
+        "int64" => Some((i64::MIN.into(), i64::MAX.into())),
+        "int" => Some((i128::try_from(isize::MIN).ok()?, i128::try_from(isize::MAX).ok()?)),
         _ => None,
     }
 }

@@ -2,10 +2,11 @@
 //! one looks it up in the tree.
 
 use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
-use serde::de::{Error as _, IntoDeserializer, Visitor, value};
+use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Visitor, value};
 use serde::{Deserializer, forward_to_deserialize_any};
 
-use super::node::{Node, NodeValue};
+use super::node::{MapEntry, Node, NodeValue, SourceLocation, whole};
+use super::problem::{Problem, ProblemCode};
 
 /// Reads a type from a checked tree.
 ///
@@ -13,6 +14,63 @@ use super::node::{Node, NodeValue};
 /// Where the tree does not fit the type: after `declare::check` only if the two disagree.
 pub(crate) fn decode<'de, T: serde::Deserialize<'de>>(node: &'de Node) -> Result<T, value::Error> {
     T::deserialize(NodeDeserializer(node))
+}
+
+/// Reads a type from a tree without what does not fit, whatever that is: see [`drop_unfit`].
+pub(crate) fn fitting<T: DeserializeOwned + Default>(tree: &Node, problems: &mut Vec<Problem>) -> T {
+    decode(tree).unwrap_or_else(|_| {
+        let mut rest = tree.clone();
+        drop_unfit::<T>(&mut rest, problems);
+        decode(&rest).unwrap_or_default()
+    })
+}
+
+/// Takes out of a tree the keys that keep it from being read as a type, and tells of each. A checked tree has none;
+/// should the declaration and its check ever disagree, that costs the one key and not all that anybody has said.
+pub(crate) fn drop_unfit<T: DeserializeOwned>(tree: &mut Node, problems: &mut Vec<Problem>) {
+    prune(tree, &|tree| decode::<T>(tree).map(drop), &mut Vec::new(), problems);
+}
+
+/// Whether a node fits, once its keys that do not are taken out. `reads` tries it where it belongs, without anything
+/// beside it.
+fn prune(
+    node: &mut Node,
+    reads: &dyn Fn(&Node) -> Result<(), value::Error>,
+    way: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
+) -> bool {
+    let Err(error) = reads(node) else { return true };
+    let bare = reads(&Node::empty(node.at.clone())).is_ok();
+    let Some(entries) = node.entries_mut().filter(|_| bare) else {
+        problems.push(unfit(&node.at, way, &error));
+        return false;
+    };
+    entries.retain_mut(|MapEntry { key, at, node }| {
+        let alone = |inner: &Node| {
+            let entry = MapEntry { key: key.clone(), at: at.clone(), node: inner.clone() };
+            reads(&Node { value: NodeValue::Map(vec![entry]), at: at.clone() })
+        };
+        way.push(key.clone());
+        let fits = prune(node, &alone, way, problems);
+        way.pop();
+        fits
+    });
+    // Each fits alone: where they do not fit together, what a project says goes first, and of that the last.
+    while let Err(error) = reads(node) {
+        let Some(entries) = node.entries_mut() else { return false };
+        let theirs = entries.iter().rposition(|entry| entry.at.origin.project);
+        let Some(last) = theirs.or(entries.len().checked_sub(1)) else { return false };
+        let entry = entries.remove(last);
+        way.push(entry.key);
+        problems.push(unfit(&entry.at, way, &error));
+        way.pop();
+    }
+    true
+}
+
+fn unfit(at: &SourceLocation, way: &[String], error: &value::Error) -> Problem {
+    let text = format!("this cannot be used: {error}");
+    Problem::error(ProblemCode::WrongValue, at, way.join("."), text).hint("it is left out; everything else counts")
 }
 
 #[derive(Clone, Copy)]
@@ -33,18 +91,18 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'de> {
         match &self.0.value {
             NodeValue::Null => visitor.visit_unit(),
             NodeValue::Bool(yes) => visitor.visit_bool(*yes),
-            NodeValue::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
-                (Some(n), ..) => visitor.visit_u64(n),
-                (None, Some(n), _) => visitor.visit_i64(n),
+            NodeValue::Number(number) => {
                 // A whole number written with a point or an exponent is a whole number.
-                (None, None, Some(n)) if n.fract() == 0.0 && n.abs() < 9e15 =>
-                {
-                    #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
-                    visitor.visit_i64(n as i64)
+                let n = whole(number);
+                if let Some(n) = n.and_then(|n| u64::try_from(n).ok()) {
+                    visitor.visit_u64(n)
+                } else if let Some(n) = n.and_then(|n| i64::try_from(n).ok()) {
+                    visitor.visit_i64(n)
+                } else {
+                    let n = number.as_f64().ok_or_else(|| value::Error::custom("a number out of range"))?;
+                    visitor.visit_f64(n)
                 }
-                (None, None, Some(n)) => visitor.visit_f64(n),
-                (None, None, None) => Err(value::Error::custom("a number out of range")),
-            },
+            }
             NodeValue::Text(text) => visitor.visit_borrowed_str(text),
             NodeValue::List(nodes) => visitor.visit_seq(SeqDeserializer::new(nodes.iter().map(NodeDeserializer))),
             NodeValue::Map(entries) => {
@@ -95,5 +153,82 @@ impl<'de> IntoDeserializer<'de, value::Error> for KeyDeserializer<'de> {
 
     fn into_deserializer(self) -> Self::Deserializer {
         value::BorrowedStrDeserializer::new(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::file::ConfigFile;
+    use super::super::node::{ConfigOrigin, Layer};
+    use super::*;
+
+    fn tree(text: &str, project: bool) -> Node {
+        let origin = Arc::new(ConfigOrigin { name: "x".into(), path: None, layer: Layer::Global, project });
+        super::super::jsonc::parse(text, &origin, &mut Vec::new()).unwrap()
+    }
+
+    /// None of these trees was checked: whatever a check lets through costs its own key alone.
+    #[test]
+    fn what_does_not_fit_costs_itself() {
+        let table = [
+            (r#"{"model": "a/b"}"#, r#"{"model": "a/b"}"#, &[][..]),
+            (r#"{"model": "a/b", "steer": 3}"#, r#"{"model": "a/b"}"#, &["steer"]),
+            (
+                r#"{"agent": {"x": {"steps": 4294967296, "mode": "all"}, "y": {"hidden": true}}, "instructions": [null]}"#,
+                r#"{"agent": {"x": {"mode": "all"}, "y": {"hidden": true}}}"#,
+                &["agent.x.steps", "instructions"],
+            ),
+            (r#"{"nobody": {"knows": {"this": 1}}, "snapshot": false}"#, r#"{"snapshot": false}"#, &["nobody"]),
+            (
+                r#"{"provider": {"p": {"options": {"timeout": "x", "a": [null]}}}}"#,
+                r#"{"provider": {"p": {"options": {"a": [null]}}}}"#,
+                &["provider.p.options.timeout"],
+            ),
+            ("[1]", "[1]", &[""]),
+        ];
+        for (text, rest, told) in table {
+            let (mut node, mut problems) = (tree(text, false), Vec::new());
+            drop_unfit::<ConfigFile>(&mut node, &mut problems);
+            let rest: serde_json::Value = serde_json::from_str(rest).unwrap();
+            let keys: Vec<&str> = problems.iter().map(|problem| problem.key.as_str()).collect();
+            assert_eq!((node.to_json(), keys.as_slice()), (rest, told), "{text}");
+        }
+        let mut problems = Vec::new();
+        let file: ConfigFile = fitting(&tree(r#"{"model": "a/b", "steer": 3}"#, false), &mut problems);
+        assert_eq!((file.model.as_deref(), problems.len()), (Some("a/b"), 1));
+        let text = "x:1:27: steer: this cannot be used: ";
+        assert!(problems[0].to_string().starts_with(text), "{}", problems[0]);
+    }
+
+    #[test]
+    fn of_what_does_not_fit_together_the_projects_goes() {
+        let (mut node, mut problems) = (tree(r#"{"steer": true, "model": "a/b"}"#, false), Vec::new());
+        // The same key twice: a field that is there already.
+        let theirs = tree(r#"{"model": "evil/b", "snapshot": false}"#, true);
+        node.entries_mut().unwrap().splice(0..0, theirs.entries().to_vec());
+        drop_unfit::<ConfigFile>(&mut node, &mut problems);
+        assert_eq!(node.get("model").and_then(Node::as_text), Some("a/b"));
+        assert_eq!(node.get("steer").and_then(Node::as_bool), Some(true));
+        assert!(problems.iter().all(|problem| problem.location.origin.project), "{problems:?}");
+    }
+
+    #[test]
+    fn numbers_are_what_they_are_worth() {
+        let table = [
+            ("1e16", Some(10_000_000_000_000_000)),
+            ("5.0", Some(5)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("1.8446744073709550e19", Some(18_446_744_073_709_549_568)),
+            ("18446744073709551616", None),
+            ("1e300", None),
+            ("-1", None),
+            ("0.5", None),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(decode::<u64>(&tree(text, false)).ok(), wanted, "{text}");
+            assert!(decode::<f64>(&tree(text, false)).is_ok(), "{text}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use super::jsonc::LineIndex;
 use super::node::{ConfigOrigin, Layer, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use crate::environment::Environment;
+use crate::permission::protected;
 use crate::worktree::{Worktree, normal};
 
 /// The largest file that is read.
@@ -83,19 +84,23 @@ pub(crate) struct ConfigReader<'a> {
     pub(crate) worktree: &'a Worktree,
     pub(crate) seen: ConfigFingerprint,
     pub(crate) problems: Vec<Problem>,
-    /// What a project's settings take from outside the project.
+    /// What a project's settings are filled in with.
     pub(crate) uses: Vec<ExternalValue>,
     /// Variables that an organisation's settings may mention: they came with the login to it.
     pub(crate) tokens: Vec<(String, String)>,
 }
 
-/// A value of a project's settings that holds something from outside the project.
+/// A key or value of a project's settings that holds something from outside the project, or from a file of the
+/// project's that is not for everybody to read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ExternalValue {
     pub(crate) at: SourceLocation,
     pub(crate) key: String,
     /// `{env:NAME}` or `{file:path}`.
     pub(crate) what: String,
+    /// The file, as it was written and as it was found, where it lies in the project: then it counts only where
+    /// reading it would.
+    pub(crate) within: Option<[PathBuf; 2]>,
 }
 
 impl<'a> ConfigReader<'a> {
@@ -158,6 +163,12 @@ impl<'a> ConfigReader<'a> {
                 format!("this link leads out of the project, to {}; it is not followed", outside.display()),
             )
             .hint("copy the file into the project, or put its settings into your own configuration"));
+        }
+        // What stands in settings reaches models, where nobody is asked about reading it.
+        if project && let Some(secret) = leads_to_a_secret(path) {
+            let secret = shown(&secret, self.worktree, self.environment);
+            let text = format!("this link leads to {secret}, which may hold keys or passwords; it is not followed");
+            return Err(ReadError::new(ProblemCode::Link, text).hint("put a file there instead of a link"));
         }
         let bytes = std::fs::read(path).map_err(|e| ReadError::because(&e))?;
         String::from_utf8(bytes).map(Some).map_err(|e| {
@@ -266,6 +277,12 @@ impl<'a> ConfigReader<'a> {
         }
         entered.pop();
     }
+}
+
+/// The file that may hold secrets and that a link leads to.
+fn leads_to_a_secret(path: &Path) -> Option<PathBuf> {
+    let resolved = std::fs::canonicalize(path).ok()?;
+    (resolved != normal(path) && protected::secret(&resolved)).then_some(resolved)
 }
 
 /// Why a file is not read.

@@ -59,9 +59,9 @@ pub(crate) struct ConfigFile {
     pub permission: Option<Permission>,
     /// Model providers by id.
     pub provider: Option<Ordered<ProviderConfig>>,
-    /// Providers that are not used even if a key for them is found.
+    /// Providers that are not used even if a key for them is found. A project's list is added to yours.
     pub disabled_providers: Option<Vec<String>>,
-    /// If set, only these providers are used.
+    /// If set, only these providers are used. A project's list only narrows yours.
     pub enabled_providers: Option<Vec<String>>,
     /// MCP servers by name.
     pub mcp: Option<Ordered<McpConfig>>,

@@ -19,12 +19,13 @@ use std::sync::Arc;
 use super::contribution::Contribution;
 use super::declare::ConfigSchema;
 use super::disk::ConfigReader;
+use super::file::ConfigFile;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use super::resolve::on;
 use super::script::{self, ScriptEntry};
 use super::settings::Directory;
-use super::{claude, examples, jsonc, legacy, markdown, rules, substitute};
+use super::{claude, decode, examples, jsonc, legacy, markdown, rules, substitute};
 use crate::environment::Environment;
 use crate::permission::shell::variable_danger;
 
@@ -44,6 +45,20 @@ pub(crate) struct LayersRead {
     /// Found in `tool/` and `plugin/` of configuration directories, or named in `plugin`; in the order they load.
     pub(crate) scripts: Vec<ScriptEntry>,
 }
+
+/// Variables of OpenCode that set something and that nothing follows from here: why, and what does it instead.
+const UNHEARD: [(&str, &str, &str); 2] = [
+    (
+        "OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS",
+        "no effect: a command that names no timeout may take two minutes",
+        "have your instructions say which commands take longer: the model can name a timeout",
+    ),
+    (
+        "OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX",
+        "no effect: an answer may have 32000 tokens, or what its model's limit says where that is less",
+        "a lower one is provider.<name>.models.<name>.limit.output",
+    ),
+];
 
 /// What a file of settings is called in a project and in a directory named by a variable: OpenCode's first.
 const NAMES: [&str; 4] = ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"];
@@ -93,6 +108,7 @@ pub(crate) fn read(disk: &mut ConfigReader<'_>, cwd: &Path, contributions: &[Con
         }
     }
     layers.claude(&down);
+    layers.unheard(environment);
     let LayerReader { disk, parsed, directories, mut scripts, .. } = layers;
     let places: Vec<(PathBuf, bool)> = directories.iter().map(|dir| (dir.path.clone(), dir.project)).collect();
     scripts.extend(parsed.iter().flat_map(|layer| script::in_list(&layer.node, &places, disk)));
@@ -275,7 +291,14 @@ impl LayerReader<'_, '_> {
         if origin.project {
             drop_variables(&mut node, &mut self.disk.problems);
         }
-        self.parsed.push(ParsedLayer { origin: origin.clone(), node });
+        self.keep(origin.clone(), node);
+    }
+
+    /// Takes a checked text in. It is tried alone, so that whatever its check has let through stays out of what others
+    /// say, and trust is asked for what is used.
+    fn keep(&mut self, origin: Arc<ConfigOrigin>, mut node: Node) {
+        decode::drop_unfit::<ConfigFile>(&mut node, &mut self.disk.problems);
+        self.parsed.push(ParsedLayer { origin, node });
     }
 
     /// The hooks of Claude Code's files, where the settings want them. Those of the home only where the user's
@@ -301,11 +324,19 @@ impl LayerReader<'_, '_> {
                     Ok(node) => {
                         let mut node = claude::hooks(&node, &origin, &mut self.disk.problems);
                         ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
-                        self.parsed.push(ParsedLayer { origin, node });
+                        self.keep(origin, node);
                     }
                     Err(problem) => self.disk.problems.push(problem),
                 }
             }
+        }
+    }
+
+    /// Tells of variables that somebody may count on in vain.
+    fn unheard(&mut self, environment: &Environment) {
+        for (name, why, hint) in UNHEARD.into_iter().filter(|(name, ..)| environment.var(name).is_some()) {
+            let place = SourceLocation::whole(&variable(name, Layer::Variable));
+            self.disk.problems.push(Problem::note(ProblemCode::NoEffect, &place, "", why).hint(hint));
         }
     }
 
@@ -318,7 +349,7 @@ impl LayerReader<'_, '_> {
         ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
         legacy::rewrite(&mut node, &mut self.disk.problems);
         examples::in_file(&mut node, self.disk);
-        self.parsed.push(ParsedLayer { origin: origin.clone(), node });
+        self.keep(origin.clone(), node);
     }
 
     /// The Markdown files of a directory: commands, then agents, then modes.
@@ -386,7 +417,7 @@ impl LayerReader<'_, '_> {
                         value: NodeValue::Map(vec![MapEntry { key: key.into(), at: at.clone(), node: inner }]),
                         at,
                     };
-                    self.parsed.push(ParsedLayer { origin, node });
+                    self.keep(origin, node);
                 }
             }
         }

@@ -10,7 +10,7 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Number;
 use serde_saphyr::options::DuplicateKeyPolicy;
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::{Location, NonFiniteFloatPolicy, Spanned};
 
 use super::declare::ConfigSchema;
 use super::disk::ConfigReader;
@@ -251,6 +251,8 @@ fn parse(text: &str) -> Result<Option<Spanned<YamlValue>>, serde_saphyr::Error> 
             max_documents: 1,
         },
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        // One number that is none costs its key, not the whole file.
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         strict_booleans: true,
         with_snippet: false,
     };

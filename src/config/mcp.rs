@@ -9,7 +9,7 @@ use jsonc_parser::cst::{CstInputValue, CstRootNode};
 
 use super::file::{McpLog, OAuth};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct McpEntry {
     pub name: String,
     pub enabled: bool,
@@ -24,6 +24,15 @@ pub struct McpEntry {
     pub transport: Transport,
     /// Where it was last said something about, for people.
     pub source: String,
+}
+
+/// A server is another one when it is reached or treated otherwise, not when its entry has moved in its file.
+impl PartialEq for McpEntry {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { name, enabled, timeout, call_timeout, sampling, log, transport, source: _ } = self;
+        (name, enabled, timeout, call_timeout) == (&other.name, &other.enabled, &other.timeout, &other.call_timeout)
+            && (sampling, log, transport) == (&other.sampling, &other.log, &other.transport)
+    }
 }
 
 /// How an MCP server is reached.

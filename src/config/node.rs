@@ -218,6 +218,18 @@ impl Node {
     }
 }
 
+/// A number as a whole one, where it is one: `1e3` and `5.0` are. What is larger than every type comes out as the
+/// largest there is.
+pub(crate) fn whole(number: &Number) -> Option<i128> {
+    let exact = number.as_u64().map(i128::from).or_else(|| number.as_i64().map(i128::from));
+    exact.or_else(|| {
+        let n = number.as_f64().filter(|n| n.fract() == 0.0)?;
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and one that is too large stays too large")]
+        let n = n as i128;
+        Some(n)
+    })
+}
+
 /// Lays `over` upon `under`: objects key by key (a key that is there keeps its rank), everything
 /// else is replaced. Two lists grow instead: `instructions` and `plugin`.
 pub fn merge(under: &mut Node, over: Node) {

@@ -18,20 +18,8 @@ use crate::process::Variables;
 
 /// Makes settings of a joined tree.
 pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Vec<Problem>) -> Settings {
-    let file: ConfigFile = match super::decode::decode(tree) {
-        Ok(file) => file,
-        Err(e) => {
-            // Checked layers always fit; should the declaration and its check ever disagree, the
-            // session still starts.
-            problems.push(Problem::error(
-                ProblemCode::WrongValue,
-                &tree.at,
-                "",
-                format!("these settings cannot be read: {e}"),
-            ));
-            ConfigFile::default()
-        }
-    };
+    // Each layer fits by itself; should they not fit together, the keys that do not are left out.
+    let file: ConfigFile = super::decode::fitting(tree, problems);
     let home = environment.home.as_deref();
     let mut resolver = Resolver { tree, problems };
     let defaults = limits(&file, environment);

@@ -10,30 +10,39 @@ use crate::permission::{Action, Rule, Rules, laxer, wildcard};
 
 /// Reads a checked `permission` value.
 pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
-    Rules(placed(node, home).into_iter().map(|(rule, _)| rule).collect())
+    Rules(placed(node, home).into_iter().map(|placed| placed.rule).collect())
+}
+
+/// A rule and where it was written.
+struct PlacedRule {
+    rule: Rule,
+    /// Where its pattern stands; of a rule without one its permission.
+    key: SourceLocation,
+    /// Where its action stands.
+    at: SourceLocation,
 }
 
 /// The rules of a `permission` value, each with its place.
-fn placed(node: &Node, home: Option<&Path>) -> Vec<(Rule, SourceLocation)> {
+fn placed(node: &Node, home: Option<&Path>) -> Vec<PlacedRule> {
     let mut rules = Vec::new();
-    let mut push = |permission: &str, pattern: &str, node: &Node| {
+    let mut push = |permission: &str, pattern: &str, key: &SourceLocation, node: &Node| {
         if let Some(action) = node.as_text().and_then(action) {
             let pattern = expand(pattern, home);
             let rule = Rule { permission: permission.to_owned(), pattern, action, source: node.at.short() };
-            rules.push((rule, node.at.clone()));
+            rules.push(PlacedRule { rule, key: key.clone(), at: node.at.clone() });
         }
     };
     match &node.value {
-        NodeValue::Text(_) => push("*", "*", node),
+        NodeValue::Text(_) => push("*", "*", &node.at, node),
         NodeValue::Map(entries) => {
             for entry in default_first(entries) {
                 match &entry.node.value {
                     NodeValue::Map(patterns) => {
                         for pattern in default_first(patterns) {
-                            push(&entry.key, &pattern.key, &pattern.node);
+                            push(&entry.key, &pattern.key, &pattern.at, &pattern.node);
                         }
                     }
-                    _ => push(&entry.key, "*", &entry.node),
+                    _ => push(&entry.key, "*", &entry.at, &entry.node),
                 }
             }
         }
@@ -43,8 +52,9 @@ fn placed(node: &Node, home: Option<&Path>) -> Vec<(Rule, SourceLocation)> {
 }
 
 /// What is odd about the rules of a joined tree, over all layers: rules that can never decide, that
-/// lift nothing, that match nothing, that say more than they seem to. Looks at the disk.
-pub(crate) fn odd(tree: &Node, home: Option<&Path>, root: &Path) -> Vec<Problem> {
+/// lift nothing, that match nothing, that say more than they seem to. Of a rule that its own file shows
+/// never to decide, `known` tells already. Looks at the disk.
+pub(crate) fn odd(tree: &Node, home: Option<&Path>, root: &Path, known: &[Problem]) -> Vec<Problem> {
     let general = tree.get("permission").map(|node| ("permission".to_owned(), node));
     let agents = tree
         .get("agent")
@@ -65,9 +75,9 @@ pub(crate) fn odd(tree: &Node, home: Option<&Path>, root: &Path) -> Vec<Problem>
             }
         }
         let placed = placed(node, home);
-        let rules = Rules(placed.iter().map(|(rule, _)| rule.clone()).collect());
+        let rules = Rules(placed.iter().map(|placed| placed.rule.clone()).collect());
         // A rule of the user's is meant for every project.
-        for (rule, at) in placed.iter().filter(|(_, at)| at.origin.project) {
+        for PlacedRule { rule, at, .. } in placed.iter().filter(|placed| placed.at.origin.project) {
             if let Some(folder) = lint::missing_folder(rule, root) {
                 let text = format!("\"{}\" matches nothing here: there is no directory {folder}", rule.pattern);
                 problems.push(Problem::warning(
@@ -79,12 +89,15 @@ pub(crate) fn odd(tree: &Node, home: Option<&Path>, root: &Path) -> Vec<Problem>
             }
         }
         for lint in lint::lint(&rules, Some(root)) {
-            let Some((rule, at)) = placed.get(lint.at) else { continue };
+            let Some(PlacedRule { rule, key, at }) = placed.get(lint.at) else { continue };
             let (severity, code) = match lint.kind {
                 LintKind::CoversLongerWords => (ProblemSeverity::Note, ProblemCode::OddRule),
                 LintKind::NeverDecides => (ProblemSeverity::Warning, ProblemCode::UnreachableRule),
                 LintKind::MatchesNothing | LintKind::LiftsNothing => (ProblemSeverity::Warning, ProblemCode::OddRule),
             };
+            if known.iter().any(|known| known.code == code && known.location == *key) {
+                continue;
+            }
             let key = format!("{way}.{}.{}", rule.permission, rule.pattern);
             problems.push(Problem::new(severity, code, at, key, lint.message));
         }

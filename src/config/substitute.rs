@@ -1,14 +1,16 @@
-//! `{env:NAME}` and `{file:path}` in a settings file. They are filled in after the file was read, so
-//! a value with quotes in it cannot break the file and every place stays right. Where a file is only
+//! `{env:NAME}` and `{file:path}` in a settings file, in values and in keys. They are filled in after the file was
+//! read, so a value with quotes in it cannot break the file and every place stays right. Where a file is only
 //! valid JSON once they are filled in (`"port": {env:PORT}`), the text is filled in first.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::disk::{ConfigReader, ExternalValue};
 use super::jsonc;
-use super::node::{ConfigOrigin, Layer, Node, NodeValue, SourceLocation};
+use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
+use crate::permission::protected;
 
 /// How deep one file may include another.
 const DEEPEST: usize = 8;
@@ -23,7 +25,7 @@ pub(crate) fn parse(
     let mut problems = Vec::new();
     let mut node = match jsonc::parse(text, origin, &mut problems) {
         Ok(node) => node,
-        Err(problem) if text.contains("{env:") => match jsonc::parse(&bare(text, disk), origin, &mut problems) {
+        Err(problem) if text.contains("{env:") => match jsonc::parse(&quoted(text), origin, &mut problems) {
             Ok(node) => node,
             Err(_) => {
                 disk.problems.push(problem);
@@ -36,15 +38,23 @@ pub(crate) fn parse(
         }
     };
     disk.problems.append(&mut problems);
-    if text.contains("{env:") || text.contains("{file:") {
+    if is_open(text) {
         let mut filler = Substitution { dir, disk, open: origin.path.iter().cloned().collect() };
         filler.node(&mut node, &mut Vec::new());
     }
     Some(node)
 }
 
-/// The text with the variables in it that stand outside of quotes: a number or a switch.
-fn bare(text: &str, disk: &ConfigReader<'_>) -> String {
+/// Whether there may be something to fill in.
+fn is_open(text: &str) -> bool {
+    text.contains("{env:") || text.contains("{file:")
+}
+
+/// Begins a text that stood outside of quotes: its value is a number or a switch.
+const BARE: char = '\0';
+
+/// The text with quotes around the variables that stand outside of them, so that they are filled in like all others.
+fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut quoted, mut escaped) = (false, false);
     let mut skip = 0;
@@ -53,10 +63,9 @@ fn bare(text: &str, disk: &ConfigReader<'_>) -> String {
             continue;
         }
         let inner = text.get(at..).and_then(|rest| rest.strip_prefix("{env:")?.split_once('}')).map(|(name, _)| name);
-        if let Some(name) = inner.filter(|_| !quoted) {
-            let value = disk.environment.var(name.trim()).unwrap_or_default();
-            let plain = value.parse::<f64>().is_ok_and(f64::is_finite) || matches!(value, "true" | "false");
-            out.push_str(if plain { value } else { "null" });
+        let name = inner.filter(|name| !quoted && !name.contains(|c: char| matches!(c, '"' | '\\') || c.is_control()));
+        if let Some(name) = name {
+            out.push_str(&format!("\"\\u0000{{env:{name}}}\""));
             skip = at + "{env:}".len() + name.len();
             continue;
         }
@@ -65,6 +74,15 @@ fn bare(text: &str, disk: &ConfigReader<'_>) -> String {
         out.push(c);
     }
     out
+}
+
+/// A value that stood outside of quotes: nothing, where it is neither a number nor a switch.
+fn plain(text: &str) -> NodeValue {
+    match text.trim() {
+        "true" => NodeValue::Bool(true),
+        "false" => NodeValue::Bool(false),
+        text => text.parse().map_or(NodeValue::Null, NodeValue::Number),
+    }
 }
 
 struct Substitution<'d, 'a> {
@@ -77,9 +95,9 @@ struct Substitution<'d, 'a> {
 impl Substitution<'_, '_> {
     fn node(&mut self, node: &mut Node, way: &mut Vec<String>) {
         match &mut node.value {
-            NodeValue::Text(text) if text.contains("{env:") || text.contains("{file:") => {
-                let dir = self.dir.map(Path::to_path_buf);
-                *text = self.fill(text, dir.as_deref(), &node.at, way);
+            NodeValue::Text(text) if is_open(text) => {
+                let filled = self.fill(text.trim_start_matches(BARE), &node.at, way);
+                node.value = if text.starts_with(BARE) { plain(&filled) } else { NodeValue::Text(filled) };
             }
             NodeValue::List(nodes) => {
                 for (index, node) in nodes.iter_mut().enumerate() {
@@ -89,17 +107,42 @@ impl Substitution<'_, '_> {
                 }
             }
             NodeValue::Map(entries) => {
-                for entry in entries {
+                let mut filled = false;
+                for entry in entries.iter_mut() {
                     way.push(entry.key.clone());
+                    if is_open(&entry.key) {
+                        entry.key = self.fill(&entry.key, &entry.at, way);
+                        filled = true;
+                    }
                     self.node(&mut entry.node, way);
                     way.pop();
+                }
+                if filled {
+                    self.drop_doubles(entries, way);
                 }
             }
             _ => {}
         }
     }
 
-    fn fill(&mut self, text: &str, dir: Option<&Path>, at: &SourceLocation, way: &[String]) -> String {
+    /// Keys that are the same once they are filled in: the first counts, as in a file that has it twice.
+    fn drop_doubles(&mut self, entries: &mut Vec<MapEntry>, way: &[String]) {
+        let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+        entries.retain(|entry| {
+            let Some(line) = seen.get(&entry.key) else {
+                seen.insert(entry.key.clone(), entry.at.line);
+                return true;
+            };
+            let key = [way, std::slice::from_ref(&entry.key)].concat().join(".");
+            let text = format!("this key is already set in line {line}");
+            let problem = Problem::error(ProblemCode::Duplicate, &entry.at, key, text);
+            self.disk.problems.push(problem.hint("keep one of the two; until then the first one counts"));
+            false
+        });
+    }
+
+    fn fill(&mut self, text: &str, at: &SourceLocation, way: &[String]) -> String {
+        let dir = self.dir;
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = [rest.find("{env:"), rest.find("{file:")].into_iter().flatten().min() {
@@ -119,7 +162,8 @@ impl Substitution<'_, '_> {
 
     fn variable(&mut self, name: &str, at: &SourceLocation, way: &[String]) -> String {
         if at.origin.project {
-            self.disk.uses.push(ExternalValue { at: at.clone(), key: way.join("."), what: format!("{{env:{name}}}") });
+            let what = format!("{{env:{name}}}");
+            self.disk.uses.push(ExternalValue { at: at.clone(), key: way.join("."), what, within: None });
         }
         let token = self.disk.tokens.iter().find(|(key, _)| key == name && at.origin.layer == Layer::Remote);
         if let Some((_, token)) = token {
@@ -138,6 +182,42 @@ impl Substitution<'_, '_> {
         }
     }
 
+    /// The text of a file with those in it that it names itself. Only files are filled in there: words like
+    /// {env:NAME} in a prompt stay words.
+    fn included(&mut self, text: &str, from: &Path, at: &SourceLocation, way: &[String]) -> String {
+        self.open.push(from.to_path_buf());
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some(start) = rest.find("{file:") {
+            let Some(len) = rest[start..].find('}') else { break };
+            out.push_str(&rest[..start]);
+            let inner = rest[start + 6..start + len].trim().to_owned();
+            out.push_str(&self.file(&inner, from.parent(), at, way));
+            rest = &rest[start + len + 1..];
+        }
+        out.push_str(rest);
+        self.open.pop();
+        out
+    }
+
+    /// Why a file that the user's own settings come to is none that the user means: a file of the project's names it,
+    /// or lies as a link where a variable's path, which begins in whatever project this is, says that a file is.
+    fn misled(&self, full: &Path, resolved: &Path, at: &SourceLocation) -> Option<String> {
+        let tree = self.disk.worktree;
+        // The first that is open is the settings file itself.
+        let includes = self.open.get(usize::from(at.origin.path.is_some())..).and_then(<[PathBuf]>::last);
+        let written = includes.is_some_and(|file| tree.contains(file));
+        let found = at.origin.path.is_none() && tree.contains(full);
+        if !written && !found {
+            return None;
+        }
+        if !tree.contains(resolved) {
+            return Some(format!("this leads out of the project, to {}", resolved.display()));
+        }
+        let secret = protected::secret(resolved) && (written || !protected::secret(full));
+        secret.then(|| format!("this leads to {}, which may hold keys or passwords", resolved.display()))
+    }
+
     fn file(&mut self, path: &str, dir: Option<&Path>, at: &SourceLocation, way: &[String]) -> String {
         let home = self.disk.environment.home.clone();
         let full = match (path.strip_prefix("~/"), home) {
@@ -151,9 +231,14 @@ impl Substitution<'_, '_> {
             problem
         };
         let resolved = std::fs::canonicalize(&full).unwrap_or_else(|_| full.clone());
-        if at.origin.project && !self.disk.worktree.contains(&resolved) {
+        if at.origin.project {
             let what = format!("{{file:{}}}", full.display());
-            self.disk.uses.push(ExternalValue { at: at.clone(), key: way.join("."), what });
+            let within = self.disk.worktree.contains(&resolved).then(|| [full.clone(), resolved.clone()]);
+            self.disk.uses.push(ExternalValue { at: at.clone(), key: way.join("."), what, within });
+        } else if let Some(why) = self.misled(&full, &resolved, at) {
+            let text = format!("{{file:{path}}}: {why}");
+            self.disk.problems.push(wrong(ProblemCode::Link, text, Some("it counts as empty".into())));
+            return String::new();
         }
         if self.open.iter().any(|open| *open == full || *open == resolved) {
             let chain: Vec<String> = self
@@ -178,26 +263,7 @@ impl Substitution<'_, '_> {
             return String::new();
         }
         match self.disk.try_read(&full, false) {
-            Ok(Some(text)) => {
-                let text = text.trim();
-                if !text.contains("{file:") {
-                    return text.to_owned();
-                }
-                self.open.push(full.clone());
-                // Only files are filled in further: words like {env:NAME} in a prompt stay words.
-                let mut out = String::new();
-                let mut rest = text;
-                while let Some(start) = rest.find("{file:") {
-                    let Some(len) = rest[start..].find('}') else { break };
-                    out.push_str(&rest[..start]);
-                    let inner = rest[start + 6..start + len].trim().to_owned();
-                    out.push_str(&self.file(&inner, full.parent(), at, way));
-                    rest = &rest[start + len + 1..];
-                }
-                out.push_str(rest);
-                self.open.pop();
-                out
-            }
+            Ok(Some(text)) => self.included(text.trim(), &full, at, way),
             Ok(None) => {
                 self.disk.problems.push(wrong(
                     ProblemCode::MissingFile,

@@ -384,3 +384,18 @@ fn what_is_not_done_is_named_once() {
         ]
     );
 }
+
+#[test]
+fn variables_that_do_nothing_are_named_once() {
+    let mut place = ConfigFixture::new();
+    place.var("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", "300000");
+    place.var("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "");
+    let told_of = |place: &ConfigFixture| {
+        let loaded = place.load();
+        assert!(loaded.problems.iter().all(|problem| problem.code == ProblemCode::NoEffect), "{:?}", loaded.problems);
+        loaded.problems.iter().map(|problem| problem.location.origin.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(told_of(&place), ["OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS"]);
+    place.var("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "64000");
+    assert_eq!(told_of(&place).len(), 2);
+}

@@ -8,6 +8,7 @@
 mod answers;
 pub(crate) mod hooks;
 mod programs;
+pub(crate) mod reads;
 mod requests;
 pub(crate) mod scripts;
 
@@ -49,7 +50,7 @@ pub enum TrustKind {
     Permission,
     /// Requests, with your key, go to an address the project names.
     Provider,
-    /// A variable or a file from outside the project is read into the settings.
+    /// A variable, a file from outside the project or one that reading asks about is read into the settings.
     Reads,
     /// Commands get more room than the user gives them.
     Sandbox,
@@ -392,18 +393,19 @@ pub(crate) fn widens(sandbox: &Node) -> bool {
     mode != Some("required") || on("network") || on("unattended") || sandbox.get("writable").is_some()
 }
 
-/// Removes every value that was filled in from outside the project.
+/// Removes every value that was filled in from elsewhere, and whatever stands under such a key.
 fn drop_uses(node: &mut Node, uses: &[ExternalValue]) {
-    let used = |node: &Node| uses.iter().any(|used| used.at == node.at);
+    let used = |at: &SourceLocation| uses.iter().any(|used| used.at == *at);
+    let filled = |node: &Node| !matches!(node.value, NodeValue::Map(_) | NodeValue::List(_)) && used(&node.at);
     match &mut node.value {
         NodeValue::Map(entries) => {
-            entries.retain(|entry| !matches!(entry.node.value, NodeValue::Text(_)) || !used(&entry.node));
+            entries.retain(|entry| !used(&entry.at) && !filled(&entry.node));
             for entry in entries {
                 drop_uses(&mut entry.node, uses);
             }
         }
         NodeValue::List(nodes) => {
-            nodes.retain(|node| !matches!(node.value, NodeValue::Text(_)) || !used(node));
+            nodes.retain(|node| !filled(node));
             for node in nodes {
                 drop_uses(node, uses);
             }

@@ -22,9 +22,9 @@ pub(crate) struct ProviderConfig {
     pub env: Option<Vec<String>>,
     /// Where `adjutant auth login` logs in, for a provider behind an OAuth server.
     pub login: Option<LoginConfig>,
-    /// If set, only these of its models are offered.
+    /// If set, only these of its models are offered. A project's list only narrows yours.
     pub whitelist: Option<Vec<String>>,
-    /// Models that are not offered.
+    /// Models that are not offered. A project's list is added to yours.
     pub blacklist: Option<Vec<String>>,
     /// Options for every request to it.
     pub options: Option<ProviderOptions>,

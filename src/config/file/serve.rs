@@ -14,8 +14,8 @@ pub(crate) struct ServeConfig {
     pub roots: Option<Vec<String>>,
     /// Who may connect: one for each token.
     pub tokens: Option<Vec<TokenConfig>>,
-    /// A file with one token a line, as `adjutant serve --new-token NAME` prints it. It is read again when it has
-    /// changed.
+    /// A file with a line for each token. `adjutant serve --new-token NAME` adds one, which holds the digest alone, and
+    /// shows the token once. The file is read again when it has changed.
     pub token_file: Option<String>,
     /// The certificate and the key to serve with.
     pub tls: Option<TlsConfig>,

@@ -143,6 +143,129 @@ fn every_bad_input_is_told_and_costs_no_more_than_itself() {
     }
 }
 
+/// Numbers that no type holds and lists with nothing in them, for every key there is: each costs itself, and is told.
+#[test]
+fn no_number_and_no_list_spoils_the_rest() {
+    const NEVER: [&str; 8] = ["-1", "0.5", "-0.5", "1e20", "-1e19", "1e300", "1e400", "18446744073709551616"];
+    const PERHAPS: [&str; 5] = ["4294967296", "18446744073709551615", "1e16", "1e19", "0"];
+    const OPEN: [&str; 2] = ["experimental.policies", "provider.n.models.n.cost.tiers"];
+    let mut tried = (0, 0);
+    for row in declare::keys::rows() {
+        let key = row.key.replace("<name>", "n");
+        let whole = row.kind.contains("whole number");
+        let (number, list) = (row.kind.contains("number"), row.kind.contains("list"));
+        let texts: Vec<&str> = match (number, list) {
+            (true, _) => NEVER.into_iter().chain(PERHAPS).collect(),
+            (false, true) => vec!["[null]", "[null, \"x\"]", "[\"x\", null]"],
+            (false, false) => continue,
+        };
+        let wrong = |text: &str| match number {
+            true => text == "1e400" || whole && NEVER.contains(&text),
+            false => !OPEN.contains(&key.as_str()),
+        };
+        tried = (tried.0 + usize::from(number), tried.1 + usize::from(!number));
+        for text in texts {
+            let way: Vec<&str> = key.split('.').collect();
+            let value = way[1..].iter().rev().fold(text.to_owned(), |inner, key| format!("{{\"{key}\": {inner}}}"));
+            let file = format!("{{\"small_model\": \"p/small\", \"{}\": {value}}}", way[0]);
+            let origin = ConfigOrigin { name: "x".into(), path: None, layer: Layer::Global, project: false };
+            let mut problems = Vec::new();
+            let mut node = jsonc::parse(&file, &std::sync::Arc::new(origin), &mut problems).unwrap();
+            declare::ConfigSchema::settings().check(&mut node, "", &mut problems);
+            let read = decode::decode::<file::ConfigFile>(&node);
+            assert!(read.is_ok_and(|read| read.small_model.is_some()), "{file}: {node:?}");
+            let told = |problem: &Problem| {
+                problem.code == ProblemCode::WrongValue
+                    && (problem.key == key || problem.key.starts_with(&format!("{key}.")))
+            };
+            assert!(problems.iter().any(told) || !wrong(text), "{file}: {problems:?}");
+        }
+    }
+    assert!(tried.0 > 30 && tried.1 > 30, "{tried:?}");
+}
+
+/// One value that does not fit, in a project that nobody trusts or in a file of the user's own, leaves all else that
+/// anybody has said.
+#[test]
+fn a_value_that_does_not_fit_discards_nothing_else() {
+    let own = r#"{"agent": {"guard": {"permission": {"bash": "deny"}}}, "approvals": "ask",
+        "hook": {"h": {"on": "prompt", "command": ["true"]}}, "disabled_providers": ["p"]}"#;
+    let table = [
+        (
+            r#""agent": {"build": {"steps": 4294967296, "temperature": 1}}"#,
+            "agent.build.steps: expected at most 4294967295, found 4294967296",
+        ),
+        (r#""agent": {"build": {"steps": 1e300}}"#, "agent.build.steps: expected at most 4294967295, found 1e+300"),
+        (r#""instructions": [null, "a.md"]"#, "instructions.0: expected a string, found nothing"),
+        (r#""disabled_providers": [null]"#, "disabled_providers.0: expected a string, found nothing"),
+        (
+            r#""provider": {"n": {"options": {"timeout": 1e20}}}"#,
+            "provider.n.options.timeout: expected at most 18446744073709551615, found 1e+20",
+        ),
+        (
+            r#""experimental": {"mcp_timeout": -0.5}"#,
+            "experimental.mcp_timeout: expected a whole number, found a number",
+        ),
+        (
+            r#""tool_output": {"max_lines": 1e400}"#,
+            "tool_output.max_lines: expected a whole number from 1, found \"1e400\"",
+        ),
+    ];
+    for (text, expected) in table {
+        for file in ["work/repo/opencode.json", "home/.config/opencode/config.json"] {
+            let place = ConfigFixture::new();
+            place.write("home/.config/adjutant/adjutant.json", own);
+            place.write("managed/adjutant.json", r#"{"agent": {"plan": {"permission": {"webfetch": "deny"}}}}"#);
+            place.write(file, format!("{{\"small_model\": \"p/small\", {text}}}"));
+            let loaded = place.load();
+            let told = told(&loaded);
+            let errors: Vec<&String> = told.iter().filter(|line| line.starts_with("error: ")).collect();
+            assert!(errors.len() == 1 && errors[0].ends_with(expected), "{file} {text}: {told:#?}");
+            let settings = &loaded.settings;
+            let rules =
+                |name: &str| settings.agents.iter().find(|agent| agent.name == name).map(|agent| agent.rules.0.len());
+            assert_eq!((rules("guard"), rules("plan")), (Some(1), Some(1)), "{file} {text}");
+            assert_eq!(
+                (settings.hooks.len(), settings.approvals),
+                (1, crate::approvals::Approvals::Ask),
+                "{file} {text}"
+            );
+            assert_eq!(settings.disabled_providers, ["p"], "{file} {text}");
+            assert!(settings.small_model.is_some(), "{file} {text}: the rest of the file holds");
+            assert_eq!(loaded.trust.items, [], "{file} {text}");
+        }
+    }
+}
+
+#[test]
+fn a_number_that_does_not_fit_costs_an_agents_file_no_more() {
+    for (number, found) in [
+        ("4294967296", "4294967296"),
+        ("1e300", "1e+300"),
+        (".inf", "\".inf\""),
+        ("1e400", "\".inf\""),
+        (".nan", "\".nan\""),
+    ] {
+        let place = ConfigFixture::new();
+        let text = format!("---\ndescription: x\nsteps: {number}\npermission: {{bash: deny}}\n---\nBe kind.");
+        place.write("work/repo/.opencode/agent/x.md", text);
+        let loaded = place.load();
+        let told = told(&loaded);
+        assert!(
+            told.len() == 1
+                && told[0].contains(":3:8: steps: expected")
+                && told[0].ends_with(&format!("found {found}")),
+            "{number}: {told:?}"
+        );
+        let agent = &loaded.settings.agents[0];
+        assert_eq!(
+            (agent.prompt.as_deref(), agent.steps, agent.rules.0.len()),
+            (Some("Be kind."), None, 1),
+            "{number}"
+        );
+    }
+}
+
 #[test]
 fn scripts_wait_for_trust_and_are_told_where_they_are_not_loaded() {
     let mut place = ConfigFixture::new();
@@ -296,4 +419,100 @@ fn values_are_filled_in() {
     assert_eq!(loaded.settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("va\"lue"));
     assert_eq!(loaded.settings.providers[0].limits.total.unwrap().as_millis(), 1234);
     assert_eq!(loaded.settings.agents[0].prompt.as_deref(), Some("<one \"quoted\" \ntwo {env:KEY}>"));
+}
+
+#[test]
+fn keys_are_filled_in() {
+    let mut place = ConfigFixture::new();
+    place.var("WORK", "/srv/work");
+    place.var("NAME", "reviewer");
+    place.write("home/.config/adjutant/name.txt", "reviewer\n");
+    let text = r#"{"permission": {"external_directory": {"{env:WORK}/*": "allow"}},
+        "agent": {"{env:NAME}": {"description": "one"},
+            "{file:name.txt}": {"description": "two"}, "other": {"description": "{env:NAME}"}}}"#;
+    place.write("home/.config/adjutant/adjutant.json", text);
+    let loaded = place.load();
+    let rule = &loaded.settings.permission.0[0];
+    assert_eq!((rule.pattern.as_str(), rule.action), ("/srv/work/*", Action::Allow));
+    let agents: Vec<(&str, Option<&str>)> =
+        loaded.settings.agents.iter().map(|agent| (agent.name.as_str(), agent.description.as_deref())).collect();
+    assert_eq!(agents, [("reviewer", Some("one")), ("other", Some("reviewer"))], "the first counts");
+    assert_eq!(
+        told(&loaded),
+        [
+            "error: ~/.config/adjutant/adjutant.json:3:13: agent.reviewer: this key is already set in line 2; keep one of the two; until then the first one counts"
+        ]
+    );
+
+    // A project's go with all that stands under them.
+    std::fs::remove_file(place.path("home/.config/adjutant/adjutant.json")).unwrap();
+    place.write(
+        "work/repo/opencode.json",
+        r#"{"agent": {"{env:NAME}": {"description": "one"}, "other": {"description": "two"}}}"#,
+    );
+    let names =
+        |loaded: &Loaded| -> Vec<String> { loaded.settings.agents.iter().map(|agent| agent.name.clone()).collect() };
+    let loaded = place.load();
+    assert_eq!(names(&loaded), ["other"]);
+    let items: Vec<String> = loaded.trust.items.iter().map(ToString::to_string).collect();
+    assert_eq!(items, ["value from outside the project agent.{env:NAME}: {env:NAME} (opencode.json:1)"]);
+    place.trust();
+    assert_eq!(names(&place.load()), ["reviewer", "other"]);
+}
+
+#[test]
+fn what_stands_outside_of_quotes_is_filled_in_like_all_else() {
+    let mut place = ConfigFixture::new();
+    for (name, value) in [("HALF", "0.5"), ("ON", "true"), ("WORD", "x")] {
+        place.var(name, value);
+    }
+    let text =
+        r#"{"agent": {"a": {"temperature": {env:HALF}, "hidden": {env:ON}, "steps": {env:WORD}, "description": "d"}}}"#;
+    let seen = |loaded: &Loaded| {
+        let agent = &loaded.settings.agents[0];
+        (agent.temperature, agent.hidden, agent.steps, agent.description.clone())
+    };
+    place.write("home/.config/adjutant/adjutant.json", text);
+    assert_eq!(seen(&place.load()), (Some(0.5), Some(true), None, Some("d".into())));
+    std::fs::remove_file(place.path("home/.config/adjutant/adjutant.json")).unwrap();
+    place.write("work/repo/opencode.json", text);
+    let loaded = place.load();
+    assert_eq!(seen(&loaded), (None, None, None, Some("d".into())));
+    assert_eq!(loaded.trust.items.len(), 3, "{}", loaded.trust.list());
+    place.trust();
+    assert_eq!(seen(&place.load()), (Some(0.5), Some(true), None, Some("d".into())));
+}
+
+/// Paths in a variable's settings begin in the project, whichever that is, and what the user includes from there
+/// includes nothing from elsewhere.
+#[test]
+fn a_variables_files_are_not_links_out_of_the_project() {
+    let mut place = ConfigFixture::new();
+    place.write("home/key", "secret").write("work/repo/sub/note.txt", "note");
+    place.write("work/repo/sub/.env", "KEY=1").write("work/repo/sub/out.txt", "[{file:~/key}]");
+    place.write("work/repo/sub/in.txt", "[{file:.env}{file:note.txt}]").write("home/own.txt", "[{file:~/key}]");
+    for (to, link) in [(place.path("home/key"), "link.txt"), (PathBuf::from(".env"), "env.txt")] {
+        std::os::unix::fs::symlink(to, place.path("work/repo/sub").join(link)).unwrap();
+    }
+    let home = place.path("home/key").display().to_string();
+    let table = [
+        ("note.txt", Some("note"), ""),
+        ("link.txt", None, "{file:link.txt}: this leads out of the project, to "),
+        ("env.txt", None, "{file:env.txt}: this leads to "),
+        ("out.txt", Some("[]"), "{file:~/key}: this leads out of the project, to "),
+        ("in.txt", Some("[note]"), "{file:.env}: this leads to "),
+        // Named by the user, as it is.
+        (".env", Some("KEY=1"), ""),
+        ("~/key", Some("secret"), ""),
+        ("~/own.txt", Some("[secret]"), ""),
+        (home.as_str(), Some("secret"), ""),
+    ];
+    for (path, wanted, why) in table {
+        place.var("ADJUTANT_CONFIG_CONTENT", &format!(r#"{{"agent": {{"a": {{"prompt": "{{file:{path}}}"}}}}}}"#));
+        let loaded = place.load();
+        assert_eq!(loaded.settings.agents[0].prompt.as_deref(), wanted, "{path}");
+        let told = told(&loaded);
+        assert_eq!(told.len(), usize::from(!why.is_empty()), "{path}: {told:?}");
+        assert!(told.iter().all(|line| line.contains(&format!("agent.a.prompt: {why}"))), "{path}: {told:?}");
+    }
 }

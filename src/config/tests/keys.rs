@@ -111,6 +111,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("provider.<name>.models.<name>.cost.output_audio", json!(1), Holds),
         ("provider.<name>.models.<name>.headers", json!({"a": "b"}), Withheld),
         ("provider.<name>.models.<name>.variants", json!({"high": {"a": 1}}), Holds),
+        // On top of the user's lists, which they never lift: see `trusting`.
         ("disabled_providers", json!(["a"]), Holds),
         ("enabled_providers", json!(["a"]), Holds),
         ("mcp", json!({"n": {"enabled": true}}), Withheld),

@@ -173,6 +173,32 @@ fn a_rule_that_never_decides_is_told() {
     );
 }
 
+/// A rule that an agent's own file shows never to decide is told once, whichever file that is; two of one line are two.
+#[test]
+fn a_rule_that_never_decides_is_told_once() {
+    let place = ConfigFixture::new();
+    let head =
+        "---\ndescription: x\npermission:\n  bash:\n    git log *: allow\n    git *: ask\n    make x: ask\n---\nx";
+    place.write("work/repo/.opencode/agent/x.md", head);
+    let of_agent = r#"{"permission": {"bash": {"cargo test *": "ask", "cargo *": "deny", "make x": "ask"}}, "agent": {"x": {"permission": {"bash": {"make *": "deny"}}}}}"#;
+    place.write("work/repo/.opencode/opencode.json", of_agent);
+    place.write(
+        "work/repo/sub/.opencode/opencode.json",
+        r#"{"permission": {"bash": {"make *": "deny"}}, "agent": {"x": {"permission": {"bash": {"make *": "deny"}}}}}"#,
+    );
+    let loaded = place.load();
+    let never = loaded.problems.iter().filter(|problem| problem.code == ProblemCode::UnreachableRule);
+    let told: Vec<String> = never.map(|problem| format!("{} {}", problem.location, problem.key)).collect();
+    assert_eq!(
+        told,
+        [
+            ".opencode/opencode.json:1:26 permission.bash.cargo test *",
+            ".opencode/agent/x.md:5:5 permission.bash.git log *",
+            ".opencode/opencode.json:1:78 permission.bash.make x",
+        ]
+    );
+}
+
 #[test]
 fn what_nobody_sees_is_taken_out_of_a_projects_agents() {
     let place = ConfigFixture::new();
@@ -209,7 +235,7 @@ fn lists_replace_but_for_two() {
     let instructions: Vec<&str> = loaded.settings.instructions.iter().map(|entry| entry.text.as_str()).collect();
     assert_eq!(instructions, ["a.md", "b.md", "c.md"]);
     assert_eq!(loaded.tree().get("plugin").unwrap().to_json(), serde_json::json!(["y", "x@2"]));
-    assert_eq!(loaded.settings.disabled_providers, ["r"]);
+    assert_eq!(loaded.settings.disabled_providers, ["r", "p", "q"], "a project adds to the user's");
     let build = &loaded.settings.agents[0];
     assert_eq!(serde_json::Value::Object(build.options.clone()), serde_json::json!({"a": 1, "b": 2}));
     assert_eq!(build.temperature, Some(0.5));

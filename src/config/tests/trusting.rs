@@ -244,3 +244,128 @@ fn the_users_language_servers_run_code_of_a_project() {
     std::fs::remove_file(place.path("work/repo/opencode.json")).unwrap();
     assert_eq!(asked(&place), [] as [&str; 0]);
 }
+
+#[test]
+fn a_projects_lists_of_providers_and_models_only_narrow() {
+    // The user's, the project's, what holds of the project's key, how much is told.
+    let table = [
+        (r#"{"disabled_providers": ["p", "q"]}"#, r#"{"disabled_providers": []}"#, r#"["p", "q"]"#, 0),
+        (r#"{"disabled_providers": ["p"]}"#, r#"{"disabled_providers": ["r"]}"#, r#"["r", "p"]"#, 0),
+        ("{}", r#"{"disabled_providers": ["r"]}"#, r#"["r"]"#, 0),
+        (r#"{"enabled_providers": ["p", "q"]}"#, r#"{"enabled_providers": ["q", "r"]}"#, r#"["q"]"#, 1),
+        (r#"{"enabled_providers": ["p"]}"#, r#"{"enabled_providers": ["r"]}"#, "[]", 1),
+        ("{}", r#"{"enabled_providers": ["r"]}"#, r#"["r"]"#, 0),
+        (
+            r#"{"provider": {"p": {"blacklist": ["m"]}}}"#,
+            r#"{"provider": {"p": {"blacklist": ["n"]}}}"#,
+            r#"["n", "m"]"#,
+            0,
+        ),
+        (
+            r#"{"provider": {"p": {"whitelist": ["m"]}}}"#,
+            r#"{"provider": {"p": {"whitelist": ["n", "m"]}}}"#,
+            r#"["m"]"#,
+            1,
+        ),
+    ];
+    for (user, project, held, notices) in table {
+        for trusted in [false, true] {
+            let mut place = ConfigFixture::new();
+            if trusted {
+                place.var("ADJUTANT_TRUST", "all");
+            }
+            place.write("home/.config/adjutant/adjutant.json", user).write("work/repo/opencode.json", project);
+            let loaded = place.load();
+            let said: serde_json::Value = serde_json::from_str(project).unwrap();
+            let way: &[&str] = match said.as_object().unwrap().keys().next().unwrap().as_str() {
+                "provider" if project.contains("blacklist") => &["provider", "p", "blacklist"],
+                "provider" => &["provider", "p", "whitelist"],
+                "disabled_providers" => &["disabled_providers"],
+                _ => &["enabled_providers"],
+            };
+            let held: serde_json::Value = serde_json::from_str(held).unwrap();
+            assert_eq!(loaded.tree().at(way).unwrap().to_json(), held, "{user} {project}");
+            let told = told(&loaded);
+            assert_eq!(told.len(), notices, "{user} {project}: {told:?}");
+            assert!(told.iter().all(|line| line.contains("which a project cannot add to")), "{told:?}");
+            assert_eq!(loaded.trust.items, [], "{user} {project}");
+        }
+    }
+    // What the user says later is the user's word, whatever stood below it.
+    let mut place = ConfigFixture::new();
+    place.write("home/.config/adjutant/adjutant.json", r#"{"enabled_providers": ["p"]}"#);
+    place.write("work/repo/opencode.json", r#"{"enabled_providers": ["p", "r"]}"#);
+    place.var("ADJUTANT_CONFIG_CONTENT", r#"{"enabled_providers": ["q"]}"#);
+    assert_eq!(place.load().settings.enabled_providers, Some(vec!["q".to_owned()]));
+}
+
+#[test]
+fn a_projects_secrets_wait_for_trust_like_what_lies_outside_it() {
+    let own = r#"{"permission": {"read": {"private/*": "deny", "open.env": "allow"}}}"#;
+    // What the prompt of an agent is filled in with, and why it waits.
+    let table = [
+        ("notes.txt", None),
+        (".env.example", None),
+        ("open.env", None),
+        ("nested.txt", Some(".env, which reading asks about")),
+        (".env", Some(".env, which reading asks about")),
+        ("./sub/../.env", Some(".env, which reading asks about")),
+        ("keys/id_rsa", Some("keys/id_rsa, which reading asks about")),
+        ("link.txt", Some("link.txt, which reading asks about")),
+        ("link.env", Some("link.env, which reading asks about")),
+        ("private/a.txt", Some("private/a.txt, which reading is not allowed to show")),
+        ("gone.pem", Some("gone.pem, which reading asks about")),
+    ];
+    for (path, why) in table {
+        let place = ConfigFixture::new();
+        place.write("home/.config/adjutant/adjutant.json", own);
+        for path in [".env", ".env.example", "open.env", "keys/id_rsa", "notes.txt", "private/a.txt"] {
+            place.write(&format!("work/repo/{path}"), "words");
+        }
+        place.write("work/repo/nested.txt", "more {file:.env}");
+        for (to, link) in [(".env", "link.txt"), ("notes.txt", "link.env")] {
+            std::os::unix::fs::symlink(to, place.path("work/repo").join(link)).unwrap();
+        }
+        place.write(
+            "work/repo/opencode.json",
+            format!(r#"{{"agent": {{"a": {{"prompt": "{{file:{path}}}", "mode": "all"}}}}}}"#),
+        );
+        let loaded = place.load();
+        let items: Vec<String> = loaded.trust.items.iter().map(ToString::to_string).collect();
+        let root = place.path("work/repo").display().to_string();
+        let wanted = why.map(|why| {
+            let (name, why) = why.split_once(',').unwrap();
+            format!("value from outside the project agent.a.prompt: {{file:{root}/{name}}},{why} (opencode.json:1)")
+        });
+        assert_eq!(items, wanted.into_iter().collect::<Vec<_>>(), "{path}");
+        assert_eq!(loaded.settings.agents[0].prompt.is_none(), why.is_some(), "{path}");
+        if path != "gone.pem" {
+            place.trust();
+            assert!(place.load().settings.agents[0].prompt.is_some(), "{path}");
+        }
+    }
+}
+
+/// A link to a secret in the place of an agent, a command or settings would send it without a word.
+#[test]
+fn a_projects_files_are_no_links_to_its_secrets() {
+    let place = ConfigFixture::new();
+    place.write("work/repo/.env", "KEY=1").write("work/repo/shared.md", "Be kind.");
+    for folder in ["agent", "command"] {
+        let folder = place.path("work/repo/.opencode").join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink("../../.env", folder.join("build.md")).unwrap();
+        std::os::unix::fs::symlink("../../shared.md", folder.join("shared.md")).unwrap();
+    }
+    let loaded = place.load();
+    let agents: Vec<&str> = loaded.settings.agents.iter().map(|agent| agent.name.as_str()).collect();
+    let commands: Vec<&str> = loaded.settings.commands.iter().map(|command| command.name.as_str()).collect();
+    assert_eq!((agents, commands), (vec!["shared"], vec!["shared"]));
+    let told = told(&loaded);
+    for kind in ["agent", "command"] {
+        let expected = format!(
+            "error: .opencode/{kind}/build.md: this link leads to .env, which may hold keys or passwords; it is not followed"
+        );
+        assert!(told.iter().any(|line| line.starts_with(&expected)), "{expected}\n{told:#?}");
+    }
+}
