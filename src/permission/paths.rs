@@ -80,47 +80,13 @@ pub enum PathRefusal {
     Address(String),
 }
 
-/// Looks a path up.
+/// Looks a path up as people and models write one: `~` is the home directory, a `file:` address is the path it names.
 ///
 /// # Errors
 /// A [`PathRefusal`] where it cannot be a path of a file at all.
 pub fn locate(text: &str, place: &PermissionContext) -> Result<Located, PathRefusal> {
-    locate_from(text, &place.cwd, place)
-}
-
-/// Directories that were looked up already, for many paths at once.
-#[derive(Debug, Default)]
-pub struct Folders(HashMap<PathBuf, Option<Resolved>>);
-
-/// Looks a path up that starts at another directory than the place's.
-///
-/// # Errors
-/// As [`locate`].
-pub fn locate_from(text: &str, cwd: &Path, place: &PermissionContext) -> Result<Located, PathRefusal> {
-    locate_known(text, cwd, place, &mut Folders::default())
-}
-
-/// As [`locate_from`], looking up each directory once.
-///
-/// # Errors
-/// As [`locate`].
-pub fn locate_known(
-    text: &str,
-    cwd: &Path,
-    place: &PermissionContext,
-    folders: &mut Folders,
-) -> Result<Located, PathRefusal> {
-    if text.is_empty() {
-        return Err(PathRefusal::Empty);
-    }
-    if text.contains('\0') {
-        return Err(PathRefusal::Nul(text.into()));
-    }
-    let decoded = if text.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("file://")) {
-        Some(address(text).ok_or_else(|| PathRefusal::Address(text.into()))?)
-    } else {
-        None
-    };
+    let decoded = is_address(text).then(|| address(text).ok_or_else(|| PathRefusal::Address(text.into())));
+    let decoded = decoded.transpose()?;
     let plain = decoded.as_deref().unwrap_or(text);
     let absolute = match plain.strip_prefix('~').filter(|_| decoded.is_none()) {
         Some("") => place.home.clone(),
@@ -131,15 +97,48 @@ pub fn locate_known(
         }
         None => None,
     };
-    let absolute = absolute.unwrap_or_else(|| cwd.join(plain));
+    let absolute = absolute.unwrap_or_else(|| place.cwd.join(plain));
+    look_up(text, plain, &absolute, place, &mut Folders::default())
+}
+
+/// Directories that were looked up already, for many paths at once.
+#[derive(Debug, Default)]
+pub struct Folders(HashMap<PathBuf, Option<Resolved>>);
+
+/// Looks a path up as a program is given it, from a directory: each of its letters stands for itself.
+///
+/// # Errors
+/// As [`locate`].
+pub fn locate_word(
+    text: &str,
+    cwd: &Path,
+    place: &PermissionContext,
+    folders: &mut Folders,
+) -> Result<Located, PathRefusal> {
+    look_up(text, text, &cwd.join(text), place, folders)
+}
+
+fn look_up(
+    given: &str,
+    plain: &str,
+    absolute: &Path,
+    place: &PermissionContext,
+    folders: &mut Folders,
+) -> Result<Located, PathRefusal> {
+    if given.is_empty() {
+        return Err(PathRefusal::Empty);
+    }
+    if given.contains('\0') {
+        return Err(PathRefusal::Nul(given.into()));
+    }
     // `a/` and `a/.` are only right for directories; `components` would drop what says so.
     let directory = plain.ends_with('/') || plain.ends_with("/.") || plain.ends_with("/..");
-    let Resolved { path, links: followed, found, metadata } = folders.resolve(&absolute, directory)?;
-    if descriptor(&absolute) || descriptor(&path) {
-        return Err(PathRefusal::Special(text.into()));
+    let Resolved { path, links: followed, found, metadata } = folders.resolve(absolute, directory)?;
+    if holder(absolute).or(holder(&path)).is_some() {
+        return Err(PathRefusal::Special(given.into()));
     }
     let shared = found == PathKind::File && metadata.as_ref().is_some_and(links);
-    Ok(Located { given: text.into(), linked: followed > 0, found, shared, ..Located::at(&path, &absolute, place) })
+    Ok(Located { given: given.into(), linked: followed > 0, found, shared, ..Located::at(&path, absolute, place) })
 }
 
 /// The home directory of another user, from the local user database.
@@ -181,9 +180,13 @@ pub fn real(path: &Path) -> Option<PathBuf> {
     resolve(path, false).ok().map(|resolved| resolved.path)
 }
 
-/// A `file://` address as a path, decoded once.
-fn address(text: &str) -> Option<String> {
-    let rest = &text[7..];
+fn is_address(text: &str) -> bool {
+    text.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("file://"))
+}
+
+/// A `file://` address as a path, decoded once; none where it is none of this machine.
+pub(super) fn address(text: &str) -> Option<String> {
+    let rest = is_address(text).then(|| &text[7..])?;
     let rest = rest.strip_prefix("localhost").unwrap_or(rest);
     if !rest.starts_with('/') {
         return None;
@@ -260,6 +263,10 @@ fn follow(
             // The links of /proc lead to other processes' places; what is below is judged by its name.
             path.extend(ahead);
             let path = crate::worktree::normal(&path);
+            if !path.starts_with("/proc") {
+                // Up again, perhaps behind one of those links: from where is not known.
+                return Err(PathRefusal::Special(absolute.display().to_string()));
+            }
             let metadata = fs::metadata(&path).ok();
             let found = match &metadata {
                 Some(found) if found.is_dir() => PathKind::Directory,
@@ -333,11 +340,21 @@ fn same(a: &Path, b: &Path) -> bool {
     a.to_string_lossy().eq_ignore_ascii_case(&b.to_string_lossy())
 }
 
-fn descriptor(path: &Path) -> bool {
-    let text = path.to_string_lossy();
-    ["/dev/stdin", "/dev/stdout", "/dev/stderr"].contains(&&*text)
-        || text.starts_with("/dev/fd/")
-        || (text.starts_with("/proc/") && text.contains("/fd/"))
+/// The process of which a path is an open file, and no more: what is written behind one leads on from there.
+fn holder(path: &Path) -> Option<&str> {
+    let names: Vec<&str> = path.iter().skip(1).map(OsStr::to_str).collect::<Option<_>>()?;
+    let (process, number) = match names.as_slice() {
+        ["dev", "stdin" | "stdout" | "stderr"] => ("self", "0"),
+        ["dev", "fd", number] => ("self", *number),
+        ["proc", process, "fd", number] | ["proc", process, "task", _, "fd", number] => (*process, *number),
+        _ => return None,
+    };
+    number.bytes().all(|byte| byte.is_ascii_digit()).then_some(process)
+}
+
+/// Whether a path is an open file of whoever opens it, which was judged when it was opened first.
+pub(super) fn is_own_descriptor(path: &Path) -> bool {
+    holder(path).is_some_and(|process| matches!(process, "self" | "thread-self"))
 }
 
 /// The directories that need no permission. A root that holds everything is none.

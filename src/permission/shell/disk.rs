@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use below::Listings;
 pub(super) use git_config::{Cause, Repository};
 use globs::Globs;
 use loss::Loss;
@@ -33,6 +34,10 @@ pub(super) struct Disk<'p> {
     place: &'p PermissionContext,
     /// Links that the line itself makes, or may make.
     links: Vec<PathBuf>,
+    /// Directories that it removes or moves.
+    gone: Vec<PathBuf>,
+    /// What lies below directories.
+    listings: Listings,
     paths: Paths,
     globs: Globs,
     origins: Origins,
@@ -51,6 +56,8 @@ impl<'p> Disk<'p> {
         Self {
             place,
             links: vec![],
+            gone: vec![],
+            listings: Listings::default(),
             paths: Paths::default(),
             globs: Globs::default(),
             origins: Origins::default(),

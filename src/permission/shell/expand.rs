@@ -15,7 +15,7 @@ use std::rc::Rc;
 pub(super) use arg::Arg;
 use arg::{Spread, Values};
 pub(super) use arithmetic::holds_code;
-pub(super) use state::{ShellState, StdinSource, Value, either, unsettle};
+pub(super) use state::{ShellState, StdinSource, Value, Whereabouts, WrittenFunction, either, may_move, unsettle};
 pub(super) use variables::harmless;
 pub(crate) use variables::variable_danger;
 
@@ -46,7 +46,7 @@ pub(super) enum Finding<'s> {
     Runs {
         script: &'s Script,
         list: &'s List,
-        state: ShellState,
+        state: Box<ShellState>,
         /// They read what another program writes, or write what it reads: `<(…)`, `>(…)`.
         piped: bool,
     },
@@ -100,7 +100,7 @@ impl<'s> Expansion<'_, 's, '_> {
     }
 
     fn runs(&mut self, script: &'s Script, list: &'s List, piped: bool) {
-        let state = self.state.clone();
+        let state = Box::new(self.state.clone());
         self.found.push(Finding::Runs { script, list, state, piped });
     }
 

@@ -5,10 +5,15 @@
 mod builtins;
 mod code;
 mod deed;
+mod deep;
+mod find;
+mod globs;
 mod languages;
 mod lookup;
+mod network;
 mod options;
 mod read;
+mod rename;
 mod special;
 mod table;
 mod wrapper;
@@ -25,8 +30,8 @@ use super::unit::Effect;
 use crate::permission::protected::Protected;
 use crate::permission::{Access, Action};
 pub(super) use code::protected_in;
+pub(super) use find::names_no_secret;
 use read::{GivenOption, ParsedArgs};
-pub(super) use special::names_no_secret;
 use table::{Does, Operand, Utility};
 
 /// What a program does with its words.
@@ -40,7 +45,7 @@ pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v CommandContext<'v
         None if table::program(name).is_some() => name,
         None => family(name),
     };
-    let mut judge = Judge { deeds: vec![], view, depth: 0, called: called.to_owned(), picked: None, all: args };
+    let mut judge = Judge { deeds: vec![], view, depth: 0, called: called.to_owned(), search: None, all: args };
     // Of some that are not known, it is known how they tell about themselves.
     let telling = || {
         let program = table::program(&format!("{called} that tells"))?;
@@ -64,8 +69,8 @@ struct Judge<'v> {
     depth: usize,
     /// The name that was looked up: `git`, then `git stash`, then `git stash list`.
     called: String,
-    /// What `find` picks, once it was asked for.
-    picked: Option<Option<PickedFiles>>,
+    /// What `find` looks for.
+    search: Option<find::Search>,
     /// All words after the program's name.
     all: &'v [Arg],
 }
@@ -121,7 +126,9 @@ impl Judge<'_> {
         if let Some(reason) = program.unread {
             self.opaque(reason);
         }
-        special::first(self, program, &reading, args);
+        if program.special == "find" {
+            find::find(self, program, &reading, args);
+        }
         for floor in &program.floors {
             let minus = |option: &&str| reading.operands.iter().any(|arg| arg.is(option));
             if floor.options.is_empty() || reading.has(&floor.options) || floor.options.iter().any(minus) {
@@ -237,7 +244,7 @@ impl Judge<'_> {
                     self.uses(Access::Edit, file);
                 }
             }
-            Does::Sends => special::sends(self, given),
+            Does::Sends => network::sends(self, given),
             Does::Enters => {
                 if program.special == "git" {
                     self.danger(name);
@@ -266,7 +273,7 @@ impl Judge<'_> {
                 self.effect(Effect::Unproven);
                 self.carries(given.value.as_ref());
             }
-            Does::Until => special::until(self, given, args, program.name == "find"),
+            Does::Until => find::until(self, given, args, program.name == "find"),
             Does::Formats => special::formats(self, given),
             Does::Settings => special::settings(self, given),
             Does::Options => special::ssh_option(self, given),
@@ -388,10 +395,8 @@ impl Judge<'_> {
             }
         }
         let nothing = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
-        if nothing && reading.has(&program.deep) {
-            let here = Arg::exact(".");
-            self.uses(Access::Read, &here);
-            self.add(Deed::Below(here, special::picks(reading)));
+        if nothing && deep::is_deep(program, reading) {
+            deep::reads_below(self, &Arg::exact("."), deep::picks(reading));
         }
     }
 
@@ -405,7 +410,7 @@ impl Judge<'_> {
         args: &[Arg],
     ) -> bool {
         let arg = &reading.operands[at];
-        let deep = program.deep == ["always"] || reading.has(&program.deep);
+        let deep = program.deep == ["always"] || deep::is_deep(program, reading);
         match role {
             Operand::Nothing => {}
             // `find . ( … )`
@@ -414,7 +419,7 @@ impl Judge<'_> {
             Operand::Read => {
                 self.uses(Access::Read, arg);
                 if deep || program.recursive && program.deep.is_empty() {
-                    self.add(Deed::Below(arg.clone(), special::picks(reading)));
+                    self.add(Deed::Below(arg.clone(), deep::picks(reading)));
                 }
             }
             Operand::Write => {
@@ -437,20 +442,15 @@ impl Judge<'_> {
                 if arg.text().is_none_or(|text| !text.contains(':')) {
                     self.uses(Access::Edit, arg);
                     self.uses(Access::Read, arg);
+                    if at + 1 < reading.operands.len() && deep {
+                        self.add(Deed::Below(arg.clone(), Picks { only: vec![], ..deep::picks(reading) }));
+                    }
                     if at + 1 == reading.operands.len() {
                         self.add(Deed::CopyTree { from: reading.operands[..at].to_vec(), to: arg.clone() });
                     }
                 }
             }
-            Operand::Address => {
-                let file = |text: &str| text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"));
-                if arg.text().is_some_and(file) {
-                    self.uses(Access::Read, arg);
-                }
-                if program.effect == Effect::Writes || reading.has(&["-O", "--remote-name", "--remote-name-all"]) {
-                    special::named_by_address(self, arg);
-                }
-            }
+            Operand::Address => network::address(self, program, reading, arg),
             Operand::GitAddress => {
                 if arg.prefix().contains("::") || arg.may_be_option() {
                     self.opaque("a command is hidden in an address");

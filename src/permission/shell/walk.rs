@@ -3,6 +3,8 @@
 //! has changed what words mean. Where a branch may or may not be taken, both outcomes stay possible.
 
 mod budget;
+mod calls;
+mod chain;
 mod compound;
 mod deeds;
 mod git;
@@ -11,6 +13,7 @@ mod run;
 mod settle;
 mod simple;
 mod text;
+mod traps;
 
 #[cfg(test)]
 pub(crate) use own::is_subcommand;
@@ -18,12 +21,14 @@ pub(crate) use own::is_subcommand;
 use budget::Budget;
 
 use super::disk::Disk;
-use super::expand::{Arg, Expander, Expansion, Finding, ShellState, StdinSource, either};
+use super::expand::{Arg, Expander, Expansion, Finding, ShellState, StdinSource};
 use super::judge::{self, PickedFiles};
 use super::parse::{self, syntax};
 use super::unit::{JudgedLine, Unit};
 use crate::permission::PermissionContext;
-use syntax::{Item, List, Script, ShellCommand, ShellCommandKind, Unreadable, Word};
+use calls::JudgedBody;
+use syntax::{Item, Script, ShellCommand, ShellCommandKind, Unreadable, Word};
+use traps::Trap;
 
 /// Units of one line; more are not looked at.
 const UNITS: usize = 1_000;
@@ -40,6 +45,10 @@ struct Walk<'p> {
     opaque: Option<String>,
     /// Texts that were too long to be taken apart, or could not be read.
     unread: Vec<String>,
+    /// The bodies of functions, and where they were judged.
+    bodies: Vec<JudgedBody>,
+    /// Texts that run later, wherever the shell is by then.
+    traps: Vec<Trap>,
 }
 
 /// Where the present commands run.
@@ -48,6 +57,8 @@ struct WalkFrame {
     layer: usize,
     /// Only through an option of another program, perhaps never.
     carried: bool,
+    /// In a shell that may not be bash, and reads some things otherwise.
+    other_shell: bool,
     input: StdinSource,
     /// What picked the names that come through the pipe.
     picked: Option<PickedFiles>,
@@ -59,10 +70,12 @@ pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
         disk: Disk::new(place),
         expander: Expander::new(place.home.as_deref()),
         budget: Budget::default(),
-        frame: WalkFrame { layer: 0, carried: false, input: StdinSource::Nothing, picked: None },
+        frame: WalkFrame { layer: 0, carried: false, other_shell: false, input: StdinSource::Nothing, picked: None },
         units: vec![],
         opaque: None,
         unread: vec![],
+        bodies: vec![],
+        traps: vec![],
     };
     let mut state = ShellState { cwd: vec![place.cwd.clone()], ..ShellState::default() };
     match parse::script(command, 0) {
@@ -86,6 +99,7 @@ pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
 impl<'p> Walk<'p> {
     /// What only shows when everything was walked.
     fn settle(&mut self, command: &str) {
+        self.run_traps();
         for reason in self.disk.overrun().into_iter().chain(self.expander.settled()) {
             self.opaque(reason);
         }
@@ -151,17 +165,7 @@ impl<'p> Walk<'p> {
         self.units.len() >= UNITS
     }
 
-    pub(super) fn list(&mut self, script: &Script, list: &List, state: &mut ShellState) {
-        for item in list {
-            if self.full() {
-                return;
-            }
-            self.item(script, item, state);
-        }
-    }
-
     fn item(&mut self, script: &Script, item: &Item, state: &mut ShellState) {
-        let before = item.perhaps.then(|| state.cwd.clone());
         if item.background || item.commands.len() > 1 {
             let outer = self.frame.input.clone();
             for (at, command) in item.commands.iter().enumerate() {
@@ -182,11 +186,6 @@ impl<'p> Walk<'p> {
         } else if let Some(command) = item.commands.first() {
             self.command(script, command, state);
         }
-        if let Some(before) = before
-            && before != state.cwd
-        {
-            state.cwd = either(&before, &state.cwd);
-        }
     }
 
     fn command(&mut self, script: &Script, command: &ShellCommand, state: &mut ShellState) {
@@ -194,6 +193,7 @@ impl<'p> Walk<'p> {
             ShellCommandKind::Simple { assigns, words } => walk.simple(script, command, assigns, words, state),
             _ => walk.compound(script, command, state),
         });
+        self.passed(state);
     }
 
     fn unit(&self, text: &str) -> Unit {

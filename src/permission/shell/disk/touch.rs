@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use super::{Disk, LOOKUPS};
 use crate::permission::paths::{self, Folders, Located, PathKind};
 use crate::permission::shell::device;
-use crate::permission::shell::expand::{Arg, ShellState};
+use crate::permission::shell::expand::{Arg, ShellState, Whereabouts};
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::{Access, Action, Need, protected};
+use crate::worktree::normal;
 
 /// Paths of one unit; more are asked about unseen.
 const PATHS: usize = 512;
@@ -18,6 +19,16 @@ const PATHS: usize = 512;
 const UNSEEN: usize = 16_384;
 /// Uses of paths in one line.
 const USES: usize = 2_000;
+
+/// How a word names a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spelling {
+    Certain,
+    /// One of several that a word may be: those that lead nowhere are nothing to ask about.
+    OneOf,
+    /// A word of a program nobody knows, which only looks like one.
+    Guess,
+}
 
 /// The paths of one line that were looked up; the disk is asked once for each.
 #[derive(Debug, Default)]
@@ -54,8 +65,9 @@ impl Disk<'_> {
             return;
         }
         if let Some(known) = arg.texts() {
+            let spelling = if known.len() > 1 { Spelling::OneOf } else { Spelling::Certain };
             for text in known {
-                self.touch_text(access, text, unit, state);
+                self.touch_spelled(access, text, spelling, unit, state);
             }
             return;
         }
@@ -64,7 +76,7 @@ impl Disk<'_> {
         match all.filter(|all| !all.is_empty()) {
             Some(all) => {
                 for text in all.iter().flat_map(|names| names.iter()) {
-                    self.touch_text(access, text, unit, state);
+                    self.touch_spelled(access, text, Spelling::OneOf, unit, state);
                 }
             }
             None => self.unknown_path(access, arg, unit),
@@ -78,7 +90,7 @@ impl Disk<'_> {
             return false;
         }
         let from = state.cwd.first().map_or(Path::new("/"), PathBuf::as_path);
-        let plain = crate::worktree::normal(&from.join(text)).display().to_string();
+        let plain = normal(&from.join(text)).display().to_string();
         let device = plain.starts_with("/dev/") && !plain.starts_with("/dev/shm/");
         if device {
             device::written(&plain, unit);
@@ -100,14 +112,22 @@ impl Disk<'_> {
     /// A word that looks like a path, of a program nobody knows: one where something is there, or may be
     /// made outside the project.
     pub(crate) fn touch_guess(&mut self, text: &str, unit: &mut Unit, state: &ShellState) {
-        self.touch_path(Access::Read, text, true, unit, state);
+        self.touch_spelled(Access::Read, text, Spelling::Guess, unit, state);
     }
 
     pub(crate) fn touch_text(&mut self, access: Access, text: &str, unit: &mut Unit, state: &ShellState) {
-        self.touch_path(access, text, false, unit, state);
+        self.touch_spelled(access, text, Spelling::Certain, unit, state);
     }
 
-    fn touch_path(&mut self, access: Access, text: &str, guess: bool, unit: &mut Unit, state: &ShellState) {
+    fn touch_spelled(&mut self, access: Access, text: &str, spelling: Spelling, unit: &mut Unit, state: &ShellState) {
+        // To a few programs it is an address, to all others a path with these letters.
+        if let Some(path) = paths::address(text) {
+            self.touch_path(access, &path, spelling, unit, state);
+        }
+        self.touch_path(access, text, spelling, unit, state);
+    }
+
+    fn touch_path(&mut self, access: Access, text: &str, spelling: Spelling, unit: &mut Unit, state: &ShellState) {
         if text.is_empty() || device::holds_nothing(text) {
             return;
         }
@@ -133,26 +153,13 @@ impl Disk<'_> {
         let from: &[PathBuf] = if state.cwd.is_empty() { &nowhere } else { &state.cwd };
         for cwd in from {
             self.paths.touched += 1;
-            let known = self.paths.located.get(cwd).and_then(|known| known.get(&*text)).cloned();
-            if known.is_none() && self.paths.lookups >= LOOKUPS {
+            let Some(located) = self.located(&text, cwd) else {
                 unit.floor(Action::Ask, "it uses more paths than are looked at");
                 self.unseen(access, &text, unit);
                 return;
-            }
-            let located = known.unwrap_or_else(|| {
-                self.paths.lookups += 1;
-                let found = paths::locate_known(&text, cwd, self.place, &mut self.paths.folders).ok().map(Rc::new);
-                let here = self.paths.located.entry(cwd.clone()).or_default();
-                here.insert(text.clone().into_owned(), found.clone());
-                found
-            });
+            };
             let Some(located) = located else {
-                // A path below a file, a circle of links: the program fails on it, unless what runs
-                // before changes that.
-                if access == Access::Edit {
-                    unit.plans_only = false;
-                    unit.floor(Action::Ask, &format!("{text} cannot be written as things stand"));
-                }
+                self.leads_nowhere(access, &text, spelling, cwd, unit);
                 continue;
             };
             let made =
@@ -166,12 +173,14 @@ impl Disk<'_> {
                 unit.plans_only =
                     plan && (unit.plans_only || unit.touches.iter().all(|need| need.permission != "edit"));
             }
+            let guess = spelling == Spelling::Guess;
             if guess && located.inside && protected::control(Path::new(&located.relative)) {
                 let reason = format!("{text} decides what runs here, and what the program does with it is not known");
                 unit.floor(Action::Ask, &reason);
             }
             if located.found == PathKind::Directory && access == Access::Read {
                 self.add(unit, located.needs(Access::List));
+                self.used_whole(&located, unit);
                 continue;
             }
             if guess && located.is_absent() && located.protected.is_none() {
@@ -182,6 +191,46 @@ impl Disk<'_> {
             }
             self.add(unit, located.needs(access));
         }
+    }
+
+    /// A path from a directory, looked up once; none where that was too often, or it leads nowhere.
+    pub(super) fn located(&mut self, text: &str, cwd: &Path) -> Option<Option<Rc<Located>>> {
+        if let Some(known) = self.paths.located.get(cwd).and_then(|known| known.get(text)) {
+            return Some(known.clone());
+        }
+        if self.paths.lookups >= LOOKUPS {
+            return None;
+        }
+        self.paths.lookups += 1;
+        let found = paths::locate_word(text, cwd, self.place, &mut self.paths.folders).ok().map(Rc::new);
+        self.paths.located.entry(cwd.to_owned()).or_default().insert(text.to_owned(), found.clone());
+        Some(found)
+    }
+
+    /// A path below a file, in a circle of links, up from what a process has open: the program fails on it,
+    /// unless what runs before changes that. Rules speak about it as it is spelled.
+    fn leads_nowhere(&mut self, access: Access, text: &str, spelling: Spelling, cwd: &Path, unit: &mut Unit) {
+        let path = cwd.join(text);
+        if access != Access::Edit && paths::is_own_descriptor(&path) {
+            return;
+        }
+        let plain = normal(&path);
+        let spelled = Located::at(&plain, &plain, self.place);
+        // From what is no directory yet, up leads to where nobody knows.
+        let up = path.components().any(|part| part == Component::ParentDir);
+        let made = self.links.iter().any(|link| path.starts_with(link) || plain.starts_with(link));
+        match access {
+            Access::Edit => {
+                unit.plans_only = false;
+                unit.floor(Action::Ask, &format!("{text} cannot be written as things stand"));
+            }
+            Access::Read if up || made || spelling == Spelling::Certain => {
+                unit.floor(Action::Ask, &format!("{text} leads nowhere as things stand"));
+            }
+            Access::Read if spelled.inside && spelled.protected.is_none() => return,
+            Access::Read | Access::List => {}
+        }
+        self.add(unit, spelled.needs(access));
     }
 
     /// A path beyond those that are looked up: where it leads is not known, but what a rule denies by
@@ -202,12 +251,13 @@ impl Disk<'_> {
             return false;
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return false };
-        let Ok(parent) = paths::locate_from(&parent.display().to_string(), cwd, self.place) else { return false };
+        let parent = parent.display().to_string();
+        let Ok(parent) = paths::locate_word(&parent, cwd, self.place, &mut self.paths.folders) else { return false };
         let shown = Path::new(&parent.relative).join(name);
         unit.effect = Effect::Writes;
         unit.plans_only = false;
         self.add(unit, parent.needs(Access::List));
-        let mut need = Need::new("edit", crate::worktree::normal(&shown).display().to_string());
+        let mut need = Need::new("edit", normal(&shown).display().to_string());
         if protected::control(&shown) {
             need.floor = Some((
                 Action::Ask,
@@ -221,7 +271,7 @@ impl Disk<'_> {
         true
     }
 
-    fn add(&self, unit: &mut Unit, needs: Vec<Need>) {
+    pub(super) fn add(&self, unit: &mut Unit, needs: Vec<Need>) {
         for need in needs {
             let known = |one: &Need| one.permission == need.permission && one.patterns == need.patterns;
             if unit.touches.len() >= PATHS {
@@ -236,60 +286,124 @@ impl Disk<'_> {
     pub(crate) fn links_to(&mut self, arg: &Arg, state: &ShellState) {
         for cwd in &state.cwd {
             match arg.text() {
-                Some(text) => self.links.push(crate::worktree::normal(&cwd.join(text))),
+                Some(text) => self.links.push(normal(&cwd.join(text))),
                 None => self.links.push(cwd.clone()),
             }
         }
     }
 
+    /// What is removed or moved: the shell cannot enter it any more, until it is made again.
+    pub(crate) fn gone(&mut self, arg: &Arg, state: &ShellState) {
+        for cwd in &state.cwd {
+            let names: Vec<String> = match (arg.texts(), arg.pattern()) {
+                (Some(texts), _) => texts.to_vec(),
+                (None, Some(pattern)) => self.glob(pattern, cwd).map(|names| names.to_vec()).unwrap_or_default(),
+                (None, None) => vec![],
+            };
+            let dirs = names.iter().map(|name| normal(&cwd.join(name))).filter(|path| path.is_dir());
+            self.gone.extend(dirs);
+        }
+    }
+
+    pub(crate) fn made_again(&mut self, arg: &Arg, state: &ShellState) {
+        let Some(text) = arg.text().filter(|_| !self.gone.is_empty()) else { return };
+        for cwd in &state.cwd {
+            let made = normal(&cwd.join(text));
+            self.gone.retain(|gone| !made.starts_with(gone));
+        }
+    }
+
+    /// The shell goes to a directory, or home. Where it may not be there, the change may fail, and the shell
+    /// stays where it is.
     pub(crate) fn chdir(&mut self, target: Option<&Arg>, unit: &mut Unit, state: &mut ShellState) {
-        let before = state.cwd.clone();
+        state.settle();
+        let before = state.whereabouts();
         let Some(target) = target else {
-            state.cwd = self.place.home.iter().cloned().collect();
-            state.previous = before;
-            return;
+            return state.go(Whereabouts { cwd: self.place.home.iter().cloned().collect(), previous: before.cwd });
         };
-        if target.is("-") {
-            std::mem::swap(&mut state.cwd, &mut state.previous);
-            return;
+        if !target.is("-") {
+            self.touch(Access::List, target, unit, state);
         }
-        self.touch(Access::List, target, unit, state);
-        let mut next = vec![];
-        match target.texts() {
-            Some(texts) => {
-                for text in texts {
-                    if before.is_empty() && !Path::new(text).is_absolute() {
-                        next.clear();
-                        break;
-                    }
-                    let from = if before.is_empty() { vec![PathBuf::from("/")] } else { before.clone() };
-                    for cwd in from {
-                        let path = crate::worktree::normal(&cwd.join(text));
-                        if state.physical
-                            && let Ok(real) = cwd.join(text).canonicalize()
-                            && real != path
-                        {
-                            next.push(real);
-                        }
-                        let there = path.is_dir() && !self.links.iter().any(|link| path.starts_with(link));
-                        // Where it is not there yet, the change may fail and the rest run here.
-                        if !there {
-                            next.push(cwd);
-                        }
-                        next.push(path);
-                    }
+        let (mut next, mut stays): (Vec<PathBuf>, Vec<PathBuf>) = (vec![], vec![]);
+        let mut add = |path: PathBuf, to_next: bool| {
+            let all = if to_next { &mut next } else { &mut stays };
+            if !all.contains(&path) {
+                all.push(path);
+            }
+        };
+        let mut unknown = false;
+        for text in target.texts().unwrap_or_default() {
+            if text == "-" {
+                unknown |= before.previous.is_empty();
+                before.previous.iter().for_each(|path| add(path.clone(), true));
+                continue;
+            }
+            let nowhere = [PathBuf::from("/")];
+            unknown |= before.cwd.is_empty() && !Path::new(text).is_absolute();
+            for cwd in if before.cwd.is_empty() { &nowhere[..] } else { &before.cwd } {
+                let path = normal(&cwd.join(text));
+                if state.physical
+                    && let Ok(real) = cwd.join(text).canonicalize()
+                    && real != path
+                {
+                    add(real, true);
                 }
-            }
-            None => {
-                state.change("the directory is not known");
-                unit.floor(Action::Ask, "to which directory it changes is not known");
+                let taken = self.links.iter().chain(&self.gone).any(|taken| path.starts_with(taken));
+                if taken || !path.is_dir() {
+                    add(cwd.clone(), false);
+                }
+                add(path, true);
             }
         }
-        next.dedup();
-        if next.len() > 8 {
-            next.clear();
+        if target.texts().is_none() {
+            state.change("the directory is not known");
+            unit.floor(Action::Ask, "to which directory it changes is not known");
         }
-        state.previous = before;
-        state.cwd = next;
+        if target.texts().is_none() || unknown || next.len() > 8 {
+            return state.go(Whereabouts { cwd: vec![], previous: before.or(&before.turned()).previous });
+        }
+        let done = Whereabouts { cwd: next, previous: before.cwd.clone() };
+        if stays.is_empty() {
+            return state.go(done);
+        }
+        // Where it started from is not known, if it is not known now.
+        let stays = if before.cwd.is_empty() { vec![] } else { stays };
+        state.go_if(done, Whereabouts { cwd: stays, ..before });
+    }
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use crate::permission::Action::{Allow, Ask, Deny};
+    use crate::permission::Rules;
+    use crate::permission::cases::{Lab, judge, with};
+
+    /// What cannot be followed is judged by its letters, and asked about.
+    #[test]
+    fn rules_hold_for_paths_that_lead_nowhere() {
+        let lab = Lab::new();
+        let place = &lab.place;
+        let own = with(place, &[("*", Allow)])
+            .then(&Rules::written("edit", &[("*", Allow), ("src/*", Deny)]))
+            .then(&Rules::written("read", &[("*", Allow), ("b.txt", Deny)]));
+        let table = [
+            ("mv a.txt c; mkdir a.txt; touch a.txt/../src/n", Deny),
+            ("mv a.txt c; mkdir a.txt; touch a.txt/../n", Ask),
+            ("cat a.txt/../b.txt", Deny),
+            ("cat a.txt/../x", Ask),
+            ("ls a.txt/../..", Ask),
+            ("exec 3<.; cat /dev/fd/3/.env", Ask),
+            ("cat /proc/1/fd/3", Ask),
+            ("cat /proc/self/fd/3 /dev/stdin", Allow),
+            ("mkdir -p https:/x; some-tool https://x/../../../notes", Ask),
+            ("some-tool https://x.test/a/../b", Allow),
+        ];
+        for (line, wanted) in table {
+            assert_eq!(judge(&own, line, place).action, wanted, "{line}");
+        }
+        // Up from where nobody knows, and then through a link.
+        let line = format!("cat /proc/..{}/link/secret", place.root.display());
+        assert_eq!(judge(&own, &line, place).action, Ask);
     }
 }

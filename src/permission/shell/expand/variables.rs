@@ -22,7 +22,23 @@ const HELPERS: &str = "PAGER MANPAGER EDITOR VISUAL BROWSER LESSOPEN LESSCLOSE L
     CORECLR_PROFILER ELECTRON_RUN_AS_NODE FZF_DEFAULT_COMMAND CVS_RSH SVN_SSH HGRCPATH HGEDITOR HGMERGE \
     OPENSSL_CONF OPENSSL_MODULES OPENSSL_ENGINES KRB5_CONFIG PYTHONUSERBASE PYTHONEXECUTABLE PKG_CONFIG_PATH \
     GCC_EXEC_PREFIX COMPILER_PATH CCACHE_PREFIX GOROOT GOTOOLDIR CGO_CFLAGS PROMPT_DIRTRIM FPATH CHROME_PATH \
-    ERL_FLAGS JULIA_LOAD_PATH R_PROFILE";
+    ERL_FLAGS ERL_AFLAGS ERL_ZFLAGS ERL_LIBS ELIXIR_ERL_OPTIONS JULIA_LOAD_PATH R_PROFILE R_PROFILE_USER R_ENVIRON \
+    R_ENVIRON_USER ZIPOPT ZIP UNZIP UNZIPOPT RSYNC_CONNECT_PROG GNUMAKEFLAGS MFLAGS WGETRC SYSTEM_WGETRC CURL_HOME \
+    AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE GNUPGHOME PSQLRC LESSKEY LESSKEYIN LESSKEY_CONTENT LESSKEYIN_SYSTEM \
+    LESSKEY_SYSTEM ACKRC BAT_CONFIG_PATH TF_CLI_CONFIG_FILE KUBECTL_EXTERNAL_DIFF PHP_INI_SCAN_DIR GEMRC \
+    NODE_REPL_EXTERNAL_MODULE TCLLIBPATH GUILE_LOAD_PATH EMACSLOADPATH MYSQL_HOME";
+const PREFIXES: [&str; 10] = [
+    "npm_config_",
+    "NPM_CONFIG_",
+    "CARGO_TARGET_",
+    "CARGO_BUILD_",
+    "PIP_",
+    "UV_",
+    "SSL_CERT_",
+    "LUA_INIT",
+    "LUA_PATH",
+    "LUA_CPATH",
+];
 /// What such names end with, whatever program they are for.
 const ENDS: [&str; 9] =
     ["_PAGER", "_EDITOR", "_RSH", "_WRAPPER", "_HOOK", "_HOOKS", "_LAUNCHER", "_PRELOAD", "_ASKPASS"];
@@ -36,14 +52,27 @@ pub(crate) fn variable_danger(name: &str) -> Option<&'static str> {
         Some("makes programs load other code")
     } else if starts(&["GIT_"]) {
         Some("changes what git does and starts")
-    } else if among(HELPERS, name)
-        || ENDS.iter().any(|end| name.ends_with(end))
-        || starts(&["npm_config_", "NPM_CONFIG_", "CARGO_TARGET_", "CARGO_BUILD_", "PIP_", "UV_", "SSL_CERT_"])
-    {
+    } else if among(HELPERS, name) || ENDS.iter().any(|end| name.ends_with(end)) || starts(&PREFIXES) {
         Some("makes programs start helpers or read other settings")
     } else if name.to_ascii_uppercase().ends_with("_PROXY") {
         Some("sends network traffic elsewhere")
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::variable_danger;
+
+    #[test]
+    fn variables_that_make_programs_start_others() {
+        let helpers = "ZIPOPT RSYNC_CONNECT_PROG GNUMAKEFLAGS WGETRC CURL_HOME AWS_CONFIG_FILE LUA_INIT_5_4 UNZIP LESSKEY_CONTENT";
+        for name in helpers.split(' ') {
+            assert!(variable_danger(name).is_some(), "{name}");
+        }
+        for name in "ZIPCODE AWS_REGION AWS_PROFILE XZ_OPT RUSTUP_TOOLCHAIN NODE_ENV".split(' ') {
+            assert_eq!(variable_danger(name), None, "{name}");
+        }
     }
 }

@@ -15,7 +15,7 @@ const BUILTINS: &str = ": true false echo printf test [ pwd cd pushd popd dirs r
     compopt mapfile readarray caller disown suspend logout";
 
 /// Those that change nothing, whatever their words are.
-const QUIET: &str = ": true false pwd dirs times jobs break continue return exit shift caller logout umask ulimit type \
+const QUIET: &str = ": true false pwd dirs times break continue return exit shift caller logout umask ulimit type \
     help which";
 
 const OTHER_READING: &str = "it changes how the shell reads commands";
@@ -106,9 +106,17 @@ impl Builtin<'_> {
             }
             "declare" | "typeset" | "local" | "readonly" | "export" => self.declare(name, args),
             "unset" => {
-                let mut named = args.iter().filter(|arg| !arg.prefix().starts_with('-'));
-                if named.any(|arg| plain_name(arg).is_none()) {
-                    self.opaque("it removes a variable that decides what runs, or one whose name is computed");
+                for arg in args.iter().filter(|arg| !arg.prefix().starts_with('-')) {
+                    match plain_name(arg) {
+                        // Nothing is in it from here on, or what was there before.
+                        Some(name) if self.view.state.vars.contains_key(name) => {
+                            self.add(Deed::Assign(name.to_owned(), Value::Known(vec![String::new()])));
+                        }
+                        Some(_) => {}
+                        None => {
+                            self.opaque("it removes a variable that decides what runs, or one whose name is computed");
+                        }
+                    }
                 }
             }
             _ => return false,
@@ -141,12 +149,18 @@ impl Builtin<'_> {
                 if options.has(&["-P"]) {
                     self.add(Deed::Physical);
                 }
-                let turns = || args.get(at).is_none_or(|arg| arg.prefix().starts_with(['+', '-']));
-                if name == "popd" || (name == "pushd" && turns()) {
+                let target = args.get(at).or_else(|| args.first().filter(|arg| arg.is("-")));
+                let turns = || target.is_none_or(|arg| !arg.is("-") && arg.prefix().starts_with(['+', '-']));
+                // Of more words than one bash takes none, other shells the first; so it is with options that one of
+                // them does not know. `chdir` is no builtin of bash, but of others.
+                let odd = !options.flags.iter().all(|flag| name == "cd" && ["-L", "-P"].contains(&&*flag.name))
+                    || options.unknown && target.is_some_and(Arg::known)
+                    || args.len() > at + 1;
+                if name == "popd" || name == "chdir" || odd || (name == "pushd" && turns()) {
+                    target.into_iter().for_each(|dir| self.add(Deed::Use(Access::List, dir.clone())));
                     self.add(Deed::Astray);
                     self.add(Deed::Broad("the directory is not known".to_owned()));
                 } else {
-                    let target = args.get(at).or_else(|| args.first().filter(|arg| arg.is("-")));
                     self.add(target.map_or(Deed::Home, |dir| Deed::Enter(dir.clone())));
                 }
             }
@@ -220,6 +234,17 @@ impl Builtin<'_> {
                     self.opaque("how its options end is not known");
                 }
                 if name == "exec" || !options.has(&["-v", "-V"]) {
+                    self.add(Deed::Run(args.get(at..).unwrap_or_default().to_vec(), false));
+                }
+            }
+            "jobs" => {
+                let (options, at) = Options::leading(args, "", &[]);
+                if options.unknown {
+                    self.opaque("a word that is computed may make it run the words behind it");
+                }
+                if options.has(&["-x"]) {
+                    self.add(Deed::Carrier);
+                    self.add(Deed::Danger("-x".to_owned()));
                     self.add(Deed::Run(args.get(at..).unwrap_or_default().to_vec(), false));
                 }
             }

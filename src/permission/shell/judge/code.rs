@@ -22,6 +22,13 @@ static QUIET: LazyLock<HashSet<&str>> = LazyLock::new(|| {
 const STARTS: &str =
     "system run call check_call check_output getoutput execSync execFileSync spawnSync Popen popen exec";
 
+/// Interpreters to which `exec` means to evaluate a text.
+const EVALUATING: &str = "python pypy ipython";
+/// Interpreters to which `%x(…)` is a command, whatever signs stand for the brackets.
+const RUBY: &str = "ruby jruby";
+/// Interpreters to which a bracket behind another one is no call.
+const LISPS: &str = "emacs guile sbcl clisp racket";
+
 /// The first name in a text of a file that holds secrets or decides what runs; secrets come first. In quotes,
 /// where texts that are joined count as one, or `anywhere`.
 pub(in super::super) fn protected_in(text: &str, anywhere: bool) -> Option<(String, Protected)> {
@@ -79,14 +86,22 @@ pub(super) fn is_plain(command: &str) -> bool {
     !name.is_empty() && command.chars().all(letter) && !super::carries(name) && !super::is_language(super::family(name))
 }
 
-/// Whether a program text starts nothing but what stands in it as it is.
-pub(super) fn is_harmless(text: &str) -> bool {
+/// Whether a program text starts nothing but what stands in it as it is. `language` is the interpreter.
+pub(super) fn is_harmless(text: &str, language: &str) -> bool {
     if text.len() > LONGEST {
         return false;
     }
     let mut rest = text;
     let mut before = None;
+    // The last two letters, blanks aside.
+    let mut last = [None; 2];
     while let Some(c) = rest.chars().next() {
+        if c == '(' && calls_a_value(last) && !among(LISPS, language) {
+            return false;
+        }
+        if !c.is_whitespace() {
+            last = [last[1], Some(c)];
+        }
         match c {
             // A command in some languages, a text in others.
             '`' => return false,
@@ -94,6 +109,9 @@ pub(super) fn is_harmless(text: &str) -> bool {
                 let Some(after) = skip_text(rest, c, before) else { return false };
                 (rest, before) = (after, Some(c));
                 continue;
+            }
+            '%' if among(RUBY, language) && rest[1..].starts_with('x') && !rest[2..].starts_with(is_letter) => {
+                return false;
             }
             // Names that are put together, and files that are commands.
             '@' | '|' if rest[1..].starts_with(['{', '"', '\'']) => return false,
@@ -103,16 +121,18 @@ pub(super) fn is_harmless(text: &str) -> bool {
                 return false;
             }
             c if c.is_alphabetic() || c == '_' => {
-                let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+                let end = rest.find(|c| !is_letter(c)).unwrap_or(rest.len());
                 let (word, after) = rest.split_at(end);
                 let starts = among(STARTS, word);
                 let quiet = word.chars().count() == 1 || QUIET.contains(word);
                 // A name with this sign is a command, in perl and ruby.
                 let opens = word == "open" && text.contains(['|', '\\']);
-                if (starts && !plain_call(after)) || (!starts && !quiet) || opens {
+                let evaluates = word == "exec" && among(EVALUATING, language);
+                if (starts && !plain_call(after)) || (!starts && !quiet) || opens || evaluates {
                     return false;
                 }
                 before = word.chars().next_back();
+                last[1] = before;
                 rest = after;
                 continue;
             }
@@ -122,6 +142,16 @@ pub(super) fn is_harmless(text: &str) -> bool {
         rest = &rest[c.len_utf8()..];
     }
     true
+}
+
+/// Whether a bracket behind these two letters calls what another call or a subscript gave: `f()(x)`,
+/// `x[0](y)`. What `(function () { … })(x)` calls stands there as it is.
+fn calls_a_value(last: [Option<char>; 2]) -> bool {
+    matches!(last, [_, Some(']')]) || matches!(last, [before, Some(')')] if before != Some('}'))
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 /// What stands behind a text in quotes; none where something in it may be computed.
@@ -184,10 +214,14 @@ mod tests {
             "print \"the system\";",
             "print('please run (it) now, or eval it')",
             "print if /a/",
+            "(function () { console.log(1) })(2)",
+            "my %x = (a => 1); print $x{a}",
         ];
         for text in harmless {
-            assert!(is_harmless(text), "{text}");
+            assert!(is_harmless(text, "perl"), "{text}");
         }
+        assert!(is_harmless("exec(\"touch x\")", "ruby"));
+        assert!(is_harmless("(print 1) (print 2)", "emacs"));
         let unseen = [
             "import os; os.system('r' + 'm x')",
             "import os; os.system(\"\\x72m x\")",
@@ -215,7 +249,18 @@ mod tests {
             "\"#{a}m x\"; \"@{[1]}\"",
         ];
         for text in unseen {
-            assert!(!is_harmless(text), "{text}");
+            assert!(!is_harmless(text, "perl"), "{text}");
+        }
+        let of_one = [
+            ("python", "exec(\"from os import system as x\"); x(\"r\"+\"m x\")"),
+            ("pypy", "exec('print')"),
+            ("python", "import os;vars(os).get('sys'+'tem')('r'+'m x')"),
+            ("node", "Object.values(require('child_process'))[3]('rm'+' x')"),
+            ("ruby", "print %x(#{\"r\"+\"m x\"})"),
+            ("ruby", "%x!#{\"r\"+\"m x\"}!"),
+        ];
+        for (language, text) in of_one {
+            assert!(!is_harmless(text, language), "{language}: {text}");
         }
     }
 }

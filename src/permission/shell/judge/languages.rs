@@ -130,7 +130,7 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &Parse
         if !texts.is_empty() {
             judge.doubt(&format!("the program {} is given may start others", program.name));
         }
-    } else if !texts.iter().all(|text| code::is_harmless(text)) {
+    } else if !texts.iter().all(|text| code::is_harmless(text, &judge.called)) {
         judge.doubt(&format!("the program {} is given is not known to start no others", program.name));
     }
     for text in texts {
@@ -390,9 +390,18 @@ pub(super) fn awk(judge: &mut Judge<'_>, reading: &ParsedArgs) {
         }
     }
     let edits = judge.deeds.iter().any(|deed| matches!(deed, Deed::Effect(Effect::Writes)));
-    for file in files.iter().filter(|arg| !arg.prefix().contains('=')) {
+    for file in files.iter().filter(|arg| !assigns(arg.prefix())) {
         judge.uses(if edits { Access::Edit } else { Access::Read }, file);
     }
+}
+
+/// Whether awk takes a word for an assignment; with any other letter before the sign it is a file.
+fn assigns(word: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name = word.split_once('=').map(|(name, _)| name);
+    name.is_some_and(|name| {
+        !name.is_empty() && name.chars().all(letter) && !name.starts_with(|c: char| c.is_ascii_digit())
+    })
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -581,6 +590,16 @@ mod tests {
         }
         for program in ["s/a", "a foo\\\ne rm x", "s/[/]/x/", "k", "s/a/b/x", ":a}e rm x"] {
             assert_eq!(sed_deeds(program), None, "{program}");
+        }
+    }
+
+    #[test]
+    fn awk_assigns_to_names_alone() {
+        for word in ["a=1", "_a9=/x", "FS=,"] {
+            assert!(assigns(word), "{word}");
+        }
+        for word in ["./a=b/../../notes", "1=x", "=x", "a b=x", "a"] {
+            assert!(!assigns(word), "{word}");
         }
     }
 

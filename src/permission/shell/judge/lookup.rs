@@ -60,9 +60,9 @@ pub(in crate::permission::shell) fn is_language(name: &str) -> bool {
 
 /// Whether a program runs others, or texts, that stand among its words.
 pub(in crate::permission) fn carries(name: &str) -> bool {
-    const WORDS: [&str; 18] = [
+    const WORDS: [&str; 19] = [
         "eval", "exec", "command", "builtin", "trap", "coproc", "then", "do", "else", "elif", "if", "while", "until",
-        "!", "source", "alias", "fd", "fdfind",
+        "!", "source", "alias", "jobs", "fd", "fdfind",
     ];
     WORDS.contains(&name)
         || table::program(name).is_some_and(|program| {

@@ -154,6 +154,8 @@ impl Reader<'_> {
                 (None, Takes::Value) if option.does != Does::Until => self.next(),
                 (None, _) => None,
             };
+            // A file and a format, which may look like an option.
+            self.at += usize::from(name == "-fprintf");
             return self.give(name, Some(option.does), value);
         }
         let short = text.get(..2).and_then(|short| Some((short, self.program.option(short)?)));
@@ -218,6 +220,11 @@ impl Reader<'_> {
             return self.give("-#", Some(Does::Harmless), None);
         }
         for (offset, letter) in letters.char_indices() {
+            if let Some((name, option)) = self.program.pair(&letters[offset..]) {
+                let tail = Some(arg.after(from + offset + name.len() - 1)).filter(|tail| !tail.is(""));
+                let value = tail.or_else(|| self.next());
+                return self.give(name, Some(option.does), value);
+            }
             let name = format!("-{letter}");
             let end = from + offset + letter.len_utf8();
             let tail = || Some(arg.after(end)).filter(|tail| !tail.is(""));

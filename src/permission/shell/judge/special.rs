@@ -3,21 +3,13 @@
 
 use std::path::Path;
 
-use super::read::{GivenOption, ParsedArgs, end_of_command};
+use super::read::{GivenOption, ParsedArgs};
 use super::table::{self, Does, Operand, Utility};
-use super::{Deed, Judge, PickedFiles, Picks, languages, wrapper};
-use crate::permission::protected::{control, secret_name};
+use super::{Deed, Judge, Picks, deep, languages, network, rename, wrapper};
+use crate::permission::protected::control;
 use crate::permission::shell::expand::{Arg, StdinSource};
-use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Effect;
 use crate::permission::{Access, Action};
-
-/// What is to be judged before an option leads elsewhere.
-pub(super) fn first(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
-    if program.special == "find" {
-        find(judge, reading, args);
-    }
-}
 
 /// `x.gz` becomes `x`, and `x` becomes `x.gz`, or what the suffix says.
 fn other_names(judge: &mut Judge<'_>, arg: &Arg, suffix: Option<Arg>) {
@@ -54,15 +46,18 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
             }
         }
         "git diff" => {
-            if reading.has(&["--no-index"]) {
-                operands.iter().for_each(|arg| judge.uses(Access::Read, arg));
+            if no_index(reading) {
+                operands.iter().for_each(|arg| deep::reads_below(judge, arg, Picks::default()));
             }
         }
         // `git diff*` is written with other things in mind.
         "danger" => judge.danger(program.name.split(' ').nth(1).unwrap_or_default()),
         "git config" => return git_config(judge, operands),
         // What the files are called then stands in an expression.
-        "rename" => operands.iter().filter_map(Arg::text).for_each(|text| judge.names_files(text, true)),
+        "rename" => {
+            operands.iter().filter_map(Arg::text).for_each(|text| judge.names_files(text, true));
+            rename::rename(judge, reading);
+        }
         "git apply" => judge.add(Deed::Patches(operands.to_vec())),
         "compress" => operands.iter().for_each(|arg| other_names(judge, arg, value(&["-S", "--suffix"]))),
         "unpack" | "archive" => archive(judge, program, reading),
@@ -83,6 +78,8 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
             let to = operands.last().cloned();
             judge.add(Deed::Lost(to.into_iter().collect(), true));
         }
+        "curl" => network::curl(judge, program, reading),
+        "wget" => network::wget(judge, reading),
         "sockets" => sockets(judge, args),
         "make" => make(judge, reading, args),
         "diskutil" => {
@@ -100,33 +97,19 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
     !matches!(program.special, "sed" | "awk" | "language" | "shell" | "foreign shell" | "xargs")
 }
 
+/// Whether `git diff` compares two files or directories as they are, which it also does where one of them
+/// lies outside.
+fn no_index(reading: &ParsedArgs) -> bool {
+    let outside = |arg: &Arg| arg.prefix().starts_with('/') || arg.prefix().split('/').any(|part| part == "..");
+    reading.has(&["--no-index"]) || (reading.operands.len() == 2 && reading.operands.iter().any(outside))
+}
+
 /// Programs that only read, if their words are what they usually are.
 fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
     let operands = reading.operands.as_slice();
     match program.special {
-        "rg" => {
-            // What a glob names is searched though it is hidden.
-            for glob in globs_of(reading) {
-                let text = glob.text().or(glob.pattern()).unwrap_or_default();
-                if !text.starts_with('!') && text.rsplit('/').next().is_some_and(|name| name.starts_with('.')) {
-                    let reason = format!("it reads hidden files named {text}, which may hold keys or passwords");
-                    judge.add(Deed::Secret(text.to_owned(), reason));
-                }
-            }
-            if !reading.has(&["--hidden", "-u", "--no-ignore", "--unrestricted", "-."]) {
-                // Hidden files are left out, keys and passwords in others are not.
-                let globs: Vec<Arg> =
-                    globs_of(reading).filter(|glob| !glob.prefix().starts_with('!')).cloned().collect();
-                let without = reading.has(&["-e", "--regexp", "-f", "--file", "--files", "--type-list"]);
-                let mut paths: Vec<Arg> = operands.iter().skip(usize::from(!without)).cloned().collect();
-                if paths.is_empty() && judge.view.input == StdinSource::Nothing {
-                    paths.push(Arg::exact("."));
-                }
-                for path in paths {
-                    judge.add(Deed::Below(path, Picks { only: globs.clone(), not: vec![Arg::exact(".*")] }));
-                }
-            }
-        }
+        "rg" => deep::ripgrep(judge, program, reading),
+        "diff" => deep::diff(judge, reading),
         "jq" if reading.has(&["-f", "--from-file"]) => {
             judge.danger("-f");
             judge.effect(Effect::Unproven);
@@ -170,15 +153,6 @@ fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: 
     }
 }
 
-/// A file that is called like the end of the address it comes from.
-pub(super) fn named_by_address(judge: &mut Judge<'_>, address: &Arg) {
-    let end = address.text().and_then(|address| address.rsplit('/').next());
-    let name = end.and_then(|end| end.split(['?', '#']).next()).unwrap_or_default();
-    if !name.is_empty() {
-        judge.uses(Access::Edit, &Arg::exact(name));
-    }
-}
-
 /// Whether a program of jq reads modules. It names them before all else; what stands behind a comment
 /// may begin a line of its own.
 fn imports(program: &Arg) -> bool {
@@ -191,87 +165,6 @@ fn imports(program: &Arg) -> bool {
         first && !text[..at].ends_with(letter) && !after.starts_with(letter)
     });
     reads || (!program.known() && text.chars().all(|c| letter(c) || c.is_whitespace()))
-}
-
-/// `--include` and `--exclude` of what reads a directory to its bottom.
-pub(super) fn picks(reading: &ParsedArgs) -> Picks {
-    let all = |name: &str| {
-        reading.given.iter().filter(|given| *given.name == *name).filter_map(|given| given.value.clone()).collect()
-    };
-    Picks { only: all("--include"), not: all("--exclude") }
-}
-
-/// Text that may name a file behind a sign: `-d @file`, `-F name=@file`.
-pub(super) fn sends(judge: &mut Judge<'_>, given: &GivenOption) {
-    let Some(value) = &given.value else { return };
-    if let Some(at) = value.prefix().find(['@', '<']) {
-        let file = value.after(at + 1);
-        let file = file.text().and_then(|text| text.split(';').next()).map_or(file.clone(), Arg::exact);
-        judge.uses(Access::Read, &file);
-    } else if !value.known() {
-        judge.effect(Effect::Unproven);
-    }
-}
-
-/// A command that goes on to `;` or `+`, with the files that were found among its words.
-pub(super) fn until(judge: &mut Judge<'_>, given: &GivenOption, args: &[Arg], ends: bool) {
-    judge.danger(&given.name);
-    judge.add(Deed::Carrier);
-    let end = if ends || args[given.next..].iter().any(|arg| arg.is(";")) {
-        end_of_command(args, given.next)
-    } else {
-        args.len()
-    };
-    let mut words: Vec<Arg> = given.value.iter().cloned().collect();
-    words.extend(args.get(given.next..end).unwrap_or_default().iter().cloned());
-    if ends && words.last().is_some_and(|arg| arg.is(";") || arg.is("+")) {
-        words.pop();
-    }
-    let picked = ends.then(|| judge.picked.get_or_insert_with(|| picked(args)).clone()).flatten();
-    let several = ends && end.checked_sub(1).and_then(|last| args.get(last)).is_some_and(|arg| arg.is("+"));
-    let fill = |arg: Arg| {
-        let filled = match arg.text() {
-            Some("{}") if picked.is_some() => Arg::found(),
-            Some(text) if ends && text.contains("{}") => Arg::filled(text, "{}"),
-            _ => return arg,
-        };
-        if several { filled.repeated() } else { filled }
-    };
-    let mut words: Vec<Arg> = words.into_iter().map(fill).collect();
-    if !ends {
-        words.push(Arg::unknown("…"));
-    }
-    if given.name.ends_with("dir") {
-        judge.add(Deed::Astray);
-    }
-    judge.add(match picked {
-        Some(picked) => Deed::RunOn(words, picked),
-        None => Deed::Run(words, false),
-    });
-}
-
-/// What `find` picks by names of which one fits no secret; none where it picks otherwise.
-fn picked(args: &[Arg]) -> Option<PickedFiles> {
-    let name = |pair: &&[Arg]| pair[0].is("-name") || pair[0].is("-iname");
-    let names: Vec<Arg> = args.windows(2).filter(name).map(|pair| pair[1].clone()).collect();
-    let first = args.iter().position(|arg| arg.prefix().starts_with(['-', '(', '!'])).unwrap_or(args.len());
-    let below = if first == 0 { vec![Arg::exact(".")] } else { args[..first].to_vec() };
-    names.iter().any(|name| name.text().is_some_and(names_no_secret)).then_some(PickedFiles { below, names })
-}
-
-/// Whether a name pattern cannot name a file with secrets.
-pub(in super::super) fn names_no_secret(pattern: &str) -> bool {
-    const SAMPLES: [&str; 9] =
-        [".env", ".env.local", "x.env", "id_rsa", "id_ed25519", "x.pem", "x.key", ".npmrc", "credentials.json"];
-    !pattern.contains('[')
-        && !SAMPLES.iter().any(|name| crate::permission::wildcard::matches(pattern, name))
-        && !secret_name(pattern)
-}
-
-/// What ripgrep is to look at, and with `!` not to.
-fn globs_of(reading: &ParsedArgs) -> impl Iterator<Item = &Arg> {
-    let globs = reading.given.iter().filter(|given| ["-g", "--glob", "--iglob"].contains(&&*given.name));
-    globs.filter_map(|given| given.value.as_ref())
 }
 
 /// A format of git: one that shows signatures asks a program about them, and a name of the settings
@@ -425,47 +318,6 @@ pub(super) fn command(judge: &mut Judge<'_>, program: &'static Utility, arg: &Ar
     }
 }
 
-/// What no test picks out and yet is removed.
-fn find(judge: &mut Judge<'_>, reading: &ParsedArgs, args: &[Arg]) {
-    const TESTS: &str = "-name -iname -path -ipath -wholename -regex -iregex -empty -newer -mtime -mmin -atime -ctime -size -user \
-        -perm -lname -samefile -inum -links";
-    for (at, arg) in args.iter().enumerate().filter(|(_, arg)| arg.text().is_none() && arg.may_be_option()) {
-        let value = at.checked_sub(1).is_some_and(|before| args[before].prefix().starts_with('-'));
-        if !value || arg.pattern().is_none() {
-            judge.effect(Effect::Unproven);
-        }
-    }
-    let everything = |arg: Option<&Arg>| {
-        arg.is_some_and(|arg| arg.text().or(arg.pattern()).is_some_and(|text| text.chars().all(|c| "*./".contains(c))))
-    };
-    let picks = reading
-        .given
-        .iter()
-        .any(|given| among(TESTS, &given.name) && (&*given.name == "-empty" || !everything(given.value.as_ref())));
-    let destroyer = |arg: &Arg| {
-        arg.text().is_some_and(|text| {
-            ["rm", "shred", "unlink", "rmdir", "mv"].contains(&text.rsplit('/').next().unwrap_or(text))
-        })
-    };
-    let destroys = reading.given.iter().any(|given| {
-        given.does == Some(Does::Destroys)
-            || (given.does == Some(Does::Until) && args.get(given.next).is_some_and(destroyer))
-    });
-    if reading.given.iter().any(|given| given.does == Some(Does::Destroys))
-        && let Some(picked) = judge.picked.get_or_insert_with(|| picked(args)).clone()
-    {
-        judge.add(Deed::ChangesPicked(picked));
-    }
-    if destroys && !picks {
-        let signs = |arg: &&Arg| !arg.prefix().starts_with(['(', ')', '!', ',']);
-        let mut from: Vec<Arg> = reading.operands.iter().filter(signs).cloned().collect();
-        if from.is_empty() {
-            from.push(Arg::exact("."));
-        }
-        judge.add(Deed::Lost(from, true));
-    }
-}
-
 fn git(judge: &mut Judge<'_>, program: &'static Utility, reading: &ParsedArgs) -> bool {
     let Some(name) = reading.operands.first() else { return false };
     let Some(command) = name.text() else {
@@ -509,6 +361,9 @@ fn archive(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs) {
         judge.add(Deed::Network);
         judge.effect(Effect::Unproven);
     }
+    if judge.called == "cpio" && judge.all.iter().any(copies_out) {
+        judge.add(Deed::Floor(Action::Ask, "which files it reads stands in its input".to_owned()));
+    }
     if program.special == "unpack" {
         judge.uses(Access::Edit, &Arg::exact("."));
         let packs = |arg: &Arg| {
@@ -523,6 +378,15 @@ fn archive(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs) {
         let decides = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
         reading.operands.iter().filter(decides).for_each(|arg| judge.uses(Access::Edit, arg));
         judge.add(Deed::Link(Arg::unknown(".")));
+    }
+}
+
+/// `cpio -o`, `cpio -pdm`: it is told on its input what it copies.
+fn copies_out(arg: &Arg) -> bool {
+    let text = arg.prefix();
+    match text.strip_prefix("--") {
+        Some(long) => !long.is_empty() && ["create", "pass-through"].iter().any(|name| name.starts_with(long)),
+        None => text.starts_with('-') && text.contains(['o', 'p']),
     }
 }
 

@@ -114,6 +114,8 @@ pub(super) struct Utility {
     options: HashMap<&'static str, Opt>,
     /// Long options in order, for those that are cut short.
     longs: Vec<&'static str>,
+    /// Options of several letters behind one dash, among others that have one.
+    pairs: Vec<&'static str>,
     /// Whole words, such as `--format=zip`, that are harmless although their option is not.
     pub(super) exact: Vec<&'static str>,
     /// The roles of the first words; the last one is of all further words where `many`.
@@ -143,6 +145,12 @@ impl Utility {
         let from = self.longs.partition_point(|name| *name < start);
         let fitting = self.longs[from..].iter().take_while(move |name| name.starts_with(start));
         fitting.filter_map(|name| Some((*name, self.option(name)?)))
+    }
+
+    /// The option of several letters with a value that letters behind a dash begin with.
+    pub(super) fn pair(&self, letters: &str) -> Option<(&'static str, Opt)> {
+        let name = self.pairs.iter().find(|name| letters.starts_with(name.trim_start_matches('-')))?;
+        Some((name, self.option(name).filter(|option| option.takes == Takes::Value)?))
     }
 
     /// Whether an option of it, or its program, may start something.
@@ -259,6 +267,11 @@ impl UtilityTable {
         for program in &mut table.programs {
             program.longs = program.options.keys().filter(|name| name.starts_with("--")).copied().collect();
             program.longs.sort_unstable();
+            if !program.whole {
+                let pair = |name: &&&'static str| name.len() > 2 && name.starts_with('-') && !name.starts_with("--");
+                program.pairs = program.options.keys().filter(pair).copied().collect();
+                program.pairs.sort_unstable();
+            }
             for (_, name) in &program.modes {
                 if !table.names.contains_key(name) {
                     table.wrong.push(format!("{}: there is no entry {name}", program.name));

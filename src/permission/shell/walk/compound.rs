@@ -1,8 +1,7 @@
 //! Commands that hold others: loops, branches, functions, conditions.
 
 use super::Walk;
-use crate::permission::Action;
-use crate::permission::shell::expand::{Arg, ShellState, StdinSource, Value, either, holds_code, unsettle};
+use crate::permission::shell::expand::{Arg, ShellState, StdinSource, Value, holds_code, unsettle};
 use crate::permission::shell::parse::{self, syntax};
 use crate::permission::shell::unit::Effect;
 use syntax::{List, Piece, Script, ShellCommand, ShellCommandKind, Word};
@@ -21,7 +20,7 @@ impl Walk<'_> {
                 self.push(unit);
             }
         }
-        let before = state.cwd.clone();
+        let before = state.whereabouts();
         match &command.kind {
             ShellCommandKind::Simple { .. } => {}
             ShellCommandKind::Group(list) => self.list(script, list, state),
@@ -29,7 +28,7 @@ impl Walk<'_> {
             ShellCommandKind::Branches(lists) => {
                 for list in lists {
                     self.list(script, list, state);
-                    state.cwd = either(&before, &state.cwd);
+                    state.perhaps_still(&before);
                 }
             }
             ShellCommandKind::Loop(lists) => {
@@ -40,15 +39,7 @@ impl Walk<'_> {
                     self.list(script, list, state);
                 }
             }
-            ShellCommandKind::For { name, words, body } => {
-                let args = words.as_ref().map(|words| self.expand(script, words, state));
-                unsettle(body, state);
-                let members = self.members(args.as_deref(), state);
-                self.expanding(script, state, |words| words.given_to(name, &members));
-                state.set(name, members);
-                self.expanding(script, state, |words| words.assigns_danger(name));
-                self.list(script, body, state);
-            }
+            ShellCommandKind::For { name, words, body } => self.each(script, name, words.as_deref(), body, state),
             ShellCommandKind::Arithmetic(pieces) => {
                 self.expanding(script, state, |words| words.arithmetic(pieces));
                 self.quiet(script, command);
@@ -67,24 +58,41 @@ impl Walk<'_> {
                         self.single(script, pattern, state);
                     }
                     self.list(script, list, state);
-                    state.cwd = either(&before, &state.cwd);
+                    state.perhaps_still(&before);
                 }
             }
             ShellCommandKind::Condition(words) => self.condition(script, command, words, state),
-            ShellCommandKind::Function { name, body } => self.function(script, name, body, state),
+            ShellCommandKind::Function { name, body } => {
+                let (calls, apart) = calls(body, name, script);
+                self.function(script, name, body, apart > 0 && calls > 1, state);
+            }
             ShellCommandKind::Coprocess { name, body } => {
                 // The descriptors become the variable's value.
                 name.iter().for_each(|name| self.expanding(script, state, |words| words.assigns_danger(name)));
+                // The shell may write to it what nobody has seen, and no names that a pipe picked.
+                self.frame.input = StdinSource::Pipe;
+                let picked = self.frame.picked.take();
                 self.command(script, body, &mut state.clone());
+                self.frame.picked = picked;
             }
         }
         if matches!(
             command.kind,
             ShellCommandKind::Loop(_) | ShellCommandKind::For { .. } | ShellCommandKind::ArithmeticFor { .. }
         ) {
-            state.cwd = either(&before, &state.cwd);
+            state.perhaps_still(&before);
         }
         self.frame.input = outer;
+    }
+
+    fn each(&mut self, script: &Script, name: &str, words: Option<&[Word]>, body: &List, state: &mut ShellState) {
+        let args = words.map(|words| self.expand(script, words, state));
+        unsettle(body, state);
+        let members = self.members(args.as_deref(), state);
+        self.expanding(script, state, |words| words.given_to(name, &members));
+        state.set(name, members);
+        self.expanding(script, state, |words| words.assigns_danger(name));
+        self.list(script, body, state);
     }
 
     /// A part that only computes.
@@ -92,31 +100,6 @@ impl Walk<'_> {
         let mut unit = self.unit(parse::slice(script, &command.range));
         unit.effect = Effect::Reads;
         self.push(unit);
-    }
-
-    fn function(&mut self, script: &Script, name: &str, body: &ShellCommand, state: &mut ShellState) {
-        state.functions.insert(name.to_owned());
-        let (calls, apart) = calls(body, name, script);
-        if apart > 0 && calls > 1 {
-            let mut unit = self.unit(parse::slice(script, &body.range));
-            unit.floor(Action::Deny, "a function that starts itself over and over would stop the machine");
-            self.push(unit);
-        }
-        let mut inner = ShellState { called: true, ..state.clone() };
-        // Whoever calls it decides what it reads.
-        let outer = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);
-        self.command(script, body, &mut inner);
-        self.frame.input = outer;
-        if inner.cwd != state.cwd {
-            // The call changes the directory, from wherever it is made.
-            state.cwd.clear();
-        }
-        if let Some(reason) = inner.changed {
-            state.change(&reason);
-        }
-        for name in inner.vars.keys() {
-            state.vars.insert(name.clone(), Value::Foreign);
-        }
     }
 
     fn condition(&mut self, script: &Script, command: &ShellCommand, words: &[Word], state: &mut ShellState) {

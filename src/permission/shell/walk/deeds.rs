@@ -40,12 +40,9 @@ impl Walk<'_> {
                 Deed::Enter(_) => {
                     entered += 1;
                     let deed = if entered > ENTERED { Deed::Astray } else { deed };
-                    let before = inner.cwd.clone();
                     self.carry_out(deed, args, unit, &mut inner);
                     // A program that cannot enter a directory ends; the shell itself (`cd`) goes on where it is.
-                    if inner.cwd.len() > before.len() {
-                        inner.cwd.retain(|cwd| !before.contains(cwd));
-                    }
+                    inner.otherwise = None;
                 }
                 deed => self.carry_out(deed, args, unit, &mut inner),
             }
@@ -84,11 +81,22 @@ impl Walk<'_> {
 
     pub(super) fn carry_out(&mut self, deed: Deed, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
         match deed {
-            Deed::Use(access, arg) => self.disk.touch(access, &arg, unit, state),
+            Deed::Use(access, arg) => {
+                self.disk.touch(access, &arg, unit, state);
+                if unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("mkdir")) {
+                    self.disk.made_again(&arg, state);
+                }
+            }
             Deed::Entry(arg, to) => self.entry(&arg, to.as_ref(), unit, state),
             Deed::Copy { from, to, link, keeps } => self.copied(&from, &to, link, keeps, unit, state),
-            Deed::Lost(args, unknown) => self.disk.removal(&args, unit, state, unknown),
-            Deed::Below(arg, picks) => self.disk.below(&arg, &picks.only, &picks.not, unit, state),
+            Deed::Lost(args, unknown) => {
+                self.disk.removal(&args, unit, state, unknown);
+                args.iter().for_each(|arg| self.disk.all_below(Access::Edit, arg, &[], &[], unit, state));
+            }
+            Deed::Below(arg, picks) => {
+                self.disk.below(&arg, &picks.only, &picks.not, unit, state);
+                self.disk.all_below(Access::Read, &arg, &picks.only, &picks.not, unit, state);
+            }
             Deed::Unpacks
                 if state.cwd.iter().any(|cwd| self.place.root.starts_with(cwd) || cwd.join(".git").exists()) =>
             {
@@ -99,7 +107,7 @@ impl Walk<'_> {
             Deed::CopyTree { from, to } => self.disk.copied_below(&from, &to, unit, state),
             Deed::Patches(files) => self.disk.patched(&files, unit, state),
             Deed::Home => self.disk.chdir(None, unit, state),
-            Deed::Astray => state.cwd.clear(),
+            Deed::Astray => state.lose(),
             Deed::Physical => state.physical = true,
             Deed::Assign(name, value) => {
                 self.expanding(&Script::default(), state, |words| words.given_to(&name, &value));
@@ -116,10 +124,21 @@ impl Walk<'_> {
                 self.inner(&words, unit, false, state);
                 self.changed_picked(from, &picked, state);
             }
-            Deed::ChangesPicked(PickedFiles { below, names }) => self.disk.changed_below(&below, &names, unit, state),
+            Deed::ChangesPicked(PickedFiles { below, names }) => {
+                self.disk.changed_below(&below, &names, unit, state);
+                below.iter().for_each(|arg| self.disk.all_below(Access::Edit, arg, &names, &[], unit, state));
+            }
             Deed::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
-            Deed::Here(text) => self.text(&text, unit, false, false, state),
-            Deed::Later(text) => self.text(&text, unit, false, false, &mut state.clone()),
+            Deed::Here(text) => {
+                let before = state.whereabouts();
+                self.text(&text, unit, false, false, state);
+                state.settle();
+                // It runs as often as there is something to run it for.
+                if state.whereabouts() != before {
+                    state.lose();
+                }
+            }
+            Deed::Later(text) => self.later(&text, args, unit, state),
             Deed::Eval(words) => self.joined_text(&words, unit, false, state),
             Deed::Shell(words) => self.joined_text(&words, unit, true, state),
             Deed::Away(words) => self.away(&words, unit, state),
@@ -140,16 +159,24 @@ impl Walk<'_> {
     }
 
     /// Asks about units from one on, where they change a file that was picked, and one that may have been
-    /// decides what runs.
+    /// decides what runs; and lets rules speak about those that may have been.
     pub(super) fn changed_picked(&mut self, from: usize, picked: &PickedFiles, state: &ShellState) {
         let found = Arg::found();
         let name = found.prefix().trim_start_matches("./");
-        let edits = |unit: &Unit| {
-            let mut edited = unit.touches.iter().filter(|need| need.permission == "edit");
-            edited.any(|need| need.patterns.iter().any(|path| path.rsplit('/').next() == Some(name)))
+        let uses = |unit: &Unit, permission: &str| {
+            let mut used = unit.touches.iter().filter(|need| need.permission == permission);
+            used.any(|need| need.patterns.iter().any(|path| path.rsplit('/').next() == Some(name)))
         };
-        for unit in self.units.iter_mut().skip(from).filter(|unit| edits(unit)) {
-            self.disk.changed_below(&picked.below, &picked.names, unit, state);
+        for unit in self.units.iter_mut().skip(from) {
+            let (edits, reads) = (uses(unit, "edit"), uses(unit, "read"));
+            if edits {
+                self.disk.changed_below(&picked.below, &picked.names, unit, state);
+            }
+            for (_, access) in [(edits, Access::Edit), (reads, Access::Read)].iter().filter(|(uses, _)| *uses) {
+                for arg in &picked.below {
+                    self.disk.all_below(*access, arg, &picked.names, &[], unit, state);
+                }
+            }
         }
     }
 
@@ -165,6 +192,11 @@ impl Walk<'_> {
             self.disk.touch(Access::Read, arg, unit, state);
         }
         self.disk.touch(Access::Edit, arg, unit, state);
+        if to.is_some() {
+            // It takes along what lies below it.
+            self.disk.all_below(Access::Edit, arg, &[], &[], unit, state);
+        }
+        self.disk.gone(arg, state);
     }
 
     /// The text of a shell that runs somewhere else is taken apart as well.
@@ -252,7 +284,8 @@ impl Walk<'_> {
                     self.named_in(&candidate, name, unit);
                     continue;
                 }
-                if (candidate.contains('/') && !candidate.contains("://"))
+                let address = candidate.contains("://") && !candidate.contains("/..");
+                if (candidate.contains('/') && !address)
                     || candidate == ".."
                     || protected::secret_name(name)
                     || protected::control(std::path::Path::new(&candidate))

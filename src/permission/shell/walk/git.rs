@@ -73,6 +73,11 @@ fn commits_only(arg: &Arg) -> bool {
         || text == "-n"
 }
 
+/// Whether a path may lead out of the project, wherever in it that shows.
+fn may_leave(path: &str) -> bool {
+    path.starts_with('/') || path.split('/').any(|part| part == "..")
+}
+
 /// The words of a short name's meaning, as git splits them; none where it refuses to.
 fn words(text: &str) -> Option<Vec<String>> {
     let mut words = vec![];
@@ -161,12 +166,11 @@ impl Walk<'_> {
                 Some(rest) if rest.get(1..).is_some_and(|value| value.starts_with(['/', '.'])) => &rest[1..],
                 _ => text,
             };
-            let outside = text.starts_with('/') || text.starts_with("../") || text == "..";
-            if outside || text.starts_with("file://") {
+            if may_leave(text) || text.starts_with("file://") {
                 self.disk.touch_text(Access::List, text, unit, state);
             } else if let Some((option, value)) = text.split_once('=')
                 && option.starts_with('-')
-                && value.starts_with(['/', '.'])
+                && (value.starts_with('.') || may_leave(value))
                 && !value.contains(' ')
             {
                 let value = value.to_owned();

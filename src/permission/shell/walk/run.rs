@@ -3,8 +3,9 @@
 
 use super::{Walk, git, own};
 use crate::permission::shell::disk::Origin;
-use crate::permission::shell::expand::{Arg, ShellState};
-use crate::permission::shell::judge::{self, CommandContext};
+use crate::permission::shell::expand::{Arg, ShellState, Value};
+use crate::permission::shell::judge::{self, CommandContext, Deed};
+use crate::permission::shell::names::among;
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::wildcard::UNKNOWN;
 
@@ -69,12 +70,41 @@ impl Walk<'_> {
         let rest = &args[1..];
         let view = CommandContext { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
         match judge::builtin(&base, rest, &view) {
-            Some(deeds) => deeds.into_iter().for_each(|deed| self.carry_out(deed, rest, &mut unit, state)),
+            Some(deeds) => self.builtin(&name, deeds, rest, &mut unit, state),
             None => self.program(&base, rest, &mut unit, state),
+        }
+        if state.is_function(&name) {
+            self.called(&name, &mut unit, state);
         }
         own::judge(self.is_ours(&name, state), args, &mut unit);
         own::told(&mut unit);
         self.fill(index, unit);
+    }
+
+    /// What a builtin of bash does, where it is one.
+    fn builtin(&mut self, name: &str, deeds: Vec<Deed>, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+        /// Those that other shells do not have.
+        const OF_BASH: &str = "builtin declare typeset pushd popd dirs let shopt source mapfile readarray enable";
+        if name.contains('/') {
+            // A file of that name, which changes no shell.
+            let mut apart = state.clone();
+            return deeds.into_iter().for_each(|deed| self.carry_out(deed, args, unit, &mut apart));
+        }
+        let before = state.whereabouts();
+        let set = |deed: &Deed| match deed {
+            Deed::Assign(name, _) => Some(name.clone()),
+            _ => None,
+        };
+        let assigned: Vec<String> = deeds.iter().filter_map(set).collect();
+        deeds.into_iter().for_each(|deed| self.carry_out(deed, args, unit, state));
+        if self.frame.other_shell && among(OF_BASH, name) {
+            state.perhaps_still(&before);
+            assigned.iter().for_each(|name| state.set(name, Value::Foreign));
+        }
+        // A function of that name stands before it.
+        if state.is_function(name) && among("cd pushd popd", name) {
+            state.lose();
+        }
     }
 
     /// Words that a program joins and hands to a shell.

@@ -10,7 +10,8 @@ use crate::permission::shell::unit::{Effect, Unit};
 pub(super) fn made(units: &mut [Unit], command: &str) {
     let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let edited = |unit: &Unit| -> Vec<String> {
-        let needs = unit.touches.iter().filter(|need| need.permission == "edit");
+        // Not all that lies below a directory that it removes.
+        let needs = unit.touches.iter().filter(|need| need.permission == "edit" && need.patterns.len() == 1);
         needs.flat_map(|need| &need.patterns).map(|path| last(path)).collect()
     };
     let made: Vec<Vec<String>> = units.iter().map(edited).collect();

@@ -2,11 +2,19 @@
 
 use super::Walk;
 use crate::permission::shell::device;
-use crate::permission::shell::expand::{ShellState, StdinSource, Value, harmless, variable_danger};
+use crate::permission::shell::expand::{Arg, ShellState, StdinSource, Value, harmless, variable_danger};
+use crate::permission::shell::names::among;
 use crate::permission::shell::parse::{self, syntax};
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::{Access, Action};
 use syntax::{Assign, Operator, Piece, Redirect, Script, ShellCommand, Word};
+
+/// Whether a command runs in the shell itself, in a way that variables set for it alone may be seen by others.
+fn runs_here(name: &Arg, state: &ShellState) -> bool {
+    const HERE: &str = "eval source . command builtin trap : break continue exec exit export readonly return set shift \
+        times unset";
+    name.text().is_none_or(|name| among(HERE, name) || state.is_function(name))
+}
 
 impl Walk<'_> {
     pub(super) fn simple(
@@ -31,6 +39,10 @@ impl Walk<'_> {
             }
         }
         let args = self.expand(script, words, state);
+        if args.first().is_some_and(|name| runs_here(name, state)) {
+            // What runs in this shell sees what is set for it, and some shells keep it after a few builtins.
+            assigns.iter().for_each(|assign| state.set(&assign.name, Value::Foreign));
+        }
         let outer = self.frame.input.clone();
         for redirect in &command.redirects {
             if let Some(input) = self.input(script, redirect, state) {

@@ -10,6 +10,11 @@ use crate::permission::unread;
 /// How many parts of a text that cannot be read are looked at.
 const GUESSES: usize = 64;
 
+/// Whether a program that runs a text is bash. What others take is what `sh` is on the machine.
+fn is_bash(unit: &Unit) -> bool {
+    unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("bash"))
+}
+
 impl Walk<'_> {
     /// Runs words as a program inside the present one.
     pub(super) fn inner(&mut self, args: &[Arg], outer: &Unit, carried: bool, state: &mut ShellState) {
@@ -91,8 +96,9 @@ impl Walk<'_> {
                     continue;
                 }
             };
-            let outer = (self.frame.layer, self.frame.carried, self.budget.depth);
+            let outer = (self.frame.layer, self.frame.carried, self.frame.other_shell, self.budget.depth);
             self.frame.layer = unit.layer + 1;
+            self.frame.other_shell = if apart { !is_bash(unit) } else { self.frame.other_shell };
             self.frame.carried = carried || unit.carried;
             self.budget.depth += 4;
             if apart {
@@ -100,7 +106,7 @@ impl Walk<'_> {
             } else {
                 self.list(&script, &script.list, state);
             }
-            (self.frame.layer, self.frame.carried, self.budget.depth) = outer;
+            (self.frame.layer, self.frame.carried, self.frame.other_shell, self.budget.depth) = outer;
         }
     }
 }
