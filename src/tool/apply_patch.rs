@@ -8,8 +8,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::aliases::Aliases;
-use super::document::{Document, facts, target};
-use super::language::Check;
+use super::disk::SetAside;
+use super::document::{Document, WrittenText, facts, itself, target};
+use super::language::{Check, Planned};
 use super::nearest::numbered;
 use super::patch::{Error, Hunk, Section, apply, parse};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
@@ -36,21 +37,109 @@ pub struct Ready {
 
 #[derive(Debug)]
 struct PatchStep {
+    /// By the name it will have.
     document: Document,
-    /// Its new text; none removes it.
+    /// Its new text; none removes it, or moves it as it is.
     new: Option<String>,
-    /// For a renamed file: the name it had.
-    from: Option<String>,
-    /// It has another name now.
-    moved: bool,
+    /// For a moved file: what it was before.
+    from: Option<Document>,
     change: Change,
     /// For the model: how hunks were found.
     remarks: Vec<String>,
 }
 
+/// What was done for a step, as far as it takes to undo it.
+enum StepDone {
+    Written,
+    /// Perhaps its text was written as well.
+    Moved(bool),
+    /// It can be taken back, but for the last of them, after which nothing fails.
+    Removed(Option<SetAside>),
+}
+
 impl PatchStep {
     fn new(document: Document, new: Option<String>, change: Change) -> Self {
-        Self { document, new, from: None, moved: false, change, remarks: Vec::new() }
+        Self { document, new, from: None, change, remarks: Vec::new() }
+    }
+
+    fn removes(&self) -> bool {
+        self.new.is_none() && self.from.is_none()
+    }
+
+    /// The file by each of its names.
+    fn documents(&self) -> impl Iterator<Item = &Document> {
+        std::iter::once(&self.document).chain(&self.from)
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        let mut needs = self.document.needs(&self.change);
+        let Some(from) = &self.from else { return needs };
+        // An undo would take the file from its new name and could not bring it back under the old one: without the
+        // change it leaves the file where it is, and says of the old name that its content was never kept.
+        if let Some(edit) = needs.last_mut().filter(|_| !from.can_be_kept()) {
+            edit.changes.clear();
+        }
+        needs.extend(from.needs(&from.deletion()));
+        needs
+    }
+
+    /// What language servers may want to know beforehand: nothing of what is no text.
+    fn planned(&self) -> Vec<Planned> {
+        let Some(from) = &self.from else {
+            return self.document.is_text().then(|| self.document.planned(self.new.as_deref())).into_iter().collect();
+        };
+        if !from.is_text() {
+            return Vec::new();
+        }
+        let new = self.new.as_deref().unwrap_or(&from.text);
+        vec![self.document.planned(Some(new)), from.planned(None)]
+    }
+
+    /// Does it; with what was written. `last` is the last step.
+    async fn act(&self, last: bool, context: &ToolContext) -> Result<(StepDone, Option<WrittenText>), Failure> {
+        let document = &self.document;
+        match (&self.from, &self.new) {
+            (None, Some(new)) => Ok((StepDone::Written, Some(document.write(new, context).await?))),
+            (None, None) if last => document.remove(context).map(|()| (StepDone::Removed(None), None)),
+            (None, None) => Ok((StepDone::Removed(Some(document.set_aside(context)?)), None)),
+            (Some(from), new) => {
+                from.rename(document, context)?;
+                let Some(new) = new else { return Ok((StepDone::Moved(false), None)) };
+                match document.write(new, context).await {
+                    Ok(written) => Ok((StepDone::Moved(true), Some(written))),
+                    Err(failure) => Err(match from.rename_back(document, context) {
+                        Ok(()) => failure,
+                        Err(e) => Failure::Tell(format!(
+                            "{failure} {} is called {} now, because {e}.",
+                            from.place.shown, document.place.shown
+                        )),
+                    }),
+                }
+            }
+        }
+    }
+
+    /// Takes back what was done for it.
+    ///
+    /// # Errors
+    /// What is not as it was.
+    async fn undo(&self, done: StepDone, context: &ToolContext) -> Result<(), String> {
+        let shown = &self.document.place.shown;
+        match (done, &self.from) {
+            (StepDone::Removed(None), _) => Ok(()),
+            (StepDone::Removed(Some(aside)), _) => {
+                self.document.put_back(aside, context).map_err(|why| format!("{shown} ({why})"))
+            }
+            (StepDone::Moved(rewritten), Some(from)) => {
+                let named = &from.place.shown;
+                from.rename_back(&self.document, context)
+                    .map_err(|e| format!("{named} (it is called {shown} now, because {e})"))?;
+                if rewritten { from.restore(context).await.map_err(|_| named.clone()) } else { Ok(()) }
+            }
+            (StepDone::Written | StepDone::Moved(_), _) => {
+                self.document.restore(context).await.map_err(|_| shown.clone())
+            }
+        }
     }
 }
 
@@ -76,10 +165,16 @@ impl Tool for ApplyPatchTool {
             Section::Update { path, to, .. } => to.as_ref().unwrap_or(path),
         });
         let paths: Vec<PathBuf> = paths.map(|path| crate::worktree::normal(&context.absolute(path))).collect();
-        let title = match &paths[..] {
-            [] => "Patch".to_owned(),
-            [one] => format!("Patch {}", context.relative(one)),
-            [first, rest @ ..] => format!("Patch {} and {} more", context.relative(first), rest.len()),
+        let title = match (&paths[..], &sections[..]) {
+            ([], _) => "Patch".to_owned(),
+            // Of what is no text there is no diff: only this says what is asked.
+            ([one], [Section::Delete { .. }]) => format!("Delete {}", context.relative(one)),
+            ([one], [Section::Update { path, to: Some(_), .. }]) => {
+                let from = crate::worktree::normal(&context.absolute(path));
+                format!("Move {} to {}", context.relative(&from), context.relative(one))
+            }
+            ([one], _) => format!("Patch {}", context.relative(one)),
+            ([first, rest @ ..], _) => format!("Patch {} and {} more", context.relative(first), rest.len()),
         };
         let locations = paths.into_iter().map(|path| Location { path, line: None }).collect();
         CallDescription { title: text::title(&title), locations }
@@ -125,7 +220,7 @@ impl Ready {
     pub(super) fn needs(&self) -> Vec<Need> {
         let mut needs: Vec<Need> = Vec::new();
         for step in &self.steps {
-            for need in step.document.needs(&step.change) {
+            for need in step.needs() {
                 let known = |seen: &Need| seen.permission == "external_directory" && seen.patterns == need.patterns;
                 if !needs.iter().any(|seen| need.permission == "external_directory" && known(seen)) {
                     needs.push(need);
@@ -136,29 +231,43 @@ impl Ready {
         needs
     }
 
-    /// Writes what was shown: all files, or none.
+    /// Does what was shown: all of it, or nothing.
     pub(super) async fn apply(mut self, context: &ToolContext) -> Result<ToolOutput, Failure> {
-        let ready = &mut self;
-        for step in &ready.steps {
-            step.document.check_unchanged(context).await?;
+        for document in self.steps.iter().flat_map(PatchStep::documents) {
+            document.check_unchanged(context).await?;
         }
-        let planned = ready.steps.iter().map(|step| step.document.planned(step.new.as_deref())).collect();
+        let planned = self.steps.iter().flat_map(PatchStep::planned).collect();
         let check = Check::before(planned, context).await;
         let (mut notes, mut texts) = (Vec::new(), Vec::new());
-        for n in 0..ready.steps.len() {
-            let step = &mut ready.steps[n];
-            let done = match &step.new {
-                Some(new) => step.document.write(new, context).await.map(Some),
-                None => step.document.remove(context).map(|()| None),
-            };
-            match done {
-                Ok(None) => {}
-                Ok(Some(written)) => {
-                    notes.extend(written.notes.iter().map(|note| format!("{}: {note}", step.document.place.shown)));
-                    texts.push((step.document.place.real.path.clone(), written.text.clone()));
-                    step.change.new = written.text;
+        // What is removed goes last, so that it has another name for a moment only, if at all.
+        let mut order: Vec<usize> = (0..self.steps.len()).collect();
+        order.sort_by_key(|n| self.steps[*n].removes());
+        let mut done = Vec::new();
+        for n in order {
+            let last = done.len() + 1 == self.steps.len();
+            let step = &mut self.steps[n];
+            let written = match step.act(last, context).await {
+                Ok((how, written)) => {
+                    done.push((n, how));
+                    written
                 }
-                Err(failure) => return Err(undo(&ready.steps[..n], failure, context).await),
+                Err(failure) => return Err(undo(&self.steps, done, failure, context).await),
+            };
+            let real = || step.document.place.real.path.clone();
+            if let Some(written) = written {
+                notes.extend(written.notes.iter().map(|note| format!("{}: {note}", step.document.place.shown)));
+                texts.push((real(), written.text.clone()));
+                step.change.new = written.text;
+            } else if let Some(from) = step.from.as_ref().filter(|from| from.is_text()) {
+                texts.push((real(), from.text.clone()));
+            }
+        }
+        for (n, done) in done {
+            if let StepDone::Removed(Some(aside)) = done
+                && let Err(e) = aside.remove()
+            {
+                let shown = &self.steps[n].document.place.shown;
+                notes.push(format!("{shown}: what it held could not be removed, and lies beside it: {e}."));
             }
         }
         let found = check.after(&texts, context).await;
@@ -174,9 +283,10 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
     match section {
         Section::Add { path, text } => {
             let mut document = target(context, &path).await?;
+            let text = document.replacement(&text);
             if let Some(step) = earlier(steps, &document) {
                 // Removed above, and made anew.
-                if step.new.is_some() || step.moved {
+                if !step.removes() {
                     return Err(twice(&document));
                 }
                 step.change = step.document.change(&text);
@@ -189,17 +299,21 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
             steps.push(PatchStep::new(document, Some(text), change));
         }
         Section::Delete { path } => {
-            let document = existing(context, &path).await?;
+            let document = existing(itself(context, &path).await?, context).await?;
             if earlier(steps, &document).is_some() {
                 return Err(twice(&document));
             }
             let change = document.deletion();
             steps.push(PatchStep::new(document, None, change));
         }
-        Section::Update { path, to, hunks } => {
+        Section::Update { path, to: Some(to), hunks } => {
+            let step = moved(&path, &to, &hunks, steps, context).await?;
+            steps.push(step);
+        }
+        Section::Update { path, to: None, hunks } => {
             let document = target(context, &path).await?;
             if let Some(step) = earlier(steps, &document) {
-                let Some(text) = step.new.clone().filter(|_| to.is_none() && step.from.is_none()) else {
+                let Some(text) = step.new.clone().filter(|_| step.from.is_none()) else {
                     return Err(twice(&document));
                 };
                 let (text, remarks) = changed(&step.document, &text, &hunks, context)?;
@@ -208,38 +322,53 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
                 step.remarks.extend(remarks);
                 return Ok(());
             }
-            let mut document = existing(context, &path).await?;
-            let shown = document.place.shown.clone();
+            let mut document = existing(document, context).await?;
             let note = document.check_quoted(context)?;
             let (text, remarks) = changed(&document, &document.text, &hunks, context)?;
-            let remarks: Vec<String> = note.into_iter().chain(remarks).collect();
-            let Some(to) = to else {
-                let change = document.change(&text);
-                steps.push(PatchStep { remarks, ..PatchStep::new(document, Some(text), change) });
-                return Ok(());
-            };
-            let moved = target(context, &to).await?;
-            if moved.place.real.path == document.place.real.path {
-                return Err(Failure::Tell(format!("{shown} cannot be moved to itself.")));
-            }
-            if moved.exists {
-                return Err(Failure::Tell(format!(
-                    "{} exists already; {shown} cannot be moved there.",
-                    moved.place.shown
-                )));
-            }
-            if earlier(steps, &moved).is_some() {
-                return Err(twice(&moved));
-            }
-            // A byte order mark moves with the text.
-            let whole = document.with_mark(&text);
-            let change = moved.change(&text);
-            steps.push(PatchStep { from: Some(shown), remarks, ..PatchStep::new(moved, Some(whole), change) });
-            let change = document.deletion();
-            steps.push(PatchStep { moved: true, ..PatchStep::new(document, None, change) });
+            let remarks = note.into_iter().chain(remarks).collect();
+            let change = document.change(&text);
+            steps.push(PatchStep { remarks, ..PatchStep::new(document, Some(text), change) });
         }
     }
     Ok(())
+}
+
+/// A file that is moved, perhaps with changes. Without any, what it holds is of no matter.
+async fn moved(
+    path: &str,
+    to: &str,
+    hunks: &[Hunk],
+    steps: &mut [PatchStep],
+    context: &ToolContext,
+) -> Result<PatchStep, Failure> {
+    let mut document = itself(context, path).await?;
+    if !hunks.is_empty() && !document.is_text() {
+        // Says why it cannot be changed.
+        document = target(context, path).await?;
+    }
+    if earlier(steps, &document).is_some() {
+        return Err(twice(&document));
+    }
+    let mut document = existing(document, context).await?;
+    let shown = document.place.shown.clone();
+    let note = document.check_movable(context)?;
+    let (text, remarks) = changed(&document, &document.text, hunks, context)?;
+    let remarks = note.into_iter().chain(remarks).collect();
+    let there = itself(context, to).await?;
+    if there.place.real.path == document.place.real.path {
+        return Err(Failure::Tell(format!("{shown} cannot be moved to itself.")));
+    }
+    if there.exists {
+        return Err(Failure::Tell(format!("{} exists already; {shown} cannot be moved there.", there.place.shown)));
+    }
+    if earlier(steps, &there).is_some() {
+        return Err(twice(&there));
+    }
+    let there = there.for_moved(&document);
+    let change = there.change(&text);
+    // What the editor has not saved goes along.
+    let new = (text != document.text || document.is_unsaved()).then_some(text);
+    Ok(PatchStep { from: Some(document), remarks, ..PatchStep::new(there, new, change) })
 }
 
 /// Applies hunks to a text; with what the model is to know of how they were found.
@@ -275,17 +404,14 @@ fn changed(
     Ok((applied.text, remarks))
 }
 
-async fn existing(context: &ToolContext, path: &str) -> Result<Document, Failure> {
-    let document = target(context, path).await?;
-    if !document.exists {
-        return Err(document.missing(context).await);
-    }
-    Ok(document)
+async fn existing(document: Document, context: &ToolContext) -> Result<Document, Failure> {
+    if document.exists { Ok(document) } else { Err(document.missing(context).await) }
 }
 
 /// The step that an earlier section has made for the same file.
 fn earlier<'a>(steps: &'a mut [PatchStep], document: &Document) -> Option<&'a mut PatchStep> {
-    steps.iter_mut().find(|step| step.document.place.real.path == document.place.real.path)
+    let same = |other: &Document| other.place.real.path == document.place.real.path;
+    steps.iter_mut().find(|step| step.documents().any(same))
 }
 
 fn twice(document: &Document) -> Failure {
@@ -295,13 +421,11 @@ fn twice(document: &Document) -> Failure {
     ))
 }
 
-/// Takes back what was written before a step failed.
-async fn undo(done: &[PatchStep], failure: Failure, context: &ToolContext) -> Failure {
+/// Takes back what was done before a step failed.
+async fn undo(steps: &[PatchStep], done: Vec<(usize, StepDone)>, failure: Failure, context: &ToolContext) -> Failure {
     let mut left = Vec::new();
-    for step in done.iter().rev() {
-        if step.document.restore(context).await.is_err() {
-            left.push(step.document.place.shown.clone());
-        }
+    for (n, done) in done.into_iter().rev() {
+        left.extend(steps[n].undo(done, context).await.err());
     }
     match (left.is_empty(), &failure) {
         (true, Failure::Tell(why)) => {
@@ -321,12 +445,11 @@ fn report(steps: Vec<PatchStep>, notes: Vec<String>) -> ToolOutput {
     let mut remarks = Vec::new();
     for step in &steps {
         let shown = &step.document.place.shown;
-        let kind = match (&step.new, &step.from) {
-            (None, _) if step.moved => continue,
-            (None, _) => "delete",
-            (Some(_), Some(_)) => "move",
-            (Some(_), None) if step.document.exists => "update",
-            (Some(_), None) => "add",
+        let kind = match (&step.from, &step.new) {
+            (Some(_), _) => "move",
+            (None, None) => "delete",
+            (None, Some(_)) if step.document.exists => "update",
+            (None, Some(_)) => "add",
         };
         let letter = match kind {
             "delete" => 'D',
@@ -339,7 +462,8 @@ fn report(steps: Vec<PatchStep>, notes: Vec<String>) -> ToolOutput {
         if let Some(Value::String(diff)) = file.remove("diff") {
             diffs.push_str(&diff);
         }
-        file.insert("relativePath".into(), Value::String(step.from.clone().unwrap_or_else(|| shown.clone())));
+        let before = step.from.as_ref().unwrap_or(&step.document);
+        file.insert("relativePath".into(), Value::String(before.place.shown.clone()));
         file.insert("type".into(), Value::String(kind.into()));
         if step.from.is_some() {
             file.insert("movePath".into(), Value::String(shown.clone()));
@@ -353,12 +477,16 @@ fn report(steps: Vec<PatchStep>, notes: Vec<String>) -> ToolOutput {
         Value::Object(facts) => facts,
         _ => Map::new(),
     };
-    let changes = steps.into_iter().map(|step| (step.change.path.clone(), step.change)).collect::<BTreeMap<_, _>>();
+    let each = |step: PatchStep| [Some(step.change), step.from.map(|from| from.deletion())];
+    let changes = steps.into_iter().flat_map(each).flatten();
+    let changes: BTreeMap<String, Change> = changes.map(|change| (change.path.clone(), change)).collect();
     ToolOutput { metadata, locations, changes: changes.into_values().collect(), ..ToolOutput::text(lines.join("\n")) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use serde_json::json;
 
     use super::super::test::{EditorReply, TestProject, call};
@@ -463,9 +591,198 @@ mod tests {
         assert!(!stage.cwd().join("c").exists());
     }
 
+    fn set_mode(stage: &TestProject, name: &str, mode: u32) {
+        std::fs::set_permissions(stage.cwd().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// What of a file is not its content.
+    fn mode(stage: &TestProject, name: &str) -> u32 {
+        std::fs::symlink_metadata(stage.cwd().join(name)).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[tokio::test]
+    async fn a_file_keeps_its_mode_where_it_is_moved_to_and_where_that_is_taken_back() {
+        for way in [None, Some(EditorReply::Saves), Some(EditorReply::Lies)] {
+            let stage = TestProject::new();
+            stage.write("run.sh", "echo 1\n");
+            stage.write("private", "2\n");
+            for name in ["gone", "stays"] {
+                stage.write(name, "3\n");
+            }
+            let (context, editor) = match way {
+                Some(way) => stage.with_editor(way),
+                None => (stage.context(), Default::default()),
+            };
+            set_mode(&stage, "run.sh", 0o755);
+            set_mode(&stage, "private", 0o600);
+            set_mode(&stage, "gone", 0o640);
+            let body = "*** Delete File: gone\n*** Update File: run.sh\n*** Move to: bin/run.sh\n@@\n-echo 1\n+echo one\n*** Update File: private\n*** Move to: kept\n*** Delete File: stays";
+            let prepared = erase(ApplyPatchTool).prepare(patch(body), &context).await.unwrap();
+            set_mode(&stage, "stays", 0o444);
+            let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
+            assert!(failure.ends_with("read-only. The other files of the patch are as they were, too."), "{failure}");
+            for (name, was, text) in [
+                ("run.sh", 0o755, "echo 1\n"),
+                ("private", 0o600, "2\n"),
+                ("gone", 0o640, "3\n"),
+                ("stays", 0o444, "3\n"),
+            ] {
+                assert_eq!((mode(&stage, name), stage.read(name)), (was, text.into()), "{way:?} {name}");
+            }
+            let left: Vec<_> =
+                std::fs::read_dir(stage.cwd()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+            assert_eq!(left.len(), 6, "{left:?}");
+            set_mode(&stage, "stays", 0o644);
+            // What is not saved yet goes along.
+            let unsaved = way == Some(EditorReply::Saves);
+            if unsaved {
+                editor.type_into(&stage.cwd().join("private"), "unsaved\n");
+            }
+            let (_, output) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
+            assert!(output.text.ends_with("\nD gone\nM bin/run.sh\nM kept\nD stays"), "{}", output.text);
+            assert_eq!(
+                (mode(&stage, "bin/run.sh"), stage.read("bin/run.sh")),
+                (0o755, b"echo one\n".to_vec()),
+                "{way:?}"
+            );
+            let kept = if unsaved { "unsaved\n" } else { "2\n" };
+            assert_eq!((mode(&stage, "kept"), stage.read("kept")), (0o600, kept.into()), "{way:?}");
+            // Nobody has read it by either name.
+            let failure = call(&erase(ApplyPatchTool), patch("*** Add File: kept\n+x"), &context).await.unwrap_err();
+            assert!(failure.to_string().contains("was not read in this session"), "{failure}");
+            let left: Vec<_> =
+                std::fs::read_dir(stage.cwd()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+            assert_eq!(left.len(), 3, "{left:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_text_is_removed_and_moved_as_it_is() {
+        let stage = TestProject::new();
+        let context = stage.context();
+        let large =
+            || std::fs::File::create(stage.cwd().join("large")).unwrap().set_len(super::super::disk::LARGEST + 1);
+        let files: [(&str, &[u8]); 3] = [("latin", b"caf\xe9\n"), ("utf16", b"\xff\xfea\0"), ("nul", b"a\0b")];
+        for (name, bytes) in files {
+            stage.write_bytes(name, bytes);
+            set_mode(&stage, name, 0o750);
+            let body = format!("*** Update File: {name}\n*** Move to: to/{name}");
+            let (needs, output) = call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap();
+            assert_eq!(
+                (stage.read(&format!("to/{name}")), mode(&stage, &format!("to/{name}"))),
+                (bytes.to_vec(), 0o750)
+            );
+            assert!(!stage.cwd().join(name).exists());
+            assert_eq!(output.text, format!("Success. Updated the following files:\nM to/{name}"));
+            // Both names are judged, and looked at for an undo; neither is said to hold a text.
+            let told: Vec<_> = needs.iter().map(|need| (&*need.patterns[0], &need.changes[..])).collect();
+            let [(to, [new]), (from, [old])] = &told[..] else { panic!("{told:?}") };
+            assert_eq!((*to, *from), (&*format!("to/{name}"), name));
+            assert_eq!((new.old.as_deref(), &*new.new, new.deleted), (None, "", false));
+            assert_eq!((old.old.as_deref(), &*old.new, old.deleted), (None, "", true));
+            let body = format!("*** Delete File: to/{name}");
+            let description = ApplyPatchTool::describe(&serde_json::from_value(patch(&body)).unwrap(), &context);
+            assert_eq!(description.title, format!("Delete to/{name}"));
+            let (needs, output) = call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap();
+            assert!(!stage.cwd().join("to").join(name).exists() && needs[0].changes == output.changes);
+        }
+        large().unwrap();
+        let body = "*** Update File: large\n*** Move to: to/large";
+        let (needs, _) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
+        assert_eq!(std::fs::metadata(stage.cwd().join("to/large")).unwrap().len(), super::super::disk::LARGEST + 1);
+        // An undo, which could not bring it back, must not take it away from where it is.
+        let told: Vec<_> = needs.iter().map(|need| (&*need.patterns[0], need.changes.len())).collect();
+        assert_eq!(told, [("to/large", 0), ("large", 1)]);
+        call(&erase(ApplyPatchTool), patch("*** Delete File: to/large"), &context).await.unwrap();
+        assert!(!stage.cwd().join("to/large").exists());
+    }
+
+    #[tokio::test]
+    async fn what_is_no_text_is_not_touched_where_that_is_not_what_was_shown() {
+        let stage = TestProject::new();
+        let context = stage.context();
+        stage.write_bytes("latin", b"caf\xe9\n");
+        stage.write_bytes("there", b"\xff");
+        stage.write_bytes("tls.key", b"\xff");
+        let table = [
+            ("*** Update File: latin\n*** Move to: new\n@@\n-a\n+b", "latin is not UTF-8"),
+            ("*** Update File: latin\n@@\n-a\n+b", "latin is not UTF-8"),
+            ("*** Add File: latin\n+b", "latin is not UTF-8"),
+            ("*** Update File: latin\n*** Move to: there", "there exists already; latin cannot be moved there."),
+            // By another name it could be read without asking.
+            ("*** Update File: tls.key\n*** Move to: tls.txt", "tls.key is not read without asking, and it is no text"),
+            ("*** Delete File: latin\n*** Update File: latin\n*** Move to: new", "more than once"),
+            ("*** Update File: latin\n*** Move to: new\n*** Add File: new\n+x", "more than once"),
+        ];
+        for (body, why) in table {
+            let failure = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap_err().to_string();
+            assert!(failure.contains(why), "{body}: {failure}");
+        }
+        for body in ["*** Delete File: latin", "*** Update File: latin\n*** Move to: new"] {
+            stage.write_bytes("latin", b"caf\xe9\n");
+            let prepared = erase(ApplyPatchTool).prepare(patch(body), &context).await.unwrap();
+            stage.write_bytes("latin", b"caf\xe9\nmore\n");
+            let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
+            assert!(failure.contains("changed while you were being asked"), "{body}: {failure}");
+            assert_eq!(stage.read("latin"), b"caf\xe9\nmore\n");
+        }
+    }
+
+    #[tokio::test]
+    async fn links_are_not_taken_for_what_they_lead_to() {
+        use std::os::unix::fs::symlink;
+        let stage = TestProject::new();
+        let context = stage.context();
+        stage.write("src/f", "a\n");
+        std::fs::write(stage.outside().join("o"), "a\n").unwrap();
+        symlink("src/f", stage.cwd().join("link")).unwrap();
+        symlink("src", stage.cwd().join("in")).unwrap();
+        symlink("nowhere", stage.cwd().join("dangling")).unwrap();
+        symlink(stage.outside().join("o"), stage.cwd().join("out")).unwrap();
+        let address = format!("file://{}/link", stage.cwd().display());
+        let table = [
+            ("*** Delete File: link".to_owned(), "link is a link that leads to src/f."),
+            ("*** Delete File: ./in/../link".to_owned(), "is a link that leads to src/f."),
+            ("*** Delete File: dangling".to_owned(), "dangling is a link that leads to nowhere."),
+            ("*** Delete File: in".to_owned(), "in is a link that leads to src."),
+            ("*** Delete File: out".to_owned(), "out is a link that leads to ../outside/o."),
+            (format!("*** Delete File: {address}"), "leads to src/f. A patch"),
+            ("*** Update File: link\n*** Move to: new".to_owned(), "link is a link that leads to src/f."),
+            ("*** Update File: link\n*** Move to: new\n@@\n-a\n+b".to_owned(), "link is a link that leads to src/f."),
+            ("*** Update File: src/f\n*** Move to: dangling".to_owned(), "dangling is a link that leads to nowhere."),
+            ("*** Update File: src/f\n*** Move to: link".to_owned(), "link is a link that leads to src/f."),
+        ];
+        for (body, why) in table {
+            let failure = call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap_err().to_string();
+            assert!(failure.contains(why) && failure.contains("by their own names only"), "{body}: {failure}");
+        }
+        assert_eq!((stage.read("link"), stage.read("out")), (b"a\n".to_vec(), b"a\n".to_vec()));
+        // A link to a folder is on the way to a name, which is the file's own. What is changed through a link is the file.
+        look(&context, &["out"]).await;
+        call(&erase(ApplyPatchTool), patch("*** Update File: in/f\n*** Move to: in/g"), &context).await.unwrap();
+        call(&erase(ApplyPatchTool), patch("*** Update File: out\n@@\n-a\n+b"), &context).await.unwrap();
+        call(&erase(ApplyPatchTool), patch("*** Delete File: in/g"), &context).await.unwrap();
+        assert!(!stage.cwd().join("src/f").exists() && !stage.cwd().join("src/g").exists());
+        assert_eq!(std::fs::read(stage.outside().join("o")).unwrap(), b"b\n");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_replaced_keeps_its_line_ends() {
+        let stage = TestProject::new();
+        let context = stage.context();
+        stage.write("windows", "\u{feff}a\r\nb\r\n");
+        stage.write("anew", "a\r\n");
+        look(&context, &["windows"]).await;
+        let body =
+            "*** Add File: windows\n+c\n+d\n*** Delete File: anew\n*** Add File: anew\n+e\n*** Add File: fresh\n+f";
+        let (needs, _) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
+        assert_eq!(stage.read("windows"), "\u{feff}c\r\nd\r\n".as_bytes());
+        assert_eq!((stage.read("anew"), stage.read("fresh")), (b"e\r\n".to_vec(), b"f\n".to_vec()));
+        assert_eq!(needs[0].changes[0].new, "c\r\nd\r\n");
+    }
+
     #[tokio::test]
     async fn a_failing_write_takes_back_the_others() {
-        use std::os::unix::fs::PermissionsExt;
         let stage = TestProject::new();
         stage.write("a", "1\n");
         stage.write("dir/b", "2\n");
@@ -474,7 +791,7 @@ mod tests {
             look(&context, &["a", "dir/b"]).await;
             let body = "*** Update File: a\n@@\n-1\n+one\n*** Add File: c\n+new\n*** Delete File: dir/b";
             let prepared = erase(ApplyPatchTool).prepare(patch(body), &context).await.unwrap();
-            std::fs::set_permissions(stage.cwd().join("dir/b"), std::fs::Permissions::from_mode(0o444)).unwrap();
+            set_mode(&stage, "dir/b", 0o444);
             let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
             assert!(
                 failure.contains("Cannot delete dir/b: it is read-only") && failure.contains("as they were"),
@@ -482,7 +799,7 @@ mod tests {
             );
             assert_eq!((stage.read("a"), stage.read("dir/b")), (b"1\n".to_vec(), b"2\n".to_vec()));
             assert!(!stage.cwd().join("c").exists());
-            std::fs::set_permissions(stage.cwd().join("dir/b"), std::fs::Permissions::from_mode(0o644)).unwrap();
+            set_mode(&stage, "dir/b", 0o644);
         }
     }
 }

@@ -33,6 +33,9 @@ pub enum Error {
     /// The owner does not want it written.
     #[error("it is read-only")]
     ReadOnly,
+    /// Something else has the name it was to get.
+    #[error("there is something of that name")]
+    Taken,
     /// It is not where it was when it was looked at.
     #[error("a directory on the way to it was moved or replaced meanwhile")]
     Moved,
@@ -47,6 +50,7 @@ impl From<Errno> for Error {
 }
 
 /// A name in a directory that is held open.
+#[derive(Debug)]
 struct FileAt {
     dir: OwnedFd,
     name: OsString,
@@ -81,6 +85,14 @@ impl FileAt {
         let allowed = rustix::fs::accessat(&self.dir, &self.name, rustix::fs::Access::WRITE_OK, AtFlags::empty());
         let free = stat.st_mode & 0o222 != 0 && allowed.is_ok();
         if free { Ok(()) } else { Err(Error::ReadOnly) }
+    }
+
+    /// What is there, if it is a regular file that may go from here.
+    fn removable(&self) -> Result<Stat, Error> {
+        let stat = self.look().map_err(missing)?;
+        kind(FileType::from_raw_mode(stat.st_mode))?;
+        self.writable(&stat)?;
+        Ok(stat)
     }
 
     /// Whether its directory still has the name it was found by.
@@ -168,17 +180,48 @@ pub fn list(real: &Path) -> Result<Vec<(OsString, bool)>, Error> {
     Ok(names)
 }
 
+fn open(real: &Path) -> Result<(File, Metadata), Error> {
+    let spot = FileAt::find(real).map_err(|e| match e {
+        Error::Io(e) if e.kind() == io::ErrorKind::NotFound => Error::Missing,
+        e => e,
+    })?;
+    spot.open()
+}
+
+/// Tells two states of a file apart without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileIdentity {
+    device: u64,
+    inode: u64,
+    /// In bytes.
+    pub length: u64,
+    /// Seconds and nanoseconds: when its content was written, and when anything of it was changed last.
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// The state of a file of any size.
+///
+/// # Errors
+/// As [`read`], but for the size.
+pub fn identify(real: &Path) -> Result<FileIdentity, Error> {
+    let (_, data) = open(real)?;
+    Ok(FileIdentity {
+        device: data.dev(),
+        inode: data.ino(),
+        length: data.len(),
+        modified: (data.mtime(), data.mtime_nsec()),
+        changed: (data.ctime(), data.ctime_nsec()),
+    })
+}
+
 /// Reads a whole file of at most [`LARGEST`] bytes.
 ///
 /// # Errors
 /// For everything but a regular file that may be read, for larger ones, and where a symlink is on
 /// the way.
 pub fn read(real: &Path) -> Result<Vec<u8>, Error> {
-    let spot = FileAt::find(real).map_err(|e| match e {
-        Error::Io(e) if e.kind() == io::ErrorKind::NotFound => Error::Missing,
-        e => e,
-    })?;
-    let (file, data) = spot.open()?;
+    let (file, data) = open(real)?;
     if data.len() > LARGEST {
         return Err(Error::TooLarge(data.len()));
     }
@@ -236,10 +279,14 @@ pub(super) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Re
     };
     let done = fill();
     if done.is_err() {
-        // What cannot be removed either is a leftover with a name that says what it is.
-        rustix::fs::unlinkat(&spot.dir, &name, AtFlags::empty()).ok();
+        discard(&spot, &name);
     }
     done
+}
+
+/// Removes a file that was not finished. What cannot be removed either is a leftover with a name that says what it is.
+fn discard(spot: &FileAt, name: &str) {
+    rustix::fs::unlinkat(&spot.dir, name, AtFlags::empty()).ok();
 }
 
 /// A new file in the same directory.
@@ -247,8 +294,7 @@ fn beside(spot: &FileAt, mode: RawMode) -> Result<(File, String), Error> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut tries = 0;
     loop {
-        let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
-        let name = format!("{}{tail}{SUFFIX}", prefix());
+        let name = unused();
         match rustix::fs::openat(&spot.dir, &name, flags, Mode::from_raw_mode(mode)) {
             Ok(file) => return Ok((File::from(file), name)),
             Err(Errno::EXIST) if tries < 16 => tries += 1,
@@ -263,6 +309,12 @@ const SUFFIX: &str = ".tmp";
 /// How names of files begin that are not finished: they say whose they are.
 fn prefix() -> String {
     format!("{PREFIX}{}-", std::process::id())
+}
+
+/// Such a name, most likely one that nothing has.
+fn unused() -> String {
+    let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
+    format!("{}{tail}{SUFFIX}", prefix())
 }
 
 /// A name for a file that is not finished, for those who make it in a way of their own.
@@ -321,10 +373,125 @@ pub fn sweep(dir: &Path) {
 /// For read-only files, everything that is no regular file, and what the system refuses.
 pub fn remove(real: &Path) -> Result<(), Error> {
     let spot = FileAt::find(real)?;
-    let stat = spot.look().map_err(missing)?;
-    kind(FileType::from_raw_mode(stat.st_mode))?;
-    spot.writable(&stat)?;
+    spot.removable()?;
     Ok(rustix::fs::unlinkat(&spot.dir, &spot.name, AtFlags::empty())?)
+}
+
+/// Gives a file another name, which nothing may have yet, in a directory that exists. It stays what it is: its bytes, mode,
+/// owner, times and attributes. On another file system it is copied, as far as the system lets us.
+///
+/// # Errors
+/// As [`remove`], and where the name is taken; the file is where it was then.
+pub fn rename(real: &Path, to: &Path) -> Result<(), Error> {
+    let (spot, fresh) = (FileAt::find(real)?, FileAt::find(to)?);
+    let stat = spot.removable()?;
+    match give_name((&spot.dir, &spot.name), (&fresh.dir, &fresh.name)) {
+        Err(Errno::XDEV) => {}
+        done => return done.map_err(taken),
+    }
+    copy(&spot, &stat, &fresh, to)?;
+    rustix::fs::unlinkat(&spot.dir, &spot.name, AtFlags::empty()).map_err(|e| {
+        // It is there twice now, and once before.
+        rustix::fs::unlinkat(&fresh.dir, &fresh.name, AtFlags::empty()).ok();
+        e.into()
+    })
+}
+
+/// Copies a file to a name that nothing has, with all that belongs to it.
+fn copy(spot: &FileAt, stat: &Stat, fresh: &FileAt, to: &Path) -> Result<(), Error> {
+    let (mut file, data) = spot.open()?;
+    let (mut copied, name) = beside(fresh, 0o600)?;
+    let mut fill = || {
+        io::copy(&mut file, &mut copied)?;
+        take_over(spot, stat, &copied);
+        rustix::fs::fchmod(&copied, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+        copied.set_modified(data.modified()?)?;
+        fresh.still(to)?;
+        give_name((&fresh.dir, name.as_ref()), (&fresh.dir, &fresh.name)).map_err(taken)
+    };
+    let done = fill();
+    if done.is_err() {
+        discard(fresh, &name);
+    }
+    done
+}
+
+/// Renames, but never over something that has the name.
+fn give_name(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<(), Errno> {
+    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+    match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, rustix::fs::RenameFlags::NOREPLACE) {
+        // The kernel, the file system or a container does not know the call, or forbids it.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::PERM) => {}
+        done => return done,
+    }
+    match rustix::fs::statat(to.0, to.1, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Err(Errno::EXIST),
+        Err(Errno::NOENT) => rustix::fs::renameat(from.0, from.1, to.0, to.1),
+        Err(e) => Err(e),
+    }
+}
+
+fn taken(e: Errno) -> Error {
+    if e == Errno::EXIST { Error::Taken } else { e.into() }
+}
+
+/// A file that has lost its name. It can have it back, all that it was; it gets it back unless it is removed.
+#[derive(Debug)]
+pub struct SetAside {
+    spot: FileAt,
+    /// What it is called meanwhile.
+    name: String,
+    settled: bool,
+}
+
+/// Takes a file's name away: a removal that can be taken back, whatever the file holds.
+///
+/// # Errors
+/// As [`remove`].
+pub fn set_aside(real: &Path) -> Result<SetAside, Error> {
+    let spot = FileAt::find(real)?;
+    spot.removable()?;
+    let mut tries = 0;
+    loop {
+        let name = unused();
+        match give_name((&spot.dir, &spot.name), (&spot.dir, name.as_ref())) {
+            Ok(()) => return Ok(SetAside { spot, name, settled: false }),
+            Err(Errno::EXIST) if tries < 16 => tries += 1,
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+impl SetAside {
+    /// Removes it for good.
+    ///
+    /// # Errors
+    /// The system's; it stays under the other name then.
+    pub fn remove(mut self) -> Result<(), Error> {
+        self.settled = true;
+        Ok(rustix::fs::unlinkat(&self.spot.dir, &self.name, AtFlags::empty())?)
+    }
+
+    /// Gives it its name back.
+    ///
+    /// # Errors
+    /// The name that it stays under, and why.
+    pub fn back(mut self) -> Result<(), (String, Error)> {
+        self.settled = true;
+        self.give_back().map_err(|e| (self.name.clone(), taken(e)))
+    }
+
+    fn give_back(&self) -> Result<(), Errno> {
+        give_name((&self.spot.dir, self.name.as_ref()), (&self.spot.dir, &self.spot.name))
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.give_back().ok();
+        }
+    }
 }
 
 fn kind(kind: FileType) -> Result<(), Error> {
@@ -404,6 +571,56 @@ mod tests {
         assert_eq!(std::fs::metadata(path("new")).unwrap().mode() & 0o777, open);
         let left = std::fs::read_dir(&real).unwrap().flatten();
         assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().contains(".tmp")));
+    }
+
+    #[test]
+    fn a_file_keeps_what_it_is_under_another_name() {
+        let (_dir, real) = place();
+        let path = |name: &str| real.join(name);
+        let state = |name: &str| {
+            let data = std::fs::symlink_metadata(path(name)).unwrap();
+            (data.mode(), data.ino(), data.modified().unwrap(), std::fs::read(path(name)).unwrap())
+        };
+        std::fs::write(path("f"), b"\xff\0").unwrap();
+        std::fs::write(path("other"), "mine").unwrap();
+        std::fs::create_dir(path("dir")).unwrap();
+        std::fs::set_permissions(path("f"), Permissions::from_mode(0o750)).unwrap();
+        let before = state("f");
+        rename(&path("f"), &path("dir/g")).unwrap();
+        assert_eq!(state("dir/g"), before);
+        assert!(!path("f").exists());
+        // What somebody else has made meanwhile is not written over, nor followed.
+        std::os::unix::fs::symlink("nowhere", path("link")).unwrap();
+        for name in ["other", "dir", "link"] {
+            let moved = rename(&path("dir/g"), &path(name));
+            assert!(matches!(moved, Err(Error::Taken)), "{name}: {moved:?}");
+        }
+        assert!(matches!(rename(&path("link"), &path("new")), Err(Error::Special)));
+        assert!(matches!(rename(&path("no"), &path("new")), Err(Error::Missing)));
+        // As where it has to be copied.
+        let (spot, fresh) = (FileAt::find(&path("dir/g")).unwrap(), FileAt::find(&path("copy")).unwrap());
+        copy(&spot, &spot.removable().unwrap(), &fresh, &path("copy")).unwrap();
+        let copied = state("copy");
+        assert_eq!((copied.0, copied.2, copied.3), (before.0, before.2, before.3.clone()));
+        assert!(matches!(copy(&spot, &spot.removable().unwrap(), &fresh, &path("copy")), Err(Error::Taken)));
+        // And where a removal is taken back, or nobody says what becomes of it.
+        set_aside(&path("dir/g")).unwrap().back().unwrap();
+        drop(set_aside(&path("dir/g")).unwrap());
+        assert_eq!(state("dir/g"), before);
+        let aside = set_aside(&path("dir/g")).unwrap();
+        assert!(!path("dir/g").exists());
+        std::fs::write(path("dir/g"), "somebody's").unwrap();
+        let (name, why) = aside.back().unwrap_err();
+        assert!(matches!(why, Error::Taken), "{why:?}");
+        assert_eq!(
+            (std::fs::read(path("dir").join(name)).unwrap(), state("dir/g").3),
+            (before.3, b"somebody's".into())
+        );
+        set_aside(&path("dir/g")).unwrap().remove().unwrap();
+        assert!(!path("dir/g").exists());
+        std::fs::set_permissions(path("copy"), Permissions::from_mode(0o444)).unwrap();
+        assert!(matches!(rename(&path("copy"), &path("new")), Err(Error::ReadOnly)));
+        assert!(matches!(set_aside(&path("copy")), Err(Error::ReadOnly)));
     }
 
     #[test]

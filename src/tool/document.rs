@@ -5,8 +5,11 @@
 //! Editors normalise line ends and byte order marks when they save. So a text that an editor could
 //! spoil (a mark, anything but `\n`) goes to the disk, unless the editor holds unsaved changes.
 
+mod name;
+
 use std::path::Path;
 
+pub use name::itself;
 use serde_json::{Map, Value};
 
 use super::disk;
@@ -34,6 +37,8 @@ pub struct Document {
     disk: Option<TextFingerprint>,
     /// The model knows all of it, or hears of what it does not.
     told: bool,
+    /// It is no text, or none that is read: what it was when it was looked at.
+    raw: Option<disk::FileIdentity>,
 }
 
 /// What lies in a file that was written.
@@ -97,11 +102,11 @@ impl Document {
         let mark = text.starts_with('\u{feff}');
         let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
         let told = known.is_some_and(|known| known.text == TextFingerprint::of(&text));
-        Ok(Self { place, text, exists: true, mark, disk, told })
+        Ok(Self { place, text, exists: true, mark, disk, told, raw: None })
     }
 
     fn nothing(place: ResolvedPath) -> Self {
-        Self { place, text: String::new(), exists: false, mark: false, disk: None, told: true }
+        Self { place, text: String::new(), exists: false, mark: false, disk: None, told: true, raw: None }
     }
 
     /// That all of the file may be replaced: the model has read it, in whatever way, and it is still as it was
@@ -148,6 +153,15 @@ impl Document {
             "{why}\n\nThis is what it contains; it counts as read now:\n{}{more}\n\nIf it is to be replaced all the same, send the call again; to change a part of it, edit that part.",
             content.join("\n")
         )))
+    }
+
+    /// What is written where all of the file is to be replaced by `content`. A byte order mark is kept, not doubled, and a file
+    /// whose lines all end in `\r\n` stays one, also when the model wrote `\n` throughout.
+    pub fn replacement(&self, content: &str) -> String {
+        let content = content.strip_prefix('\u{feff}').filter(|_| self.exists).unwrap_or(content);
+        let breaks = self.text.matches('\n').count();
+        let returns = breaks > 0 && self.text.matches("\r\n").count() == breaks && !content.contains('\r');
+        if returns { content.replace('\n', "\r\n") } else { content.to_owned() }
     }
 
     /// That a piece of the file may be changed where the model knows that piece: it has quoted it, and
@@ -243,13 +257,14 @@ impl Document {
         context.session.seen.note(&self.place.real.path, KnownFile::of(&self.text, self.disk));
     }
 
-    fn print(&self) -> TextFingerprint {
-        TextFingerprint::of(&self.text)
+    /// Whether its text is not what lies on the disk, because the editor holds changes.
+    pub fn is_unsaved(&self) -> bool {
+        self.exists && self.is_text() && self.disk != Some(TextFingerprint::of(&self.text))
     }
 
-    /// The change to a new text, whole, for people.
+    /// The change to a new text, whole, for people. Of what is no text there is nothing to show; an undo looks at the file.
     pub fn change(&self, new: &str) -> Change {
-        let old = self.exists.then(|| self.text.clone());
+        let old = (self.exists && self.is_text()).then(|| self.text.clone());
         Change { path: self.place.path.display().to_string(), old, new: new.into(), deleted: false }
     }
 
@@ -276,7 +291,7 @@ impl Document {
 
     pub fn location(&self, new: &str) -> Location {
         let same = self.text.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
-        let line = if self.exists { u32::try_from(same + 1).ok() } else { None };
+        let line = if self.exists && self.is_text() { u32::try_from(same + 1).ok() } else { None };
         Location { path: self.place.path.clone(), line }
     }
 
@@ -286,8 +301,14 @@ impl Document {
     /// To the model, when it is not.
     pub async fn check_unchanged(&self, context: &ToolContext) -> Result<(), Failure> {
         self.place.still()?;
-        let now = Self::open(self.place.clone(), context).await?;
-        if now.exists == self.exists && now.text == self.text && now.mark == self.mark {
+        let same = match self.raw {
+            Some(was) => disk::identify(&self.place.real.path).is_ok_and(|now| now == was),
+            None => {
+                let now = Self::open(self.place.clone(), context).await?;
+                now.exists == self.exists && now.text == self.text && (now.mark == self.mark || !self.exists)
+            }
+        };
+        if same {
             return Ok(());
         }
         Err(Failure::Tell(format!(
@@ -352,7 +373,7 @@ impl Document {
     async fn put(&self, new: &str, lies_there: bool, context: &ToolContext) -> Result<WrittenText, Failure> {
         self.make_directory()?;
         let whole = self.with_mark(new);
-        let unsaved = self.exists && self.disk != Some(self.print());
+        let unsaved = self.is_unsaved();
         let plain = !whole.starts_with('\u{feff}') && !new.contains('\r') && !self.text.contains('\r');
         if (plain || unsaved) && context.client.files.write {
             let before = stored(&self.place.real.path);
@@ -409,8 +430,8 @@ impl Document {
         }
     }
 
-    /// The text as it must be written to another file to carry this one's byte order mark along.
-    pub fn with_mark(&self, text: &str) -> String {
+    /// A text as it is written to this file: with its byte order mark.
+    fn with_mark(&self, text: &str) -> String {
         if self.mark { format!("\u{feff}{text}") } else { text.to_owned() }
     }
 
@@ -419,8 +440,7 @@ impl Document {
     /// # Errors
     /// To the model, with the system's reason.
     pub fn remove(&self, context: &ToolContext) -> Result<(), Failure> {
-        disk::remove(&self.place.real.path)
-            .map_err(|e| Failure::Tell(format!("Cannot delete {}: {e}.", self.place.shown)))?;
+        disk::remove(&self.place.real.path).map_err(|e| self.undeletable(&e))?;
         context.session.seen.forget(&self.place.real.path);
         Ok(())
     }

@@ -279,10 +279,12 @@ async fn a_move_is_judged_by_both_its_ends() {
         ("a.txt", outside.as_str(), "ask"),
         // Away with what is protected, and what is outside.
         ("AGENTS.md", "moved.txt", "ask"),
-        ("notes.txt", "moved.txt", "ask"),
         ("docs/AGENTS.md", "docs/b.md", "ask"),
-        ("linkf", "moved.txt", "ask"),
         ("link/secret.txt", "moved.txt", "ask"),
+        // A link is none of the two: nobody is asked to move what it leads to.
+        ("notes.txt", "moved.txt", "refuse"),
+        ("linkf", "moved.txt", "refuse"),
+        ("a.txt", "dangling", "refuse"),
     ];
     let open = crate::permission::Rules::built_in(&[("*", "*", crate::permission::Action::Allow)]);
     for (from, to, wanted) in table {

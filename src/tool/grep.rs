@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use results::{BestFiles, FileMatches, GrepLine, GrepOptions};
+use results::{BestFiles, FileMatches, GrepLine, GrepOptions, LONGEST, SearchGap};
 
 use super::aliases::Aliases;
 use super::beneath::{SearchReader, SearchRoot};
@@ -31,8 +31,6 @@ use crate::text;
 
 /// The longest line shown, in characters.
 const LINE: usize = 2_000;
-/// The longest line searched, in bytes.
-const LONGEST: usize = 64 << 20;
 /// The most lines around a match.
 const AROUND: usize = 50;
 
@@ -185,10 +183,9 @@ impl Tool for GrepTool {
             let root = SearchRoot::open(folder)?;
             let looker = || {
                 let (mut searcher, mut look) = (searcher(by_name, &pattern, &wanted), root.looker());
-                let (best, place, pattern, searched) = (&best, &place, &pattern, &searched);
+                let (best, place, pattern, searched, sight) = (&best, &place, &pattern, &searched, &sight);
                 let files_only = wanted.files_only;
                 move |path: &Path| {
-                    searched.fetch_add(1, Ordering::Relaxed);
                     let rank =
                         |look: &mut SearchReader| Some(Rank { path: spelled(path, place), ..Rank::of(path, look)? });
                     let full = locked(best).full();
@@ -199,14 +196,20 @@ impl Tool for GrepTool {
                         None => LIMIT,
                     };
                     // It may have become a pipe, or a link, since it was listed.
-                    let Some(file) = look.open(path) else { return };
+                    let Some(file) = look.open(path) else {
+                        return locked(best).leave(SearchGap::Unreadable, sight.name(path));
+                    };
                     let taker = MatchSink {
                         matcher: &pattern.matcher,
                         most,
                         first: files_only,
                         ..MatchSink::of(&pattern.matcher)
                     };
-                    let hits = taker.hits(&mut searcher, &file, by_name);
+                    let (hits, gap) = taker.hits(&mut searcher, &file, by_name);
+                    match gap {
+                        Some(why) => locked(best).leave(why, sight.name(path)),
+                        None => drop(searched.fetch_add(1, Ordering::Relaxed)),
+                    }
                     if hits.count > 0
                         && let Some(rank) = ranked.or_else(|| rank(&mut look))
                     {
@@ -236,7 +239,7 @@ impl Tool for GrepTool {
             ("truncated".to_owned(), Value::Bool(best.is_cut(wanted.files_only))),
         ]);
         let locations = vec![Location { path: at, line: None }];
-        let text = format!("{}{}", best.shown(&wanted), left_out.words());
+        let text = format!("{}{}{}", best.shown(&wanted), best.gaps(), left_out.words());
         Ok(ToolOutput { metadata, locations, ..ToolOutput::text(text) })
     }
 }
@@ -269,11 +272,23 @@ impl<'a> MatchSink<'a> {
         Self { matcher, most: LIMIT, first: false, hits: FileMatches::default(), binary: false }
     }
 
-    /// The matches of a file. What cannot be read has none.
-    fn hits(mut self, searcher: &mut Searcher, file: &std::fs::File, by_name: bool) -> FileMatches {
-        // A line that is too long ends the search of its file; what was found before it counts.
-        searcher.search_file(self.matcher, file, &mut self).ok();
-        if self.binary && !by_name { FileMatches::default() } else { self.hits }
+    /// The matches of a file, and why there may be more. What was found before it broke off counts: as in ripgrep, a file
+    /// that was come across is searched up to where it turns out to be binary, in pieces of 64 KiB.
+    fn hits(
+        mut self,
+        searcher: &mut Searcher,
+        file: &std::fs::File,
+        by_name: bool,
+    ) -> (FileMatches, Option<SearchGap>) {
+        let gap = match searcher.search_file(self.matcher, file, &mut self) {
+            Ok(()) if !self.binary || by_name => None,
+            Ok(()) if self.hits.count > 0 => Some(SearchGap::BinaryEnd),
+            Ok(()) => Some(SearchGap::Binary),
+            // The searcher's own limit; what the system says has a kind, or a number.
+            Err(e) if e.kind() == io::ErrorKind::Other && e.raw_os_error().is_none() => Some(SearchGap::TooLong),
+            Err(_) => Some(SearchGap::Unreadable),
+        };
+        (self.hits, gap)
     }
 }
 
@@ -381,7 +396,7 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                "Found 5 matches\n\n{cwd}/latin:\n  Line 1: fn caf\u{fffd}\n\n{cwd}/a.rs:\n  Line 1: fn one() {{}}\n  Line 2: fn two() {{}}\n\n{cwd}/b/c.txt:\n  Line 1: fn three\n\n{cwd}/.hid:\n  Line 1: fn four\n\n(1 file left out, because reading needs permission: .env)"
+                "Found 5 matches\n\n{cwd}/latin:\n  Line 1: fn caf\u{fffd}\n\n{cwd}/a.rs:\n  Line 1: fn one() {{}}\n  Line 2: fn two() {{}}\n\n{cwd}/b/c.txt:\n  Line 1: fn three\n\n{cwd}/.hid:\n  Line 1: fn four\n\n(1 file is binary and not searched; name it as path to search it: bin)\n\n(1 file left out, because reading needs permission: .env)"
             )
         );
         let text = grep(&context, json!({"pattern": "needle"})).await.text;
@@ -394,7 +409,10 @@ mod tests {
             (json!({"pattern": "fn", "path": ".env"}), "Found 1 match\n"),
             (json!({"pattern": "fn", "path": "ignored/x.rs"}), "Found 1 match\n"),
             (json!({"pattern": "(?i)FN (ONE|two)", "path": "."}), "Found 2 matches"),
-            (json!({"pattern": "nothing like it"}), "No matches for `nothing like it` in 7 files."),
+            (
+                json!({"pattern": "nothing like it"}),
+                "No matches for `nothing like it` in 6 files.\n\n(1 file is binary",
+            ),
             (json!({"pattern": "fn", "include": "*.zig"}), "No matches: no file fits include `*.zig`.\n"),
             (json!({"pattern": "FN", "ignoreCase": true, "path": "a.rs"}), "Found 2 matches"),
             (json!({"pattern": "o", "word": true, "path": "a.rs"}), "No matches for `o` in 1 file."),
@@ -469,6 +487,70 @@ mod tests {
         assert!(text.starts_with("Found 150 matches in 1 file; 100 are shown, those of the newest files\n"), "{text}");
         assert!(text.contains("/many (100 of 150):\n") && text.matches(": hit").count() == 100, "{text}");
         assert_eq!(text.matches("- ").count(), 200, "what belongs to what is not shown is not shown");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_searched_is_told() {
+        let stage = TestProject::new();
+        stage.write("a.txt", "hit\n");
+        for name in ["1.bin", "2.bin", "3.bin", "4.bin"] {
+            stage.write_bytes(name, b"hit\n\0\n");
+        }
+        let binary =
+            "4 files are binary and not searched; name one as path to search it: 1.bin, 2.bin, 3.bin and 1 more";
+        // The byte comes after what is looked at first.
+        stage.write("late", format!("hit\n{}\0hit\n", "straw\n".repeat(20_000)));
+        let late = "1 file is searched only up to a NUL byte; name it as path to search all of it: late";
+        let context = stage.context();
+        let cwd = stage.cwd().display().to_string();
+        let table = [
+            (
+                json!({"pattern": "hit", "include": "*.bin"}),
+                format!("No matches: no file here could be searched.\n\n({binary})"),
+            ),
+            (
+                json!({"pattern": "nothing", "include": "*.{bin,txt}"}),
+                format!("No matches for `nothing` in 1 file.\n\n({binary})"),
+            ),
+            (
+                json!({"pattern": "hit", "include": "late"}),
+                format!("Found 1 match\n\n{cwd}/late:\n  Line 1: hit\n\n({late})"),
+            ),
+            (
+                json!({"pattern": "hit", "include": "{1.bin,a.txt}", "filesOnly": true}),
+                format!(
+                    "Found matches in 1 file:\n{cwd}/a.txt\n\n(1 file is binary and not searched; name it as path to search it: 1.bin)"
+                ),
+            ),
+            (json!({"pattern": "hit", "path": "1.bin"}), format!("Found 1 match\n\n{cwd}/1.bin:\n  Line 1: hit")),
+        ];
+        for (input, expected) in table {
+            assert_eq!(grep(&context, input.clone()).await.text, expected, "{input}");
+        }
+        let text = grep(&context, json!({"pattern": "hit", "path": "late"})).await.text;
+        assert!(text.starts_with("Found 2 matches\n") && !text.contains("NUL"), "{text}");
+        // It becomes something that is not opened.
+        let prepared = erase(GrepTool).prepare(json!({"pattern": "hit", "path": "a.txt"}), &context).await.unwrap();
+        std::fs::remove_file(stage.cwd().join("a.txt")).unwrap();
+        nix::unistd::mkfifo(&stage.cwd().join("a.txt"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let text = (prepared.run)(context).await.unwrap().text;
+        assert_eq!(text, "No matches: no file here could be searched.\n\n(1 file could not be read: a.txt)");
+    }
+
+    #[test]
+    fn a_search_that_breaks_off_has_a_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, format!("hit\n{}\nhit\n", "x".repeat(5_000))).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let pattern = SearchPattern::new("pattern", "hit", MatchOptions::default()).unwrap();
+        let mut searcher = SearcherBuilder::new().heap_limit(Some(1_000)).build();
+        let (hits, gap) = MatchSink::of(&pattern.matcher).hits(&mut searcher, &file, false);
+        assert_eq!((hits.count, gap), (1, Some(SearchGap::TooLong)));
+        // A directory can be opened, and not read.
+        let folder = std::fs::File::open(dir.path()).unwrap();
+        let (hits, gap) = MatchSink::of(&pattern.matcher).hits(&mut searcher, &folder, false);
+        assert_eq!((hits.count, gap), (0, Some(SearchGap::Unreadable)));
     }
 
     #[tokio::test]

@@ -47,6 +47,8 @@ pub struct Hunk {
     pub new: Vec<String>,
     /// Whether it is at the end of the file.
     pub last: bool,
+    /// How many empty lines without a mark it begins and ends with: they may stand in the file, or only in the patch.
+    pub loose: (usize, usize),
 }
 
 /// Why a patch cannot be read or applied. The words are for the model.
@@ -99,18 +101,11 @@ pub fn parse(text: &str) -> Result<Vec<Section>, Error> {
         };
         at += 1;
         if let Some(path) = path("*** Add File:") {
-            let mut text = String::new();
+            let body = at;
             while at < end && !header(lines[at]) {
-                // Models forget the + on empty lines.
-                let fresh = lines[at].strip_prefix('+').or_else(|| lines[at].trim().is_empty().then_some(""));
-                let fresh = fresh.ok_or_else(|| {
-                    Error::Line(at + 1, format!("every line of a new file begins with +, not {:?}", lines[at]))
-                })?;
-                text.push_str(fresh);
-                text.push('\n');
                 at += 1;
             }
-            sections.push(Section::Add { path, text });
+            sections.push(Section::Add { path, text: fresh(&lines[body..at], body)? });
         } else if let Some(path) = path("*** Delete File:") {
             sections.push(Section::Delete { path });
         } else if let Some(path) = path("*** Update File:") {
@@ -142,54 +137,114 @@ fn header(line: &str) -> bool {
     ["*** Add File:", "*** Delete File:", "*** Update File:"].iter().any(|head| line.starts_with(head))
 }
 
+/// The text of a new file.
+fn fresh(lines: &[&str], before: usize) -> Result<String, Error> {
+    let mut text = String::new();
+    // Models forget the + on empty lines. Those at the end separate this file from the next.
+    let mut empty = 0;
+    for (n, line) in lines.iter().enumerate() {
+        if line.trim().is_empty() {
+            empty += 1;
+            continue;
+        }
+        let line = line.strip_prefix('+').ok_or_else(|| {
+            Error::Line(before + n + 1, format!("every line of a new file begins with +, not {line:?}"))
+        })?;
+        text.extend(std::iter::repeat_n('\n', std::mem::take(&mut empty)));
+        text.push_str(line);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
 fn hunks(lines: &[&str], before: usize) -> Result<Vec<Hunk>, Error> {
     let mut hunks: Vec<Hunk> = Vec::new();
-    let mut hunk: Option<Hunk> = None;
+    let mut open = OpenHunk::default();
     for (n, line) in lines.iter().enumerate() {
         if let Some(context) = line.strip_prefix("@@") {
             // Several @@ lines in a row narrow the search step by step.
-            let open = hunk.as_ref().is_some_and(|hunk| !hunk.old.is_empty() || !hunk.new.is_empty());
-            if open {
-                hunks.extend(hunk.take());
+            if open.is_begun() {
+                hunks.push(std::mem::take(&mut open).close(false));
             }
+            open.lines.clear();
             let context = context.strip_prefix(' ').unwrap_or(context);
-            let contexts = &mut hunk.get_or_insert_default().contexts;
             if !context.trim().is_empty() && !is_range(context) {
-                contexts.push(context.to_owned());
+                open.contexts.push(context.to_owned());
             }
             continue;
         }
         if line.trim_end() == "*** End of File" {
-            if let Some(mut hunk) = hunk.take() {
-                hunk.last = true;
-                hunks.push(hunk);
-            }
+            hunks.push(std::mem::take(&mut open).close(true));
             continue;
         }
-        let hunk = hunk.get_or_insert_default();
-        match line.chars().next() {
-            Some('+') => hunk.new.push(line[1..].to_owned()),
-            Some('-') => hunk.old.push(line[1..].to_owned()),
-            Some(' ') => {
-                hunk.old.push(line[1..].to_owned());
-                hunk.new.push(line[1..].to_owned());
-            }
-            None => {
-                hunk.old.push(String::new());
-                hunk.new.push(String::new());
-            }
+        open.lines.push(match line.chars().next() {
+            Some('+') => (LineMark::Comes, &line[1..]),
+            Some('-') => (LineMark::Goes, &line[1..]),
+            Some(' ') => (LineMark::Stays, &line[1..]),
+            None => (LineMark::Loose, ""),
             Some(_) => {
                 return Err(Error::Line(
                     before + n + 1,
                     format!("a line of a hunk begins with a blank, - or +, not {line:?}"),
                 ));
             }
-        }
+        });
     }
-    hunks.extend(hunk);
-    // A blank line between two sections is no change.
+    hunks.push(open.close(false));
+    // What has only contexts or empty lines is no change.
     hunks.retain(|hunk| hunk.old != hunk.new || hunk.old.iter().any(|line| !line.is_empty()));
     Ok(hunks)
+}
+
+/// What a line of a hunk says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LineMark {
+    Stays,
+    Goes,
+    Comes,
+    /// Nothing: it is empty, and has lost its mark, or only separates the hunk from what is around it.
+    Loose,
+}
+
+/// A hunk that is being read.
+#[derive(Debug, Default)]
+struct OpenHunk<'a> {
+    contexts: Vec<String>,
+    lines: Vec<(LineMark, &'a str)>,
+}
+
+impl OpenHunk<'_> {
+    fn is_begun(&self) -> bool {
+        self.lines.iter().any(|(mark, _)| *mark != LineMark::Loose)
+    }
+
+    /// Loose lines stay, as if the blank before them had been forgotten, where other lines say which place is meant. Where
+    /// nothing but loose lines would say so, they are no place to look for: those between lines that come, come as well, and the
+    /// others are none of the hunk's lines.
+    fn close(self, last: bool) -> Hunk {
+        let Self { contexts, lines } = self;
+        let loose = |(mark, _): &&(LineMark, &str)| *mark == LineMark::Loose;
+        let head = lines.iter().take_while(loose).count();
+        let tail = lines[head..].iter().rev().take_while(loose).count();
+        let inserts = !lines.iter().any(|(mark, _)| matches!(mark, LineMark::Stays | LineMark::Goes));
+        let mut hunk = Hunk { contexts, last, loose: (head, tail), ..Hunk::default() };
+        let own = if inserts { head..lines.len() - tail } else { 0..lines.len() };
+        for (mark, line) in &lines[own] {
+            let (was, will_be) = match mark {
+                LineMark::Stays => (true, true),
+                LineMark::Goes => (true, false),
+                LineMark::Comes => (false, true),
+                LineMark::Loose => (!inserts, true),
+            };
+            if was {
+                hunk.old.push((*line).to_owned());
+            }
+            if will_be {
+                hunk.new.push((*line).to_owned());
+            }
+        }
+        hunk
+    }
 }
 
 /// `-1,3 +1,4 @@`, as in a unified diff: numbers are not trusted.
@@ -218,9 +273,9 @@ mod tests {
             contexts: text(&["fn main"]),
             old: text(&["keep", "old"]),
             new: text(&["keep", "new"]),
-            last: false,
+            ..Hunk::default()
         };
-        let second = Hunk { contexts: vec![], old: text(&["x"]), new: vec![], last: true };
+        let second = Hunk { old: text(&["x"]), last: true, ..Hunk::default() };
         assert_eq!(
             sections,
             Ok(vec![
@@ -231,6 +286,14 @@ mod tests {
         );
         let heredoc = format!("cat <<'EOF'\n{}\nEOF", wrapped("*** Delete File: x"));
         assert_eq!(parse(&heredoc), Ok(vec![Section::Delete { path: "x".into() }]));
+    }
+
+    #[test]
+    fn empty_lines_after_a_new_file_are_none_of_its_own() {
+        let sections =
+            parse(&wrapped("*** Add File: a\n+one\n\n+two\n\n*** Add File: b\n+x\n+\n\n\n*** Add File: c\n"));
+        let add = |path: &str, text: &str| Section::Add { path: path.into(), text: text.into() };
+        assert_eq!(sections, Ok(vec![add("a", "one\n\ntwo\n"), add("b", "x\n\n"), add("c", "")]));
     }
 
     #[test]
@@ -295,6 +358,46 @@ mod tests {
         }
     }
 
+    /// An empty line before what follows a hunk says nothing about where the hunk belongs.
+    #[test]
+    fn empty_lines_that_separate_hunks_are_no_place() {
+        let text = "fn main() {\n    a();\n\n    b();\n}\n";
+        let inserted = "fn main() {\n    x();\n    a();\n\n    b();\n}\n";
+        let table = [
+            (text, "@@ fn main() {\n+    x();\n", inserted),
+            (text, "@@ fn main() {\n+    x();\n\n\n*** Update File: g\n@@\n-1\n+2", inserted),
+            (text, "@@ fn main() {\n+    x();\n\n*** Delete File: g", inserted),
+            (text, "\n@@ fn main() {\n\n+    x();\n", inserted),
+            (
+                text,
+                "@@ fn main() {\n+    x();\n\n@@\n-    b();\n+    c();\n",
+                "fn main() {\n    x();\n    a();\n\n    c();\n}\n",
+            ),
+            // What lost its mark between lines that come, comes.
+            (
+                text,
+                "@@ fn main() {\n+    x();\n\n+    y();\n",
+                "fn main() {\n    x();\n\n    y();\n    a();\n\n    b();\n}\n",
+            ),
+            // Right below the context there is an empty line, so that one is meant.
+            ("f\n\na\n\nb\n", "@@ f\n\n+x\n", "f\n\nx\na\n\nb\n"),
+            ("a\n\nb\n", "@@\n+x\n", "a\n\nb\nx\n"),
+            ("f\na\n", "@@ f\n+x\n\n*** End of File", "f\na\nx\n"),
+            // Narrowed by two contexts, with space between them.
+            ("f\n x\ng\n f\n x\n", "@@ g\n\n@@  f\n- x\n+ y\n", "f\n x\ng\n f\n y\n"),
+            // More space than there is in the file.
+            (text, "@@ fn main() {\n-    a();\n+    c();\n\n\n\n", "fn main() {\n    c();\n\n    b();\n}\n"),
+            // The last line of the context has lost its blank, and says which of two places it is.
+            ("a\nb\na\n\nc\n", "@@\n-a\n+A\n\n", "a\nb\nA\n\nc\n"),
+            ("f\na\n\n", "@@ f\n-a\n+A\n\n*** End of File", "f\nA\n\n"),
+        ];
+        for (text, body, expected) in table {
+            let sections = parse(&wrapped(&format!("*** Update File: f\n{body}"))).unwrap();
+            let Some(Section::Update { hunks, .. }) = sections.first() else { panic!("{sections:?}") };
+            assert_eq!(apply(text, hunks, "f").map(|applied| applied.text).as_deref(), Ok(expected), "{body:?}");
+        }
+    }
+
     #[test]
     fn what_does_not_fit_is_refused() {
         let table = [
@@ -304,6 +407,8 @@ mod tests {
             ("a\nb\n", "@@\n-b\n+B\n@@\n-x\n+A", "Failed to find expected lines"),
             ("a\nb\na\nc\n", "@@\n-c\n+C\n@@\n-a\n+A", "at lines 1, 3"),
             ("a\nb\nc\n", "@@\n a\n-b\n+B\n@@\n b\n-c\n+C", "Failed to find expected lines"),
+            // With the empty line it would be the second place, without it is the first.
+            ("f\na\nb\ng\na\n\n", "@@ f\n-a\n+A\n", "at lines 2, 5"),
         ];
         for (text, body, expected) in table {
             let sections = parse(&wrapped(&format!("*** Update File: f\n{body}"))).unwrap();

@@ -62,13 +62,7 @@ impl Tool for WriteTool {
     async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let mut document = target(context, &input.file_path).await?;
         document.check_whole(context)?;
-        // A mark at the beginning is kept, not doubled.
-        let content = input.content.strip_prefix('\u{feff}').filter(|_| document.exists).unwrap_or(&input.content);
-        // A file whose lines all end in \r\n stays one, also when the model wrote \n throughout.
-        let breaks = document.text.matches('\n').count();
-        let returns = breaks > 0 && document.text.matches("\r\n").count() == breaks && !content.contains('\r');
-        let content = if returns { content.replace('\n', "\r\n") } else { content.to_owned() };
-        let change = document.change(&content);
+        let change = document.change(&document.replacement(&input.content));
         Ok((document.needs(&change), Ready { document, change }))
     }
 

@@ -1,12 +1,18 @@
 //! What a search has found, bounded, and how it is shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::search::{LIMIT, Rank};
 use crate::text;
 
+/// The longest line searched, in bytes.
+pub(super) const LONGEST: usize = 64 << 20;
+
 /// How many files are counted by name that have no line among those shown.
 const COUNTED: usize = 20;
+
+/// How many of the files that were not searched are named.
+const NAMED: usize = 3;
 
 /// What of the matches is shown, and what was asked for.
 #[derive(Debug)]
@@ -27,10 +33,31 @@ pub(super) struct BestFiles {
     /// The newest files. Those with lines to be shown come first.
     files: BTreeMap<Rank, FileMatches>,
     pub(super) kept: usize,
-    /// Of all files: those that were looked into, those with matches, and the matches.
+    /// Of all files: those that were searched to their ends, those with matches, and the matches.
     pub(super) searched: usize,
     found: usize,
     pub(super) matches: usize,
+    /// Files that were not.
+    pub(super) unsearched: BTreeMap<SearchGap, NamedFiles>,
+}
+
+/// Why there may be matches in a file that were not found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SearchGap {
+    Unreadable,
+    /// It has a NUL byte, and was not asked for by name.
+    Binary,
+    /// As such, but with matches before that byte.
+    BinaryEnd,
+    /// It has a line that is longer than what is searched at once, or is itself, where that is all of it.
+    TooLong,
+}
+
+/// A number of files, and the first names of them.
+#[derive(Debug, Default)]
+pub(super) struct NamedFiles {
+    count: usize,
+    names: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +125,44 @@ impl BestFiles {
         }
     }
 
+    /// Counts a file that was not searched to its end.
+    pub(super) fn leave(&mut self, why: SearchGap, name: String) {
+        let files = self.unsearched.entry(why).or_default();
+        files.count += 1;
+        files.names.insert(name);
+        if files.names.len() > NAMED {
+            files.names.pop_last();
+        }
+    }
+
+    /// Sentences for the model after a result, as of files that may not be read.
+    pub(super) fn gaps(&self) -> String {
+        let one = |(why, files): (&SearchGap, &NamedFiles)| {
+            let mut names = files.names.iter().map(|name| text::escaped(name)).collect::<Vec<_>>().join(", ");
+            if files.count > files.names.len() {
+                names.push_str(&format!(" and {} more", files.count - files.names.len()));
+            }
+            let (some, are, them) = match files.count {
+                1 => ("1 file".to_owned(), "is", "it"),
+                count => (text::count(count, "file"), "are", "one"),
+            };
+            match why {
+                SearchGap::Unreadable => format!("\n\n({some} could not be read: {names})"),
+                SearchGap::Binary => {
+                    format!("\n\n({some} {are} binary and not searched; name {them} as path to search it: {names})")
+                }
+                SearchGap::BinaryEnd => format!(
+                    "\n\n({some} {are} searched only up to a NUL byte; name {them} as path to search all of it: {names})"
+                ),
+                SearchGap::TooLong => format!(
+                    "\n\n({some} {are} not searched to the end, because a line, or with multiline the file, is longer than {} MiB: {names})",
+                    LONGEST >> 20
+                ),
+            }
+        };
+        self.unsearched.iter().map(one).collect()
+    }
+
     pub(super) fn is_cut(&self, files_only: bool) -> bool {
         if files_only { self.found > LIMIT } else { self.kept < self.matches }
     }
@@ -118,6 +183,7 @@ impl BestFiles {
 
     fn nothing(&self, wanted: &GrepOptions) -> String {
         match (self.searched, &wanted.include) {
+            (0, _) if !self.unsearched.is_empty() => "No matches: no file here could be searched.".into(),
             (0, Some(include)) => format!("No matches: no file fits include `{}`.", text::title(include)),
             (0, None) => "No matches: there is no file to search here.".into(),
             (searched, _) => {

@@ -110,6 +110,15 @@ fn bare(line: &str) -> &str {
     line.strip_suffix('\r').unwrap_or(line)
 }
 
+/// A hunk's lines as they are looked for, and where they are.
+struct FoundLines<'h> {
+    at: usize,
+    /// How they were found, if not exactly.
+    way: Option<&'static str>,
+    old: &'h [String],
+    new: &'h [String],
+}
+
 /// What is compared of a line.
 type LineKey = fn(&str) -> Cow<'_, str>;
 
@@ -181,23 +190,17 @@ impl<'a> FileLines<'a> {
             return Err(Error::Context(hunk.contexts.join("' … '"), name.into()));
         }
         if hunk.old.is_empty() {
-            // Nothing to find: right after the context, else at the end.
-            let at = if hunk.contexts.is_empty() { self.lines.len() } else { below.or(above).unwrap_or_default() };
-            return Ok(PlacedHunk { at, length: 0, new: Cow::Borrowed(&hunk.new), fuzzy: None });
+            // Nothing to find: right after the context and the empty lines there that the hunk begins with, else at the
+            // end.
+            let at = if hunk.contexts.is_empty() || hunk.last {
+                self.lines.len()
+            } else {
+                below.or(above).unwrap_or_default()
+            };
+            let empty = self.lines[at..].iter().take(hunk.loose.0).take_while(|line| line.trim().is_empty()).count();
+            return Ok(PlacedHunk { at: at + empty, length: 0, new: Cow::Borrowed(&hunk.new), fuzzy: None });
         }
-        let mut old = &hunk.old[..];
-        let mut new = &hunk.new[..];
-        let mut found = self.find(old, hunk, [below, above], taken, name);
-        if matches!(found, Err(Error::Lines(..)))
-            && let [rest @ .., last] = old
-            && last.is_empty()
-            && !rest.is_empty()
-        {
-            old = rest;
-            new = if new.last().is_some_and(String::is_empty) { &new[..new.len() - 1] } else { new };
-            found = self.find(old, hunk, [below, above], taken, name);
-        }
-        let (at, way) = found?;
+        let FoundLines { at, way, old, new } = self.found(hunk, [below, above], taken, name)?;
         let length = old.len();
         let Some(way) = way else { return Ok(PlacedHunk { at, length, new: Cow::Borrowed(new), fuzzy: None }) };
         let there = &self.lines[at..at + length];
@@ -213,7 +216,42 @@ impl<'a> FileLines<'a> {
         Ok(PlacedHunk { at, length, new: Cow::Owned(changed), fuzzy })
     }
 
-    /// Where the old lines are. Without a context, more than one place is an error: the next one might
+    /// Where a hunk's old lines are. Empty ones at their end may be missing: they are often only the space before what follows.
+    fn found<'h>(
+        &self,
+        hunk: &'h Hunk,
+        from: [Option<usize>; 2],
+        taken: &[Range<usize>],
+        name: &str,
+    ) -> Result<FoundLines<'h>, Error> {
+        let (mut old, mut new) = (&hunk.old[..], &hunk.new[..]);
+        let mut found = self.find(old, hunk, from, taken, name);
+        while matches!(found, Err(Error::Lines(..)))
+            && let [rest @ .., last] = old
+            && last.is_empty()
+            && !rest.is_empty()
+        {
+            old = rest;
+            new = if new.last().is_some_and(String::is_empty) { &new[..new.len() - 1] } else { new };
+            found = self.find(old, hunk, from, taken, name);
+        }
+        let (at, way) = found?;
+        // After a context the first place counts. Which one that is must not hang on a line that may be none of the file's.
+        let (head, tail) = hunk.loose;
+        if head + tail > 0 && !hunk.contexts.is_empty() && !hunk.last {
+            let marked = &hunk.old[head..hunk.old.len() - tail];
+            if let Ok((other, _)) = self.find(marked, hunk, from, taken, name)
+                && other != at + head
+            {
+                let mut lines = [other + 1, at + head + 1];
+                lines.sort_unstable();
+                return Err(Error::Ambiguous(super::super::replace::list(&lines), name.into()));
+            }
+        }
+        Ok(FoundLines { at, way, old, new })
+    }
+
+    /// Where lines are. Without a context, more than one place is an error: the next one might
     /// not be the one that is meant. With a context or at the end it is the first one there.
     fn find(
         &self,
