@@ -9,7 +9,8 @@
 //! what it was when it was read last; a file whose size, times and inode are still the same is not
 //! read again, a directory that is still the same is not listed again.
 //!
-//! Contents lie in `snapshot/objects.rs`, named by what they are. Ignored files, files over [`LARGEST`], and
+//! Contents lie in `snapshot/objects.rs`, named by what they are; who may read a file says
+//! `snapshot/modes.rs`. Ignored files, files over [`LARGEST`], and
 //! names that are no UTF-8 are not recorded by comparing; neither is a project with more than
 //! [`MOST_FILES`] files or [`MOST_BYTES`] bytes. What is not recorded is never touched later.
 //!
@@ -18,6 +19,7 @@
 mod file;
 mod git;
 mod index;
+mod modes;
 mod objects;
 
 use std::collections::BTreeMap;
@@ -25,6 +27,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+pub use modes::FileAccess;
+use modes::FileModes;
 pub use objects::Missing;
 use objects::Objects;
 
@@ -71,6 +75,7 @@ pub struct Tracker {
     off: Option<Untracked>,
     told: AtomicBool,
     objects: Objects,
+    modes: FileModes,
     // A std mutex around the index, held while the project is compared, on threads that may block;
     // sessions of one project wait for each other there.
     inner: Mutex<TrackerState>,
@@ -119,6 +124,7 @@ impl Tracker {
             off: everything.then(|| Untracked::Everything(root.to_owned())),
             told: AtomicBool::new(false),
             objects: Objects::new(dir.join("objects")),
+            modes: FileModes::new(&dir),
             dir,
             inner: Mutex::default(),
         }
@@ -129,16 +135,30 @@ impl Tracker {
     /// # Errors
     /// The system's, and for what is no regular file or link.
     pub fn look(&self, path: &Path) -> std::io::Result<Option<FileState>> {
-        file::read(path, LARGEST_NAMED, Some(&self.objects))
+        let state = file::read(path, LARGEST_NAMED, Some(&self.objects))?;
+        if let (Some(state), Some(print)) = (&state, file::FileStamp::at(path)) {
+            self.modes.note(std::iter::once((path, state, print.mode)));
+        }
+        Ok(state)
     }
 
-    /// Whether a file is now what it was. Nothing is kept.
+    /// Who may do what with a file before and after a change that is about to be made to it.
+    pub fn access(&self, change: &FileChange) -> FileAccess {
+        self.modes.access(change)
+    }
+
+    /// Whether a file is now what it was. Nothing is kept that was not; what it holds is in use.
     ///
     /// # Errors
     /// As [`Tracker::look`].
     pub fn is(&self, path: &Path, state: Option<&FileState>) -> std::io::Result<bool> {
         let limit = if state.is_some_and(|state| state.large) { 0 } else { LARGEST_NAMED };
-        Ok(file::read(path, limit, None)?.as_ref() == state)
+        let same = file::read(path, limit, None)?.as_ref() == state;
+        if let Some(state) = state.filter(|_| same) {
+            // Whoever takes its place may have to be taken back.
+            self.objects.note_use(&state.hash);
+        }
+        Ok(same)
     }
 
     /// Keeps a content that no file has (any more): what an editor has not saved.
@@ -236,7 +256,7 @@ impl Tracker {
         };
         if fresh {
             // Old contents are looked for now and then, by the first who comes along.
-            index.clean(&self.dir, &self.objects);
+            index.clean(&self.dir, &self.objects, &self.modes);
         }
         inner.unsaved |= found.differing > 0;
         if (fresh && !known) || found.differing > index::WORTH_SAVING {
@@ -245,7 +265,8 @@ impl Tracker {
         }
         // Before the first mark nobody can ask for it.
         if inner.marks > 0 {
-            inner.log.extend(found.changes);
+            self.modes.note(found.changes.iter().flat_map(seen));
+            inner.log.extend(found.changes.into_iter().map(|(change, _)| change));
         }
         Ok(())
     }
@@ -258,6 +279,12 @@ impl Tracker {
             index.save(&self.dir);
         }
     }
+}
+
+/// What is remembered beside a change that somebody is told.
+fn seen((change, modes): &(FileChange, [Option<u32>; 2])) -> impl Iterator<Item = (&Path, &FileState, u32)> {
+    let states = [&change.old, &change.new].into_iter().zip(modes);
+    states.filter_map(|(state, mode)| Some((Path::new(&change.path), state.as_ref()?, (*mode)?)))
 }
 
 /// One change per file, from what it was first to what it was last; without those that ended where

@@ -8,11 +8,13 @@
 //! well, and what it held then comes back with the redo. What is about to be done to the files is
 //! written down before the first of them is touched: a process that is killed half-way leaves each
 //! file old or new, and an undo that can be finished or taken back.
+//!
+//! A file that is made anew has the mode it had, and is nobody's but its owner's where that is not known. At no
+//! moment can its words be read by more than may read it in the end.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ use crate::task::spawn_blocking;
 use super::{changes, interrupted};
 use crate::event::NotWritten;
 use crate::message::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
-use crate::snapshot::Tracker;
+use crate::snapshot::{FileAccess, Tracker};
 use crate::store::{Record, UndoEntry, visible};
 use crate::text;
 use crate::tool::seen::TextFingerprint;
@@ -368,78 +370,130 @@ fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, force
 
 /// Makes a file what a change makes of it.
 async fn put(change: &FileChange, cx: &RestoreContext) -> Result<(), String> {
-    let path = PathBuf::from(&change.path);
-    let (tracker, new) = (cx.tracker.clone(), change.new.clone());
-    let content = move || new.as_ref().map(|new| tracker.content(new)).transpose();
-    let bytes = spawn_blocking(content).await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
-    if let (Some(bytes), Some(new), Some(editor)) = (&bytes, &change.new, &cx.editor)
-        && new.kind != FileKind::Link
-        && change.old.as_ref().is_none_or(|old| old.kind != FileKind::Link)
-        && let Ok(text) = std::str::from_utf8(bytes)
-        // Editors spoil what is not plain text with plain line ends.
-        && !text.contains(['\r', '\0', '\u{feff}'])
+    let (tracker, change, root) = (cx.tracker.clone(), change.clone(), cx.worktree.root.clone());
+    let begun = spawn_blocking(move || FileRestoration::begin(&tracker, change, root)).await;
+    let file = Arc::new(begun.map_err(|e| e.to_string())??);
+    let step = |work: fn(&FileRestoration) -> Result<(), disk::Error>| {
+        let file = file.clone();
+        let working = spawn_blocking(move || work(&file).map_err(|e| e.to_string()));
+        async { working.await.map_err(|e| e.to_string())? }
+    };
+    let done = match file.refused(cx).await {
+        Some(why) => Err(format!("the editor refused: {}", why.trim_end_matches('.'))),
+        None => step(FileRestoration::finish).await,
+    };
+    if done.is_err()
+        && let Err(e) = step(FileRestoration::give_up).await
     {
-        // A file of the project is the editor's to refuse. Whatever else it says, what counts is what is on the
-        // disk then; see below.
-        if let Some(Err(NotWritten::Refused(why))) = editor.write_buffer(&path, text).await
-            && std::iter::once(&cx.worktree.root).chain(&cx.worktree.extra).any(|root| path.starts_with(root))
-        {
-            return Err(format!("the editor refused: {}", why.trim_end_matches('.')));
-        }
+        tracing::warn!("{} may not have the mode it had: {e}", file.path.display());
     }
-    let (root, change) = (cx.worktree.root.clone(), change.clone());
-    let work = move || set(&path, change.new.as_ref(), bytes.as_deref(), &root);
-    spawn_blocking(work).await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
+    done
 }
 
-fn set(path: &Path, new: Option<&FileState>, bytes: Option<&[u8]>, root: &Path) -> Result<(), disk::Error> {
-    let is_link = || fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink());
-    let (Some(new), Some(bytes)) = (new, bytes) else {
-        if is_link() {
-            fs::remove_file(path)?;
+/// A file that is being set back.
+struct FileRestoration {
+    path: PathBuf,
+    change: FileChange,
+    /// None where there is to be no file.
+    bytes: Option<Vec<u8>>,
+    access: FileAccess,
+    /// Of the project.
+    root: PathBuf,
+}
+
+impl FileRestoration {
+    /// Sees to it that nobody reads what comes who may not, whoever writes it: a file is closed, or made, before
+    /// an editor hears of it.
+    fn begin(tracker: &Tracker, change: FileChange, root: PathBuf) -> Result<Self, String> {
+        let bytes = change.new.as_ref().map(|new| tracker.content(new)).transpose().map_err(|e| e.to_string())?;
+        let file = Self { path: change.path.clone().into(), access: tracker.access(&change), bytes, change, root };
+        file.access.narrow().map_err(|e| e.to_string())?;
+        match file.text() {
+            Some(text) if file.access.is_closed() => file.make(text.as_bytes()).map_err(|e| e.to_string())?,
+            _ => {}
+        }
+        Ok(file)
+    }
+
+    /// What an editor can write.
+    fn text(&self) -> Option<&str> {
+        let link = |state: &Option<FileState>| state.as_ref().is_some_and(|state| state.kind == FileKind::Link);
+        let text = std::str::from_utf8(self.bytes.as_deref()?).ok()?;
+        // Editors spoil what is not plain text with plain line ends.
+        let plain = !link(&self.change.old) && !link(&self.change.new) && !text.contains(['\r', '\0', '\u{feff}']);
+        plain.then_some(text)
+    }
+
+    /// Has the editor write it. A file of the project is the editor's to refuse. Whatever else it says, what counts
+    /// is what is on the disk then.
+    async fn refused(&self, cx: &RestoreContext) -> Option<String> {
+        let answer = cx.editor.as_ref()?.write_buffer(&self.path, self.text()?).await;
+        let own = || iter::once(&cx.worktree.root).chain(&cx.worktree.extra).any(|root| self.path.starts_with(root));
+        match answer {
+            Some(Err(NotWritten::Refused(why))) if own() => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Makes it what it is to be, as far as it is not.
+    fn finish(&self) -> Result<(), disk::Error> {
+        let (Some(new), Some(bytes)) = (&self.change.new, &self.bytes) else { return self.remove() };
+        let dir = self.path.parent().ok_or(disk::Error::Directory)?;
+        fs::create_dir_all(dir)?;
+        if new.kind == FileKind::Link {
+            let target: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(bytes);
+            // A link is made beside it and takes its name: there is no moment without one of them.
+            let make = |fresh: &Path| std::os::unix::fs::symlink(target, fresh);
+            let fresh = disk::fresh_name().make_in(dir, make)?;
+            return fresh.persist(&self.path).map_err(|e| e.error.into());
+        }
+        if fs::symlink_metadata(&self.path).map_or(true, |data| data.is_symlink()) {
+            return self.make(bytes);
+        }
+        if !fs::read(&self.path).is_ok_and(|now| now == *bytes) {
+            disk::write(&self.path, bytes)?;
+        }
+        Ok(self.access.settle(&self.path)?)
+    }
+
+    /// Makes a file. It is its owner's alone until it is whole.
+    fn make(&self, bytes: &[u8]) -> Result<(), disk::Error> {
+        let dir = self.path.parent().ok_or(disk::Error::Directory)?;
+        fs::create_dir_all(dir)?;
+        // What is written takes over the mode of what it replaces, which nobody else may read.
+        let fresh = disk::fresh_name().tempfile_in(dir)?;
+        disk::write(fresh.path(), bytes)?;
+        self.access.settle(fresh.path())?;
+        fresh.persist(&self.path).map_err(|e| e.error)?;
+        Ok(())
+    }
+
+    fn remove(&self) -> Result<(), disk::Error> {
+        if fs::symlink_metadata(&self.path).is_ok_and(|data| data.is_symlink()) {
+            fs::remove_file(&self.path)?;
         } else {
-            match disk::remove(path) {
+            match disk::remove(&self.path) {
                 Ok(()) | Err(disk::Error::Missing) => {}
                 Err(e) => return Err(e),
             }
         }
         // Directories that were made for it, and are empty now, go with it.
-        for dir in path.ancestors().skip(1).take_while(|dir| *dir != root && dir.starts_with(root)) {
+        let above = self.path.ancestors().skip(1);
+        for dir in above.take_while(|dir| *dir != self.root && dir.starts_with(&self.root)) {
             if fs::remove_dir(dir).is_err() {
                 break;
             }
         }
-        return Ok(());
-    };
-    let dir = path.parent().ok_or(disk::Error::Directory)?;
-    fs::create_dir_all(dir)?;
-    if new.kind == FileKind::Link {
-        let target: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(bytes);
-        // A link is made beside it and takes its name: there is no moment without one of them.
-        let make = |fresh: &Path| std::os::unix::fs::symlink(target, fresh);
-        let fresh = disk::fresh_name().make_in(dir, make)?;
-        return match fresh.persist(path) {
-            Ok(()) => Ok(()),
-            Err(e) => Err(e.error.into()),
-        };
+        Ok(())
     }
-    if is_link() {
-        let mut fresh = disk::fresh_name().tempfile_in(dir)?;
-        io::Write::write_all(&mut fresh, bytes)?;
-        fresh.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
-        fresh.persist(path).map_err(|e| e.error)?;
-    } else if !fs::read(path).is_ok_and(|now| now == bytes) {
-        disk::write(path, bytes)?;
+
+    /// Takes back what was begun.
+    fn give_up(&self) -> Result<(), disk::Error> {
+        match self.text() {
+            Some(_) if self.access.is_closed() => self.remove(),
+            _ => Ok(self.access.restore()?),
+        }
     }
-    let mode = fs::metadata(path)?.permissions().mode();
-    let wanted = match new.kind {
-        FileKind::Program => mode | ((mode & 0o444) >> 2),
-        FileKind::Plain | FileKind::Link => mode & !0o111,
-    };
-    if wanted != mode {
-        fs::set_permissions(path, fs::Permissions::from_mode(wanted))?;
-    }
-    Ok(())
 }
 
 impl RestoreContext {

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::{FileStamp, born, kind, large, read_known};
 use super::git::{GitIndex, GitObjects, ObjectLookup};
+use super::modes::FileModes;
 use super::objects::{Objects, is_blob_name};
 use super::{LARGEST, MOST_BYTES, MOST_FILES, Untracked, stopped};
 use crate::environment::private_note;
@@ -30,7 +31,7 @@ pub(super) const WORTH_SAVING: usize = 500;
 /// Two ticks of the coarsest clock file systems use, in nanoseconds.
 const TICK: i128 = 20_000_000;
 
-/// How long contents are kept that no file has any more.
+/// How long contents are kept that no file has any more, from their last use on.
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// How often they are looked for.
@@ -83,8 +84,8 @@ pub(super) struct FileIndex {
 
 /// What bringing the index up to date has found.
 pub(super) struct Refreshed {
-    /// Where somebody is told: what has changed, with its contents.
-    pub(super) changes: Vec<FileChange>,
+    /// Where somebody is told: what has changed, with its contents, and the modes before and after.
+    pub(super) changes: Vec<(FileChange, [Option<u32>; 2])>,
     /// How many files are not what the index said, told or not.
     pub(super) differing: usize,
 }
@@ -210,15 +211,17 @@ impl FileIndex {
                 continue;
             };
             let old = std::mem::replace(&mut entry.state, state.clone());
-            entry.print = Some(task.print);
+            let before = entry.print.replace(task.print);
             entry.settled = task.print.changed < at - TICK;
             if old == state {
                 continue;
             }
             differing += 1;
+            let_go(old.as_ref(), objects);
             if !first && told && made {
                 let (old, new) = (self.kept(old, objects), self.kept(state, objects));
-                changes.push(FileChange { path: path.display().to_string(), old, new });
+                let change = FileChange { path: path.display().to_string(), old, new };
+                changes.push((change, [before.map(|print| print.mode), Some(task.print.mode)]));
             }
         }
         for (path, entry) in gone {
@@ -226,9 +229,11 @@ impl FileIndex {
             // What is ignored from now on is not gone.
             let ignored = fs::symlink_metadata(&path).is_ok_and(|data| !data.is_dir());
             differing += 1;
+            let_go(entry.state.as_ref(), objects);
             if told && entry.state.is_some() && !ignored {
                 let old = self.kept(entry.state, objects);
-                changes.push(FileChange { path: path.display().to_string(), old, new: None });
+                let change = FileChange { path: path.display().to_string(), old, new: None };
+                changes.push((change, [entry.print.map(|print| print.mode), None]));
             }
         }
         self.at = at;
@@ -535,8 +540,8 @@ impl FileIndex {
         Ok(states)
     }
 
-    /// Removes what nobody can ask for any more, once a day.
-    pub(super) fn clean(&self, own: &Path, objects: &Objects) {
+    /// Removes what was not used for long and no file holds, once a day.
+    pub(super) fn clean(&self, own: &Path, objects: &Objects, modes: &FileModes) {
         let note = own.join("cleaned");
         let moment = |ns: i128| UNIX_EPOCH + Duration::from_nanos(u64::try_from(ns).unwrap_or(0));
         let now = moment(self.at);
@@ -544,9 +549,18 @@ impl FileIndex {
         if now.duration_since(last).is_ok_and(|past| past > CLEAN_EVERY) {
             let entries = self.dirs.values().flat_map(|dir| dir.files.values());
             let wanted: HashSet<&str> = entries.filter_map(|entry| Some(entry.state.as_ref()?.hash.as_str())).collect();
-            objects.clean(now.checked_sub(KEEP).unwrap_or(UNIX_EPOCH), |hash| wanted.contains(hash));
+            let limit = now.checked_sub(KEEP).unwrap_or(UNIX_EPOCH);
+            objects.clean(limit, |hash| wanted.contains(hash));
+            modes.clean(limit);
             private_note(&note, b"").ok();
         }
+    }
+}
+
+/// A file may have held a content for longer than contents are kept: it was in use until now.
+fn let_go(state: Option<&FileState>, objects: &Objects) {
+    if let Some(state) = state {
+        objects.note_use(&state.hash);
     }
 }
 

@@ -3,8 +3,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
+use super::objects::Objects;
 use super::{Missing, Tracker, Untracked};
 
 struct Stage {
@@ -491,4 +493,155 @@ fn a_pipe_among_the_attributes_is_not_read() {
         during(&stage, &stage.tracker(), || stage.write("edited", "1")),
         ["edited: Plain \"edited\" -> Plain \"1\""]
     );
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Makes a file older. Whether it is there.
+fn make_older(path: &Path, days: u32) -> bool {
+    let Ok(file) = fs::File::options().write(true).open(path) else { return false };
+    let then = file.metadata().unwrap().modified().unwrap() - DAY * days;
+    file.set_modified(then).unwrap();
+    true
+}
+
+/// Lets days pass for all contents.
+fn pass_days(stage: &Stage, days: u32) {
+    let contents =
+        walk(&stage.data).into_keys().filter(|path| path.components().any(|part| part.as_os_str() == "objects"));
+    contents.for_each(|path| assert!(make_older(&path, days)));
+}
+
+/// Another process compares the project, a day after the last one cleaned.
+fn clean(stage: &Stage) -> Arc<Tracker> {
+    let tracker = stage.tracker();
+    fs::remove_file(tracker.dir.join("cleaned")).ok();
+    drop(tracker.mark(&AtomicBool::new(false)).unwrap());
+    tracker.save();
+    tracker
+}
+
+#[test]
+fn contents_are_kept_from_their_last_use_on() {
+    // What becomes of the file, and whether a use of its content is all that is done.
+    type Case = (&'static str, fn(&Stage, &Tracker));
+    let table: [Case; 5] = [
+        ("it is named by an edit, and ignored", |stage, tracker| {
+            tracker.look(&stage.root.join("ignored")).unwrap();
+            stage.write("ignored", "after");
+        }),
+        ("it is compared by an undo, and ignored", |stage, tracker| {
+            let state = tracker.look(&stage.root.join("ignored")).unwrap();
+            pass_days(stage, 40);
+            assert!(tracker.is(&stage.root.join("ignored"), state.as_ref()).unwrap());
+            stage.write("ignored", "after");
+        }),
+        ("it is replaced", |stage, _| stage.write("f", "after")),
+        ("it is removed", |stage, _| fs::remove_file(stage.root.join("f")).unwrap()),
+        ("its directory is removed", |stage, _| fs::remove_dir_all(stage.root.join("d")).unwrap()),
+    ];
+    for (what, work) in table {
+        let stage = Stage::new();
+        stage.write(".ignore", "ignored\n");
+        let name = if what.contains("ignored") {
+            "ignored"
+        } else if what.contains("directory") {
+            "d/f"
+        } else {
+            "f"
+        };
+        stage.write(name, "before");
+        let tracker = clean(&stage);
+        let state = tracker.look(&stage.root.join(name)).unwrap().unwrap();
+        let unused = tracker.keep(b"unused").unwrap();
+        // Another process, long after.
+        pass_days(&stage, 40);
+        work(&stage, &stage.tracker());
+        let tracker = clean(&stage);
+        assert_eq!(tracker.content(&state).as_deref(), Ok(&b"before"[..]), "{what}");
+        assert_eq!(tracker.content(&unused), Err(Missing::Gone), "{what}");
+        pass_days(&stage, 20);
+        assert_eq!(clean(&stage).content(&state).as_deref(), Ok(&b"before"[..]), "{what}, 20 days later");
+        pass_days(&stage, 20);
+        assert_eq!(clean(&stage).content(&state), Err(Missing::Gone), "{what}, 40 days later");
+    }
+}
+
+/// What the issue was: an edit, and a command in the same turn.
+#[test]
+fn an_edit_can_be_undone_after_the_daily_cleaning() {
+    let stage = Stage::new();
+    stage.write("f", "X");
+    clean(&stage);
+    pass_days(&stage, 40);
+    let tracker = stage.tracker();
+    fs::remove_file(tracker.dir.join("cleaned")).unwrap();
+    let old = tracker.look(&stage.root.join("f")).unwrap().unwrap();
+    stage.write("f", "Y");
+    let found = during(&stage, &tracker, || stage.write("g", "by the command"));
+    assert_eq!(found, ["g: nothing -> Plain \"by the command\""]);
+    assert_eq!(tracker.content(&old).as_deref(), Ok(&b"X"[..]));
+}
+
+#[test]
+fn a_content_that_is_used_while_it_is_removed_stays() {
+    let stage = Stage::new();
+    let dir = stage.data.join("objects");
+    let (one, other) = (Objects::new(dir.clone()), Objects::new(dir.clone()));
+    let hash = one.put(b"x").unwrap();
+    let path = dir.join(&hash[..2]).join(&hash[2..]);
+    let limit = fs::metadata(&path).unwrap().modified().unwrap() - DAY * 30;
+    assert!(make_older(&path, 40));
+    // It was looked at, and nobody wanted it: then somebody has it kept.
+    other.clean(limit, |_| {
+        one.put(b"x").unwrap();
+        false
+    });
+    assert_eq!(one.get(&hash).as_deref(), Ok(&b"x"[..]));
+    // A cleaning was killed when it had put it aside.
+    let aside = path.with_file_name(format!(".going-{}", &hash[2..]));
+    fs::rename(&path, &aside).unwrap();
+    assert!(one.has(&hash) && one.get(&hash).is_ok());
+    other.clean(limit, |_| false);
+    assert!(path.exists() && !aside.exists(), "it was used lately");
+    // What the index lets go of cannot be written anew.
+    assert!(make_older(&path, 40));
+    fs::rename(&path, &aside).unwrap();
+    one.note_use(&hash);
+    other.clean(limit, |_| false);
+    assert!(path.exists() && !aside.exists(), "it is used now");
+    assert!(make_older(&path, 40));
+    fs::rename(&path, &aside).unwrap();
+    other.clean(limit, |name| name == hash);
+    assert!(path.exists() && !aside.exists(), "it is wanted");
+    fs::rename(&path, &aside).unwrap();
+    other.clean(limit, |_| false);
+    assert!(!one.has(&hash) && !aside.exists());
+}
+
+/// Whatever two processes do at the same moment: what one was told is kept, it can have.
+#[test]
+fn one_cleans_while_another_keeps() {
+    let stage = Stage::new();
+    let dir = stage.data.join("objects");
+    let (one, other) = (Objects::new(dir.clone()), Objects::new(dir.clone()));
+    let hash = one.put(b"x").unwrap();
+    let path = dir.join(&hash[..2]).join(&hash[2..]);
+    let limit: SystemTime = fs::metadata(&path).unwrap().modified().unwrap() - DAY * 30;
+    let over = AtomicBool::new(false);
+    let lost = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                other.clean(limit, |_| false);
+            }
+        });
+        let round = |_: &u32| {
+            make_older(&path, 40);
+            one.put(b"x").is_err() || one.get(&hash).is_err()
+        };
+        let lost = (0..2_000).filter(round).count();
+        over.store(true, Ordering::Relaxed);
+        lost
+    });
+    assert_eq!(lost, 0);
 }

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 
@@ -155,7 +157,35 @@ impl Life {
         (0..FILES).filter_map(read).collect()
     }
 
+    /// A turn of edits.
     async fn turn(&mut self, n: usize, changes: &[(usize, Option<u8>)], steps: &[Step]) {
+        let before: Vec<_> =
+            steps.iter().map(|(file, ..)| self.restore.tracker.look(&self.path(*file)).unwrap()).collect();
+        for (file, to) in changes {
+            self.set(*file, *to);
+        }
+        let files: Vec<FileChange> = steps
+            .iter()
+            .zip(before)
+            .map(|((file, ..), old)| {
+                let path = self.path(*file);
+                FileChange { path: path.display().to_string(), old, new: self.restore.tracker.look(&path).unwrap() }
+            })
+            .collect();
+        self.changed(n, files).await;
+    }
+
+    /// A turn of a command.
+    async fn command(&mut self, n: usize, work: impl FnOnce(&Self)) {
+        let go = AtomicBool::new(false);
+        let mark = self.restore.tracker.mark(&go).unwrap();
+        work(self);
+        let files = self.restore.tracker.since(&mark, &go).unwrap();
+        self.changed(n, files).await;
+    }
+
+    /// What a turn did is written down.
+    async fn changed(&mut self, n: usize, files: Vec<FileChange>) {
         let keep = self.keep();
         settle(&mut self.history, &mut self.record, &keep).await;
         let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
@@ -178,19 +208,6 @@ impl Life {
             cost: None,
             completed: None,
         };
-        let before: Vec<_> =
-            steps.iter().map(|(file, ..)| self.restore.tracker.look(&self.path(*file)).unwrap()).collect();
-        for (file, to) in changes {
-            self.set(*file, *to);
-        }
-        let files: Vec<FileChange> = steps
-            .iter()
-            .zip(before)
-            .map(|((file, ..), old)| {
-                let path = self.path(*file);
-                FileChange { path: path.display().to_string(), old, new: self.restore.tracker.look(&path).unwrap() }
-            })
-            .collect();
         let parts = if files.is_empty() { vec![] } else { vec![part("p", Content::Patch { files, begun: false })] };
         let answer = Message {
             id: MessageId::new(format!("a{n}")),
@@ -204,6 +221,25 @@ impl Life {
         }
         keep.session(&self.record).await;
         keep.flush().await.unwrap();
+    }
+
+    async fn undo(&mut self) -> RevertReport {
+        let keep = self.keep();
+        let point = RevertPoint::LastTurn;
+        undo(&self.history.messages, &mut self.record, &keep, &self.restore, &point, false).await.unwrap()
+    }
+
+    async fn redo(&mut self) -> RevertReport {
+        let keep = self.keep();
+        redo(&self.history.messages, &mut self.record, &keep, &self.restore).await.unwrap()
+    }
+
+    fn mode(&self, file: usize) -> u32 {
+        fs::symlink_metadata(self.path(file)).unwrap().permissions().mode() & 0o7777
+    }
+
+    fn set_mode(&self, file: usize, mode: u32) {
+        fs::set_permissions(self.path(file), fs::Permissions::from_mode(mode)).unwrap();
     }
 
     async fn restart(&mut self) {
@@ -349,4 +385,175 @@ async fn a_point_is_a_message_or_a_part() {
     assert_eq!(hidden.unwrap_err(), RevertError::Hidden("u2".into()));
     redo(messages, record, &keep, &life.restore).await.unwrap();
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
+}
+
+/// By an edit and by a command, in the process that saw it and in a later one.
+#[tokio::test]
+async fn a_removed_file_comes_back_with_its_mode() {
+    for (mode, by_command, later) in [
+        (0o600, false, false),
+        (0o600, true, false),
+        (0o600, true, true),
+        (0o640, true, false),
+        (0o644, false, true),
+        (0o644, true, true),
+        (0o444, true, false),
+        (0o700, false, true),
+        (0o700, true, false),
+        (0o755, true, true),
+    ] {
+        let case = format!("{mode:o} {by_command} {later}");
+        let mut life = Life::new();
+        life.set(0, Some(1));
+        life.set_mode(0, mode);
+        if by_command {
+            life.command(0, |life| life.set(0, None)).await;
+        } else {
+            life.turn(0, &[(0, None)], &[(0, Some(1), None)]).await;
+        }
+        if later {
+            life.restart().await;
+        }
+        // What a redo takes away, it takes away whatever the mode.
+        for _ in 0..2 {
+            assert_eq!(life.undo().await.left, [], "{case}");
+            assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 1)]), mode), "{case}");
+            assert_eq!(life.redo().await.left, [], "{case}");
+            assert_eq!(life.tree(), Tree::new(), "{case}");
+        }
+    }
+}
+
+/// A session of an older version, or of another machine.
+#[tokio::test]
+async fn a_file_of_which_no_mode_is_known_is_its_owners_alone() {
+    for (mode, wanted) in [(0o644, 0o600), (0o755, 0o700)] {
+        let mut life = Life::new();
+        life.set(0, Some(1));
+        life.set_mode(0, mode);
+        life.command(0, |life| life.set(0, None)).await;
+        let projects = fs::read_dir(life.data.join("snapshots")).unwrap().flatten();
+        projects.for_each(|project| fs::remove_file(project.path().join("modes")).unwrap());
+        life.undo().await;
+        assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 1)]), wanted));
+    }
+}
+
+#[tokio::test]
+async fn a_replaced_file_is_closed_before_its_words_come_back() {
+    // The mode of the file at first, of the one in its place, and what the user makes of that; and in the end.
+    for (first, then, since, last) in [
+        (0o600, 0o644, None, 0o600),
+        (0o644, 0o600, None, 0o644),
+        (0o444, 0o644, None, 0o444),
+        (0o644, 0o444, None, 0o644),
+        (0o644, 0o644, Some(0o600), 0o600),
+        (0o640, 0o600, Some(0o644), 0o640),
+    ] {
+        let mut life = Life::new();
+        life.set(0, Some(1));
+        life.set_mode(0, first);
+        life.command(0, |life| {
+            life.set(0, None);
+            life.set(0, Some(2));
+            life.set_mode(0, then);
+        })
+        .await;
+        since.into_iter().for_each(|mode| life.set_mode(0, mode));
+        assert_eq!(life.undo().await.left, []);
+        let case = format!("{first:o} {then:o} {since:?}");
+        assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 1)]), last), "{case}");
+        assert_eq!(life.redo().await.left, [], "{case}");
+        let there_again = if since.is_some() { last & then } else { then };
+        assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 2)]), there_again), "{case}");
+    }
+}
+
+/// What is on the disk when an editor is asked to write, and after it refused.
+#[tokio::test]
+async fn an_editor_writes_to_what_is_closed_already() {
+    let mut life = Life::new();
+    let (tracker, root) = (life.restore.tracker.clone(), life.root.clone());
+    let begin = |life: &Life| {
+        let change = changes::last_runs(&life.history.messages).pop().map(reversed).unwrap();
+        FileRestoration::begin(&tracker, change, root.clone()).unwrap()
+    };
+    for private in [true, false] {
+        life.history = History::default();
+        life.set(0, Some(1));
+        life.set_mode(0, if private { 0o600 } else { 0o644 });
+        life.turn(0, &[(0, None)], &[(0, Some(1), None)]).await;
+        let file = begin(&life);
+        assert_eq!(life.tree(), if private { Tree::from([(0, 1)]) } else { Tree::new() });
+        if private {
+            assert_eq!(life.mode(0), 0o600);
+        }
+        file.give_up().unwrap();
+        assert_eq!(life.tree(), Tree::new());
+    }
+    life.history = History::default();
+    life.set(0, Some(1));
+    life.set_mode(0, 0o640);
+    life.command(0, |life| {
+        life.set(0, Some(2));
+        life.set_mode(0, 0o644);
+    })
+    .await;
+    let file = begin(&life);
+    assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 2)]), 0o640));
+    file.give_up().unwrap();
+    assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 2)]), 0o644));
+}
+
+/// Somebody looks at the directory all the time. Whatever is there of it, also under another name, is closed.
+#[test]
+fn nobody_reads_what_is_being_written() {
+    let life = Life::new();
+    let path = life.path(0);
+    let dir = path.parent().unwrap();
+    fs::create_dir_all(dir).unwrap();
+    fs::write(&path, "0123456789abcde\n".repeat(1 << 19)).unwrap();
+    life.set_mode(0, 0o600);
+    let new = life.restore.tracker.look(&path).unwrap();
+    let change = FileChange { path: path.display().to_string(), old: None, new };
+    let over = AtomicBool::new(false);
+    let open = || {
+        let files = fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|file| file.metadata().ok());
+        files.filter(|data| data.len() > 0 && data.permissions().mode() & 0o077 != 0).count()
+    };
+    let seen = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut seen = 0;
+            while !over.load(Ordering::Relaxed) {
+                seen += open();
+            }
+            seen
+        });
+        let restored: Vec<_> = (0..4)
+            .map(|_| {
+                fs::remove_file(&path).unwrap();
+                let file = FileRestoration::begin(&life.restore.tracker, change.clone(), life.root.clone())?;
+                file.finish().map_err(|e| e.to_string())
+            })
+            .collect();
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(restored, vec![Ok(()); 4]);
+        watching.join().unwrap()
+    });
+    assert_eq!(seen, 0);
+    assert_eq!(life.mode(0), 0o600);
+}
+
+#[tokio::test]
+async fn a_file_is_not_made_behind_a_link() {
+    let mut life = Life::new();
+    life.set(0, Some(1));
+    life.command(0, |life| life.set(0, None)).await;
+    let outside = life.data.join("outside");
+    fs::create_dir_all(&outside).unwrap();
+    fs::remove_dir(life.root.join("d0")).unwrap();
+    std::os::unix::fs::symlink(&outside, life.root.join("d0")).unwrap();
+    let left = life.undo().await.left;
+    assert_eq!(left, [("d0/f0".into(), disk::Error::Moved.to_string())]);
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
 }
