@@ -180,11 +180,9 @@ impl ChatMessages<'_> {
             let mut add = |value| elements.push(Element { upto: at + 1, settled: !marked, value });
             match message {
                 ModelMessage::User(inputs) => {
-                    if self.dialect.mistral && at > 0 && matches!(messages[at - 1], ModelMessage::Results(_)) {
-                        add(ChatMessage::Text(TextMessage {
-                            role: "assistant",
-                            content: ChatContent::Text("Done.".into()),
-                        }));
+                    let ends_with_results = |message: &ModelMessage| matches!(message, ModelMessage::Results(results) if !has_files(results));
+                    if at > 0 && ends_with_results(&messages[at - 1]) {
+                        self.between().into_iter().for_each(&mut add);
                     }
                     add(ChatMessage::Text(TextMessage { role: "user", content: self.inputs(inputs, marked) }));
                 }
@@ -198,6 +196,12 @@ impl ChatMessages<'_> {
             }
         }
         elements
+    }
+
+    /// What stands between a result and the user's place: Mistral refuses a user directly after a tool.
+    fn between(&self) -> Option<ChatMessage<'static>> {
+        let content = ChatContent::Text("Done.".into());
+        self.dialect.mistral.then_some(ChatMessage::Text(TextMessage { role: "assistant", content }))
     }
 
     fn system(&self) -> Option<ChatMessage<'_>> {
@@ -252,9 +256,14 @@ impl ChatMessages<'_> {
             results.iter().flat_map(|r| &r.attachments).map(|file| self.file(file)).collect();
         if !pieces.is_empty() {
             pieces.insert(0, ContentPart::text(prompts::wire("from-result"), false));
+            self.between().into_iter().for_each(&mut add);
             add(ChatMessage::Text(TextMessage { role: "user", content: ChatContent::Parts(pieces) }));
         }
     }
+}
+
+fn has_files(results: &[CallResult]) -> bool {
+    results.iter().any(|result| !result.attachments.is_empty())
 }
 
 #[derive(Serialize)]

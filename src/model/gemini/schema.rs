@@ -1,5 +1,6 @@
-//! A tool's schema in the subset of OpenAPI that Gemini takes: no references, no unions of types,
-//! only texts in enumerations. What cannot be said there is left out; the tool checks anyway.
+//! A tool's schema in the subset of OpenAPI that Gemini takes: no references, no lists of types, only texts with
+//! letters in enumerations, nothing beside `anyOf` (Vertex refuses that). What cannot be said there is left out; the
+//! tool checks anyway.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +10,13 @@ const DEEPEST: usize = 12;
 /// The schema of a function's parameters; none where it takes nothing, because an object without
 /// properties is refused.
 pub(super) fn parameters(schema: &Value) -> Option<Value> {
-    let reduced = reduced(schema, schema, 0);
+    let mut reduced = reduced(schema, schema, 0);
+    // Arguments are one object, which may then hold whatever one of several would.
+    if let Some(members) = reduced.get_mut("anyOf").map(Value::take) {
+        let mut whole = Map::from_iter([("type".to_owned(), json!("object")), ("properties".to_owned(), json!({}))]);
+        members.as_array().into_iter().flatten().for_each(|member| join(&mut whole, member));
+        reduced = whole.into();
+    }
     let empty = reduced.get("properties").and_then(Value::as_object).is_none_or(Map::is_empty);
     (!empty).then_some(reduced)
 }
@@ -19,11 +26,12 @@ fn reduced(schema: &Value, root: &Value, depth: usize) -> Value {
     if depth > DEEPEST {
         return json!({"type": "string"});
     }
+    let description = schema.get("description").filter(|description| description.is_string());
     if let Some(path) = schema.get("$ref").and_then(Value::as_str) {
         let named = path.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
         let mut found = named.map_or_else(|| json!({"type": "string"}), |named| reduced(named, root, depth + 1));
-        if let Some(description) = schema.get("description") {
-            found["description"] = description.clone();
+        if let Some(description) = description {
+            say(&mut found, "description", description, true);
         }
         return found;
     }
@@ -34,18 +42,16 @@ fn reduced(schema: &Value, root: &Value, depth: usize) -> Value {
     for choice in choices.into_iter().flatten() {
         if choice.get("type").and_then(Value::as_str) == Some("null") {
             nullable = true;
-        } else {
+        } else if SHAPES.iter().any(|key| choice.get(key).is_some()) {
             any.push(reduced(choice, root, depth + 1));
         }
     }
     if types.len() > 1 {
         any.extend(types.drain(..).map(|kind| reduced(&json!({"type": kind}), root, depth + 1)));
     }
-    if let Some(parts) = schema.get("allOf").and_then(Value::as_array) {
-        for part in parts {
-            if let Value::Object(part) = reduced(part, root, depth + 1) {
-                out.extend(part);
-            }
+    for part in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+        if let Value::Object(part) = reduced(part, root, depth + 1) {
+            out.extend(part);
         }
     }
     if any.len() == 1
@@ -56,44 +62,72 @@ fn reduced(schema: &Value, root: &Value, depth: usize) -> Value {
     if let Some(kind) = types.pop() {
         out.insert("type".into(), kind.into());
     }
-    if let Some(description) = schema.get("description").filter(|d| d.is_string()) {
-        out.insert("description".into(), description.clone());
-    }
     if let Some(values) = allowed(schema) {
         out.insert("type".into(), "string".into());
         out.insert("enum".into(), values.into());
     }
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
         object(properties, schema, root, depth, &mut out);
+        any.drain(..).for_each(|member| join(&mut out, &member));
     }
-    if out.get("type").and_then(Value::as_str) == Some("array") && !out.contains_key("items") {
-        let items = schema.get("items").map(|items| match items {
-            Value::Array(tuple) => tuple.first().cloned().unwrap_or_default(),
-            items => items.clone(),
-        });
-        out.insert(
-            "items".into(),
-            items.map_or_else(|| json!({"type": "string"}), |items| reduced(&items, root, depth + 1)),
-        );
-    }
+    array(schema, root, depth, &mut out);
     for name in ["minItems", "maxItems", "minimum", "maximum", "minLength", "maxLength", "pattern"] {
         if let Some(limit) = schema.get(name) {
             out.insert(name.into(), limit.clone());
         }
     }
-    if !any.is_empty() {
-        out.shift_remove("type");
-        out.insert("anyOf".into(), any.into());
-    } else if !out.contains_key("type") && !out.contains_key("anyOf") {
-        out.insert("type".into(), "string".into());
+    if let Some(Value::Array(inner)) = out.shift_remove("anyOf") {
+        any.extend(inner);
+    }
+    let mut out = if any.is_empty() {
+        out.entry("type").or_insert_with(|| "string".into());
+        Value::Object(out)
+    } else {
+        json!({"anyOf": any})
+    };
+    if let Some(description) = description {
+        say(&mut out, "description", description, true);
     }
     if nullable {
-        out.insert("nullable".into(), true.into());
+        say(&mut out, "nullable", &true.into(), true);
     }
-    Value::Object(out)
+    out
 }
 
-/// The values that are allowed, as texts: this wire takes no others.
+/// What says of a schema which values it takes; without one of these it only narrows another.
+const SHAPES: [&str; 9] = ["type", "properties", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "items"];
+
+/// Adds what one of several objects may hold to an object; none of it is required.
+fn join(out: &mut Map<String, Value>, member: &Value) {
+    let Some(Value::Object(properties)) = out.get_mut("properties") else { return };
+    for (name, inner) in member.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        properties.entry(name.clone()).or_insert_with(|| inner.clone());
+    }
+}
+
+/// Says something of a schema: where that is a union, of each member that does not say it for itself.
+fn say(schema: &mut Value, name: &str, value: &Value, over: bool) {
+    if let Some(members) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
+        members.iter_mut().for_each(|member| say(member, name, value, false));
+    } else if over || schema.get(name).is_none() {
+        schema[name] = value.clone();
+    }
+}
+
+/// A list says what it holds.
+fn array(schema: &Map<String, Value>, root: &Value, depth: usize, out: &mut Map<String, Value>) {
+    if out.get("type").and_then(Value::as_str) != Some("array") || out.contains_key("items") {
+        return;
+    }
+    let items = match schema.get("items") {
+        Some(Value::Array(tuple)) => tuple.first(),
+        items => items,
+    };
+    let items = items.map_or_else(|| json!({"type": "string"}), |items| reduced(items, root, depth + 1));
+    out.insert("items".into(), items);
+}
+
+/// The values that are allowed, as texts: this wire takes no others, and no empty ones. None where none is left.
 fn allowed(schema: &Map<String, Value>) -> Option<Vec<String>> {
     let only = || Some(vec![schema.get("const")?.clone()]);
     let values = schema.get("enum").and_then(Value::as_array).cloned().or_else(only)?;
@@ -101,7 +135,9 @@ fn allowed(schema: &Map<String, Value>) -> Option<Vec<String>> {
         Value::String(text) => text,
         other => other.to_string(),
     };
-    Some(values.into_iter().filter(|value| !value.is_null()).map(text).collect())
+    let values: Vec<String> =
+        values.into_iter().filter(|value| !value.is_null()).map(text).filter(|text| !text.is_empty()).collect();
+    (!values.is_empty()).then_some(values)
 }
 
 fn object(
@@ -172,6 +208,40 @@ mod tests {
                 Some(json!({"type": "object", "properties": {
                     "r": {"description": "Mine.", "type": "object", "properties": {"k": {"type": "boolean"}}},
                     "o": {"type": "object", "description": "Its.", "properties": {"k": {"type": "boolean"}}, "nullable": true}}})),
+            ),
+            // Nothing stands beside a union.
+            (
+                json!({"type": "object", "properties": {
+                    "u": {"description": "U.", "minLength": 1, "anyOf": [{"type": "string"}, {"type": "array", "description": "L.", "items": {"type": "string"}}]},
+                    "n": {"type": ["string", "number", "null"], "description": "N."},
+                    "r": {"$ref": "#/$defs/U", "description": "R."}},
+                    "$defs": {"U": {"oneOf": [{"type": "string"}, {"type": "boolean"}]}}}),
+                Some(json!({"type": "object", "properties": {
+                    "u": {"anyOf": [{"type": "string", "description": "U."}, {"type": "array", "description": "L.", "items": {"type": "string"}}]},
+                    "n": {"anyOf": [{"type": "string", "description": "N.", "nullable": true}, {"type": "number", "description": "N.", "nullable": true}]},
+                    "r": {"anyOf": [{"type": "string", "description": "R."}, {"type": "boolean", "description": "R."}]}}})),
+            ),
+            // No empty word, and no list of words without one.
+            (
+                json!({"type": "object", "properties": {"e": {"type": "string", "enum": ["", "a"]}, "o": {"enum": [null]}, "c": {"const": null}}}),
+                Some(json!({"type": "object", "properties": {
+                    "e": {"type": "string", "enum": ["a"]}, "o": {"type": "string"}, "c": {"type": "string"}}})),
+            ),
+            // What only narrows is left out; what holds more is added.
+            (
+                json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}),
+                Some(json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}})),
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
+                    "oneOf": [{"properties": {"b": {"type": "boolean"}}, "required": ["b"]}, {"properties": {"c": {"type": "integer"}}}]}),
+                Some(
+                    json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "boolean"}, "c": {"type": "integer"}}, "required": ["a"]}),
+                ),
+            ),
+            (
+                json!({"anyOf": [{"type": "object", "properties": {"b": {"type": "boolean"}}}, {"type": "object", "properties": {"c": {"type": "integer"}}}]}),
+                Some(json!({"type": "object", "properties": {"b": {"type": "boolean"}, "c": {"type": "integer"}}})),
             ),
         ];
         for (schema, expected) in cases {
