@@ -1,4 +1,5 @@
-//! One tool of an MCP server, as the model sees it: `server_tool`, asked about under that name.
+//! One tool of an MCP server: `server_tool`, which rules go by, and which the model calls it as far as providers take
+//! so long a name.
 
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ pub(super) const WORDS: usize = 10_000;
 
 struct McpTool {
     name: String,
+    /// `server_tool` in full: what rules go by. They are written by people, who do not know what a name is cut to.
+    permission: String,
     server: String,
     /// What the server calls it.
     own: String,
@@ -49,6 +52,7 @@ pub(super) fn of(link: &Arc<McpLink>, tool: rmcp::model::Tool) -> OfferedTool {
     let own = tool.name.to_string();
     let tool = Arc::new(McpTool {
         name: name(server, &tool.name),
+        permission: permission(server, &tool.name),
         server: server.to_owned(),
         own: tool.name.to_string(),
         description: text::cut_chars(said, WORDS),
@@ -83,9 +87,14 @@ pub(super) fn params(own: &str, arguments: Map<String, Value>) -> CallToolReques
     CallToolRequestParams::new(own.to_owned()).with_arguments(arguments)
 }
 
-/// `server_tool` in letters that providers take. One that is too long ends in a number made of it.
+/// `server_tool` in letters that providers take.
+fn permission(server: &str, tool: &str) -> String {
+    text::plain(&format!("{server}_{tool}")).into_owned()
+}
+
+/// The same no longer than providers take it: one that is too long ends in a number made of it.
 fn name(server: &str, tool: &str) -> String {
-    let whole = text::plain(&format!("{server}_{tool}")).into_owned();
+    let whole = permission(server, tool);
     if whole.len() <= NAME {
         return whole;
     }
@@ -118,7 +127,7 @@ impl AnyTool for McpTool {
     }
 
     fn permission(&self) -> &str {
-        &self.name
+        &self.permission
     }
 
     fn describe(&self, input: &Value, _: &ToolContext) -> Option<CallDescription> {
@@ -129,7 +138,7 @@ impl AnyTool for McpTool {
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
             let arguments = foreign::arguments(&self.name, input)?;
-            let need = Need { unknown: true, ..foreign::need(&self.name, &self.server, context) };
+            let need = Need { unknown: true, ..foreign::need(&self.permission, &self.server, context) };
             let link = self.link.clone();
             let params = params(&self.own, arguments);
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
@@ -195,6 +204,8 @@ mod tests {
         }
         let (one, other) = (name("s", &"x".repeat(90)), name("s", &format!("{}y", "x".repeat(89))));
         assert!(one.len() == NAME && other.len() == NAME && one != other, "{one} {other}");
+        // Rules know nothing of it.
+        assert_eq!(permission("s", &"x".repeat(90)), format!("s_{}", "x".repeat(90)));
     }
 
     #[test]

@@ -18,11 +18,28 @@ use crate::permission::{Action, Rules, laxer};
 use crate::prompts::{self, CONTENTS_OF};
 use crate::skill::{Skill, Skills};
 use crate::text;
+use crate::turn::frame::resolve_model;
 use crate::turn::insert::{self, PromptDraft};
+use crate::turn::models::Models;
 use crate::turn::{Choice, TurnContext, hooks};
 
 /// How many files a command may bring along.
 const MOST: usize = 20;
+
+/// A prompt whose `/word` has become what it stands for.
+pub(super) struct TypedPrompt {
+    pub content: Vec<Content>,
+    /// Where the command names who answers: lets somebody else answer from the next step on.
+    pub once: Option<watch::Sender<Choice>>,
+    /// What the `/word` stands for in the user's place: it may name subagents, as a prompt may.
+    pub words: Option<String>,
+}
+
+impl TypedPrompt {
+    fn plain(content: Vec<Content>) -> Self {
+        Self { content, once: None, words: None }
+    }
+}
 
 /// The commands of a session: built in, then the settings'. An order whose name the user gave to a
 /// command of their own is not available. Skills whose names are left can be said as well.
@@ -92,15 +109,14 @@ impl Commands {
     /// rules of whoever that is. One for a subagent becomes work for it, where the session may
     /// delegate.
     ///
-    /// With the content comes, where the command names who answers, the way to let somebody else answer
-    /// from the next step on. The draft gets the calls that were made for it.
+    /// The draft gets the calls that were made for it.
     pub(super) async fn typed(
         &self,
         mut content: Vec<Content>,
         draft: &mut PromptDraft,
         scope: &mut TurnContext,
-    ) -> (Vec<Content>, Option<watch::Sender<Choice>>) {
-        let Some(Content::Text(typed)) = content.first_mut() else { return (content, None) };
+    ) -> TypedPrompt {
+        let Some(Content::Text(typed)) = content.first_mut() else { return TypedPrompt::plain(content) };
         if let Some((name, rest)) = command::typed(typed.text.trim_start())
             && let Some(skill) = self.skill(name).cloned()
         {
@@ -110,14 +126,14 @@ impl Commands {
             let loaded = loaded.unwrap_or_else(|e| format!("The skill could not be read: {e}."));
             let text = if rest.is_empty() { loaded } else { format!("{loaded}\n\n{rest}") };
             content.insert(1, Content::Text(said(text)));
-            return (content, None);
+            return TypedPrompt { words: Some(rest), ..TypedPrompt::plain(content) };
         }
         let Some((command, expanded)) = self.expand(&typed.text) else {
-            return (prompted(content, draft, scope).await, None);
+            return TypedPrompt::plain(prompted(content, draft, scope).await);
         };
         typed.ignored = true;
         draft.begin(scope, &content[..1]);
-        let Some(Content::Text(typed)) = content.first() else { return (content, None) };
+        let Some(Content::Text(typed)) = content.first() else { return TypedPrompt::plain(content) };
         let description = text::title(&typed.text);
         let chosen = scope.choice.borrow().clone();
         let speaker = scope.project.agents.get(&chosen.agent);
@@ -137,7 +153,7 @@ impl Commands {
             (own, _) => (command, own),
         };
         let delegate = sub && scope.depth < scope.project.settings.subagent_depth;
-        if !delegate && let Some(choice) = chosen_by(command, &scope.project.agents, &chosen) {
+        if !delegate && let Some(choice) = chosen_by(command, &scope.project.agents, &scope.project.models, &chosen) {
             let (once, chosen) = watch::channel(choice);
             scope.choice = chosen;
             own_choice = Some(once);
@@ -168,7 +184,7 @@ impl Commands {
         parts = hooks::command(scope, (&command.name, &arguments), parts).await;
         parts.append(&mut attachments);
         content.splice(1..1, parts);
-        (content, own_choice)
+        TypedPrompt { content, once: own_choice, words: (!delegate).then_some(expanded.text) }
     }
 
     /// The command that a text begins with, and what it stands for; none for every other text.
@@ -212,18 +228,32 @@ fn said(text: String) -> Text {
 
 /// Who answers a command, if it names somebody: its own model, else its agent's, else the user's. A
 /// subagent does not answer the user itself.
-fn chosen_by(command: &settings::CommandEntry, agents: &Agents, chosen: &Choice) -> Option<Choice> {
+fn chosen_by(command: &settings::CommandEntry, agents: &Agents, models: &Models, chosen: &Choice) -> Option<Choice> {
     let agent = command.agent.as_ref().and_then(|name| agents.get(name));
     let agent = agent.filter(|agent| agent.mode != Mode::Subagent);
     let own = command.model.clone().map(|model| ModelRef { effort: command.variant.clone().or(model.effort), ..model });
-    match (agent, own) {
-        (None, None) => None,
-        (None, own) => Some(Choice { model: own, ..chosen.clone() }),
+    let choice = match (agent, own) {
+        (None, None) if command.variant.is_none() => return None,
+        (None, None) => chosen.clone(),
+        (None, own) => Choice { model: own, ..chosen.clone() },
         (Some(agent), own) => {
             let theirs = || if agent.model.is_some() { None } else { chosen.model.clone() };
-            Some(Choice { agent: agent.name.clone(), model: own.or_else(theirs), ..chosen.clone() })
+            Choice { agent: agent.name.clone(), model: own.or_else(theirs), ..chosen.clone() }
         }
+    };
+    Some(with_effort(choice, command, agents, models))
+}
+
+/// The effort that a command without a model of its own wants, of the model that answers it, where that has it.
+fn with_effort(choice: Choice, command: &settings::CommandEntry, agents: &Agents, models: &Models) -> Choice {
+    let (None, Some(effort)) = (&command.model, &command.variant) else { return choice };
+    let agent = agents.get(&choice.agent);
+    let model = resolve_model(&choice, agent.as_deref(), models);
+    let has = models.find(&model).is_ok_and(|(found, _)| found.efforts.contains(effort));
+    if !has {
+        return choice;
     }
+    Choice { model: Some(ModelRef { effort: Some(effort.clone()), ..model }), ..choice }
 }
 
 /// Whether something may follow the command.

@@ -26,11 +26,12 @@ use crate::worktree::normal;
 const MOST_FILES: usize = 20;
 const MOST_TEXT: usize = 200_000;
 
-/// Adds the subagents that a prompt names, and a note for the model that tells it to use them.
-pub fn named(mut content: Vec<Content>, agents: &Agents) -> Vec<Content> {
+/// Adds the subagents that a prompt names, and a note for the model that tells it to use them. `filled` is what a
+/// command of the prompt stands for.
+pub fn named(mut content: Vec<Content>, filled: Option<&str>, agents: &Agents) -> Vec<Content> {
     let known = |name: &str| agents.get(name).is_some_and(|agent| agent.is_subagent());
     let mut names: Vec<String> = Vec::new();
-    for text in content.iter().filter_map(typed) {
+    for text in content.iter().filter_map(typed).chain(filled) {
         for name in mentions(text).into_iter().filter_map(|mention| named_by(mention, known)) {
             if !names.iter().any(|other| other == name) {
                 names.push(name.to_owned());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::builtin::{self, BuiltinCommand, BuiltinContext};
+use super::commands::TypedPrompt;
 use super::handle::{PromptInput, idempotency_key};
 use super::project::ConfigWatcher;
 use super::sessions::Sessions;
@@ -91,11 +92,11 @@ impl PromptRun {
         // What was undone is gone for good with the next prompt.
         revert::settle(&mut history, &mut record, &scope.record).await;
         let mut draft = PromptDraft::new(head(&scope), &record);
-        let (content, once) = watcher.commands().typed(content, &mut draft, &mut scope).await;
+        let TypedPrompt { content, once, words } = watcher.commands().typed(content, &mut draft, &mut scope).await;
         let content = mention::read(content, &mut draft, &scope).await;
         let content = mention::fitted(content, &scope).await;
         let mut content = match scope.depth < scope.project.settings.subagent_depth {
-            true => mention::named(content, &scope.project.agents),
+            true => mention::named(content, words.as_deref(), &scope.project.agents),
             false => content,
         };
         if steered {
