@@ -143,6 +143,7 @@ fn main() -> ExitCode {
     }
     trials.extend(traps::all().into_iter().map(|(name, row)| test(format!("traps/{name}"), move || traps::run(&row))));
     trials.push(test("wire/every row is run".into(), every_row_is_run));
+    trials.push(test("wire/the table of methods is true".into(), wire::the_table_is_true));
     trials.push(test("long/a long run, shortened".into(), marathon::shortened));
     trials.push(test("run/a result that fits".into(), result::a_result_that_fits));
     trials.push(test("run/no result".into(), result::no_result));

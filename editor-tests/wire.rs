@@ -136,6 +136,45 @@ pub fn run_second(group: &str) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
+/// Every method that the protocol's own page lists, in each version: what it says is served is known, what it does not
+/// is refused.
+pub fn the_table_is_true() {
+    let page = include_str!("../protocol/README.md");
+    let table = page.split_once("<!-- acp:begin").unwrap().1.split_once("<!-- acp:end").unwrap().0;
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    assert!(rows.len() > 30, "the table is read wrong");
+    for version in ["1", "2"] {
+        let mut project = Project::new();
+        project.set("ADJUTANT_ACP_V2", Some("1"));
+        let mut editor = Editor::start(&project);
+        let hello = serde_json::json!({"jsonrpc": "2.0", "id": "hello", "method": "initialize",
+            "params": {"protocolVersion": version.parse::<u32>().unwrap(), "info": {"name": "e", "version": "1"}}});
+        editor.say(&hello.to_string());
+        editor.hear(PATIENCE).unwrap();
+        for row in rows.iter().filter(|row| row[3].starts_with("editor")) {
+            let method = row[1].trim_matches('`').replace('*', "list");
+            // They have no answer.
+            if matches!(&*method, "session/cancel" | "$/cancel_request") {
+                continue;
+            }
+            let (here, served) = (row[2].contains(version), row[4] == "served");
+            editor
+                .say(&serde_json::json!({"jsonrpc": "2.0", "id": method, "method": method, "params": [1]}).to_string());
+            let answer: Value = serde_json::from_str(&editor.hear(PATIENCE).unwrap()).unwrap();
+            assert_eq!(answer["id"], *method, "{answer}");
+            let known = answer["error"]["code"] != -32601;
+            let right = if served { known == here } else { !answer["error"].is_null() };
+            assert!(right, "version {version}: {row:?}: {answer}");
+        }
+        let problems = editor.finish().problems(0);
+        assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+    }
+}
+
 /// `latest`: the newest version that is spoken.
 fn run_row(editor: &mut Editor, row: &Row, latest: u64) -> Vec<String> {
     let before = memory(editor.pid());

@@ -258,69 +258,74 @@ fn new_file(content: &[v1::ToolCallContent]) -> bool {
     content.iter().any(|content| matches!(content, v1::ToolCallContent::Diff(diff) if diff.old_text.is_none()))
 }
 
-/// How far adjutant goes with a method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Support {
-    Served,
-    /// Answered with an error (-32601 where it is not known at all), and why.
-    Refused(&'static str),
-    /// Answered with -32601 today; a later version brings it.
-    NotYet,
-    /// We call it, where the editor declares it.
-    Called,
-    /// We could call it and do not, and why.
-    NotCalled(&'static str),
-}
-
-/// Every method of ACP with the versions that have it, its direction (true: the editor calls us) and our support.
-/// The table in `protocol/README.md` is written from this list.
-pub const METHODS: &[(&str, &str, bool, Support)] = &[
-    ("initialize", "1, 2", true, Support::Served),
-    ("authenticate", "1", true, Support::Served),
-    ("logout", "1", true, Support::Served),
-    ("auth/login", "2", true, Support::Served),
-    ("auth/logout", "2", true, Support::Served),
-    ("session/new", "1, 2", true, Support::Served),
-    ("session/load", "1", true, Support::Served),
-    ("session/resume", "1, 2", true, Support::Served),
-    ("session/list", "1, 2", true, Support::Served),
-    ("session/close", "1, 2", true, Support::Served),
-    ("session/delete", "1, 2", true, Support::Served),
-    ("session/fork", "1, 2", true, Support::Served),
-    ("session/set_title", "1, 2", true, Support::Served),
-    ("session/status", "1, 2", true, Support::Served),
-    ("session/prompt", "1, 2", true, Support::Served),
-    ("session/cancel", "1, 2", true, Support::Served),
-    ("session/set_mode", "1", true, Support::Served),
-    ("session/set_config_option", "1, 2", true, Support::Served),
-    ("session/set_model", "1", true, Support::Served),
-    ("tool_call/cancel", "2", true, Support::Refused("no call is offered for it; session/cancel stops the turn")),
-    ("terminal/cancel", "2", true, Support::Refused("no terminal is offered for it; session/cancel stops the turn")),
-    ("$/cancel_request", "1, 2", true, Support::Served),
-    ("auth/status", "1, 2", true, Support::Served),
-    ("session/archive", "1, 2", true, Support::Served),
-    ("session/unarchive", "1, 2", true, Support::Served),
-    ("mcp/message", "1, 2", true, Support::Refused("MCP servers are connected to adjutant itself")),
-    ("providers/*", "1, 2", true, Support::Refused("provider addresses come from the user's configuration only")),
-    ("session/update", "1, 2", false, Support::Called),
-    ("session/request_permission", "1, 2", false, Support::Called),
-    ("fs/read_text_file", "1", false, Support::Called),
-    ("fs/write_text_file", "1", false, Support::Called),
-    (
-        "terminal/*",
-        "1",
-        false,
-        Support::NotCalled("commands run in process groups of our own, so that cancel and exit can end them"),
-    ),
-    ("elicitation/create", "1, 2", false, Support::Called),
-    ("elicitation/complete", "1, 2", false, Support::Called),
-    ("auth/status_update", "1, 2", false, Support::NotCalled("auth/status is asked again after a login")),
-    ("$/cancel_request", "1, 2", false, Support::Called),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// How far adjutant goes with a method.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Support {
+        Served,
+        /// Answered with an error (-32601 where it is not known at all), and why.
+        Refused(&'static str),
+        /// We call it; every editor has it.
+        Called,
+        /// We call it, where the editor declares it.
+        CalledWhereDeclared,
+        /// We could call it and do not, and why.
+        NotCalled(&'static str),
+    }
+
+    /// Every method of ACP with the versions that have it, its direction (true: the editor calls us) and our support.
+    /// The table in `protocol/README.md` is written from this list.
+    const METHODS: &[(&str, &str, bool, Support)] = &[
+        ("initialize", "1, 2", true, Support::Served),
+        ("authenticate", "1", true, Support::Served),
+        ("logout", "1", true, Support::Served),
+        ("auth/login", "2", true, Support::Served),
+        ("auth/logout", "2", true, Support::Served),
+        ("session/new", "1, 2", true, Support::Served),
+        ("session/load", "1", true, Support::Served),
+        ("session/resume", "1, 2", true, Support::Served),
+        ("session/list", "1, 2", true, Support::Served),
+        ("session/close", "1, 2", true, Support::Served),
+        ("session/delete", "1, 2", true, Support::Served),
+        ("session/fork", "1, 2", true, Support::Served),
+        ("session/set_title", "1, 2", true, Support::Served),
+        ("session/status", "1, 2", true, Support::Served),
+        ("session/prompt", "1, 2", true, Support::Served),
+        ("session/cancel", "1, 2", true, Support::Served),
+        ("session/set_mode", "1", true, Support::Served),
+        ("session/set_config_option", "1, 2", true, Support::Served),
+        ("session/set_model", "1", true, Support::Served),
+        ("tool_call/cancel", "2", true, Support::Refused("no call is offered for it; session/cancel stops the turn")),
+        (
+            "terminal/cancel",
+            "2",
+            true,
+            Support::Refused("no terminal is offered for it; session/cancel stops the turn"),
+        ),
+        ("$/cancel_request", "1, 2", true, Support::Served),
+        ("auth/status", "1, 2", true, Support::Served),
+        ("session/archive", "1, 2", true, Support::Served),
+        ("session/unarchive", "1, 2", true, Support::Served),
+        ("mcp/message", "1, 2", true, Support::Refused("MCP servers are connected to adjutant itself")),
+        ("providers/*", "1, 2", true, Support::Refused("provider addresses come from the user's configuration only")),
+        ("session/update", "1, 2", false, Support::Called),
+        ("session/request_permission", "1, 2", false, Support::Called),
+        ("fs/read_text_file", "1", false, Support::CalledWhereDeclared),
+        ("fs/write_text_file", "1", false, Support::CalledWhereDeclared),
+        (
+            "terminal/*",
+            "1",
+            false,
+            Support::NotCalled("commands run in process groups of our own, so that cancel and exit can end them"),
+        ),
+        ("elicitation/create", "1, 2", false, Support::CalledWhereDeclared),
+        ("elicitation/complete", "1, 2", false, Support::CalledWhereDeclared),
+        ("auth/status_update", "1, 2", false, Support::NotCalled("auth/status is asked again after a login")),
+        ("$/cancel_request", "1, 2", false, Support::Called),
+    ];
 
     /// The table of this crate's README says what the list says. `BLESS=1` writes it.
     #[test]
@@ -336,8 +341,8 @@ mod tests {
             let direction = if *inbound { "editor → adjutant" } else { "adjutant → editor" };
             let here = match support {
                 Support::Served => "served".to_owned(),
-                Support::Called => "called, where the editor declares it".to_owned(),
-                Support::NotYet => "not yet".to_owned(),
+                Support::Called => "called".to_owned(),
+                Support::CalledWhereDeclared => "called, where the editor declares it".to_owned(),
                 Support::Refused(why) => format!("refused: {why}"),
                 Support::NotCalled(why) => format!("never: {why}"),
             };
