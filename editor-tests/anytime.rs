@@ -133,6 +133,8 @@ enum Between {
     Load,
     /// A prompt, and its cancel.
     Prompt,
+    /// A mode, and session/cancel: that is about prompts.
+    Mode,
 }
 
 fn between_a_load() {
@@ -143,7 +145,8 @@ fn between_a_load() {
     let data = project.path("~/.local/share/adjutant");
     // More than fits into the pipe and what waits for it: the load waits for the editor.
     crate::history::long(&data, &project.cwd(), &SessionId::new(session), 300, 4_000);
-    for what in [Between::Cancel, Between::NoMore, Between::Close, Between::Load, Between::Prompt] {
+    let all = [Between::Cancel, Between::NoMore, Between::Close, Between::Load, Between::Prompt, Between::Mode];
+    for what in all {
         for after in [0, 1, 20] {
             let name = format!("{what:?} after {after} lines of a load");
             comes_between(what, after, session, &project, &model, &name);
@@ -173,6 +176,10 @@ fn comes_between(what: Between, after: usize, session: &str, project: &Project, 
             talk.prompt(2, "Never mind.");
             talk.note("session/cancel");
         }
+        Between::Mode => {
+            talk.ask(2, "session/set_mode", &json!({ "sessionId": session, "modeId": "build" }));
+            talk.note("session/cancel");
+        }
     }
     talk.editor.hearing(Hearing::All);
     let asked = 1 + usize::from(!matches!(what, Between::Cancel | Between::NoMore));
@@ -185,6 +192,9 @@ fn comes_between(what: Between, after: usize, session: &str, project: &Project, 
     }
     if what == Between::Prompt {
         assert_eq!(answers[&2]["result"]["stopReason"], "cancelled", "{name}: {}", answers[&2]);
+    }
+    if what == Between::Mode {
+        assert!(answers[&2]["result"].is_object(), "{name}: {}", answers[&2]);
     }
     // Whatever became of it, the session can be loaded, and goes on.
     talk.ask(3, "session/load", &load);

@@ -71,6 +71,10 @@ pub struct Laws {
     children: BTreeMap<String, String>,
     /// State of every call that was announced, per session.
     calls: BTreeMap<(String, String), String>,
+    /// How many turns of each session have ended, as far as they can be told apart.
+    turns: BTreeMap<String, usize>,
+    /// In which of them a message was said, by its session and its id.
+    said: BTreeMap<(String, String), usize>,
     /// Version 2 is spoken.
     second: Option<Second>,
     problems: Vec<String>,
@@ -208,8 +212,15 @@ impl Laws {
         let in_turn = self.pending.values().any(|(method, params)| {
             matches!(method.as_str(), "session/prompt" | "session/load") && params["sessionId"] == speaks
         });
+        let turn = self.turns.get(speaks).copied().unwrap_or_default();
         if OF_A_TURN.contains(&kind) && !in_turn {
             self.wrong(format!("a turn speaks after its response: {line}"));
+        }
+        if matches!(kind, "agent_message_chunk" | "agent_thought_chunk")
+            && let Some(message) = update["messageId"].as_str().filter(|_| !self.loading(session))
+            && *self.said.entry((session.into(), message.into())).or_insert(turn) != turn
+        {
+            self.wrong(format!("a message has the id of one of an earlier turn: {line}"));
         }
         if matches!(kind, "subagent_update" | "session_message") && self.capabilities["subagents"].is_null() {
             self.wrong(format!("the editor knows no subagents: {line}"));
@@ -329,6 +340,9 @@ impl Laws {
                 .map(|((_, call), status)| format!("{call} is {status}"))
                 .collect();
             let another = self.pending.values().any(|(m, p)| m == "session/prompt" && p["sessionId"] == session);
+            if !another {
+                *self.turns.entry(session.into()).or_default() += 1;
+            }
             // A prompt that was cancelled before its session was loaded has ended no turn.
             if !open.is_empty() && !another && !self.loading(session) {
                 self.wrong(format!("calls are left open at the end of the turn: {open:?}"));

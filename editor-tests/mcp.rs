@@ -272,9 +272,14 @@ fn asked(tool: &str, params: &Value, other: &mut dyn Other) -> String {
             said.get("result").unwrap_or(&said["error"]).to_string()
         }
         "confirm" => {
+            let twice = params["arguments"]["twice"] == true;
             let schema = json!({"type": "object", "properties": {}});
             let params = json!({"message": "Are you sure?", "requestedSchema": schema});
-            other.ask("elicitation/create", params)["result"].to_string()
+            let said = other.ask("elicitation/create", params.clone())["result"].to_string();
+            match twice {
+                true => other.ask("elicitation/create", params)["result"].to_string(),
+                false => said,
+            }
         }
         _ => other.ask("roots/list", json!({}))["result"]["roots"].to_string(),
     }

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::project::Project;
 
 /// What ids begin with, and what they are called.
-const IDS: &[(&str, &str)] = &[("ses_", "session"), ("msg_", "msg"), ("prt_", "part"), ("call_", "call")];
+const IDS: &[(&str, &str)] =
+    &[("ses_", "session"), ("msg_", "msg"), ("prt_", "part"), ("call_", "call"), ("aside_", "aside")];
 
 /// How many letters follow the prefix of an id.
 const TAIL: usize = 26;

@@ -37,6 +37,7 @@ pub const DATABASE_PAGES: &[&str] = &[
     "sessions/list-changes",
     "sessions/load-and-prompt",
     "sessions/modes",
+    "sessions/nothing-said",
     "sessions/resume",
     "sessions/title-meanwhile",
     "sessions/undo",

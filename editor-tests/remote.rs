@@ -29,7 +29,7 @@ use socket::Socket;
 pub use entry::authority;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 16] = [
+pub const ALL: [(&str, fn()); 18] = [
     ("a conversation over a bridge", over_a_bridge),
     ("many connections", many_connections),
     ("pages of the web are not let in", not_for_pages),
@@ -46,6 +46,8 @@ pub const ALL: [(&str, fn()); 16] = [
     ("asked to stop", asked_to_stop),
     ("over TLS", over_tls),
     ("taken over", taken_over),
+    ("version 2 where it is allowed", second_version),
+    ("what is handed over in version 2", handed_over_in_second),
 ];
 
 /// A server that runs.
@@ -261,4 +263,47 @@ fn asked_to_stop() {
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     assert!(words(&rest).contains("two."), "{rest:?}");
     assert_eq!(served.child.wait().unwrap().code(), Some(0));
+}
+
+/// The variable allows it as the option does.
+fn second_version() {
+    let cases: [(Option<&str>, &[&str], u8); 5] =
+        [(None, &[], 1), (None, &["--acp-v2"], 2), (Some("1"), &[], 2), (Some("true"), &[], 2), (Some("0"), &[], 1)];
+    for (variable, arguments, version) in cases {
+        let (mut project, _model) = project();
+        project.set("ADJUTANT_ACP_V2", variable);
+        let served = Served::start(&project, arguments);
+        let spoken = Socket::open(&served.address).hello_in_second();
+        assert_eq!(spoken, version, "{variable:?} {arguments:?}");
+    }
+}
+
+/// A turn that ended at a step says so with its last update, a prompt that waited with its error.
+fn handed_over_in_second() {
+    let command = "until [ -e go ]; do sleep 0.02; done";
+    let (project, model) = model_that(&format!("call bash {}", json!({ "command": command })));
+    let settings = json!({ "serve": { "drain": 0 }, "permission": { "*": "allow" }, "steer": false });
+    project.provider(&model.base(), &settings);
+    let mut served = Served::start(&project, &["--acp-v2"]);
+    let mut socket = Socket::open(&served.address);
+    assert_eq!(socket.hello_in_second(), 2);
+    let session = socket.session(&project);
+    socket.prompt(2, &session, "Do it.");
+    while socket.hear()["params"]["update"]["status"] != "in_progress" {}
+    socket.prompt(3, &session, "And more.");
+    // Requests are read in their order.
+    socket.request(4, "session/list", &json!({}));
+    assert!(socket.answer(4).0.get("result").is_some());
+    served.signal(Signal::TERM);
+    served.until_said("end at their next step");
+    project.write("go", "");
+    let (answer, before) = socket.answer(3);
+    assert_eq!(answer["error"]["data"]["adjutant"]["handedOver"], true, "{answer}");
+    let ends = before.iter().map(|message| &message["params"]["update"]).filter(|update| update["state"] == "idle");
+    let ends: Vec<&Value> = ends.collect();
+    assert_eq!(ends.len(), 1, "{before:?}");
+    assert_eq!(ends[0]["stopReason"], "cancelled", "{before:?}");
+    assert_eq!(ends[0]["_meta"]["adjutant"]["handedOver"], true, "{before:?}");
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+    assert_eq!(model.problems(), Vec::<String>::new());
 }

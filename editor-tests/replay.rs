@@ -33,7 +33,7 @@ impl State {
             "agent_message_chunk" | "agent_thought_chunk" => {
                 let id = update["messageId"].as_str().unwrap_or_default();
                 // Said beside the conversation, once.
-                if id.starts_with("aside-") {
+                if id.starts_with("aside_") {
                     return;
                 }
                 let text = update["content"]["text"].as_str().unwrap_or_default();

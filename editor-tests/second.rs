@@ -86,6 +86,11 @@ impl Second {
         if OF_A_TURN.contains(&kind) && !works && !replays {
             return Err("a turn speaks although the session is idle".into());
         }
+        // What a user is asked before their prompt is part of the conversation is a call; words are an answer to it.
+        let inserted = self.turns.get(session).is_some_and(|turns| *turns > 0);
+        if kind.starts_with("agent_") && !inserted && !replays {
+            return Err("the agent speaks before the prompt is part of the conversation".into());
+        }
         let key = |member: &str| (session.to_owned(), update[member].as_str().unwrap_or_default().to_owned());
         match kind {
             "tool_call_update" => {

@@ -15,9 +15,11 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 6] = [
+pub const ALL: [(&str, fn()); 8] = [
     ("taken over by another process", taken_over),
     ("known to others from its first prompt", first_prompt),
+    ("a title while it is loaded", titled_while_loaded),
+    ("of two choices the later one stays", the_later_choice_stays),
     ("on the command line", command_line),
     ("as a page", as_a_page),
     ("old ones go when the first one is opened", pruned),
@@ -124,6 +126,71 @@ fn first_prompt() {
     let (loaded, _) = load(&mut second, 4, &session);
     assert!(loaded.get("result").is_some(), "{loaded}");
     second.leave();
+}
+
+/// So many answers, as they come.
+fn answers(talk: &mut Talk, count: usize) -> Vec<Value> {
+    let mut answers = Vec::new();
+    while answers.len() < count {
+        answers.extend(Some(talk.hear()).filter(|message| message.get("id").is_some()));
+    }
+    answers
+}
+
+/// What its user calls a session while it is on its way is what it is called from then on: no title is made up for
+/// it, and the editor is told of none.
+fn titled_while_loaded() {
+    let (model, project) = project("text: Hello.\n");
+    let id = SessionId::new("ses_00000001");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::start(&project.path("~/.local/share/adjutant"));
+        store.create(&Record::new(id.clone(), project.cwd(), Timestamp(1))).await.unwrap();
+        store.message(&id, &hello()).await;
+        store.stop().await;
+    });
+    let mut talk = Talk::new(project);
+    let cwd = talk.project.cwd();
+    talk.request(2, "session/load", &json!({ "sessionId": id.as_str(), "cwd": cwd, "mcpServers": [] }));
+    talk.request(3, "session/set_title", &json!({ "sessionId": id.as_str(), "title": "Mine" }));
+    let answers = answers(&mut talk, 2);
+    assert!(answers.iter().all(|answer| answer.get("result").is_some()), "{answers:?}");
+    talk.prompt(4, id.as_str(), "Something else");
+    let (answer, updates) = talk.answer(4);
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    let titles = updates.iter().filter(|update| update["sessionUpdate"] == "session_info_update");
+    let others: Vec<&Value> = titles.filter(|update| update["title"] != "Mine").collect();
+    assert!(others.is_empty(), "{others:?}");
+    talk.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// Also where the earlier one waits, for the load of its session and until the sandbox for commands was tried.
+fn the_later_choice_stays() {
+    let model = Model::start(model::script("text: Hello.\n").unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &json!({ "sandbox": "auto" }));
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(2, &session, "Hello?");
+    talk.answer(2);
+    let mut talk = Talk::new(talk.leave());
+    let place = json!({ "sessionId": session, "cwd": talk.project.cwd(), "mcpServers": [] });
+    talk.request(3, "session/resume", &place);
+    for (id, word) in [(4, "sandboxed"), (5, "ask")] {
+        let choice = json!({ "sessionId": session, "configId": "approvals", "value": word });
+        talk.request(id, "session/set_config_option", &choice);
+    }
+    let answers = answers(&mut talk, 3);
+    // Where no sandbox holds, the first choice is refused.
+    assert_eq!(answers.iter().map(|answer| answer["id"].clone()).collect::<Vec<_>>(), [3, 4, 5], "{answers:?}");
+    let steer = json!({ "sessionId": session, "configId": "steer", "value": "off" });
+    talk.request(6, "session/set_config_option", &steer);
+    let options = talk.answer(6).0["result"]["configOptions"].take();
+    let approvals = options.as_array().unwrap().iter().find(|option| option["id"] == "approvals").unwrap();
+    assert_eq!(approvals["currentValue"], "ask", "{options}");
+    talk.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 /// Runs `adjutant sessions …`.

@@ -43,6 +43,19 @@ pub(super) fn goes_on() {
     let all = words(&[before, rest].concat());
     assert_eq!(all.matches("one").count(), 1, "{all}");
     assert_eq!(model.problems(), Vec::<String>::new());
+    // One in which nothing was said is kept nowhere else. It is opened anew, with another directory.
+    let session = back.session(&project);
+    back.request(4, "session/set_mode", &json!({ "sessionId": session, "modeId": "plan" }));
+    assert!(back.answer(4).0.get("result").is_some());
+    drop(back);
+    served.until("adjutant_sessions_waiting", 2.0);
+    let mut again = Socket::open(&served.address);
+    again.hello();
+    let more = json!([project.path("~/")]);
+    let place = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [], "additionalDirectories": more });
+    again.request(5, "session/load", &place);
+    let answer = again.answer(5).0;
+    assert_eq!(answer["result"]["modes"]["currentModeId"], "plan", "{answer}");
 }
 
 pub(super) fn asked_again() {

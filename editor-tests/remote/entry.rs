@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -134,6 +134,35 @@ pub(super) fn roots() {
     let extra = json!({ "cwd": project.cwd(), "mcpServers": [], "additionalDirectories": [outside.path()] });
     socket.request(6, "session/new", &extra);
     assert!(socket.answer(6).0["error"].to_string().contains("may not be opened"));
+    // What is checked is what is opened. The system reads `..` behind a link in another way.
+    let disguised = disguised(&project, outside.path());
+    let session = socket.session(&project);
+    for method in ["session/new", "session/load", "session/resume", "session/fork"] {
+        for (cwd, extra) in [(disguised.clone(), vec![]), (project.cwd(), vec![&disguised])] {
+            let place = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [], "additionalDirectories": extra });
+            socket.request(7, method, &place);
+            let answer = socket.answer(7).0;
+            assert!(answer["error"]["data"].to_string().contains("may not be opened"), "{method}: {answer}");
+        }
+    }
+    let beside = project.path("link/../below");
+    socket.request(8, "session/new", &json!({ "cwd": beside, "mcpServers": [] }));
+    assert!(socket.answer(8).0.get("result").is_some(), "{}", beside.display());
+}
+
+/// A path that leads to a directory in the project where `..` is taken to mean the directory above what a link leads
+/// to, and outside where it takes away what is written before it.
+fn disguised(project: &Project, outside: &Path) -> PathBuf {
+    let up = project.cwd().components().count();
+    let deep = (0..up).map(|n| n.to_string()).collect::<PathBuf>();
+    std::fs::create_dir_all(project.path("maze").join(&deep)).unwrap();
+    std::os::unix::fs::symlink(project.path("maze").join(&deep), project.path("in")).unwrap();
+    let rest = outside.strip_prefix("/").unwrap();
+    std::fs::create_dir_all(project.path("maze").join(rest)).unwrap();
+    let path = project.path("in").join("../".repeat(up)).join(rest);
+    let real = path.canonicalize().unwrap();
+    assert!(real.starts_with(project.cwd()), "{} is {}", path.display(), real.display());
+    path
 }
 
 /// An authority of the test's own, and what it has signed: a certificate for this machine, and somebody's.

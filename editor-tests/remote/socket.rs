@@ -128,6 +128,13 @@ impl Socket {
         assert_eq!(hello["result"]["protocolVersion"], 1, "{hello}");
     }
 
+    /// Asks for version 2: the version that is spoken.
+    pub(super) fn hello_in_second(&mut self) -> Value {
+        let info = json!({ "name": "socket", "version": "1" });
+        self.request(0, "initialize", &json!({ "protocolVersion": 2, "info": info, "capabilities": {} }));
+        self.answer(0).0["result"]["protocolVersion"].take()
+    }
+
     pub(super) fn new_session(&mut self, project: &Project) -> Value {
         self.request(1, "session/new", &json!({ "cwd": project.cwd(), "mcpServers": [] }));
         self.answer(1).0

@@ -16,17 +16,31 @@ use crate::session::Sessions;
 /// Options of `adjutant acp`.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Args {
+    #[command(flatten)]
+    draft: DraftSwitch,
+}
+
+/// Whether the draft of the protocol's next version is spoken.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct DraftSwitch {
     /// Speak version 2 of the protocol, a draft, with editors that ask for it
     #[arg(long)]
     acp_v2: bool,
 }
 
-/// The variable that does the same: 1 or true.
-const V2: &str = "ADJUTANT_ACP_V2";
+impl DraftSwitch {
+    /// The variable that does the same: 1 or true.
+    const VARIABLE: &str = "ADJUTANT_ACP_V2";
+
+    /// Whether the option or the variable says so.
+    pub(super) fn is_on(&self, environment: &Environment) -> bool {
+        self.acp_v2 || matches!(environment.var(Self::VARIABLE), Some("1" | "true"))
+    }
+}
 
 /// Serves until the editor closes our input, stops reading our output, or a signal comes.
 pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
-    let draft = args.acp_v2 || matches!(environment.var(V2), Some("1" | "true"));
+    let draft = args.draft.is_on(&environment);
     let output = match lines::take_stdout() {
         Ok(output) => output,
         Err(e) => return super::complain(&format!("standard output cannot be used: {e}")),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::acp::DraftSwitch;
 use super::terminal::{aside, misused, say};
 use super::work;
 use crate::config;
@@ -36,9 +37,8 @@ pub(super) struct Args {
     /// Key of the certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
-    /// Speak version 2 of the protocol, a draft, with editors that ask for it
-    #[arg(long)]
-    acp_v2: bool,
+    #[command(flatten)]
+    draft: DraftSwitch,
     /// Answer prompts that wait in the store, N at once [default: 4]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "4")]
     work: Option<usize>,
@@ -119,8 +119,8 @@ const STEP: Duration = Duration::from_secs(10);
 async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environment: Environment) -> Result<u8, String> {
     let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
     let tls = settings.tls.as_ref().map(listen::tls).transpose()?;
-    let (drain, secure) = (settings.drain, tls.is_some());
-    let host = Host::new(environment, settings, listen, args.acp_v2, ended)?;
+    let (drain, secure, draft) = (settings.drain, tls.is_some(), args.draft.is_on(&environment));
+    let host = Host::new(environment, settings, listen, draft, ended)?;
     let listener = TcpListener::bind(listen).await.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
     let address = listener.local_addr().map_err(|e| format!("cannot listen on {listen}: {e}"))?;
     let scheme = if secure { "wss" } else { "ws" };

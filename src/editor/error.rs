@@ -19,6 +19,7 @@ use crate::text;
 pub enum Refusal {
     /// The request makes no sense as it is: what is wrong, and what would be right.
     Invalid(String),
+    /// There is no such session: its id, as [`Refusal::no_session`] cuts it.
     NoSession(String),
     TooEarly,
     /// Something failed on our side or beyond: what, and what to do.
@@ -33,12 +34,23 @@ pub enum Refusal {
     Cancelled,
 }
 
+impl Refusal {
+    /// How much of an id that was sent is said again, in characters.
+    const ID: usize = 100;
+
+    /// That there is no session of this id. It may be anything that was sent: its beginning is said again.
+    pub fn no_session(id: &str) -> Self {
+        Self::NoSession(id.chars().take(Self::ID).collect())
+    }
+}
+
 impl From<Refusal> for rpc::Error {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Invalid(details) => Self::invalid_params(details),
             Refusal::NoSession(id) => {
-                Self::new(code::NOT_FOUND, format!("There is no session {id}")).data(json!({ "sessionId": id }))
+                let message = format!("There is no session {}", text::title(&id));
+                Self::new(code::NOT_FOUND, message).data(json!({ "sessionId": id }))
             }
             Refusal::TooEarly => Self::invalid_request("send initialize first"),
             Refusal::Failed { message, advice } => {
@@ -77,7 +89,7 @@ impl From<MailboxError> for Refusal {
 impl From<OpenError> for Refusal {
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::Store(store::Error::NotFound(id)) => Self::NoSession(id.to_string()),
+            OpenError::Store(store::Error::NotFound(id)) => Self::no_session(id.as_str()),
             OpenError::Store(error) => Self::Failed { message: error.to_string(), advice: None },
             OpenError::Workspace { .. } => {
                 Self::Failed { message: text::capitalised(&error.to_string()), advice: None }

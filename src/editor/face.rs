@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use protocol::rpc::{self, CallError, Peer};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::meta::{HANDED_OVER, Meta, STRUCTURED, own};
 use crate::event::{CallUpdate, Event, FormPage};
 use crate::id::{CallId, SessionId};
 use crate::turn::Outcome;
@@ -35,6 +37,10 @@ pub trait SessionView: Send {
     /// The lines that show what a session does. Versions without a word for it say it with the answer to a
     /// prompt.
     fn state(&mut self, _: &SessionId, _: &SessionActivity, _: &mut UpdateLines) {}
+
+    /// What the ids begin with of messages that belong to no part of the history; no other view has the same.
+    /// Versions that have something else for what such messages say need no ids for them.
+    fn name_asides(&mut self, _: String) {}
 
     fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>>;
 
@@ -76,7 +82,33 @@ pub enum SessionActivity {
     /// All its work waits for the user.
     Waiting,
     /// Nothing runs; how the last turn ended, where one has just ended.
-    Idle(Option<Outcome>),
+    Idle(Option<TurnResult>),
+}
+
+/// How a turn ended, and what comes with that.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnResult {
+    pub outcome: Outcome,
+    /// The result in the shape that was asked for.
+    pub structured: Option<Value>,
+    /// The server is about to stop: the turn goes on where the prompt is sent again under its idempotency key.
+    pub handed_over: bool,
+}
+
+impl TurnResult {
+    /// What of ours is told with it.
+    pub fn meta(&self) -> Option<Meta> {
+        match &self.structured {
+            Some(result) => Some(own(STRUCTURED, result.clone())),
+            None => self.handed_over.then(|| own(HANDED_OVER, true.into())),
+        }
+    }
+}
+
+impl From<Outcome> for TurnResult {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, structured: None, handed_over: false }
+    }
 }
 
 /// A question with a few answers, complete in itself.

@@ -44,26 +44,13 @@ fn approval(one: Approvals) -> Alternative {
 /// The effort that leaves it to the provider.
 const DEFAULT: &str = "default";
 
-/// What was chosen and has not taken effect yet.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct PendingChoice<'a> {
-    pub mode: Option<&'a str>,
-    pub model: Option<&'a ModelRef>,
-    pub steer: Option<bool>,
-    pub approvals: Option<Approvals>,
-}
-
-/// The settings of a session as they will be once what is pending has taken effect.
-pub fn settings(server: &Server, session: &Handle, pending: PendingChoice<'_>) -> Vec<Setting> {
-    let mut choice = session.choice();
-    if let Some(mode) = pending.mode {
-        choice.agent = mode.to_owned();
-    }
-    choice.model = pending.model.cloned().or(choice.model);
+/// The settings of a session as they will be once all that was chosen has taken effect.
+pub fn settings(server: &Server, session: &Handle) -> Vec<Setting> {
+    let choice = session.choice();
     let model = meant(session, &choice);
     let of = |id, name, category, value| Setting { id, name, description: None, category: Some(category), value };
     let mut out = vec![
-        of(MODE, "Mode", Category::Mode, SettingValue::List(choice.agent.clone(), modes(session))),
+        of(MODE, "Mode", Category::Mode, SettingValue::List(choice.agent.clone(), modes(session, &choice.agent))),
         of(MODEL, "Model", Category::Model, models(session, &model)),
     ];
     let efforts = session.project().models.find(&model).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
@@ -73,8 +60,8 @@ pub fn settings(server: &Server, session: &Handle, pending: PendingChoice<'_>) -
         let now = model.effort.as_deref().unwrap_or(DEFAULT).to_owned();
         out.push(of(EFFORT, "Effort", Category::Effort, SettingValue::List(now, names.map(value).collect())));
     }
-    out.push(approvals(pending.approvals.unwrap_or(choice.approvals()), session.sandboxes()));
-    out.push(steering(pending.steer.unwrap_or(choice.steers()), server.capabilities().shows.switches));
+    out.push(approvals(choice.approvals(), session.sandboxes()));
+    out.push(steering(choice.steers(), server.capabilities().shows.switches));
     out
 }
 
@@ -107,13 +94,13 @@ fn steering(on: bool, switches: bool) -> Setting {
 }
 
 /// The agents that can lead: what the editor calls modes.
-fn modes(session: &Handle) -> Vec<Alternative> {
+fn modes(session: &Handle, now: &str) -> Vec<Alternative> {
     let one = |agent: &Arc<Agent>| Alternative {
         id: agent.name.clone(),
         name: text::capitalised(&agent.name),
         description: agent.description.as_ref().map(|words| text::shown(words).into_owned()),
     };
-    session.project().agents.modes_with(&session.choice().agent).iter().map(one).collect()
+    session.project().agents.modes_with(now).iter().map(one).collect()
 }
 
 /// The models there are: what was chosen here before, then the others by provider; the current one
@@ -170,54 +157,38 @@ pub fn choose(
     setting: &str,
     chosen: Chosen<'_>,
 ) -> Result<ChoiceReply<Vec<Setting>>, Refusal> {
-    let value = match (setting, chosen) {
-        (STEER, Chosen::Switch(on)) => return steer(server, session, on),
-        (_, Chosen::Value(value)) => value,
-        (_, Chosen::Switch(_)) => return Err(Refusal::Invalid("the value of this option must be a string".into())),
-    };
-    let (written, mode, model) = match setting {
-        MODE => (choose_mode(session, value)?, Some(value), None),
-        MODEL => {
-            let (model, written) = choose_model(session, value)?;
-            (written, None, Some(model))
+    let wrong = |why: &str| Refusal::Invalid(why.into());
+    let written = match (setting, chosen) {
+        (STEER, Chosen::Switch(on)) => session.choose_steer(on)?,
+        (_, Chosen::Switch(_)) => return Err(wrong("the value of this option must be a string")),
+        (MODE, Chosen::Value(mode)) => choose_mode(session, mode)?,
+        (MODEL, Chosen::Value(model)) => choose_model(session, model)?,
+        (EFFORT, Chosen::Value(effort)) => choose_effort(session, effort)?,
+        (APPROVALS, Chosen::Value(word)) => choose_approvals(session, word)?,
+        (STEER, Chosen::Value(value)) => {
+            let known = STEERS.iter().find(|(word, ..)| *word == value);
+            let (word, ..) = known.ok_or_else(|| wrong("the value must be on or off"))?;
+            session.choose_steer(*word == "on")?
         }
-        EFFORT => {
-            let (model, written) = choose_effort(session, value)?;
-            (written, None, Some(model))
-        }
-        STEER => {
-            let Some((word, ..)) = STEERS.iter().find(|(word, ..)| *word == value) else {
-                return Err(Refusal::Invalid("the value must be on or off".into()));
-            };
-            return steer(server, session, *word == "on");
-        }
-        APPROVALS => return approve(server, session, value),
         _ => {
             return Err(Refusal::Invalid(format!(
                 "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}, {APPROVALS}, {STEER}"
             )));
         }
     };
-    let response = settings(server, session, PendingChoice { mode, model: model.as_ref(), ..PendingChoice::default() });
+    let response = settings(server, session);
     Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
 }
 
-fn approve(server: &Server, session: &Handle, word: &str) -> Result<ChoiceReply<Vec<Setting>>, Refusal> {
+/// Chooses how much is asked.
+fn choose_approvals(session: &Handle, word: &str) -> Result<SavedReceiver, Refusal> {
     let known = || Approvals::ALL.map(Approvals::as_str).join(", ");
     let chosen = Approvals::named(word).ok_or_else(|| Refusal::Invalid(format!("choose one of {}", known())))?;
     if chosen == Approvals::Sandboxed && !session.sandboxes() {
         let why = "no sandbox was tried here that holds all commands; `adjutant doctor` says why";
         return Err(Refusal::Invalid(why.into()));
     }
-    let written = session.choose_approvals(chosen)?;
-    let response = settings(server, session, PendingChoice { approvals: Some(chosen), ..PendingChoice::default() });
-    Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
-}
-
-fn steer(server: &Server, session: &Handle, on: bool) -> Result<ChoiceReply<Vec<Setting>>, Refusal> {
-    let written = session.choose_steer(on)?;
-    let response = settings(server, session, PendingChoice { steer: Some(on), ..PendingChoice::default() });
-    Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
+    Ok(session.choose_approvals(chosen)?)
 }
 
 /// Chooses a mode, if there is such a one. It takes effect at the next step, also while a turn runs.
@@ -238,7 +209,7 @@ pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusa
 }
 
 /// Chooses an effort, if the model has such a one.
-fn choose_effort(session: &Handle, effort: &str) -> Result<(ModelRef, SavedReceiver), Refusal> {
+fn choose_effort(session: &Handle, effort: &str) -> Result<SavedReceiver, Refusal> {
     let now = current_model(session);
     let known = session.project().models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
     if effort != DEFAULT && !known.iter().any(|one| one == effort) {
@@ -246,20 +217,18 @@ fn choose_effort(session: &Handle, effort: &str) -> Result<(ModelRef, SavedRecei
         return Err(Refusal::Invalid(format!("{now} has no such effort; it has: {DEFAULT}, {known}")));
     }
     let chosen = ModelRef { effort: (effort != DEFAULT).then(|| effort.to_owned()), ..now };
-    let written = session.choose_model(chosen.clone())?;
-    Ok((chosen, written))
+    Ok(session.choose_model(chosen)?)
 }
 
 /// Chooses a model, if there is such a one.
 ///
 /// # Errors
 /// [`Refusal::Invalid`], with what is missing.
-pub fn choose_model(session: &Handle, model: &str) -> Result<(ModelRef, SavedReceiver), Refusal> {
+pub fn choose_model(session: &Handle, model: &str) -> Result<SavedReceiver, Refusal> {
     let chosen =
         ModelRef::parse(model).ok_or_else(|| Refusal::Invalid("a model is written as provider/model".into()))?;
     session.project().models.find(&chosen).map_err(|missing| Refusal::Invalid(missing.to_string()))?;
-    let written = session.choose_model(chosen.clone())?;
-    Ok((chosen, written))
+    Ok(session.choose_model(chosen)?)
 }
 
 /// The model that is asked now.

@@ -13,7 +13,7 @@ use tokio::sync::oneshot::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::error::Refusal;
-use super::face::SessionActivity;
+use super::face::{SessionActivity, TurnResult};
 use super::hosted::{ShownTurn, TurnCount, Viewer};
 use super::meta::{IDEMPOTENCY_KEY, Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours};
 use super::meters::Meters;
@@ -45,6 +45,8 @@ pub struct PromptTurn {
     turn: PendingTurn,
     session: Handle,
     updates: UpdateSender,
+    /// What came up together with the place of the prompt in the conversation, and is shown after that was told.
+    held: Vec<TurnMessage>,
     open: bool,
     /// The user was told that it runs.
     begun: bool,
@@ -149,12 +151,7 @@ async fn viewer(hosted: &mut Option<HostedTurn>) -> Viewer<Server> {
 }
 
 pub struct Ended {
-    pub outcome: Outcome,
-    /// The result in the shape that was asked for.
-    pub structured: Option<Value>,
-    /// The server is about to stop: the turn goes on where the prompt is sent again, see
-    /// [`IDEMPOTENCY_KEY`].
-    pub handed_over: bool,
+    pub result: TurnResult,
     /// To be dropped when the editor has been told.
     pub told: oneshot::Sender<()>,
 }
@@ -181,8 +178,8 @@ pub fn queue(server: &Arc<Server>, said: IncomingPrompt) -> Result<(Handle, Opti
     let turn = session.prompt(work(&session, parts))?;
     let hosted = hosted.map(|begin| begin(turn.number));
     let (updates, asked) = (UpdateSender::new(server, &session), session.clone());
-    let (open, begun, withdrawn, over) = (true, false, false, None);
-    Ok((session, Some(PromptTurn { turn, session: asked, updates, open, begun, withdrawn, over, hosted })))
+    let (held, open, begun, withdrawn, over) = (Vec::new(), true, false, false, None);
+    Ok((session, Some(PromptTurn { turn, session: asked, updates, held, open, begun, withdrawn, over, hosted })))
 }
 
 /// The longest idempotency key, in bytes.
@@ -249,43 +246,56 @@ fn work(session: &Handle, parts: Vec<Content>) -> PromptInput {
     order.map_or(PromptInput::Message(parts), PromptInput::Builtin)
 }
 
-/// Queues a prompt whose session is being opened, when it is open. None where it was cancelled before.
+/// Queues a prompt when all that came before it for its session was carried out, the opening of it above all. None
+/// where it was cancelled before.
 ///
 /// # Errors
 /// As [`queue`].
 pub async fn queue_when_open(
     server: &Arc<Server>,
     said: impl FnOnce() -> Result<IncomingPrompt, Refusal>,
-    wait: super::server::OpenWaiter,
+    place: super::server::QueuePlace,
     cancelled: &CancellationToken,
 ) -> Result<Option<(Handle, Option<PromptTurn>)>, Refusal> {
-    let open = tokio::select! {
-        open = wait.over() => open,
+    let first = tokio::select! {
+        first = place.first_unless_cancelled() => first,
         () = cancelled.cancelled() => false,
     };
-    if open { queue(server, said()?).map(Some) } else { Ok(None) }
+    // The place is kept until the prompt has one in its session: what waits behind it comes after it there.
+    if first { queue(server, said()?).map(Some) } else { Ok(None) }
 }
 
 impl PromptTurn {
-    /// Shows what comes up until the prompt is part of the conversation: the id of its message. None where it was
-    /// cancelled before.
-    pub async fn inserted(&mut self, cancelled: &CancellationToken) -> Option<MessageId> {
+    /// Shows what comes up until the prompt is part of the conversation, and nothing of what follows: the id of its
+    /// message.
+    ///
+    /// # Errors
+    /// It was cancelled before, the server is about to stop, or the session has ended.
+    pub async fn inserted(&mut self, cancelled: &CancellationToken) -> Result<MessageId, Refusal> {
         let mut batch = Vec::new();
         while self.over.is_none() {
             self.next(cancelled, &mut batch).await;
             if self.over.is_some() {
                 self.drain(&mut batch);
             }
-            let id = batch.iter().find_map(|up| match up {
-                TurnMessage::Event(Event::Prompted { message }) => Some(message.clone()),
+            let inserted = batch.iter().enumerate().find_map(|(at, up)| match up {
+                TurnMessage::Event(Event::Prompted { message }) => Some((at, message.clone())),
                 _ => None,
             });
+            if let Some((at, _)) = inserted {
+                self.held = batch.split_off(at + 1);
+            }
             self.show(&mut batch).await;
-            if id.is_some() {
-                return id;
+            if let Some((_, message)) = inserted {
+                return Ok(message);
             }
         }
-        None
+        Err(match self.over.take() {
+            // What the user has taken back goes on nowhere.
+            Some(Ok(end)) if self.is_handed_over(&end.outcome) && !self.withdrawn => Refusal::Leaving,
+            Some(Ok(_)) => Refusal::Cancelled,
+            Some(Err(_)) | None => self.lost().await,
+        })
     }
 
     /// Shows the turn until it has ended, then says how.
@@ -294,7 +304,8 @@ impl PromptTurn {
     /// The session ended before the turn did.
     pub async fn ended(mut self, cancelled: &CancellationToken) -> Result<Ended, Refusal> {
         self.begin().await;
-        let mut batch = Vec::new();
+        let mut batch = std::mem::take(&mut self.held);
+        self.show(&mut batch).await;
         let outcome = loop {
             if let Some(outcome) = self.over.take() {
                 break outcome;
@@ -310,16 +321,26 @@ impl PromptTurn {
                 if let Some(hosted) = &self.hosted {
                     hosted.ended(&outcome);
                 }
-                self.updates.state(SessionActivity::Idle(Some(outcome.clone()))).await;
-                let handed_over = outcome == Outcome::Cancelled && self.updates.is_leaving();
-                Ok(Ended { outcome, structured, handed_over, told })
+                let handed_over = self.is_handed_over(&outcome);
+                let result = TurnResult { outcome, structured, handed_over };
+                self.updates.state(SessionActivity::Idle(Some(result.clone()))).await;
+                Ok(Ended { result, told })
             }
-            // The session's task has died: its state on disk is whole, and can be loaded again.
-            Err(_) => {
-                self.updates.state(SessionActivity::Idle(Some(Outcome::Failed(lost())))).await;
-                Err(lost().into())
-            }
+            Err(_) => Err(self.lost().await),
         }
+    }
+
+    /// Whether it ended because this process is about to stop.
+    fn is_handed_over(&self, outcome: &Outcome) -> bool {
+        *outcome == Outcome::Cancelled && self.updates.is_leaving()
+    }
+
+    /// The session's task has died: its state on disk is whole, and can be loaded again.
+    async fn lost(&mut self) -> Refusal {
+        if self.begun {
+            self.updates.state(SessionActivity::Idle(Some(Outcome::Failed(lost()).into()))).await;
+        }
+        lost().into()
     }
 
     async fn begin(&mut self) {
@@ -341,7 +362,12 @@ impl PromptTurn {
             }
             // What has come up goes to whoever has been there; the rest to the viewer.
             n = self.turn.events.recv_many(batch, crate::event::WAITING), if self.open => self.open = n > 0,
-            () = self.updates.answered(), if self.updates.is_waiting() => self.count_questions(),
+            works = self.updates.answered(), if self.updates.is_waiting() => {
+                if works {
+                    self.updates.tell_work().await;
+                }
+                self.count_questions();
+            }
             viewer = viewer(&mut self.hosted) => self.welcome(viewer).await,
         }
     }

@@ -1,14 +1,12 @@
 //! What one connection knows: the editor's capabilities (set once), the live sessions, the peer.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use protocol::rpc::{self, Peer};
 use protocol::table::Reply;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::error::Refusal;
@@ -31,8 +29,8 @@ pub struct Server {
     capabilities: Mutex<Option<Capabilities>>,
     // A std mutex: a leaf around a map, never held across an await.
     sessions: Mutex<HashMap<SessionId, LiveSession<Self>>>,
-    // The same: sessions that are being opened or closed.
-    opening: Mutex<HashMap<SessionId, PendingOpen>>,
+    // The same: what has come for sessions and is to be carried out in that order. No list is empty.
+    queues: Mutex<HashMap<SessionId, RequestQueue>>,
     // The same: sessions that were refused because another connection has them, and how they were asked
     // for. Who asks again in the same way, means it.
     refused: Mutex<HashSet<(SessionId, &'static str)>>,
@@ -52,42 +50,48 @@ pub struct RemoteClient {
     pub liveness: Arc<Liveness>,
 }
 
-/// Where those wait who want something of a session that is being opened.
-struct PendingOpen {
-    /// Its other end goes when the session is open, or cannot be opened.
-    open: watch::Receiver<()>,
-    /// Ends when what waits is cancelled.
+/// What has come for a session and was not carried out, the oldest first.
+type RequestQueue = VecDeque<Arc<QueuedRequest>>;
+
+struct QueuedRequest {
+    /// It opens, closes or deletes the session.
+    claims: bool,
+    /// Ends when all that came before was carried out.
+    first: CancellationToken,
+    /// Ends when the user cancels what waits.
     cancelled: CancellationToken,
 }
 
-/// A place before a session that is being opened.
-pub struct OpenWaiter {
-    open: watch::Receiver<()>,
-    cancelled: CancellationToken,
+/// A place among what has come for a session, from its arrival until it was carried out: what comes meanwhile waits
+/// behind it, and is let in, in order, when this is dropped.
+pub struct QueuePlace {
+    server: Arc<Server>,
+    id: SessionId,
+    request: Arc<QueuedRequest>,
 }
 
-impl OpenWaiter {
-    /// Waits until the session is open or cannot be opened. False when the user cancelled meanwhile.
-    pub async fn over(mut self) -> bool {
+impl QueuePlace {
+    /// Waits until all that came before was carried out.
+    pub async fn first(&self) {
+        self.request.first.cancelled().await;
+    }
+
+    /// The same. False when the user cancelled meanwhile.
+    pub async fn first_unless_cancelled(&self) -> bool {
         tokio::select! {
             biased;
-            () = self.cancelled.cancelled() => false,
-            () = async { while self.open.changed().await.is_ok() {} } => !self.cancelled.is_cancelled(),
+            () = self.request.cancelled.cancelled() => false,
+            () = self.first() => true,
         }
     }
 }
 
-/// The right to open a session; nobody else may open it meanwhile.
-pub struct OpenGuard {
-    server: Arc<Server>,
-    id: SessionId,
-    // Going, it lets in who waits.
-    _open: watch::Sender<()>,
-}
-
-impl Drop for OpenGuard {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
-        locked(&self.server.opening).remove(&self.id);
+        let next = self.server.leave_queue(&self.id, &self.request);
+        if let Some(next) = next {
+            next.first.cancel();
+        }
     }
 }
 
@@ -138,7 +142,7 @@ impl Server {
             view,
             capabilities: Mutex::default(),
             sessions: Mutex::default(),
-            opening: Mutex::default(),
+            queues: Mutex::default(),
             refused: Mutex::default(),
             remote,
             left: AtomicBool::new(false),
@@ -264,32 +268,59 @@ impl Server {
     /// [`Refusal::NoSession`].
     pub fn live(&self, id: &str) -> Result<LiveSession<Self>, Refusal> {
         let live = self.lock().get(&SessionId::new(id)).cloned();
-        live.ok_or_else(|| Refusal::NoSession(id.chars().take(100).collect()))
+        live.ok_or_else(|| Refusal::no_session(id))
     }
 
-    /// Claims a session for opening, closing or deleting it.
+    /// Claims a session for opening, closing or deleting it, when all that came before was carried out.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] while somebody else does one of these.
-    pub fn claim(self: &Arc<Self>, id: &str) -> Result<OpenGuard, Refusal> {
+    pub fn claim(self: &Arc<Self>, id: &str) -> Result<QueuePlace, Refusal> {
+        let claimed = |queue: &RequestQueue| queue.iter().any(|request| request.claims);
+        let place = self.enter_queue(id, true, |queue| !queue.is_some_and(claimed));
+        place.ok_or_else(|| Refusal::Invalid("this session is being opened or closed; wait for that to end".into()))
+    }
+
+    /// A place behind what has come for a session; none where all of that was carried out.
+    pub fn wait(self: &Arc<Self>, id: &str) -> Option<QueuePlace> {
+        self.enter_queue(id, false, |queue| queue.is_some())
+    }
+
+    /// A place at the end of a session's queue, if it `may` be entered; there is none where nothing waits.
+    fn enter_queue(
+        self: &Arc<Self>,
+        id: &str,
+        claims: bool,
+        may: impl FnOnce(Option<&RequestQueue>) -> bool,
+    ) -> Option<QueuePlace> {
         let id = SessionId::new(id);
-        let mut opening = locked(&self.opening);
-        if let Entry::Vacant(free) = opening.entry(id.clone()) {
-            let (sender, open) = watch::channel(());
-            free.insert(PendingOpen { open, cancelled: CancellationToken::new() });
-            return Ok(OpenGuard { server: self.clone(), id, _open: sender });
+        let mut queues = locked(&self.queues);
+        if !may(queues.get(&id)) {
+            return None;
         }
-        Err(Refusal::Invalid("this session is being opened or closed; wait for that to end".into()))
+        let (first, cancelled) = (CancellationToken::new(), CancellationToken::new());
+        let request = Arc::new(QueuedRequest { claims, first, cancelled });
+        let queue = queues.entry(id.clone()).or_default();
+        if queue.is_empty() {
+            request.first.cancel();
+        }
+        queue.push_back(request.clone());
+        Some(QueuePlace { server: self.clone(), id, request })
     }
 
-    /// A place to wait in, while a session is being opened.
-    pub fn wait(&self, id: &str) -> Option<OpenWaiter> {
-        let opening = locked(&self.opening);
-        let pending = opening.get(&SessionId::new(id))?;
-        Some(OpenWaiter { open: pending.open.clone(), cancelled: pending.cancelled.clone() })
+    /// Takes what was carried out, or given up, out of its queue. Gives back what is first now.
+    fn leave_queue(&self, id: &SessionId, over: &Arc<QueuedRequest>) -> Option<Arc<QueuedRequest>> {
+        let mut queues = locked(&self.queues);
+        let queue = queues.get_mut(id)?;
+        queue.retain(|request| !Arc::ptr_eq(request, over));
+        let first = queue.front().cloned();
+        if first.is_none() {
+            queues.remove(id);
+        }
+        first
     }
 
-    /// Does something with a session: at once, or when it has been opened, where that is happening.
+    /// Does something with a session: at once, or when all that came before was carried out.
     ///
     /// The reply comes when what was chosen is kept.
     pub fn when_open<R: Send + 'static>(
@@ -300,35 +331,34 @@ impl Server {
         self.when_tried(id, false, work)
     }
 
-    /// The same; where what is chosen relies on the sandbox for commands, once that was tried.
+    /// The same; where what is chosen relies on the sandbox for commands, once that was tried. What comes after it
+    /// waits for that, too: of two choices the later one stays.
     pub fn when_tried<R: Send + 'static>(
         self: &Arc<Self>,
         id: &str,
         tries: bool,
         work: impl FnOnce() -> Result<ChoiceReply<R>, Refusal> + Send + 'static,
     ) -> Reply<R> {
+        let tries = tries && !self.session(id).is_ok_and(|session| session.sandboxes());
         let server = self.clone();
-        let tried = self.session(id).is_ok_and(|session| session.sandboxes());
-        match self.wait(id) {
-            None if tried || !tries => match work() {
+        match self.enter_queue(id, false, |queue| tries || queue.is_some()) {
+            None => match work() {
                 Ok(ChoiceReply { response, kept: None }) => Reply::now(Ok(response)),
                 Ok(chosen) => Reply::later(async move { Ok(server.settled(chosen).await?) }),
                 Err(refusal) => Reply::now(Err(refusal.into())),
             },
-            wait => {
-                let id = id.to_owned();
-                Reply::later(async move {
-                    if let Some(wait) = wait {
-                        wait.over().await;
-                    }
-                    if let Ok(session) = server.session(&id)
-                        && tries
-                    {
-                        session.try_sandbox().await;
-                    }
-                    Ok(server.settled(work()?).await?)
-                })
-            }
+            Some(place) => Reply::later(async move {
+                place.first().await;
+                if let Ok(session) = server.session(place.id.as_str())
+                    && tries
+                {
+                    session.try_sandbox().await;
+                }
+                let chosen = work()?;
+                // Nobody else waits until it is kept.
+                drop(place);
+                Ok(server.settled(chosen).await?)
+            }),
         }
     }
 
@@ -349,11 +379,11 @@ impl Server {
         Ok(())
     }
 
-    /// Cancels what waits for a session to be opened.
+    /// Cancels the prompts that wait for a session.
     pub fn cancel_waiting(&self, id: &str) {
-        let mut opening = locked(&self.opening);
-        if let Some(pending) = opening.get_mut(&SessionId::new(id)) {
-            std::mem::take(&mut pending.cancelled).cancel();
+        let waiting = locked(&self.queues).get(&SessionId::new(id)).cloned().unwrap_or_default();
+        for request in waiting {
+            request.cancelled.cancel();
         }
     }
 

@@ -130,20 +130,21 @@ pub fn reopen(
     let claim = server.claim(id);
     let (server, id, cancelled) = (server.clone(), id.to_owned(), cx.cancelled.clone());
     async move {
-        let _claim = claim?;
+        let claim = claim?;
+        claim.first().await;
         let place = place?;
+        let mut reclaimed = None;
         if server.session(&id).is_err() {
-            if let Some(live) = server.reclaim(&id, history.word()).await? {
-                match come_back(&server, live, &place, history).await {
+            match server.reclaim(&id, history.word()).await? {
+                None => server.has_room()?,
+                Some(live) => match come_back(&server, live, &place, history).await? {
                     CameBack::To(reopened) => return Ok(reopened),
-                    CameBack::Elsewhere(refusal) => return Err(refusal),
-                    CameBack::Closed => {}
-                }
+                    CameBack::Otherwise(live) => reclaimed = Some(live),
+                },
             }
-            server.has_room()?;
         }
-        let live = server.session(&id).ok().map(|live| live.cwd);
-        let dismiss = || server.dismiss(&id);
+        let live = reclaimed.clone().or_else(|| server.session(&id).ok()).map(|live| live.cwd);
+        let dismiss = || reclaimed.or_else(|| server.dismiss(&id));
         let options = server.hosted().map(|_| place.clone());
         let (kept, fresh) = (SessionId::new(&*id), unsaid.then(|| place.clone()));
         let opened = match (server.shared.reopen(&kept, place, live, dismiss, history.word()).await, fresh) {
@@ -182,29 +183,38 @@ pub fn reopen(
 /// How somebody came back to a session that is open.
 enum CameBack {
     To(Reopened),
-    /// It belongs to another directory, and waits on.
-    Elsewhere(Refusal),
-    /// It was to be opened in another way, and nothing ran in it.
-    Closed,
+    /// It is to be opened in another way than it is, and nothing runs in it.
+    Otherwise(Handle),
 }
 
 /// Goes on with a session whose connection has ended, or gave it up: what runs in it runs on.
+///
+/// # Errors
+/// It belongs to another directory, or there are too many sessions to open it in another way. It waits on.
 async fn come_back(
     server: &Arc<Server>,
     live: LiveSession<Server>,
     place: &OpenOptions,
     history: HistoryMode,
-) -> CameBack {
-    if !server.shared.is_place(&live.handle.cwd, &place.cwd) {
-        let (id, kept, asked) = (live.handle.id.clone(), live.handle.cwd.clone(), place.cwd.clone());
+) -> Result<CameBack, Refusal> {
+    let elsewhere = !server.shared.is_place(&live.handle.cwd, &place.cwd);
+    let otherwise = !live.live_turns.is_busy() && !live.live_turns.is_opened_as(place);
+    let refused = match elsewhere {
+        true => {
+            let (id, kept, asked) = (live.handle.id.clone(), live.handle.cwd.clone(), place.cwd.clone());
+            Some(OpenError::Elsewhere { id, kept, asked }.into())
+        }
+        false if otherwise => server.has_room().err(),
+        false => None,
+    };
+    if let Some(refused) = refused {
         if let Some(hosted) = server.hosted() {
             hosted.wait(live);
         }
-        return CameBack::Elsewhere(OpenError::Elsewhere { id, kept, asked }.into());
+        return Err(refused);
     }
-    if !live.live_turns.is_busy() && !live.live_turns.is_opened_as(place) {
-        live.handle.close().await;
-        return CameBack::Closed;
+    if otherwise {
+        return Ok(CameBack::Otherwise(live.handle));
     }
     let live = live.moved();
     let (session, live_turns) = (live.handle.clone(), live.live_turns.clone());
@@ -218,7 +228,7 @@ async fn come_back(
         }
         updates.state(SessionActivity::Idle(None)).await;
     }
-    CameBack::To(Reopened { session, left: Vec::new() })
+    Ok(CameBack::To(Reopened { session, left: Vec::new() }))
 }
 
 /// What follows the answer to an opened session, for as long as it is open: what is left of it; the commands,
@@ -306,19 +316,27 @@ pub fn fork(
     }
 }
 
-/// Gives a session the title its user wants, before this returns: of two titles the later one stays. The title as
-/// it is kept.
+/// Gives a session the title its user wants, before this returns or when all that came before was carried out: of two
+/// titles the later one stays, and a session that is being opened has it. The title as it is kept.
 pub fn set_title(
     server: &Arc<Server>,
     id: &str,
     title: &str,
 ) -> impl Future<Output = Result<String, Refusal>> + Send + 'static {
     let (id, title) = (SessionId::new(id), title::tidy(title));
-    let renamed = rename(server, &id, &title);
+    let place = server.wait(id.as_str());
+    let now = place.is_none().then(|| rename(server, &id, &title));
     let server = server.clone();
     async move {
-        match renamed? {
-            Some((live, written)) => server.kept(&live, written).await?,
+        if let Some(place) = &place {
+            place.first().await;
+        }
+        match now.unwrap_or_else(|| rename(&server, &id, &title))? {
+            Some((live, written)) => {
+                // Nobody else waits until it is kept.
+                drop(place);
+                server.kept(&live, written).await?;
+            }
             None => drop(server.shared.store.rename(&id, &title).await?),
         }
         Ok(title)
@@ -331,7 +349,7 @@ fn rename(server: &Server, id: &SessionId, title: &str) -> Result<Option<(Handle
         return Err(Refusal::Invalid("the title is empty".into()));
     }
     if !id.is_well_formed() {
-        return Err(Refusal::NoSession(id.as_str().chars().take(100).collect()));
+        return Err(Refusal::no_session(id.as_str()));
     }
     let Ok(live) = server.session(id.as_str()) else { return Ok(None) };
     let written = live.rename(title)?;
@@ -356,7 +374,7 @@ pub async fn status(server: Arc<Server>, id: SessionId) -> Result<Use, Refusal> 
     if id.is_well_formed() && server.shared.store.has(&id).await? {
         return Ok(Use::Saved);
     }
-    Err(Refusal::NoSession(id.as_str().chars().take(100).collect()))
+    Err(Refusal::no_session(id.as_str()))
 }
 
 /// A page of the sessions there are.
@@ -381,8 +399,8 @@ pub async fn list(
     if let Some(cwd) = cwd.as_deref().filter(|cwd| !cwd.is_absolute()) {
         return Err(Refusal::Invalid(format!("cwd must be absolute; {} is not", cwd.display())));
     }
-    let place = server.shared.shared_place(cwd.as_deref()).await;
     let cwd = cwd.as_deref().map(normal);
+    let place = server.shared.shared_place(cwd.as_deref()).await;
     let page = server.shared.store.list_archived(cwd.as_deref(), place, archived, after, PAGE).await?;
     let next = page.next.map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
     Ok(ShownPage { sessions: page.sessions, next })
@@ -401,10 +419,11 @@ fn cursor(text: &str) -> Result<ListCursor, Refusal> {
 /// Closes a session. Unknown ones are closed already.
 pub fn close(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
     let claim = server.claim(id);
-    let live = claim.is_ok().then(|| server.dismiss(id)).flatten();
+    let (server, id) = (server.clone(), id.to_owned());
     async move {
-        let _claim = claim?;
-        if let Some(live) = live {
+        let claim = claim?;
+        claim.first().await;
+        if let Some(live) = server.dismiss(&id) {
             live.close().await;
         }
         Ok(())
@@ -419,21 +438,19 @@ pub fn archive(
 ) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
     let id = SessionId::new(id);
     let claim = server.claim(id.as_str());
-    let live = server.session(id.as_str()).ok().filter(|_| claim.is_ok());
-    let live = if aside { live.and_then(|_| server.dismiss(id.as_str())) } else { live };
     let server = server.clone();
     async move {
-        let _claim = claim?;
+        let claim = claim?;
+        claim.first().await;
         if !id.is_well_formed() {
-            return Err(Refusal::NoSession(id.as_str().chars().take(100).collect()));
+            return Err(Refusal::no_session(id.as_str()));
         }
-        match live {
-            Some(live) if aside => live.close().await,
+        match server.session(id.as_str()) {
+            Ok(_) if aside => server.shared.put_aside(&id, server.dismiss(id.as_str())).await?,
             // It writes its record itself.
-            Some(live) => return server.kept(&live, live.take_back()?).await,
-            None => {}
+            Ok(live) => server.kept(&live, live.take_back()?).await?,
+            Err(_) => drop(server.shared.store.change(&id, RecordChange::Archived(aside)).await?),
         }
-        server.shared.store.change(&id, RecordChange::Archived(aside)).await?;
         Ok(())
     }
 }
@@ -442,10 +459,11 @@ pub fn archive(
 pub fn delete(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
     let id = SessionId::new(id);
     let claim = server.claim(id.as_str());
-    let live = claim.is_ok().then(|| server.dismiss(id.as_str())).flatten();
     let server = server.clone();
     async move {
-        let _claim = claim?;
+        let claim = claim?;
+        claim.first().await;
+        let live = server.dismiss(id.as_str());
         server.shared.delete(&id, live, |child| server.dismiss(child.as_str())).await?;
         Ok(())
     }
@@ -463,7 +481,7 @@ pub fn cancel(server: &Server, id: &str) {
 
 /// Checks where a session is to go on. One whose directory is gone cannot, but it is not lost.
 fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOptions, Refusal> {
-    let gone = place.cwd.is_absolute() && !place.cwd.exists();
+    let gone = place.cwd.is_absolute() && !normal(&place.cwd).exists();
     checked(server, place).map_err(|refusal| match refusal {
         Refusal::Invalid(why) if gone => {
             let id = crate::text::title(id);
@@ -475,10 +493,10 @@ fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOpt
     })
 }
 
-/// Checks where a session is to work.
+/// Checks where a session is to work. What is checked is what is opened.
 fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal> {
     let SessionSetup { cwd, extra, servers, system, unsaid: _ } = place;
-    directory("cwd", &cwd)?;
+    let cwd = directory("cwd", &cwd)?;
     let system = match system {
         None => None,
         Some(SystemWords::Added(words)) => Some(words.into()),
@@ -487,9 +505,7 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
             return Err(Refusal::Invalid(why.into()));
         }
     };
-    for dir in &extra {
-        directory("additionalDirectories", dir)?;
-    }
+    let extra: Vec<_> = extra.iter().map(|dir| directory("additionalDirectories", dir)).collect::<Result<_, _>>()?;
     let mut notices = Vec::new();
     let given = servers.len();
     let servers: Vec<_> = servers.into_iter().flatten().collect();
@@ -506,10 +522,10 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
         }
     }
     let Capabilities { files, shows, alone, addresses, .. } = server.capabilities();
-    let (cwd, exposed, attended) = (normal(&cwd), shows.subagents, !alone);
+    let (exposed, attended) = (shows.subagents, !alone);
     Ok(OpenOptions { cwd, extra, files, exposed, attended, addresses, servers, system, notices })
 }
 
-fn directory(field: &str, path: &Path) -> Result<(), Refusal> {
+fn directory(field: &str, path: &Path) -> Result<PathBuf, Refusal> {
     access::directory(path).map_err(|bad| Refusal::Invalid(format!("{field} {bad}")))
 }

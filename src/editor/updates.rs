@@ -1,5 +1,6 @@
 //! Where a session's messages become lines for the editor, in whichever version it speaks.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::face::{SessionActivity, SessionView, UpdateLines};
 use super::movable::Movable;
-use super::options::{self, PendingChoice};
+use super::options;
 use super::server::Server;
 use super::{ask, elicit, files, form};
 use crate::event::{Event, Progress, Severity, TurnMessage};
@@ -17,9 +18,22 @@ use crate::id::{CallId, MessageId, SessionId};
 use crate::model::offline::CONNECT;
 use crate::session::Handle;
 
-/// What is done beside the flow of updates: questions and files the editor is working on. A question comes back
-/// when the connection has ended before its answer.
-type Beside = Pin<Box<dyn Future<Output = Option<TurnMessage>> + Send>>;
+/// Something the editor is working on: a question comes back when the connection has ended before its answer.
+type EditorWork = Pin<Box<dyn Future<Output = Option<TurnMessage>> + Send>>;
+
+/// What is done beside the flow of updates: questions and files the editor is working on.
+type Beside = Pin<Box<dyn Future<Output = BesideEnd> + Send>>;
+
+/// The end of something that was done beside the flow of updates.
+struct BesideEnd {
+    /// The number of the question about a call that is over: answered, or withdrawn.
+    question: Option<u64>,
+    /// The question itself, where the connection has ended before its answer.
+    back: Option<TurnMessage>,
+}
+
+/// What the names begin with under which messages go that belong to no part of the history.
+const ASIDE: &str = "aside";
 
 /// Where a session's messages become lines for the editor.
 pub struct UpdateSender {
@@ -34,38 +48,66 @@ pub struct UpdateSender {
     unanswered: Vec<TurnMessage>,
 }
 
-/// Whether all that a turn does waits for the user. What the calls say decides, not the answers: so it is
-/// told at the same place whenever these come.
+/// Whether all that a turn does waits for the user. A call waits while a question about it is open, and works from then
+/// on: it may be a while until it says something itself.
 #[derive(Debug, Default)]
 struct Waits {
     /// A turn runs, and its end has not been told.
     runs: bool,
     /// It was told last that everything waits.
     told: bool,
-    /// The calls that were asked about; whether a subagent made them, so that the call which set it to work
-    /// waits as well.
-    asked: Vec<(CallId, bool)>,
+    /// The questions about calls that are open.
+    questions: Vec<OpenQuestion>,
+    /// How many there were.
+    asked: u64,
     working: Vec<CallId>,
+}
+
+#[derive(Debug)]
+struct OpenQuestion {
+    number: u64,
+    call: CallId,
+    /// A subagent made the call: the one which set it to work waits as well.
+    within: bool,
 }
 
 impl Waits {
     /// Whether everything waits: each call at work is one whose subagent has asked.
     fn all(&self) -> bool {
-        let within = self.asked.iter().filter(|(_, within)| *within).count();
-        !self.asked.is_empty() && self.working.len() <= within
+        let within = self.questions.iter().filter(|question| question.within).map(|question| &question.call);
+        !self.questions.is_empty() && self.working.len() <= within.collect::<BTreeSet<_>>().len()
     }
 
-    fn ask(&mut self, call: &CallId, within: bool) {
+    /// A turn has begun.
+    fn begin(&mut self) {
+        *self = Self { runs: true, asked: self.asked, ..Self::default() };
+    }
+
+    /// Something is asked about a call: the question's number.
+    fn ask(&mut self, call: &CallId, within: bool) -> u64 {
         self.working.retain(|working| working != call);
-        self.asked.retain(|(asked, _)| asked != call);
-        self.asked.push((call.clone(), within));
+        self.asked += 1;
+        self.questions.push(OpenQuestion { number: self.asked, call: call.clone(), within });
+        self.asked
+    }
+
+    /// A question is over. Says whether its call works again; one that has said so itself, or has ended, is not asked
+    /// about any more.
+    fn over(&mut self, number: u64) -> bool {
+        let Some(at) = self.questions.iter().position(|question| question.number == number) else { return false };
+        let OpenQuestion { call, .. } = self.questions.remove(at);
+        let works = self.questions.iter().all(|question| question.call != call);
+        if works {
+            self.working.push(call);
+        }
+        works
     }
 
     /// Takes note of what a call does. Says whether that is worth telling: what was cancelled ends with the turn.
     fn heard(&mut self, event: &Event) -> bool {
         let Event::Call(update) = event else { return false };
         let (Some(id), Some(progress)) = (&update.call, update.progress) else { return false };
-        self.asked.retain(|(asked, _)| asked != id || progress == Progress::Pending);
+        self.questions.retain(|question| question.call != *id || progress == Progress::Pending);
         self.working.retain(|working| working != id);
         if progress == Progress::Running {
             self.working.push(id.clone());
@@ -76,9 +118,11 @@ impl Waits {
 
 /// A view of a session; where the session can go on in another connection, so can what it asks.
 fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn SessionView> {
+    let mut view = server.view();
+    view.name_asides(server.shared.environment.fresh(ASIDE));
     match server.hosted() {
-        None => server.view(),
-        Some(_) => Box::new(Movable::new(server.view(), moved.clone())),
+        None => view,
+        Some(_) => Box::new(Movable::new(view, moved.clone())),
     }
 }
 
@@ -125,8 +169,7 @@ impl UpdateSender {
         for question in std::mem::take(&mut self.unanswered) {
             self.ask(question);
         }
-        self.work();
-        self.flush().await;
+        self.tell_work().await;
     }
 
     /// How many questions wait for another editor.
@@ -139,11 +182,25 @@ impl UpdateSender {
         !self.calls.is_empty()
     }
 
-    /// Waits until something of that has come to an end.
-    pub async fn answered(&mut self) {
-        let back = self.calls.next().await.flatten();
-        // Where nobody can come back, whoever asked hears that there is no answer.
-        self.unanswered.extend(back.filter(|_| self.server.hosted().is_some()));
+    /// Waits until something of that has come to an end. Says whether a call works again that the user was asked
+    /// about: that is to be told with [`UpdateSender::tell_work`], for this may be dropped at any time.
+    pub async fn answered(&mut self) -> bool {
+        let Some(BesideEnd { question, back }) = self.calls.next().await else { return false };
+        match (back, question) {
+            (Some(back), _) => {
+                // Where nobody can come back, whoever asked hears that there is no answer.
+                self.unanswered.extend(Some(back).filter(|_| self.server.hosted().is_some()));
+                false
+            }
+            (None, Some(question)) => self.waits.over(question),
+            (None, None) => false,
+        }
+    }
+
+    /// Tells whether the turn works or waits, where that has changed.
+    pub async fn tell_work(&mut self) {
+        self.work();
+        self.flush().await;
     }
 
     /// Withdraws the questions that nobody waits for any more, in the order in which they were given up.
@@ -154,7 +211,7 @@ impl UpdateSender {
 
     /// Tells that a turn has begun.
     pub async fn begin(&mut self) {
-        self.waits = Waits { runs: true, ..Waits::default() };
+        self.waits.begin();
         self.state(SessionActivity::Running).await;
     }
 
@@ -213,8 +270,7 @@ impl UpdateSender {
                 }
                 up => {
                     self.ask(up);
-                    self.work();
-                    self.flush().await;
+                    self.tell_work().await;
                 }
             }
         }
@@ -223,41 +279,45 @@ impl UpdateSender {
     /// Begins what the editor does for a turn, beside the flow of updates.
     fn ask(&mut self, up: TurnMessage) {
         let (own, view) = (&self.session.id, self.view.as_mut());
-        let work: Beside = match up {
+        let (question, work): (Option<u64>, EditorWork) = match up {
             TurnMessage::Event(_) => return,
-            TurnMessage::AskPermission(question) => {
-                self.waits.ask(&question.call, question.agent.is_some());
-                let session = question.session.as_ref().unwrap_or(own);
-                let asking = view.ask(session, ask::question(&question));
-                Box::pin(ask::ask(asking, *question).map(|back| Some(TurnMessage::AskPermission(Box::new(back?)))))
+            TurnMessage::AskPermission(asked) => {
+                let number = self.waits.ask(&asked.call, asked.agent.is_some());
+                let session = asked.session.as_ref().unwrap_or(own);
+                let asking = ask::ask(view.ask(session, ask::question(&asked)), *asked);
+                (Some(number), asking.map(|back| Some(TurnMessage::AskPermission(Box::new(back?)))).boxed())
             }
-            TurnMessage::Confirm(question) => {
-                self.waits.ask(&question.call, false);
-                let asking = view.ask(own, ask::choice(&question));
-                Box::pin(ask::choose(asking, *question).map(|back| Some(TurnMessage::Confirm(Box::new(back?)))))
+            TurnMessage::Confirm(asked) => {
+                let number = self.waits.ask(&asked.call, false);
+                let asking = ask::choose(view.ask(own, ask::choice(&asked)), *asked);
+                (Some(number), asking.map(|back| Some(TurnMessage::Confirm(Box::new(back?)))).boxed())
             }
-            TurnMessage::AskQuestions(inquiry) => {
-                self.waits.ask(&inquiry.call, false);
-                let way = form::way(own, &inquiry, self.server.capabilities().forms, view);
-                Box::pin(form::inquire(way, *inquiry).map(|back| Some(TurnMessage::AskQuestions(Box::new(back?)))))
+            TurnMessage::AskQuestions(asked) => {
+                let way = form::way(own, &asked, self.server.capabilities().forms, view);
+                // What cannot be shown waits for nobody.
+                let shown = !matches!(way, form::QuestionPrompt::None);
+                let number = shown.then(|| self.waits.ask(&asked.call, false));
+                let asking = form::inquire(way, *asked);
+                (number, asking.map(|back| Some(TurnMessage::AskQuestions(Box::new(back?)))).boxed())
             }
             TurnMessage::AskForm(mut asked) => {
-                if let Some(call) = &asked.call {
-                    self.waits.ask(call, asked.session.is_some());
-                }
                 let way = elicit::way(own, &mut asked, &self.server.capabilities(), view);
-                Box::pin(elicit::elicit(way, *asked).map(|back| Some(TurnMessage::AskForm(Box::new(back?)))))
+                let shown = !matches!(way, elicit::FormPrompt::None);
+                let call = asked.call.as_ref().filter(|_| shown);
+                let number = call.map(|call| self.waits.ask(call, asked.session.is_some()));
+                let asking = elicit::elicit(way, *asked);
+                (number, asking.map(|back| Some(TurnMessage::AskForm(Box::new(back?)))).boxed())
             }
             TurnMessage::Read(file) => {
                 let reading = files::read(view.read(own, file.path), file.reply);
-                Box::pin(reading.map(|()| None))
+                (None, reading.map(|()| None).boxed())
             }
             TurnMessage::Write(file) => {
                 let writing = files::write(view.write(own, file.path, file.text), file.reply);
-                Box::pin(writing.map(|()| None))
+                (None, writing.map(|()| None).boxed())
             }
         };
-        self.calls.push(work);
+        self.calls.push(work.map(move |back| BesideEnd { question, back }).boxed());
     }
 
     /// Waits until what is told of now survives the end of the process. It was written before it came up;
@@ -291,15 +351,15 @@ impl UpdateSender {
             }
         }
         if switched {
-            let settings = options::settings(&self.server, &self.session, PendingChoice::default());
+            let settings = options::settings(&self.server, &self.session);
             self.view.settings(&self.session.id, settings, &mut self.lines);
         }
         self.flush().await;
     }
 
     /// Shows what can be chosen, as it will be.
-    pub async fn settings(&mut self, pending: PendingChoice<'_>) {
-        let settings = options::settings(&self.server, &self.session, pending);
+    pub async fn settings(&mut self) {
+        let settings = options::settings(&self.server, &self.session);
         self.view.settings(&self.session.id, settings, &mut self.lines);
         self.flush().await;
     }

@@ -8,7 +8,8 @@ use super::open::{OpenError, OpenOptions, OpenedSession};
 use super::sessions::Sessions;
 use crate::id::SessionId;
 use crate::lock::locked;
-use crate::store::{self, LockHolder};
+use crate::store::{self, LockHolder, RecordChange};
+use crate::worktree::normal;
 
 /// Why a session cannot work in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,22 +26,27 @@ pub enum BadDirectory {
     Outside { path: String, roots: String },
 }
 
-/// Checks a directory that a session is to work in.
+/// Checks a directory that a session is to work in: its path without `.` and `..`, which is the one to be opened.
+///
+/// What `..` takes away is what is written before it: `link/..` is where the link lies, as it is for a shell, and not
+/// where it leads. The system would say the second; whoever checks one and opens the other checks nothing.
 ///
 /// # Errors
 /// [`BadDirectory`].
-pub fn directory(path: &Path) -> Result<(), BadDirectory> {
-    let shown = || crate::text::title(&path.display().to_string());
+pub fn directory(path: &Path) -> Result<PathBuf, BadDirectory> {
+    let shown = |path: &Path| crate::text::title(&path.display().to_string());
     if !path.is_absolute() {
-        return Err(BadDirectory::Relative(shown()));
+        return Err(BadDirectory::Relative(shown(path)));
     }
     if path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(BadDirectory::Nul);
     }
-    if path.is_dir() { Ok(()) } else { Err(BadDirectory::Missing(shown())) }
+    let path = normal(path);
+    if path.is_dir() { Ok(path) } else { Err(BadDirectory::Missing(shown(&path))) }
 }
 
-/// Checks that a directory lies in one of these, each as the system names it, once all links are followed.
+/// Checks that a directory, as [`directory`] gives it, lies in one of these, each as the system names it, once all
+/// links are followed.
 ///
 /// # Errors
 /// [`BadDirectory::Outside`].
@@ -75,12 +81,12 @@ impl ReopenError {
 }
 
 impl Sessions {
-    /// Opens a session that is kept. One that is `live` here is closed first, by `dismiss`: its state on disk is
-    /// the truth. One that another process has is refused the first time; who asks again in the same `way` takes
-    /// it over.
+    /// Opens a session that is kept. One that is `live` here, in this directory, is given up by `dismiss` and closed
+    /// first: what the store has of it is the truth, also where nothing was said in it yet. One that another process
+    /// has is refused the first time; who asks again in the same `way` takes it over.
     ///
     /// # Errors
-    /// [`ReopenError`]; after [`OpenError::Elsewhere`] the live session is as it was.
+    /// [`ReopenError`]; after [`OpenError::Elsewhere`], and where nothing is kept of it, the live session is as it was.
     pub async fn reopen(
         self: &Arc<Self>,
         id: &SessionId,
@@ -89,17 +95,25 @@ impl Sessions {
         dismiss: impl FnOnce() -> Option<Handle>,
         way: &'static str,
     ) -> Result<OpenedSession, ReopenError> {
-        if let Some(kept) = live {
-            if !self.is_place(&kept, &place.cwd) {
-                return Err(OpenError::Elsewhere { id: id.clone(), kept, asked: place.cwd }.into());
-            }
-            if let Some(live) = dismiss() {
-                live.close().await;
-            }
+        if let Some(kept) = live.clone().filter(|kept| !self.is_place(kept, &place.cwd)) {
+            return Err(OpenError::Elsewhere { id: id.clone(), kept, asked: place.cwd }.into());
+        }
+        // One that cannot be saved is nowhere but here.
+        if live.is_some() && self.store.has(id).await == Ok(false) {
+            return Err(OpenError::Store(store::Error::NotFound(id.clone())).into());
+        }
+        let dismissed = live.is_some().then(dismiss).flatten();
+        let closed = dismissed.is_some();
+        if let Some(live) = dismissed {
+            live.close_to_reopen().await;
         }
         let asked = (id.clone(), way);
         let again = locked(&self.live.refused).remove(&asked);
-        match self.load(id, place, again).await {
+        let opened = self.load(id, place, again).await;
+        if opened.is_err() && closed && !self.holds(id) {
+            self.store.close(id).await;
+        }
+        match opened {
             Err(OpenError::Store(store::Error::Locked { id, holder })) if again => {
                 Err(ReopenError::Kept { id, holder })
             }
@@ -109,6 +123,22 @@ impl Sessions {
             }
             opened => Ok(opened?),
         }
+    }
+
+    /// Puts a session aside, for good. One that is `live` here is closed first, and kept even where nothing was said in
+    /// it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn put_aside(&self, id: &SessionId, live: Option<Handle>) -> Result<(), store::Error> {
+        if let Some(live) = &live {
+            live.close_to_reopen().await;
+        }
+        let changed = self.store.change(id, RecordChange::Archived(true)).await;
+        if live.is_some() {
+            self.store.close(id).await;
+        }
+        changed.map(drop)
     }
 
     /// Deletes a session, which is `live` here if it is open, and those it delegated to; `dismiss` gives up what is

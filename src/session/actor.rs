@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::choices::{ChoiceChange, Choices};
+use super::choices::{Choices, SentChange};
 use super::handle::{CancelScope, MailboxMessage, Prompt, PromptInput, TurnEnd};
 use super::inbox::{self, Inbox};
 use super::live::HistoryGuard;
@@ -70,6 +70,8 @@ pub(super) struct RunningTurn {
 pub(super) struct Closing {
     /// Who waits for it, if anybody does.
     done: Option<oneshot::Sender<()>>,
+    /// The store is asked for it again at once.
+    reopens: bool,
 }
 
 /// Everything a session can be told, idle or while a turn runs.
@@ -92,7 +94,7 @@ impl Actor {
         };
         match came {
             Some(history) => self.history = history,
-            None => self.session.close(None),
+            None => self.session.close(None, false),
         }
         // The editor has shown it.
         release::release(&mut self.history);
@@ -124,7 +126,7 @@ impl Actor {
                     self.session.asides.send(notice).ok();
                 }
             }
-            () = ended.cancelled() => self.session.close(None),
+            () = ended.cancelled() => self.session.close(None, false),
         }
         if self.session.take_title() {
             self.session.sessions.store.record(&self.session.record).await;
@@ -300,9 +302,13 @@ impl Actor {
             crate::task::spawn_blocking(move || tracker.save()).await.ok();
         }
         let (store, id) = (&session.sessions.store, &session.record.id);
+        let reopens = session.closing.as_ref().is_some_and(|closing| closing.reopens);
         if session.taken.is_cancelled() {
             store.close(id).await;
-        } else if let Err(e) = store.leave(id).await {
+        // Where nothing was said, what the store holds may be all there is: it keeps that for who opens it again.
+        } else if !(reopens && self.history.messages.is_empty())
+            && let Err(e) = store.leave(id).await
+        {
             tracing::warn!("session {id} could not be looked at when it was closed: {e}");
         }
         // The history may be had by somebody else before the prompts in the mailbox hear that it is not ours.
@@ -336,7 +342,7 @@ impl SessionState {
                 self.amend(RecordChange::Archived(false)).await;
                 acknowledge(written);
             }
-            ActorEvent::Mail(MailboxMessage::Close(done)) => self.close(Some(done)),
+            ActorEvent::Mail(MailboxMessage::Close { done, reopens }) => self.close(Some(done), reopens),
             ActorEvent::Cancel(cancel) => {
                 if let Some(turn) = self.running.as_ref().filter(|turn| cancel.covers(turn.number)) {
                     turn.cancelled.cancel();
@@ -345,19 +351,19 @@ impl SessionState {
             }
             // Taken when no turn has the record.
             ActorEvent::Titled(title) => self.titling.answered = title,
-            ActorEvent::Abandoned => self.close(None),
+            ActorEvent::Abandoned => self.close(None, false),
         }
         self.inbox.tell_turn(self.choices.steers());
     }
 
-    fn close(&mut self, done: Option<oneshot::Sender<()>>) {
+    fn close(&mut self, done: Option<oneshot::Sender<()>>, reopens: bool) {
         if let Some(turn) = &self.running {
             turn.cancelled.cancel();
         }
-        self.closing = Some(Closing { done });
+        self.closing = Some(Closing { done, reopens });
     }
 
-    async fn choose(&mut self, change: ChoiceChange, written: oneshot::Sender<()>) {
+    async fn choose(&mut self, change: SentChange, written: oneshot::Sender<()>) {
         self.choices.set(change);
         self.amend(self.choices.kept()).await;
         acknowledge(written);

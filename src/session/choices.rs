@@ -1,15 +1,20 @@
 //! What the user has chosen in a session: the agent, the model, whether words steer a running turn, how much
 //! is asked.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
 use tokio::sync::watch;
 
 use super::recent::RecentModels;
 use crate::approvals::Approvals;
+use crate::lock::locked;
 use crate::message::ModelRef;
 use crate::store::RecordChange;
 use crate::turn::Choice;
 
-pub enum ChoiceChange {
+#[derive(Debug, Clone)]
+pub(super) enum ChoiceChange {
     /// Speak as another agent from the next step on.
     Agent(String),
     /// Ask another model from the next step on.
@@ -17,6 +22,58 @@ pub enum ChoiceChange {
     /// Whether words that come while a turn runs are heard in it.
     Steer(bool),
     Approvals(Approvals),
+}
+
+impl ChoiceChange {
+    fn apply(self, choice: &mut Choice) {
+        match self {
+            Self::Agent(agent) => choice.agent = agent,
+            Self::Model(model) => choice.model = Some(model),
+            Self::Steer(steer) => choice.steer = Some(steer),
+            Self::Approvals(approvals) => choice.approvals = Some(approvals),
+        }
+    }
+}
+
+/// What was chosen and has not reached its session, in the order in which it will.
+#[derive(Debug, Default)]
+pub(super) struct ChoicesOnTheWay {
+    // A std mutex around a list, never held across an await. Under it mail is sent and what is chosen is read and
+    // written: neither waits for anything, nor for this lock.
+    changes: Mutex<VecDeque<ChoiceChange>>,
+}
+
+/// A change that its session has been sent.
+pub struct SentChange {
+    change: ChoiceChange,
+    among: Arc<ChoicesOnTheWay>,
+}
+
+impl ChoicesOnTheWay {
+    /// Has a change sent, and remembers it where that was possible. The lock makes the order here the one of the
+    /// mailbox.
+    ///
+    /// # Errors
+    /// What `send` says.
+    pub(super) fn send<E>(
+        self: &Arc<Self>,
+        change: ChoiceChange,
+        send: impl FnOnce(SentChange) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut changes = locked(&self.changes);
+        send(SentChange { change: change.clone(), among: self.clone() })?;
+        changes.push_back(change);
+        Ok(())
+    }
+
+    /// What is chosen when all of it has arrived.
+    pub(super) fn after(&self, current: &watch::Receiver<Choice>) -> Choice {
+        // At one moment: a change is in one of the two.
+        let changes = locked(&self.changes);
+        let mut choice = current.borrow().clone();
+        changes.iter().for_each(|change| change.clone().apply(&mut choice));
+        choice
+    }
 }
 
 pub(super) struct Choices {
@@ -40,13 +97,11 @@ impl Choices {
         self.current.borrow().kept()
     }
 
-    pub(super) fn set(&self, change: ChoiceChange) {
-        self.current.send_modify(|choice| match change {
-            ChoiceChange::Agent(agent) => choice.agent = agent,
-            ChoiceChange::Model(model) => choice.model = Some(model),
-            ChoiceChange::Steer(steer) => choice.steer = Some(steer),
-            ChoiceChange::Approvals(approvals) => choice.approvals = Some(approvals),
-        });
+    /// Makes a change that has arrived. They arrive in order: it is the first of those on the way.
+    pub(super) fn set(&self, SentChange { change, among }: SentChange) {
+        let mut changes = locked(&among.changes);
+        self.current.send_modify(|choice| change.apply(choice));
+        changes.pop_front();
     }
 
     /// Remembers a model that was chosen, for the next session of this project.

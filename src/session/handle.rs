@@ -2,21 +2,20 @@
 //! that two lines from the editor keep their order.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::builtin::BuiltinCommand;
-use super::choices::ChoiceChange;
+use super::choices::{ChoiceChange, ChoicesOnTheWay, SentChange};
 use super::project::ProjectConfig;
 use crate::approvals::Approvals;
 use crate::channel::Receiver;
 use crate::event::{CommandInfo, Event, Outlet, TurnMessage};
 use crate::id::SessionId;
-use crate::lock::locked;
 use crate::mcp::McpServers;
 use crate::message::{Content, ModelRef};
 use crate::sandbox::Level;
@@ -44,8 +43,8 @@ pub struct Handle {
     pub(super) choice: watch::Receiver<Choice>,
     /// What the system can forbid commands.
     pub(super) confinement: Confinement,
-    // The model that was chosen last, its mail perhaps still on its way. A leaf lock around a value.
-    pub(super) said: Arc<Mutex<Option<ModelRef>>>,
+    /// What was chosen, its mail still on its way.
+    pub(super) said: Arc<ChoicesOnTheWay>,
     /// What is to be shown between turns.
     pub(super) asides: broadcast::Sender<Event>,
     /// Ends when another process has asked for the session.
@@ -56,13 +55,17 @@ pub struct Handle {
 pub enum MailboxMessage {
     Prompt(Prompt),
     /// Go on with another agent, model or way of steering. Answered when that is in the store's queue.
-    Choose(ChoiceChange, oneshot::Sender<()>),
+    Choose(SentChange, oneshot::Sender<()>),
     /// Be called this from now on.
     Title(String, oneshot::Sender<()>),
     /// Be put aside no longer.
     TakeBack(oneshot::Sender<()>),
     /// Stop, let go of the store, and end.
-    Close(oneshot::Sender<()>),
+    Close {
+        done: oneshot::Sender<()>,
+        /// It is opened again at once: where nothing was said in it, the store keeps it until then.
+        reopens: bool,
+    },
 }
 
 /// Completes when something the user chose is in the store's queue; fails where the session ended first.
@@ -191,8 +194,7 @@ impl Handle {
     /// # Errors
     /// [`MailboxError`].
     pub fn choose_agent(&self, name: &str) -> Result<SavedReceiver, MailboxError> {
-        let (written, done) = oneshot::channel();
-        self.send(MailboxMessage::Choose(ChoiceChange::Agent(name.into()), written)).map(|()| done)
+        self.choose(ChoiceChange::Agent(name.into()))
     }
 
     /// Chooses the model for the steps to come. The caller has checked that it exists.
@@ -200,10 +202,7 @@ impl Handle {
     /// # Errors
     /// [`MailboxError`].
     pub fn choose_model(&self, model: ModelRef) -> Result<SavedReceiver, MailboxError> {
-        let (written, done) = oneshot::channel();
-        self.send(MailboxMessage::Choose(ChoiceChange::Model(model.clone()), written))?;
-        *locked(&self.said) = Some(model);
-        Ok(done)
+        self.choose(ChoiceChange::Model(model))
     }
 
     /// Gives the session the title its user wants.
@@ -239,8 +238,7 @@ impl Handle {
     /// # Errors
     /// [`MailboxError`].
     pub fn choose_steer(&self, steer: bool) -> Result<SavedReceiver, MailboxError> {
-        let (written, done) = oneshot::channel();
-        self.send(MailboxMessage::Choose(ChoiceChange::Steer(steer), written)).map(|()| done)
+        self.choose(ChoiceChange::Steer(steer))
     }
 
     /// Chooses how much is asked from now on, in subagents at work as well.
@@ -248,8 +246,12 @@ impl Handle {
     /// # Errors
     /// [`MailboxError`].
     pub fn choose_approvals(&self, approvals: Approvals) -> Result<SavedReceiver, MailboxError> {
+        self.choose(ChoiceChange::Approvals(approvals))
+    }
+
+    fn choose(&self, change: ChoiceChange) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.send(MailboxMessage::Choose(ChoiceChange::Approvals(approvals), written)).map(|()| done)
+        self.said.send(change, |change| self.send(MailboxMessage::Choose(change, written))).map(|()| done)
     }
 
     /// Tries the sandbox for commands of those who may edit, unless that was done or none is wanted. Says whether it
@@ -271,8 +273,18 @@ impl Handle {
 
     /// Cancels what runs, lets go of the store, ends the session's task.
     pub async fn close(&self) {
+        self.end(false).await;
+    }
+
+    /// The same for a session that the store is asked for again at once, or told to let go of
+    /// ([`crate::store::Store::close`]): one in which nothing was said is not gone meanwhile.
+    pub(super) async fn close_to_reopen(&self) {
+        self.end(true).await;
+    }
+
+    async fn end(&self, reopens: bool) {
         let (done, closed) = oneshot::channel();
-        if self.mailbox.send(MailboxMessage::Close(done)).await.is_ok() {
+        if self.mailbox.send(MailboxMessage::Close { done, reopens }).await.is_ok() {
             // An actor that ends without an answer has closed as well.
             closed.await.ok();
         }
@@ -299,13 +311,9 @@ impl Handle {
         self.servers.changes()
     }
 
-    /// What is chosen now. An agent whose mail is still on its way is not in it.
+    /// What is chosen, with what is still on its way.
     pub fn choice(&self) -> Choice {
-        let mut choice = self.choice.borrow().clone();
-        if let Some(model) = locked(&self.said).clone() {
-            choice.model = Some(model);
-        }
-        choice
+        self.said.after(&self.choice)
     }
 
     fn send(&self, mail: MailboxMessage) -> Result<(), MailboxError> {

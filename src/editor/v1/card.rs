@@ -158,6 +158,11 @@ fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
 /// What a card shows, as version 1 writes it.
 fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
     let one = |piece| match piece {
+        // A diff of version 1 has no word for it, and nothing to show: it would look like an empty new file.
+        CardPart::Change(change) if change.deleted && change.old.is_none() => {
+            let text = format!("{} is removed. It is not text, or too large to be shown.", change.path);
+            v1::ToolCallContent::from(v1::ContentBlock::from(text))
+        }
         CardPart::Change(change) => {
             let diff = v1::Diff::new(change.path.as_str(), change.new.as_str()).old_text(change.old.clone());
             v1::ToolCallContent::Diff(diff)

@@ -44,9 +44,8 @@ pub(super) fn initialize(
     Reply::now(Ok(answer(terminal, legacy, program.as_deref().unwrap_or("adjutant"))))
 }
 
-/// Our half of the handshake: version 1 is the latest we speak. `terminal`: the editor can run a
-/// login in a terminal; `legacy`: it has learnt so before the protocol knew of it, and is told which `program`
-/// to run.
+/// Our half of the handshake. `terminal`: the editor can run a login in a terminal; `legacy`: it has learnt so
+/// before the protocol knew of it, and is told which `program` to run.
 fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse {
     let capabilities = v1::AgentCapabilities::new()
         .load_session(true)

@@ -8,7 +8,7 @@ use protocol::table::{Cx, Reply};
 use super::line;
 use crate::editor::error::Refusal;
 use crate::editor::face::{Alternative, Category, Group, Setting, SettingValue};
-use crate::editor::options::{self, Chosen, MODE, PendingChoice};
+use crate::editor::options::{self, Chosen, MODE};
 use crate::editor::server::{ChoiceReply, Server};
 use crate::editor::updates::UpdateSender;
 use crate::session::Handle;
@@ -48,7 +48,7 @@ fn group(group: Group) -> v1::SessionConfigSelectGroup {
 
 /// What can be chosen in a session: once as modes, once as options.
 pub(super) fn choices(server: &Server, session: &Handle) -> (v1::SessionModeState, Vec<v1::SessionConfigOption>) {
-    let settings = options::settings(server, session, PendingChoice::default());
+    let settings = options::settings(server, session);
     let modes = settings.iter().find_map(|setting| match &setting.value {
         SettingValue::List(now, values) if setting.id == MODE => Some((now.clone(), values.clone())),
         _ => None,
@@ -95,11 +95,8 @@ pub(super) fn set_mode(
     server.when_open(&id, move || {
         let session = own.session(&request.session_id.0)?;
         let written = options::choose_mode(&session, &request.mode_id.0)?;
-        let (mode, told) = (request.mode_id.0.to_string(), session.clone());
-        cx.after(async move {
-            let pending = PendingChoice { mode: Some(&mode), ..PendingChoice::default() };
-            UpdateSender::new(&own, &told).settings(pending).await;
-        });
+        let told = session.clone();
+        cx.after(async move { UpdateSender::new(&own, &told).settings().await });
         Ok(ChoiceReply { response: v1::SetSessionModeResponse::default(), kept: Some((session, written)) })
     })
 }
@@ -113,12 +110,9 @@ pub(super) fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Repl
         if options::current_model(&session).to_string() == request.model_id {
             return Ok(ChoiceReply { response: Empty {}, kept: None });
         }
-        let (model, written) = options::choose_model(&session, &request.model_id)?;
+        let written = options::choose_model(&session, &request.model_id)?;
         let (own, told) = (server.clone(), session.clone());
-        cx.after(async move {
-            let pending = PendingChoice { model: Some(&model), ..PendingChoice::default() };
-            UpdateSender::new(&own, &told).settings(pending).await;
-        });
+        cx.after(async move { UpdateSender::new(&own, &told).settings().await });
         Ok(ChoiceReply { response: Empty {}, kept: Some((session, written)) })
     })
 }

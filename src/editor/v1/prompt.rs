@@ -8,8 +8,8 @@ use protocol::table::{Cx, Reply};
 
 use super::{content, line};
 use crate::editor::error::Refusal;
-use crate::editor::meta::{self, HANDED_OVER, SCHEMA, STRUCTURED};
-use crate::editor::prompt::{self, IncomingPrompt, PromptTurn};
+use crate::editor::meta::{self, SCHEMA};
+use crate::editor::prompt::{self, Ended, IncomingPrompt, PromptTurn};
 use crate::editor::server::Server;
 use crate::message::FaultKind;
 use crate::session::Handle;
@@ -60,15 +60,10 @@ async fn answer(
         line::send(&server.peer, &session.id, v1::SessionUpdate::AgentMessageChunk(words)).await;
         return Ok(v1::PromptResponse::new(v1::StopReason::EndTurn));
     };
-    let ended = turn.ended(&cx.cancelled).await?;
-    let told = ended.told;
+    let Ended { result, told } = turn.ended(&cx.cancelled).await?;
     cx.after(async move { drop(told) });
-    let response = response(ended.outcome)?;
-    Ok(match ended.structured {
-        Some(result) => response.meta(meta::own(STRUCTURED, result)),
-        None if ended.handed_over => response.meta(meta::own(HANDED_OVER, true.into())),
-        None => response,
-    })
+    let meta = result.meta();
+    Ok(response(result.outcome)?.meta(meta))
 }
 
 fn response(outcome: Outcome) -> Result<v1::PromptResponse, rpc::Error> {

@@ -29,14 +29,14 @@ struct ShownState {
     shows: DisplayCapabilities,
     /// The calls that are not over yet.
     cards: ShownCalls,
-    /// Numbers the messages that belong to no part.
-    asides: u32,
+    /// Where the ids of messages that belong to no part come from: what they begin with, and how many there were.
+    asides: (String, u32),
 }
 
 /// What is shown of a session that has been shown nothing yet.
 pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
     let cards = ShownCalls::new(shows.terminals);
-    Box::new(ShownState { peer: peer.clone(), shows, cards, asides: 0 })
+    Box::new(ShownState { peer: peer.clone(), shows, cards, asides: ("aside".into(), 0) })
 }
 
 impl SessionView for ShownState {
@@ -47,6 +47,10 @@ impl SessionView for ShownState {
     fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
         let update = v1::ConfigOptionUpdate::new(options::encode(settings));
         out.push(line(session, v1::SessionUpdate::ConfigOptionUpdate(update)));
+    }
+
+    fn name_asides(&mut self, name: String) {
+        self.asides.0 = name;
     }
 
     fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
@@ -206,11 +210,11 @@ fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut Sho
         let notice = v1::Notice::new(severity, text::escaped(title.trim()));
         return v1::SessionUpdate::Notice(notice.description(details.map(|details| text::shown(details).into_owned())));
     }
-    seen.asides += 1;
+    let (name, number) = &mut seen.asides;
+    *number += 1;
     let text = format!("{}\n\n", text::sentences([title, details.unwrap_or_default()]));
-    let chunk = v1::ContentChunk::new((&*text::shown(&text)).into())
-        .message_id(v1::MessageId::new(format!("aside-{}", seen.asides)));
-    v1::SessionUpdate::AgentThoughtChunk(chunk)
+    let chunk = v1::ContentChunk::new((&*text::shown(&text)).into());
+    v1::SessionUpdate::AgentThoughtChunk(chunk.message_id(v1::MessageId::new(format!("{name}-{number}"))))
 }
 
 /// A compaction: an entry of its own where the editor knows them, else a word beside the conversation

@@ -16,8 +16,8 @@ pub(super) fn diff(changes: &[&Change]) -> v2::Diff {
 fn operation(change: &Change) -> v2::DiffChange {
     let path = change.path.as_str();
     let operation = match &change.old {
+        _ if change.deleted => v2::DiffChange::delete(path),
         None => v2::DiffChange::add(path),
-        Some(_) if change.deleted => v2::DiffChange::delete(path),
         Some(_) => v2::DiffChange::modify(path),
     };
     operation.file_type(v2::DiffFileType::Text)
@@ -28,8 +28,8 @@ fn section(patch: &mut String, change: &Change) {
     let path = quoted(&change.path);
     let old = change.old.as_deref().unwrap_or_default();
     let (was, is, mode) = match &change.old {
+        _ if change.deleted => (path.as_str(), "/dev/null", "deleted file mode 100644\n"),
         None => ("/dev/null", path.as_str(), "new file mode 100644\n"),
-        Some(_) if change.deleted => (path.as_str(), "/dev/null", "deleted file mode 100644\n"),
         Some(_) => (path.as_str(), path.as_str(), ""),
     };
     let hunks = text::diff::LineDiff::of(old, &change.new).unified(None);
@@ -75,6 +75,7 @@ mod tests {
             Change { deleted: true, ..change("/w/\"ö", Some("gone\n"), "") },
             change("/w/emptied", Some("gone\n"), ""),
             change("/w/empty", None, ""),
+            Change { deleted: true, ..change("/w/no-text", None, "") },
         ];
         let diff = diff(&all.iter().collect::<Vec<_>>());
         let json = serde_json::to_value(&diff).unwrap();
@@ -87,7 +88,8 @@ mod tests {
                 "\"add\" \"/w/new\"",
                 "\"delete\" \"/w/\\\"ö\"",
                 "\"modify\" \"/w/emptied\"",
-                "\"add\" \"/w/empty\""
+                "\"add\" \"/w/empty\"",
+                "\"delete\" \"/w/no-text\""
             ]
         );
         assert_eq!(
@@ -97,7 +99,8 @@ mod tests {
              diff --git \"/w/\\\"\\303\\266\" \"/w/\\\"\\303\\266\"\ndeleted file mode 100644\n\
              --- \"/w/\\\"\\303\\266\"\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n\
              diff --git /w/emptied /w/emptied\n--- /w/emptied\n+++ /w/emptied\n@@ -1 +0,0 @@\n-gone\n\
-             diff --git /w/empty /w/empty\nnew file mode 100644\n"
+             diff --git /w/empty /w/empty\nnew file mode 100644\n\
+             diff --git /w/no-text /w/no-text\ndeleted file mode 100644\n"
         );
     }
 }

@@ -7,7 +7,7 @@ use protocol::table::{Cx, Reply};
 
 use crate::editor::error::Refusal;
 use crate::editor::face::{Alternative, Category, Group, Setting, SettingValue};
-use crate::editor::options::{self, Chosen, PendingChoice};
+use crate::editor::options::{self, Chosen};
 use crate::editor::server::{ChoiceReply, Server};
 use crate::session::Handle;
 
@@ -18,7 +18,7 @@ pub(super) fn encode(settings: Vec<Setting>) -> Vec<v2::SessionConfigOption> {
 
 /// What can be chosen in a session.
 pub(super) fn choices(server: &Server, session: &Handle) -> Vec<v2::SessionConfigOption> {
-    encode(options::settings(server, session, PendingChoice::default()))
+    encode(options::settings(server, session))
 }
 
 fn option(setting: Setting) -> v2::SessionConfigOption {

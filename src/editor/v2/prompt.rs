@@ -46,12 +46,12 @@ async fn insert(
 ) -> Result<v2::PromptResponse, Refusal> {
     let empty = || Refusal::Invalid("the prompt is empty; say something in it".into());
     let mut turn = turn.ok_or_else(empty)?;
-    let id = turn.inserted(&cx.cancelled).await.ok_or(Refusal::Cancelled)?;
+    let id = turn.inserted(&cx.cancelled).await?;
     let message = v2::UserMessage::new(id.share()).content(echo);
     cx.after(async move {
         line::send(&server.peer, &session.id, v2::SessionUpdate::UserMessage(message)).await;
-        // The request has been answered: from here on the session is what can be cancelled. How the turn ends
-        // has been told by its last update.
+        // The request has been answered: from here on the session is what can be cancelled. How the turn ends,
+        // and what comes of it, is told by its last update.
         turn.ended(&CancellationToken::new()).await.ok();
     });
     Ok(v2::PromptResponse::new(id.share()))

@@ -48,8 +48,10 @@ impl SessionView for ShownState {
         let state = match state {
             SessionActivity::Running => v2::StateUpdate::Running(v2::RunningStateUpdate::new()),
             SessionActivity::Waiting => v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new()),
-            SessionActivity::Idle(outcome) => {
-                v2::StateUpdate::Idle(v2::IdleStateUpdate::new().stop_reason(outcome.clone().map(stop_reason)))
+            SessionActivity::Idle(None) => v2::StateUpdate::Idle(v2::IdleStateUpdate::new()),
+            SessionActivity::Idle(Some(result)) => {
+                let stop_reason = stop_reason(result.outcome.clone());
+                v2::StateUpdate::Idle(v2::IdleStateUpdate::new().stop_reason(stop_reason).meta(result.meta()))
             }
         };
         out.push(line(session, v2::SessionUpdate::StateUpdate(state)));

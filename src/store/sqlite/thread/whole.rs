@@ -40,6 +40,8 @@ impl Thread {
         if empty {
             let record = known.ok_or_else(|| Error::NotFound(session.clone()))?;
             self.hold(session)?;
+            // A file that is open and was removed takes nothing any more.
+            self.open.remove(session);
             let mut damage = Vec::new();
             if messages > NONE_YET {
                 // Told once: from here on it is a session without a message.
