@@ -68,7 +68,7 @@ enum Command {
     /// The answer goes to standard output, everything else to standard error.
     ///
     /// Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no complete answer (refused, or a limit was
-    /// reached), 5 something was not permitted, 130 interrupted.
+    /// reached), 5 something was not permitted, 129 hung up, 130 interrupted, 143 terminated.
     Run(Box<run::Args>),
     /// Show and check the settings
     Config {
@@ -78,6 +78,8 @@ enum Command {
     /// Explain what is allowed, and revoke what was granted
     Permissions(permissions::Args),
     /// Review what this project's files would run, and decide
+    ///
+    /// Exits with 1 as long as it is undecided.
     Trust(trust::Args),
     /// Show the hooks, custom tools and plugins of a project
     ///
@@ -96,6 +98,8 @@ enum Command {
         verb: Option<auth::Verb>,
     },
     /// Check MCP servers, log in to them and call their tools
+    ///
+    /// Exits with 1 if a server does not work, with 5 if a call is not allowed.
     Mcp(mcp::Args),
     /// List models with their limits, prices and capabilities
     ///
@@ -129,7 +133,7 @@ struct CommandOrList<V: Subcommand, L: clap::Args> {
 }
 
 impl Command {
-    /// Whether it changes what is allowed, which no agent may.
+    /// Whether it changes what is allowed or acts in the user's name, which no agent may.
     fn is_for_the_user(&self) -> bool {
         match self {
             Self::Trust(args) => !args.only_lists(),

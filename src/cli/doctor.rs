@@ -98,7 +98,7 @@ async fn versions(report: &mut DoctorReport, environment: &Environment) {
             }
             _ => {
                 let without = if key == "git" {
-                    "not found: changes cannot be undone, and no command can use it"
+                    "not found: references to repositories cannot be cloned, and commands that use git fail"
                 } else {
                     "not found: commands run in sh"
                 };
@@ -306,7 +306,8 @@ async fn providers(report: &mut DoctorReport, here: &Here, environment: &Environ
         None => Vec::new(),
     };
     for id in &servers {
-        report.say("provider", &format!("{id}: answers on this machine"));
+        let used = if configured.is_bare() { "" } else { "; used only where no other provider is configured" };
+        report.say("provider", &format!("{id}: answers on this machine{used}"));
     }
     if list.is_empty() && servers.is_empty() {
         report.say("provider", "none has a key; only the offline model answers");
@@ -315,7 +316,6 @@ async fn providers(report: &mut DoctorReport, here: &Here, environment: &Environ
     report.keep("localServers", json!(servers));
 }
 
-/// Which MCP servers work.
 /// Custom tools and plugins: whether they load, and which of them cost the provider's cache.
 async fn extensions(report: &mut DoctorReport, here: &Here, environment: &Environment) {
     let settings = Arc::new(here.loaded.settings.clone());

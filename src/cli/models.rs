@@ -19,7 +19,7 @@ use crate::session::models::ModelSources;
 pub(super) struct Args {
     /// Show only this provider, with or without a key
     provider: Option<String>,
-    /// Print JSON: an object per provider, with its models
+    /// Print JSON: the default model, and the providers with their models
     #[arg(long)]
     json: bool,
     /// Update the catalogue first

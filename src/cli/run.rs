@@ -69,7 +69,7 @@ pub(super) struct Args {
     /// Allow whatever is asked, this time only.
     #[arg(long, conflicts_with = "deny")]
     allow: bool,
-    /// Reject whatever is asked. Also the answer where there is no terminal to ask on.
+    /// Reject whatever is asked. Also what happens where standard input is not a terminal, or with `--format json`.
     #[arg(long)]
     deny: bool,
     /// End with JSON that fits this JSON Schema, and print nothing else.

@@ -39,7 +39,7 @@ pub(super) struct Args {
     tls_key: Option<PathBuf>,
     #[command(flatten)]
     draft: DraftSwitch,
-    /// Answer prompts that wait in the store, N at once [default: 4]
+    /// Answer prompts that wait in the store, N at once; without a number 4
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "4")]
     work: Option<usize>,
     /// Make a token, show it once, add its line to the token file, and exit

@@ -40,7 +40,7 @@ pub(super) struct Listing {
     #[arg(long)]
     running: bool,
     /// Show at most this many
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50, conflicts_with = "running")]
     limit: usize,
     /// Print one JSON object per line
     #[arg(long)]
@@ -57,6 +57,8 @@ pub(super) enum Verb {
         id: String,
     },
     /// Find sessions that contain all of these words
+    ///
+    /// Exits with 1 if there is none.
     Search {
         /// Words of the title or the conversation, in any case
         #[arg(required = true)]
@@ -134,6 +136,8 @@ pub(super) enum Verb {
         id: String,
     },
     /// Cancel what runs in a session or waits, on whatever host
+    ///
+    /// Exits with 1 if nothing runs or waits.
     Cancel {
         /// Session: its id, the beginning of it, or `last`
         id: String,
