@@ -148,7 +148,10 @@ pub fn reopen(
         let options = server.hosted().map(|_| place.clone());
         let (kept, fresh) = (SessionId::new(&*id), unsaid.then(|| place.clone()));
         let opened = match (server.shared.reopen(&kept, place, live, dismiss, history.word()).await, fresh) {
-            (Err(e), Some(fresh)) if e.is_unknown() => server.shared.begin_again(kept, fresh).await?,
+            // One that is open all the same could not be saved: it goes on.
+            (Err(e), Some(fresh)) if e.is_unknown() && !server.shared.holds(&kept) => {
+                server.shared.begin_again(kept, fresh).await?
+            }
             (opened, _) => opened?,
         };
         let OpenedSession { handle: session, mut replay } = opened;

@@ -178,6 +178,32 @@ where
     }
 }
 
+/// A pattern, of the shell or of a program, as a wildcard. Sets are read generously: they match any letter, so that
+/// nothing a set could name is missed.
+pub(crate) fn generous(pattern: &str) -> String {
+    let mut out = String::new();
+    let mut letters = pattern.chars();
+    while let Some(c) = letters.next() {
+        match c {
+            '\\' => out.extend(letters.next()),
+            '[' => {
+                let rest = letters.as_str();
+                // `[]a]` and `[!]a]` hold a bracket.
+                let skipped = 1 + usize::from(rest.starts_with(['!', '^']));
+                match rest.char_indices().skip(skipped).find(|(_, c)| *c == ']') {
+                    Some((end, _)) => {
+                        letters = rest[end + 1..].chars();
+                        out.push('?');
+                    }
+                    None => out.push('['),
+                }
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -135,7 +135,8 @@ impl Sessions {
             live.close_to_reopen().await;
         }
         let changed = self.store.change(id, RecordChange::Archived(true)).await;
-        if live.is_some() {
+        // Another connection may have opened it meanwhile.
+        if live.is_some() && !self.holds(id) {
             self.store.close(id).await;
         }
         changed.map(drop)

@@ -66,6 +66,10 @@ fn reduced(schema: &Value, root: &Value, depth: usize) -> Value {
         out.insert("type".into(), "string".into());
         out.insert("enum".into(), values.into());
     }
+    // A part of `allOf`, or the only choice, may be a union itself.
+    if let Some(Value::Array(inner)) = out.shift_remove("anyOf") {
+        any.extend(inner);
+    }
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
         object(properties, schema, root, depth, &mut out);
         any.drain(..).for_each(|member| join(&mut out, &member));
@@ -75,9 +79,6 @@ fn reduced(schema: &Value, root: &Value, depth: usize) -> Value {
         if let Some(limit) = schema.get(name) {
             out.insert(name.into(), limit.clone());
         }
-    }
-    if let Some(Value::Array(inner)) = out.shift_remove("anyOf") {
-        any.extend(inner);
     }
     let mut out = if any.is_empty() {
         out.entry("type").or_insert_with(|| "string".into());
@@ -235,6 +236,13 @@ mod tests {
             (
                 json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
                     "oneOf": [{"properties": {"b": {"type": "boolean"}}, "required": ["b"]}, {"properties": {"c": {"type": "integer"}}}]}),
+                Some(
+                    json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "boolean"}, "c": {"type": "integer"}}, "required": ["a"]}),
+                ),
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
+                    "allOf": [{"anyOf": [{"properties": {"b": {"type": "boolean"}}}, {"properties": {"c": {"type": "integer"}}}]}]}),
                 Some(
                     json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "boolean"}, "c": {"type": "integer"}}, "required": ["a"]}),
                 ),

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::permission::wildcard::{self, generous};
+
 /// How many names a pattern may name.
 const MOST: usize = 512;
 /// How many names in directories one pattern is compared with.
@@ -67,7 +69,7 @@ fn glob(pattern: &str, cwd: &Path, budget: &mut usize) -> Option<Vec<String>> {
                 *budget = budget.checked_sub(1)?;
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
-                if (dotted || !name.starts_with('.')) && crate::permission::wildcard::matches(&fitting, &name) {
+                if (dotted || !name.starts_with('.')) && wildcard::matches(&fitting, &name) {
                     next.push((dir.join(&*name), format!("{shown}{slash}{name}"), true));
                 }
                 if next.len() > MOST {
@@ -83,28 +85,4 @@ fn glob(pattern: &str, cwd: &Path, budget: &mut usize) -> Option<Vec<String>> {
         names.push(pattern.replace('\\', ""));
     }
     Some(names)
-}
-
-/// A shell pattern as a wildcard. Sets are read generously: they match any letter, so that nothing a
-/// set could name is missed.
-fn generous(pattern: &str) -> String {
-    let mut out = String::new();
-    let mut letters = pattern.chars();
-    while let Some(c) = letters.next() {
-        match c {
-            '\\' => out.extend(letters.next()),
-            '[' => {
-                let rest = letters.as_str();
-                match rest.char_indices().skip(1).find(|(_, c)| *c == ']') {
-                    Some((end, _)) => {
-                        letters = rest[end + 1..].chars();
-                        out.push('?');
-                    }
-                    None => out.push('['),
-                }
-            }
-            c => out.push(c),
-        }
-    }
-    out
 }

@@ -5,6 +5,7 @@ use super::table::Utility;
 use super::{Deed, Judge, Picks, globs};
 use crate::permission::Access;
 use crate::permission::shell::expand::{Arg, StdinSource};
+use crate::permission::wildcard::generous;
 
 /// Options with which ripgrep, or `ag`, looks at hidden files as well.
 const HIDDEN: [&str; 6] = ["--hidden", "-u", "--no-ignore", "--unrestricted", "-.", "--ignore-file"];
@@ -85,7 +86,7 @@ pub(super) fn ripgrep(judge: &mut Judge<'_>, program: &Utility, reading: &Parsed
         }
         for glob in &wanted {
             let (place, name) = anchored(glob);
-            let only = vec![Arg::exact(globs::generous(name))];
+            let only = vec![Arg::exact(generous(name))];
             let place = place.map_or_else(|| path.clone(), Arg::exact);
             judge.add(Deed::Below(place, Picks { only, not: vec![] }));
         }
@@ -126,7 +127,7 @@ fn of_added(added: &str) -> Vec<Arg> {
         return kinds.split(',').flat_map(of_type).collect();
     }
     let globs = globs::alternatives(globs).unwrap_or_else(|| vec!["*".to_owned()]);
-    let name = |glob: &String| Arg::exact(globs::generous(glob.rsplit('/').next().unwrap_or(glob)));
+    let name = |glob: &String| Arg::exact(generous(glob.rsplit('/').next().unwrap_or(glob)));
     globs.iter().map(name).collect()
 }
 

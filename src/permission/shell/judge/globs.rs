@@ -1,9 +1,12 @@
 //! Patterns that programs read themselves, the shell aside: which names may fit one.
 
 use crate::permission::shell::expand::Arg;
+use crate::permission::wildcard::generous;
 
 /// How many texts the braces of one may spell.
 const MOST: usize = 64;
+/// How long one may be for that, in bytes: each of its parts repeats the rest of it.
+const LONGEST: usize = 4_096;
 
 /// What a word may be, as far as it is known; what is not known may be any run of letters.
 pub(super) fn texts(arg: &Arg) -> Vec<String> {
@@ -22,6 +25,9 @@ fn last_plain(text: &str, letter: char, end: usize) -> Option<usize> {
 
 /// What `{a,b}` in a text spells, sets within sets too. None where that is more than is looked at.
 pub(super) fn alternatives(text: &str) -> Option<Vec<String>> {
+    if text.len() > LONGEST {
+        return None;
+    }
     let (mut done, mut open) = (vec![], vec![(text.to_owned(), text.len())]);
     while let Some((text, end)) = open.pop() {
         let Some(start) = last_plain(&text, '{', end) else {
@@ -43,31 +49,6 @@ pub(super) fn alternatives(text: &str) -> Option<Vec<String>> {
     done.sort();
     done.dedup();
     Some(done)
-}
-
-/// A glob as a wildcard of ours that fits whatever it fits: a set is read as any letter.
-pub(super) fn generous(glob: &str) -> String {
-    let mut out = String::new();
-    let mut letters = glob.chars();
-    while let Some(c) = letters.next() {
-        match c {
-            '\\' => out.extend(letters.next()),
-            '[' => {
-                let rest = letters.as_str();
-                // `[]a]` and `[!]a]` hold a bracket.
-                let skipped = 1 + usize::from(rest.starts_with(['!', '^']));
-                match rest.char_indices().skip(skipped).find(|(_, c)| *c == ']') {
-                    Some((end, _)) => {
-                        letters = rest[end + 1..].chars();
-                        out.push('?');
-                    }
-                    None => out.push('['),
-                }
-            }
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// Names that fit one of these globs, and perhaps more.

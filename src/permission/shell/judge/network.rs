@@ -57,8 +57,11 @@ pub(super) fn curl(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArg
         }
     }
     let uploads = values(reading, &["-T", "--upload-file"]).into_iter().filter_map(Arg::text);
-    for file in uploads.filter(|text| text.contains(['{', '['])).filter_map(spelled).flatten() {
-        judge.uses(Access::Read, &Arg::exact(file));
+    for upload in uploads.filter(|text| text.contains(['{', '['])) {
+        match spelled(upload) {
+            Some(files) => files.into_iter().for_each(|file| judge.uses(Access::Read, &Arg::exact(file))),
+            None => judge.uses(Access::Read, &Arg::unknown("")),
+        }
     }
 }
 

@@ -59,7 +59,7 @@ impl Walk<'_> {
     }
 
     fn judged(&mut self, function: &Rc<WrittenFunction>, state: &ShellState) {
-        let functions = state.functions.len();
+        let functions = written(state);
         self.bodies.push(JudgedBody { function: function.clone(), cwd: state.cwd.clone(), functions });
     }
 
@@ -93,9 +93,7 @@ impl Walk<'_> {
         let bodies = state.functions.get(name).cloned().unwrap_or_default();
         for function in &bodies {
             let same = |known: &JudgedBody| {
-                Rc::ptr_eq(&known.function, function)
-                    && known.cwd == state.cwd
-                    && known.functions == state.functions.len()
+                Rc::ptr_eq(&known.function, function) && known.cwd == state.cwd && known.functions == written(state)
             };
             if !self.bodies.iter().any(same) {
                 self.judged(function, state);
@@ -127,6 +125,11 @@ impl Walk<'_> {
     }
 }
 
+/// How many bodies the functions have: one that is written again has one more.
+fn written(state: &ShellState) -> usize {
+    state.functions.values().map(Vec::len).sum()
+}
+
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
@@ -150,6 +153,7 @@ mod tests {
             ("trap 'rm prod.yml' EXIT; cd src", Deny),
             ("trap 'rm prod.yml' EXIT; ls src", Allow),
             ("trap f EXIT; f() { rm prod.yml; }; cd src", Deny),
+            ("f() { cd src; g; }; g() { :; }; (f); g() { rm prod.yml; }; (f)", Deny),
             ("f() { cat; } <<E\nx\nE\ncd src; f", Ask),
             ("f() { cd deep; f; cat x; }; cd src; f", Ask),
             (&calls(3), Allow),
