@@ -1,5 +1,5 @@
 //! Lists of providers and models that a project narrows and never widens, trusted or not: what the user leaves out
-//! stays out, and what the user keeps to is all there is. Other lists of the user's a project's take the place of.
+//! stays out, and what the user keeps to is all there is. Of other lists the project's replaces the user's.
 
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
