@@ -89,6 +89,14 @@ pub struct Grant {
     pub given: Timestamp,
 }
 
+/// The grants of a project, or of all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredGrants {
+    pub grants: Vec<Grant>,
+    /// Grants could not be read from a damaged index, which lies there, and nobody was told of it yet.
+    pub lost_with: Option<String>,
+}
+
 /// Where sessions are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorePlace {
@@ -442,20 +450,20 @@ impl Store {
         self.ask(|reply| StoreJob::Chosen { project, models, reply }).await
     }
 
-    /// What the user granted in a project.
+    /// Returns what the user granted in a project. That grants were lost is said once.
     ///
     /// # Errors
     /// [`Error::Unwritable`] where there is no index to be had.
-    pub async fn grants(&self, project: &str) -> Result<Vec<Grant>, Error> {
+    pub async fn grants(&self, project: &str) -> Result<StoredGrants, Error> {
         let project = project.to_owned();
         self.ask(|reply| StoreJob::Grants { project: Some(project), reply }).await
     }
 
-    /// What the user granted in any project.
+    /// Returns what the user granted in any project. That grants were lost stays to be said.
     ///
     /// # Errors
     /// [`Error::Unwritable`] where there is no index to be had.
-    pub async fn all_grants(&self) -> Result<Vec<Grant>, Error> {
+    pub async fn all_grants(&self) -> Result<StoredGrants, Error> {
         self.ask(|reply| StoreJob::Grants { project: None, reply }).await
     }
 

@@ -187,8 +187,12 @@ fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
 
 async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
     let store = config::kept::store(environment);
-    let grants =
+    let stored =
         if all { store.all_grants().await? } else { store.grants(&project(&store, environment).await?).await? };
+    if let Some(place) = &stored.lost_with {
+        super::say(&format!("Earlier grants could not be read from a damaged index, which was kept as {place}."));
+    }
+    let grants = stored.grants;
     if grants.is_empty() {
         super::say(if all { "Nothing has been granted." } else { "Nothing has been granted in this project." });
     }
@@ -211,7 +215,7 @@ async fn revoke(
     environment: &Environment,
 ) -> anyhow::Result<u8> {
     let store = config::kept::store(environment);
-    let grants = store.grants(&project(&store, environment).await?).await?;
+    let grants = store.grants(&project(&store, environment).await?).await?.grants;
     let fits = |grant: &&Grant| {
         grant.permission == permission
             && pattern.as_ref().is_none_or(|pattern| *pattern == grant.pattern)

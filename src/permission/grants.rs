@@ -1,13 +1,14 @@
 //! What the user allowed from now on: kept per project and agent, shared by all sessions of the
 //! project in this process, written to the store as it is given.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
 use super::{Action, Rule, Rules};
 use crate::environment::Environment;
-use crate::store::{Grant, Store};
+use crate::lock::locked;
+use crate::store::{Grant, Store, StoredGrants};
 
 /// The grants of one project.
 #[derive(Debug)]
@@ -16,21 +17,29 @@ pub struct Grants {
     environment: Environment,
     store: Store,
     held: watch::Sender<Vec<Grant>>,
+    /// Where the damaged index lies with which earlier grants were lost, until a session says so.
+    lost_with: Mutex<Option<String>>,
 }
 
 impl Grants {
     /// Reads what was granted in a project before.
     pub async fn open(project: &str, environment: &Environment, store: &Store) -> Arc<Self> {
-        let held = store.grants(project).await.unwrap_or_else(|e| {
+        let stored = store.grants(project).await.unwrap_or_else(|e| {
             tracing::warn!("earlier grants are not known: {e}");
-            Vec::new()
+            StoredGrants::default()
         });
         Arc::new(Self {
             project: project.into(),
             environment: environment.clone(),
             store: store.clone(),
-            held: watch::Sender::new(held),
+            held: watch::Sender::new(stored.grants),
+            lost_with: Mutex::new(stored.lost_with),
         })
+    }
+
+    /// Takes the path of the damaged index with which earlier grants were lost, for whoever tells the user.
+    pub fn take_lost(&self) -> Option<String> {
+        locked(&self.lost_with).take()
     }
 
     /// What one agent was granted, as rules that allow.

@@ -30,6 +30,7 @@ use crate::id::SessionId;
 use crate::lsp::SessionServers;
 use crate::mcp::{ForSession, McpServers};
 use crate::message::ModelRef;
+use crate::permission::grants::Grants;
 use crate::sandbox::Level;
 use crate::snapshot::Tracker;
 use crate::store::{self, LockHolder, Record, StoredSession};
@@ -315,7 +316,7 @@ impl Sessions {
         };
         let (choice, chosen) = watch::channel(choice);
         let mut notices = options.notices.clone();
-        notices.extend(self.greeting(&record, &agent));
+        notices.extend(self.greeting(&record, &agent, &*self.grants(&project_name).await));
         let (sources, current) = (self.models.clone(), registry.borrow().clone());
         let read = match crate::task::spawn_blocking(move || read.check_models(&current, &sources)).await {
             Ok(read) => read,
@@ -414,13 +415,18 @@ impl Sessions {
 
     /// What is known before the files are looked at, and the user should hear at the first turn. `agent`
     /// will answer.
-    fn greeting(&self, record: &Record, agent: &str) -> Vec<Event> {
+    fn greeting(&self, record: &Record, agent: &str, grants: &Grants) -> Vec<Event> {
         let warning = |title: String, details| Event::Notice { severity: Severity::Warning, title, details };
         let mut notices = Vec::new();
         if let Some(why) = &self.environment.temporary {
             let dir = self.environment.dirs.data.display();
             let details = format!("The reason: {why}. They are in {dir}.");
             notices.push(warning("Sessions are kept in a temporary directory only.".into(), Some(details)));
+        }
+        if let Some(place) = grants.take_lost() {
+            let details =
+                format!("What you had allowed with \"always\" is asked again. The damaged index was kept as {place}.");
+            notices.push(warning("What was granted before could not be read, in any project.".into(), Some(details)));
         }
         if let Some(gone) = record.agent.as_ref().filter(|gone| *gone != agent) {
             let title = format!("There is no agent \"{gone}\" any more; {agent} answers from now on.");

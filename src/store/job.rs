@@ -11,7 +11,7 @@ use super::takeover::RequestSource;
 use super::write::SessionWrite;
 use super::{
     BackendState, Error, Grant, ListCursor, LockHolder, Record, RecordChange, ReplySender, SearchHit, SessionPage,
-    StoredSession,
+    StoredGrants, StoredSession,
 };
 use crate::id::{PartId, SessionId};
 use crate::message::{ModelRef, Part};
@@ -99,7 +99,7 @@ pub(super) enum StoreJob {
     },
     Grants {
         project: Option<String>,
-        reply: ReplySender<Vec<Grant>>,
+        reply: ReplySender<StoredGrants>,
     },
     Grant {
         grant: Box<Grant>,

@@ -320,9 +320,9 @@ async fn grants_and_choices_belong_to_a_project() {
         for grant in [grant("/a", "ls *"), grant("/a", "cat *"), grant("/b", "ls *"), grant("/a", "ls *")] {
             store.grant(&grant).await.unwrap();
         }
-        assert_eq!(store.grants("/a").await.unwrap(), [grant("/a", "cat *"), grant("/a", "ls *")]);
+        assert_eq!(store.grants("/a").await.unwrap().grants, [grant("/a", "cat *"), grant("/a", "ls *")]);
         store.revoke(&grant("/a", "cat *")).await.unwrap();
-        assert_eq!(store.all_grants().await.unwrap(), [grant("/a", "ls *"), grant("/b", "ls *")]);
+        assert_eq!(store.all_grants().await.unwrap().grants, [grant("/a", "ls *"), grant("/b", "ls *")]);
         let model = |name: &str| ModelRef { provider: "p".into(), model: name.into(), effort: None };
         store.chosen("/a", vec![model("1")]).await.unwrap();
         store.chosen("/a", vec![model("2"), model("1")]).await.unwrap();

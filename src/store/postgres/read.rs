@@ -13,7 +13,9 @@ use crate::environment::Timestamp;
 use crate::id::{PartId, SessionId};
 use crate::message::{ModelRef, Part};
 use crate::store::assembly::Assembly;
-use crate::store::{BackendState, Error, Grant, ListCursor, Record, SearchHit, SessionPage, StoredSession, search};
+use crate::store::{
+    BackendState, Error, Grant, ListCursor, Record, SearchHit, SessionPage, StoredGrants, StoredSession, search,
+};
 
 /// What one statement is asked with.
 pub(super) type SqlParams<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
@@ -208,7 +210,7 @@ impl Keeper {
         Ok(hits.take(limit).collect().await)
     }
 
-    pub(super) async fn grants(&self, project: Option<String>) -> Result<Vec<Grant>, DatabaseFault> {
+    pub(super) async fn grants(&self, project: Option<String>) -> Result<StoredGrants, DatabaseFault> {
         let sql = "SELECT project, agent, permission, pattern, given FROM allowed
             WHERE $1::text IS NULL OR project = $1
             ORDER BY project, agent, given, permission, pattern";
@@ -222,7 +224,8 @@ impl Keeper {
                 given: Timestamp(u64::try_from(row.try_get::<_, i64>(4)?).unwrap_or_default()),
             })
         };
-        rows.iter().map(grant).collect()
+        let grants = rows.iter().map(grant).collect::<Result<_, DatabaseFault>>()?;
+        Ok(StoredGrants { grants, lost_with: None })
     }
 
     pub(super) async fn grant(&self, grant: &Grant) -> Result<(), DatabaseFault> {

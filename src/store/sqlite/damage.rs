@@ -128,7 +128,57 @@ async fn what_was_granted_survives_a_damaged_index() {
     let store = Store::start(dir.path());
     let titles = store.list(None, None, 100).await.unwrap().sessions;
     assert!(titles.iter().all(|record| record.title.is_some()), "{titles:?}");
-    assert_eq!(store.grants("/w").await.unwrap().len(), 1);
+    assert_eq!(store.grants("/w").await.unwrap().grants.len(), 1);
+}
+
+/// Finds a text in the index's file.
+fn position(file: &[u8], text: &str) -> usize {
+    file.windows(text.len()).position(|window| window == text.as_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn session_list_any_flipped_byte_of_a_row_lists_every_session() {
+    let pattern = tempfile::tempdir().unwrap();
+    three(pattern.path()).await;
+    let whole = fs::read(pattern.path().join("index.db")).unwrap();
+    let expected = listed(pattern.path()).await;
+    let row = position(&whole, "{\"id\":\"ses_00000001\"");
+    let length = whole[row..].iter().position(|byte| *byte == b'\n' || *byte == 0).unwrap_or(200).min(200);
+    for at in row..row + length {
+        for bit in [0, 7] {
+            for suffix in ["-wal", "-shm"] {
+                fs::remove_file(pattern.path().join(format!("index.db{suffix}"))).ok();
+            }
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << bit;
+            fs::write(pattern.path().join("index.db"), flipped).unwrap();
+            let store = Store::start(pattern.path());
+            // As an editor asks.
+            let listed = store.list_archived(None, None, Some(false), None, 100).await.unwrap().sessions;
+            store.stop().await;
+            assert_eq!(listed, expected, "bit {bit} of byte {}", at - row);
+        }
+    }
+}
+
+#[tokio::test]
+async fn grant_altered_is_not_given_and_its_loss_is_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    three(dir.path()).await;
+    let path = dir.path().join("index.db");
+    let mut index = fs::read(&path).unwrap();
+    let at = position(&index, "ls *");
+    // "ls *" would become "rs *".
+    index[at] = b'r';
+    fs::write(&path, index).unwrap();
+    let store = Store::start(dir.path());
+    let all = store.all_grants().await.unwrap();
+    assert_eq!(all.grants, Vec::new());
+    assert!(all.lost_with.is_some(), "a list says it and does not settle it");
+    let first = store.grants("/w").await.unwrap();
+    assert_eq!(first.lost_with, Some(dir.path().join("index.damaged-1.db").display().to_string()));
+    assert_eq!(store.grants("/w").await.unwrap(), StoredGrants::default());
+    store.stop().await;
 }
 
 /// Where there can be no index, sessions are kept all the same.

@@ -40,10 +40,37 @@ enum IndexError {
 
 impl From<rusqlite::Error> for IndexError {
     fn from(e: rusqlite::Error) -> Self {
-        match e.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Damaged(e.to_string()),
-            _ => Self::Other(e.to_string()),
-        }
+        if is_damage(&e) { Self::Damaged(e.to_string()) } else { Self::Other(e.to_string()) }
+    }
+}
+
+/// Returns whether an error speaks of what the file holds. Unless it is about the machine (another process, the
+/// disk, rights, memory), it does: a flipped bit makes JSON malformed, a column a number or a text no UTF-8, and
+/// SQLite calls each of these something else.
+fn is_damage(e: &rusqlite::Error) -> bool {
+    match e.sqlite_error_code() {
+        Some(code) => !matches!(
+            code,
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::CannotOpen
+                | ErrorCode::ReadOnly
+                | ErrorCode::PermissionDenied
+                | ErrorCode::OutOfMemory
+                | ErrorCode::OperationInterrupted
+                | ErrorCode::OperationAborted
+                | ErrorCode::FileLockingProtocolFailed
+                | ErrorCode::SchemaChanged
+        ),
+        None => matches!(
+            e,
+            rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+                | rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::Utf8Error(..)
+        ),
     }
 }
 
@@ -95,33 +122,123 @@ struct IndexRow {
 impl IndexRow {
     const COLUMNS: &str = "id, cwd, parent, updated, data, messages, crc";
 
+    /// Reads a row; none where it is not as it was written.
     fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Self>> {
-        let (id, cwd, parent): (String, String, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let (updated, data, messages): (i64, String, i64) = (row.get(3)?, row.get(4)?, row.get(5)?);
-        let kept: i64 = row.get(6)?;
-        let whole = kept == UNCHECKED || kept == crc(&id, &cwd, parent.as_deref(), updated, &data, messages);
-        Ok(serde_json::from_str(&data).ok().filter(|_| whole).map(|record| Self { record, messages }))
+        if !Self::is_as_written(row)? {
+            return Ok(None);
+        }
+        let data: String = row.get(4)?;
+        let messages = row.get(5)?;
+        Ok(serde_json::from_str(&data).ok().map(|record| Self { record, messages }))
+    }
+
+    fn is_as_written(row: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
+        let crc_at_writing: i64 = row.get(6)?;
+        if crc_at_writing == UNCHECKED {
+            return Ok(true);
+        }
+        let id: String = row.get(0)?;
+        let cwd: String = row.get(1)?;
+        let parent: Option<String> = row.get(2)?;
+        let data: String = row.get(4)?;
+        Ok(crc_at_writing == crc(&id, &cwd, parent.as_deref(), row.get(3)?, &data, row.get(5)?))
     }
 
     /// A row that is not as it was written makes the index a damaged one.
     fn genuine(read: rusqlite::Result<Option<Self>>) -> Result<Self, Error> {
-        let altered = || Error::DamagedIndex("an entry is not as it was written".into());
-        read.map_err(unwritable)?.ok_or_else(altered)
+        read.map_err(unwritable)?.ok_or_else(|| Error::DamagedIndex(ALTERED.into()))
+    }
+}
+
+/// Reads the grants of a damaged index, and whether these are all that it held.
+fn salvage_grants(path: &Path) -> (Vec<Grant>, bool) {
+    const NONE: (Vec<Grant>, bool) = (Vec::new(), false);
+    let Ok(db) = Connection::open(path) else { return NONE };
+    // It may be of the format before grants had checksums.
+    let query = db
+        .prepare(&format!("SELECT {GRANT_COLUMNS} FROM grant_"))
+        .or_else(|_| db.prepare("SELECT project, agent, permission, pattern, given, -1 FROM grant_"));
+    let Ok(mut query) = query else { return NONE };
+    let Ok(mut rows) = query.query([]) else { return NONE };
+    let mut grants = Vec::new();
+    let mut is_whole = true;
+    loop {
+        match rows.next() {
+            Ok(Some(row)) => match read_grant(row) {
+                Ok(Some(grant)) => grants.push(grant),
+                Ok(None) | Err(_) => is_whole = false,
+            },
+            Ok(None) => return (grants, is_whole),
+            // What comes after a damaged page cannot be reached.
+            Err(_) => return (grants, false),
+        }
     }
 }
 
 /// What rows have that were written before there were checksums.
 const UNCHECKED: i64 = -1;
 
+const GRANT_COLUMNS: &str = "project, agent, permission, pattern, given, crc";
+
+/// Reads a grant; none where its row is not as it was written.
+fn read_grant(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Grant>> {
+    let given = row.get::<_, i64>(4)?;
+    let grant = Grant {
+        project: row.get(0)?,
+        agent: row.get(1)?,
+        permission: row.get(2)?,
+        pattern: row.get(3)?,
+        given: Timestamp(u64::try_from(given).unwrap_or_default()),
+    };
+    let crc_at_writing: i64 = row.get(5)?;
+    let is_as_written = crc_at_writing == UNCHECKED || crc_at_writing == grant_crc(&grant, given);
+    Ok(is_as_written.then_some(grant))
+}
+
+fn grant_crc(grant: &Grant, given: i64) -> i64 {
+    session::crc(&[&grant.project, &grant.agent, &grant.permission, &grant.pattern, &given.to_string()])
+}
+
+/// The file that says that grants were lost with an index, until a session has told its user. It holds the path
+/// under which the damaged index was put aside.
+fn lost_grants_file(dir: &Path) -> PathBuf {
+    dir.join("index.grants-lost")
+}
+
+/// Returns where the index lies whose grants could not be read, if there is one nobody was told of yet. With
+/// `is_told`, it is forgotten.
+pub(super) fn lost_grants(dir: &Path, is_told: bool) -> Option<String> {
+    let file = lost_grants_file(dir);
+    let place = std::fs::read_to_string(&file).ok()?;
+    if is_told && let Err(e) = std::fs::remove_file(&file) {
+        tracing::warn!("{} stays, and is told of again: {e}", file.display());
+    }
+    Some(place)
+}
+
 fn crc(id: &str, cwd: &str, parent: Option<&str>, updated: i64, data: &str, messages: i64) -> i64 {
     session::crc(&[id, cwd, parent.unwrap_or_default(), &updated.to_string(), data, &messages.to_string()])
 }
 
-/// What of a database is not as it should be, if anything is.
+/// Looks for damage in the whole of a database: SQLite's own check, then the checksum of every row, because a
+/// flipped bit in a text is none to SQLite and can hide a session from a query.
 fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
     let check = db.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0))?;
-    Ok((check != "ok").then_some(check))
+    if check != "ok" {
+        return Ok(Some(check));
+    }
+    let mut query = db.prepare(&format!("SELECT {} FROM session", IndexRow::COLUMNS))?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        if !IndexRow::is_as_written(row)? {
+            return Ok(Some(ALTERED.to_owned()));
+        }
+    }
+    Ok(None)
 }
+
+/// Why an index is damaged in which a row does not fit its checksum.
+const ALTERED: &str = "an entry is not as it was written";
 
 /// Nothing was said in it, and its user gave it no title.
 const UNSAID: &str = "(messages = 0 AND coalesce(json_extract(data, '$.titled'), 'words') <> 'user')";
@@ -216,11 +333,15 @@ impl SessionIndex {
         }
         session::private_file(&new).map_err(io(dir))?;
         let index = Self::connect(&new, true, false).map_err(Error::from)?;
-        // Damaged as it is.
-        let old = old.filter(|path| path.is_file()).and_then(|path| Connection::open(path).ok());
-        let old = old.map(|db| Self { db, complete: Cell::new(false), verdict: Arc::default() });
-        for grant in old.map(|old| old.grants(None).unwrap_or_default()).unwrap_or_default() {
-            index.grant(&grant)?;
+        if let Some(old) = old.filter(|path| path.is_file()) {
+            let (grants, is_whole) = salvage_grants(old);
+            for grant in &grants {
+                index.grant(grant)?;
+            }
+            if !is_whole {
+                let note = old.display().to_string();
+                crate::environment::private_note(&lost_grants_file(dir), note.as_bytes()).map_err(io(dir))?;
+            }
         }
         index.reconcile(dir)?;
         drop(index);
@@ -392,24 +513,16 @@ impl SessionIndex {
     }
 
     pub(super) fn grants(&self, project: Option<&str>) -> Result<Vec<Grant>, Error> {
-        let mut query = self
-            .db
-            .prepare_cached(
-                "SELECT project, agent, permission, pattern, given FROM grant_ WHERE ?1 IS NULL OR project = ?1
-                 ORDER BY project, agent, given, permission, pattern",
-            )
-            .map_err(unwritable)?;
-        let read = |row: &rusqlite::Row<'_>| {
-            Ok(Grant {
-                project: row.get(0)?,
-                agent: row.get(1)?,
-                permission: row.get(2)?,
-                pattern: row.get(3)?,
-                given: Timestamp(u64::try_from(row.get::<_, i64>(4)?).unwrap_or_default()),
-            })
+        let sql = format!(
+            "SELECT {GRANT_COLUMNS} FROM grant_ WHERE ?1 IS NULL OR project = ?1
+             ORDER BY project, agent, given, permission, pattern"
+        );
+        let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
+        let rows = query.query_map(params![project], read_grant).map_err(unwritable)?;
+        let genuine = |row: rusqlite::Result<Option<Grant>>| {
+            row.map_err(unwritable)?.ok_or_else(|| Error::DamagedIndex(ALTERED.into()))
         };
-        let rows = query.query_map(params![project], read).map_err(unwritable)?;
-        rows.map(|grant| grant.map_err(unwritable)).collect()
+        rows.map(genuine).collect()
     }
 
     pub(super) fn revoke(&self, grant: &Grant) -> Result<(), Error> {
@@ -426,8 +539,8 @@ impl SessionIndex {
         let given = i64::try_from(grant.given.0).unwrap_or(i64::MAX);
         self.db
             .execute(
-                "INSERT OR REPLACE INTO grant_ (project, agent, permission, pattern, given) VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![grant.project, grant.agent, grant.permission, grant.pattern, given],
+                &format!("INSERT OR REPLACE INTO grant_ ({GRANT_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"),
+                params![grant.project, grant.agent, grant.permission, grant.pattern, given, grant_crc(grant, given)],
             )
             .map_err(unwritable)?;
         Ok(())

@@ -40,7 +40,7 @@ pub(super) fn empty_session() -> Option<&'static [u8]> {
 
 pub(super) const SESSION_FORMAT: i64 = 3;
 
-pub(super) const INDEX_FORMAT: i64 = 2;
+pub(super) const INDEX_FORMAT: i64 = 3;
 
 pub(super) static INDEX: LazyLock<Migrations<'static>> = LazyLock::new(|| {
     let first = M::up(
@@ -56,7 +56,9 @@ pub(super) static INDEX: LazyLock<Migrations<'static>> = LazyLock::new(|| {
         "ALTER TABLE session ADD COLUMN messages INTEGER NOT NULL DEFAULT 0;
          ALTER TABLE session ADD COLUMN crc INTEGER NOT NULL DEFAULT -1;",
     );
-    Migrations::new(vec![first, checked])
+    // A flipped bit in a grant would allow something else than was shown.
+    let checked_grants = M::up("ALTER TABLE grant_ ADD COLUMN crc INTEGER NOT NULL DEFAULT -1;");
+    Migrations::new(vec![first, checked, checked_grants])
 });
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ async fn a_newer_index_is_left_alone() {
     drop(newer);
     let store = Store::start(dir.path());
     let listed = store.list(None, None, 10).await;
-    assert_eq!(listed, Err(Error::NewerIndex { found: 99, known: 2 }));
+    assert_eq!(listed, Err(Error::NewerIndex { found: 99, known: 3 }));
     let kept = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
     assert_eq!(kept.query_row("SELECT count(*) FROM kept", [], |row| row.get::<_, i64>(0)), Ok(0));
 }

@@ -20,13 +20,13 @@ use super::index::SessionIndex;
 use super::lock::{Lock, LockError};
 use super::queue::{Batch, FileStatus, Queue};
 use super::session::{IndexUpdate, SessionFile};
-use super::{peek, recent, takeover};
+use super::{index, peek, recent, takeover};
 use crate::channel::Receiver;
 use crate::id::SessionId;
 use crate::store::job::{JobScope, StoreJob};
 use crate::store::takeover::RequestSource;
 use crate::store::write::SessionWrite;
-use crate::store::{BackendState, Error, Record};
+use crate::store::{BackendState, Error, Record, StoredGrants};
 
 /// How many jobs may wait sorted: a store that cannot keep up slows the turn down.
 const SORTED: usize = 512;
@@ -385,7 +385,10 @@ impl Thread {
             StoreJob::Discard { session, unsaid, reply } => drop(reply.send(self.discard(&session, unsaid))),
             StoreJob::Unsaid { reply } => drop(reply.send(self.complete(SessionIndex::unsaid))),
             StoreJob::Grants { project, reply } => {
-                drop(reply.send(self.indexed(|index| index.grants(project.as_deref()))));
+                let grants = self.indexed(|index| index.grants(project.as_deref()));
+                let is_told = project.is_some();
+                let stored = |grants| StoredGrants { grants, lost_with: index::lost_grants(&self.dir, is_told) };
+                drop(reply.send(grants.map(stored)));
             }
             StoreJob::Grant { grant, reply } => drop(reply.send(self.indexed(|index| index.grant(&grant)))),
             StoreJob::Revoke { grant, reply } => drop(reply.send(self.indexed(|index| index.revoke(&grant)))),
