@@ -68,17 +68,23 @@ struct Clock {
 }
 
 impl Environment {
+    /// Reads the process's own environment. Where `HOME` is missing, the user database is asked (some editors start
+    /// agents with little more than `PATH`). Makes our directories, or takes temporary ones where that fails.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
     pub fn read() -> Self {
         let vars = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        Self { program: std::env::current_exe().ok(), ..Self::from_vars(vars) }
+        let program = std::env::current_exe().ok();
+        Self { program, ..Self::new(vars, etcetera_home()) }.with_usable_directories()
     }
 
-    /// An environment with exactly these variables. Where `HOME` is missing, the user database is
-    /// asked (some editors start agents with little more than `PATH`).
-    pub fn from_vars(mut vars: BTreeMap<String, String>) -> Self {
+    /// Returns an environment with exactly these variables. Nothing of the machine is read or made for it.
+    pub fn from_vars(vars: BTreeMap<String, String>) -> Self {
+        Self::new(vars, None)
+    }
+
+    fn new(mut vars: BTreeMap<String, String>, account_home: Option<PathBuf>) -> Self {
         let mut path_left_out = Vec::new();
         if let Some(path) = vars.get_mut("PATH") {
             // Any other entry means whatever directory a program is started in.
@@ -87,7 +93,7 @@ impl Environment {
             *path = kept.join(":");
         }
         let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
-        let home = absolute("HOME").or_else(etcetera_home);
+        let home = absolute("HOME").or(account_home);
         let under = |name: &str, tail: &str| absolute(name).or_else(|| Some(home.as_ref()?.join(tail)));
         let chosen = (|| {
             Some(Dirs {
@@ -97,22 +103,24 @@ impl Environment {
                 cache: under("XDG_CACHE_HOME", ".cache")?.join("adjutant"),
             })
         })();
-        let tmp = absolute("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
-        let (dirs, temporary) = match chosen {
-            None => (Dirs::below(&tmp), Some("there is no home directory".to_owned())),
-            Some(dirs) => match writable(&dirs.data).and_then(|()| writable(&dirs.state)) {
-                Ok(()) => (dirs, None),
-                Err(e) => {
-                    let config = dirs.config;
-                    (
-                        Dirs { config, ..Dirs::below(&tmp) },
-                        Some(format!("{} is not writable: {e}", dirs.data.display())),
-                    )
-                }
-            },
-        };
+        let temporary = chosen.is_none().then(|| "there is no home directory".to_owned());
+        let dirs = chosen.unwrap_or_else(|| Dirs::below(&absolute("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"))));
         let path_left_out = path_left_out.into();
         Self { home, dirs, temporary, program: None, path_left_out, vars: Arc::new(vars), clock: Arc::default() }
+    }
+
+    /// Makes the directories that are written to. Where that fails, those below the temporary directory take their
+    /// place, and [`Environment::temporary`] says why.
+    fn with_usable_directories(mut self) -> Self {
+        if self.temporary.is_some() {
+            return self;
+        }
+        if let Err(e) = make_writable(&self.dirs.data).and_then(|()| make_writable(&self.dirs.state)) {
+            self.temporary = Some(format!("{} is not writable: {e}", self.dirs.data.display()));
+            let temporary = Dirs::below(&self.tmp());
+            self.dirs = Dirs { config: self.dirs.config, ..temporary };
+        }
+        self
     }
 
     /// A variable's value; empty counts as unset.
@@ -189,7 +197,7 @@ fn etcetera_home() -> Option<PathBuf> {
 }
 
 /// Makes a directory for us alone (0700) and sees whether a file can be made in it.
-fn writable(dir: &Path) -> io::Result<()> {
+fn make_writable(dir: &Path) -> io::Result<()> {
     private_dir(dir)?;
     tempfile::tempfile_in(dir).map(drop)
 }
@@ -258,9 +266,20 @@ mod tests {
     }
 
     #[test]
+    fn an_environment_of_variables_makes_and_asks_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        let environment = Environment::from_vars(BTreeMap::from([("HOME".into(), home.display().to_string())]));
+        assert_eq!(environment.dirs.data, home.join(".local/share/adjutant"));
+        assert!(!home.exists());
+        assert!(environment.with_usable_directories().dirs.data.is_dir());
+        assert_eq!(Environment::from_vars(BTreeMap::new()).home, None);
+    }
+
+    #[test]
     fn an_unwritable_home_falls_back_and_says_so() {
         let vars = BTreeMap::from([("HOME".into(), "/proc/nowhere".into()), ("TMPDIR".into(), "/tmp".into())]);
-        let environment = Environment::from_vars(vars);
+        let environment = Environment::from_vars(vars).with_usable_directories();
         assert!(environment.temporary.is_some());
         assert!(environment.dirs.data.starts_with("/tmp"));
         assert_eq!(environment.dirs.config, Path::new("/proc/nowhere/.config/adjutant"));
