@@ -299,13 +299,15 @@ async fn providers(report: &mut DoctorReport, here: &Here, environment: &Environ
     }
     let servers: Vec<String> = match sources.with_local(settings).await {
         Some(registry) => {
-            let known = |id: &str| local::SERVERS.iter().any(|server| server.id == id);
             let fresh = |id: &str| configured.providers().iter().all(|facts| facts.id != id);
             let ids = registry.providers().iter().map(|facts| facts.id.clone());
-            ids.filter(|id| known(id) && fresh(id)).collect()
+            ids.filter(|id| local::is_known(id) && fresh(id)).collect()
         }
         None => Vec::new(),
     };
+    if let Err(why) = local::servers(environment) {
+        report.broken.push(why);
+    }
     for id in &servers {
         let used = if configured.is_bare() { "" } else { "; used only where no other provider is configured" };
         report.say("provider", &format!("{id}: answers on this machine{used}"));

@@ -1,5 +1,8 @@
 //! Model servers on this machine. Looked for only when nothing else is configured, all at once,
 //! and never for longer than a moment.
+//!
+//! `ADJUTANT_LOCAL_SERVERS` says which, for people whose server has another port and for those who want none to be
+//! looked for. It names ports of this machine and no addresses: nothing leaves the machine because of it.
 
 use std::time::Duration;
 
@@ -9,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::http::HttpClient;
 use crate::config::settings as said;
+use crate::environment::Environment;
 
 /// How long all of the looking may take.
 pub const MOMENT: Duration = Duration::from_millis(100);
@@ -21,13 +25,52 @@ pub struct Local {
     pub port: u16,
 }
 
+/// The variable that says which servers are looked for, in place of those at their usual ports.
+pub const VARIABLE: &str = "ADJUTANT_LOCAL_SERVERS";
+
+/// The value of [`VARIABLE`] for none.
+pub const NONE: &str = "none";
+
 /// The servers people run, at their usual ports.
-pub const SERVERS: &[Local] = &[
+const SERVERS: &[Local] = &[
     Local { id: "ollama", name: "Ollama", port: 11434 },
     Local { id: "lmstudio", name: "LM Studio", port: 1234 },
     Local { id: "llama.cpp", name: "llama.cpp", port: 8080 },
     Local { id: "vllm", name: "vLLM", port: 8000 },
 ];
+
+/// Whether a provider of this name is a server that is looked for on this machine.
+pub fn is_known(id: &str) -> bool {
+    SERVERS.iter().any(|server| server.id == id)
+}
+
+/// Returns the servers to look for: those that [`VARIABLE`] names, else all at their usual ports.
+///
+/// # Errors
+/// The variable is not understood, in a sentence for its user.
+pub fn servers(environment: &Environment) -> Result<Vec<Local>, String> {
+    let Some(list) = environment.var(VARIABLE) else { return Ok(SERVERS.to_vec()) };
+    if list.trim() == NONE {
+        return Ok(Vec::new());
+    }
+    list.split(',').map(|entry| server(entry.trim())).collect()
+}
+
+/// Parses `NAME=PORT`; a name alone stands for its usual port.
+fn server(entry: &str) -> Result<Local, String> {
+    let (name, port) = entry.split_once('=').map_or((entry, None), |(name, port)| (name, Some(port)));
+    let usual = SERVERS.iter().find(|server| server.id == name).ok_or_else(|| {
+        let names: Vec<&str> = SERVERS.iter().map(|server| server.id).collect();
+        format!("{VARIABLE}: there is no server \"{name}\"; write {NONE}, or some of {}", names.join(", "))
+    })?;
+    let port = match port {
+        None => usual.port,
+        Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
+            format!("{VARIABLE}: \"{port}\" is no port of {name}; write {name}={}, for example", usual.port)
+        })?,
+    };
+    Ok(Local { port, ..usual.clone() })
+}
 
 /// Asks each server for its models. Those that do not answer in time, or with something else, are
 /// not there.
@@ -74,7 +117,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::environment::Environment;
 
     async fn server(answer: Option<&'static str>) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -91,6 +133,28 @@ mod tests {
             }
         });
         port
+    }
+
+    #[test]
+    fn servers_are_those_of_the_variable() {
+        let of = |value: &str| {
+            let vars = BTreeMap::from([(VARIABLE.to_owned(), value.to_owned())]);
+            let found = servers(&Environment::from_vars(vars))?;
+            Ok::<_, String>(found.iter().map(|server| (server.id, server.port)).collect::<Vec<_>>())
+        };
+        let usual = [("ollama", 11434), ("lmstudio", 1234), ("llama.cpp", 8080), ("vllm", 8000)];
+        assert_eq!(of("").unwrap(), usual);
+        assert_eq!(of("none").unwrap(), []);
+        assert_eq!(of("vllm=8001, ollama").unwrap(), [("vllm", 8001), ("ollama", 11434)]);
+        for (value, why) in [
+            ("olama=1", "there is no server \"olama\"; write none, or some of ollama, lmstudio, llama.cpp, vllm"),
+            ("ollama=0", "\"0\" is no port of ollama; write ollama=11434"),
+            ("vllm=10.0.0.1:80", "is no port of vllm"),
+            ("ollama,", "there is no server \"\""),
+        ] {
+            let said = of(value).unwrap_err();
+            assert!(said.starts_with("ADJUTANT_LOCAL_SERVERS: ") && said.contains(why), "{value}: {said}");
+        }
     }
 
     #[tokio::test]

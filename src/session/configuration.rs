@@ -122,7 +122,7 @@ fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
     }
     match provider {
         Some(facts) => registry.has(model) && !matches!(facts.access, KeySource::Missing(_)),
-        None => registry.has(model) || local::SERVERS.iter().any(|server| server.id == model.provider),
+        None => registry.has(model) || local::is_known(&model.provider),
     }
 }
 

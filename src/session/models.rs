@@ -49,7 +49,10 @@ impl ModelSources {
     /// The same as `configured`, with the servers that answer on this machine, if there are any;
     /// waits for them 100 ms at most.
     pub async fn with_local(&self, settings: &Settings) -> Option<Registry> {
-        let found = local::find(&self.client, local::SERVERS).await;
+        let servers = local::servers(&self.environment)
+            .inspect_err(|e| tracing::warn!("no model server on this machine is looked for: {e}"))
+            .unwrap_or_default();
+        let found = local::find(&self.client, &servers).await;
         (!found.is_empty()).then(|| self.with(settings, found, false))
     }
 
