@@ -1,7 +1,8 @@
 //! A PostgreSQL server of the tests' own: an ordinary user's, in a temporary directory, on a port of loopback. It
 //! ends with the process that started it, however that ends.
 //!
-//! With `ADJUTANT_TEST_STORE=own` all pages keep their sessions in it; with an address they do in that database.
+//! With `ADJUTANT_TEST_STORE=own` all pages keep their sessions in it; with an address they do in that database; with
+//! `none` it is as if this machine had no PostgreSQL.
 
 #![expect(clippy::disallowed_methods, reason = "a server has to be started, and where it is said from outside")]
 
@@ -24,9 +25,12 @@ pub(crate) struct Database {
 
 const VARIABLE: &str = "ADJUTANT_TEST_STORE";
 
+/// The value of [`VARIABLE`] for no database at all.
+const NONE: &str = "none";
+
 /// Whether everything is to be tried with a database.
 pub(crate) fn wanted() -> bool {
-    std::env::var_os(VARIABLE).is_some_and(|url| !url.is_empty())
+    std::env::var_os(VARIABLE).is_some_and(|url| !url.is_empty() && url != NONE)
 }
 
 /// Starts the server, waits for the end of its own input, and ends it. As root it becomes an ordinary user, for the
@@ -53,6 +57,9 @@ rm -rf "$dir"
 
 /// Where the server's programs are.
 fn programs() -> Option<PathBuf> {
+    if std::env::var_os(VARIABLE).is_some_and(|url| url == NONE) {
+        return None;
+    }
     let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = installed.map(|entry| entry.path().join("bin")).collect();
     found.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));

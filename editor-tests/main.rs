@@ -30,6 +30,7 @@ mod history;
 mod language;
 mod laws;
 mod loopback;
+mod machine;
 mod marathon;
 mod mcp;
 mod model;
@@ -92,6 +93,7 @@ fn main() -> ExitCode {
     faults::write_if_asked();
     mcp::serve_if_asked();
     language::serve_if_asked();
+    machine::serve_if_asked();
     let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
     let mut trials = Vec::new();
     for path in pages() {
@@ -136,6 +138,7 @@ fn main() -> ExitCode {
         ("fleet/", &fleet::ALL),
         ("moves/", &moves::ALL),
         ("waits/", &waits::ALL),
+        ("machine/", &machine::ALL),
     ];
     trials.extend(hands::all().into_iter().map(|(name, run)| test(format!("hands/{name}"), run)));
     for (kind, tests) in written {
@@ -151,6 +154,14 @@ fn main() -> ExitCode {
     trials.push(test("run/no result, and why".into(), result::other_ends));
     trials.push(test("harness/lines are compared".into(), transcript::own_tests));
     trials.push(test("harness/required columns are read".into(), wire::own_tests));
+    if machine::is_asked() {
+        let tried: BTreeSet<String> =
+            pages().into_iter().filter(|page| machine::has_no_model(page)).map(|page| name(&page)).collect();
+        trials.retain(|trial| tried.contains(trial.name()));
+    }
+    if !on_path("node") {
+        eprintln!("skipped: the pages in extensions: there is no node");
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

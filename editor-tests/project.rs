@@ -82,6 +82,9 @@ impl Project {
             ("https_proxy", "http://127.0.0.1:9".into()),
             ("no_proxy", "127.0.0.1,localhost".into()),
             ("ADJUTANT_DISABLE_MODELS_FETCH", "1".into()),
+            // What runs on this machine, and what its administrator wants, is no part of any page.
+            ("ADJUTANT_LOCAL_SERVERS", "none".into()),
+            ("ADJUTANT_TEST_MANAGED_CONFIG_DIR", root.join("managed").display().to_string()),
             // What a page is not about, no page should have to answer.
             ("ADJUTANT_DISABLE_TITLES", "1".into()),
             (MARKER, format!("{}-{number}", std::process::id())),

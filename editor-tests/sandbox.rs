@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::editor::PATIENCE;
 use crate::model::{self, Model};
+use crate::program::says;
 use crate::project::Project;
 use crate::talk::Talk;
 
@@ -282,6 +283,9 @@ fn what_a_sandbox_holds_is_not_asked() {
     probe.settings(&json!({ "sandbox": "auto" }));
     let told = told(&probe, "workspaceWrite");
     let whole = told["whole"] == json!(true);
+    let explained = says(&probe, &["permissions", "explain", "--approvals", "sandboxed", "mkdir made"]);
+    let holds = if whole { "approvals: sandboxed" } else { "approvals: sandboxed, but no sandbox holds here" };
+    assert_eq!(explained.lines().next(), Some(holds));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();

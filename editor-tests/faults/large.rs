@@ -92,7 +92,7 @@ pub(super) fn much_output() {
         (
             "binary",
             format!(
-                "openssl enc -aes-128-ctr -nosalt -K 0 -iv 0 -in /dev/zero 2>/dev/null | head -c {MUCH} || head -c {MUCH} /dev/urandom"
+                "if [ -x \"$(command -v openssl)\" ]; then openssl enc -aes-128-ctr -nosalt -K 0 -iv 0 -in /dev/zero 2>/dev/null; else cat /dev/urandom; fi | head -c {MUCH}"
             ),
         ),
     ];

@@ -104,7 +104,7 @@ impl Lab {
         let environment = Environment::from_vars(BTreeMap::from([
             ("HOME".to_owned(), shown(self.path("home"))),
             ("ADJUTANT_CONFIG".to_owned(), shown(file)),
-            ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), "/nowhere".to_owned()),
+            ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), shown(self.path("managed"))),
             ("TMPDIR".to_owned(), "/scratch-of-the-session".to_owned()),
             ("PATH".to_owned(), format!("{first}/usr/local/bin:/usr/bin:/bin:{}", shown(self.path("bin")))),
         ]));

@@ -26,7 +26,7 @@ fn agents(settings: &str) -> Set {
     std::fs::write(real.join("home/.config/adjutant/adjutant.json"), settings).unwrap();
     let vars = BTreeMap::from([
         ("HOME".to_owned(), real.join("home").display().to_string()),
-        ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), "/nowhere".to_owned()),
+        ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), real.join("managed").display().to_string()),
         ("TMPDIR".to_owned(), "/tmp".to_owned()),
     ]);
     let environment = Environment::from_vars(vars);

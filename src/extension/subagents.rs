@@ -351,7 +351,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_is_prompted_and_goes_on() {
-        let environment = Environment::from_vars([("HOME".to_owned(), "/nowhere".to_owned())].into());
+        let home = tempfile::tempdir().unwrap();
+        let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         let (subagents, loans) = (Subagents::default(), Loans::default());
         subagents.create("ses_a", "Look").unwrap();
         let body = json!({

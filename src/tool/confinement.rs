@@ -374,7 +374,9 @@ mod tests {
 
     #[test]
     fn the_model_is_told_what_commands_reach_once() {
-        let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), "/h".to_owned())]));
+        let home = tempfile::tempdir().unwrap();
+        let environment =
+            Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home.path().display().to_string())]));
         let unknown = Confinement::new(&Sandbox::new(&environment));
         let said = unknown.reach();
         assert!(said.starts_with("Commands run in a sandbox where this system has one: they may write the project"));

@@ -25,7 +25,7 @@ fn policy(lab: &Lab, agent: &str, settings: &Value) -> Policy {
     std::fs::write(home.join(".config/adjutant/adjutant.json"), settings.to_string()).unwrap();
     let vars = BTreeMap::from([
         ("HOME".to_owned(), home.display().to_string()),
-        ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), "/nowhere".to_owned()),
+        ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), home.join("managed").display().to_string()),
         ("TMPDIR".to_owned(), home.join("tmp").display().to_string()),
     ]);
     let environment = Environment::from_vars(vars);

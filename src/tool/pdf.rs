@@ -86,7 +86,8 @@ mod tests {
             context.project.environment = context.project.environment.with("PATH", &dirs);
             assert_eq!(words(&file("application/pdf"), &context).await.as_deref(), Some(wanted));
             assert_eq!(words(&file("image/png"), &context).await, None);
-            context.project.environment = context.project.environment.with("PATH", "/nowhere");
+            let nothing = stage.cwd().join("no-programs").display().to_string();
+            context.project.environment = context.project.environment.with("PATH", &nothing);
             assert_eq!(words(&file("application/pdf"), &context).await, None);
         }
     }

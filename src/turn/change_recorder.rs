@@ -331,8 +331,9 @@ mod tests {
 
     #[test]
     fn commands_that_only_read_are_known() {
+        let dir = tempfile::tempdir().unwrap();
         let place =
-            PermissionContext { root: "/nowhere".into(), cwd: "/nowhere".into(), ..PermissionContext::default() };
+            PermissionContext { root: dir.path().into(), cwd: dir.path().into(), ..PermissionContext::default() };
         let of = |lines: &[&str]| lines.iter().map(|line| command_need(line, &place)).collect::<Vec<_>>();
         let read = Need::new("read", "a.txt");
         for lines in [&["echo a"][..], &["ls | wc -l"], &["ls", "cat a"]] {

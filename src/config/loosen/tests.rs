@@ -15,13 +15,19 @@ fn told(json: &Json, project: bool) -> ParsedLayer {
     ParsedLayer { origin, node }
 }
 
+/// A home and a project that do not exist.
+fn nothing_in(dir: &Path) -> (Environment, Worktree) {
+    let home = dir.join("home").display().to_string();
+    let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home)]));
+    (environment, Worktree::find(&dir.join("repo"), &[], None))
+}
+
 /// What is left of a project whose loosening pieces are taken out never lets through what the user's
 /// settings alone stop, whoever is asked; and without anything to take out, neither does the whole.
 #[test]
 fn what_stays_loosens_nothing() {
-    let vars = BTreeMap::from([("HOME".to_owned(), "/nowhere/home".to_owned())]);
-    let environment = Environment::from_vars(vars);
-    let worktree = Worktree::find(Path::new("/nowhere/repo"), &[], None);
+    let dir = tempfile::tempdir().unwrap();
+    let (environment, worktree) = nothing_in(dir.path());
     let place = crate::permission::PermissionContext::new(&environment, &worktree, &worktree.root);
     let mut random = fastrand::Rng::with_seed(5);
     let keys = ["*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "task", "t*", "?_*"];
@@ -93,8 +99,8 @@ fn what_stays_loosens_nothing() {
 /// that is withheld.
 #[test]
 fn ways_through_agents() {
-    let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), "/nowhere/home".to_owned())]));
-    let worktree = Worktree::find(Path::new("/nowhere/repo"), &[], None);
+    let dir = tempfile::tempdir().unwrap();
+    let (environment, worktree) = nothing_in(dir.path());
     let asks = json!({ "permission": { "bash": "ask", "edit": "ask" } });
     let all = json!({ "bash": "allow", "edit": "allow" });
     let off = json!({ "agent": { "mine": { "disable": true, "permission": all } } });

@@ -195,7 +195,8 @@ fn a_trusted_project_still_undoes_no_deny_of_the_user() {
 #[test]
 fn the_users_formatters_ask_before_they_run_code_of_a_project() {
     let mut place = ConfigFixture::new();
-    place.var("PATH", "/nowhere");
+    let nothing = place.path("no-programs").display().to_string();
+    place.var("PATH", &nothing);
     place.write("home/.config/adjutant/adjutant.json", r#"{"formatter": {"biome": {"disabled": true}}}"#);
     let asked = |place: &ConfigFixture| {
         let items = place.load().trust.items;

@@ -103,7 +103,7 @@ async fn read_request(socket: &mut TcpStream) -> Option<String> {
 }
 
 fn client() -> Arc<HttpClient> {
-    Arc::new(HttpClient::new(&Environment::from_vars(BTreeMap::from([("HOME".into(), "/tmp".into())]))))
+    Arc::new(HttpClient::new(&Environment::from_vars(BTreeMap::from([("HOME".into(), "/proc/nobody".into())]))))
 }
 
 fn limits(ms: u64) -> RequestTimeouts {

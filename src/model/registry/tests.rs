@@ -7,7 +7,7 @@ use crate::model::wire::entry;
 use crate::model::{Delta, Error, Request, request};
 
 fn environment(vars: &[(&str, &str)]) -> Environment {
-    let vars = vars.iter().chain(&[("HOME", "/tmp")]).map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+    let vars = vars.iter().chain(&[("HOME", "/proc/nobody")]).map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
     Environment::from_vars(vars.collect())
 }
 

@@ -1,0 +1,116 @@
+//! The pages on which no model answers, once more on a machine that is unlike the one the tests run on: for an ordinary
+//! user with a home of their own, in a network in which a model server answers at every port where one is looked for.
+//! What a page says must not depend on any of it.
+//!
+//! The suite's own program is started again twice: as the machine ([`serve_if_asked`]), which is a network namespace
+//! with servers at the ports, and in it as the suite ([`is_asked`]). What cannot be set up here is
+//! skipped, and a line says so.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::on_path;
+
+/// A name and what to do.
+pub const ALL: [(&str, fn()); 1] = [("pages where everything is different", pages)];
+
+/// Starts this program as the machine.
+const MACHINE: &str = "--as-a-busy-machine";
+
+/// The variable that leaves only the pages on which no model answers.
+const ONLY: &str = "ADJUTANT_TEST_WITHOUT_MODEL";
+
+/// Where Ollama, LM Studio, llama.cpp's server and vLLM listen.
+const PORTS: [u16; 4] = [11434, 1234, 8080, 8000];
+
+/// The number of the user that is nobody.
+const NOBODY: &str = "65534";
+
+fn pages() {
+    if !cfg!(target_os = "linux") {
+        return skipped("namespaces are Linux's");
+    }
+    if let Some(missing) = ["unshare", "setpriv", "ip"].into_iter().find(|program| !on_path(program)) {
+        return skipped(&format!("there is no {missing}"));
+    }
+    let namespaces: &[&str] = if is_root() { &["--net"] } else { &["--user", "--map-root-user", "--net"] };
+    let mut tried = Command::new("unshare");
+    let tried = tried.args(namespaces).args(["ip", "link", "set", "lo", "up"]).output().unwrap();
+    if !tried.status.success() {
+        return skipped(&format!("no network of one's own can be had: {}", String::from_utf8_lossy(&tried.stderr)));
+    }
+    let home = tempfile::Builder::new().prefix("adjutant-home-").tempdir().unwrap();
+    if is_root() {
+        assert!(Command::new("chown").arg(NOBODY).arg(home.path()).status().unwrap().success());
+    }
+    let mut machine = Command::new("unshare");
+    machine.args(namespaces).arg(std::env::current_exe().unwrap()).arg(MACHINE);
+    let output = machine.env("HOME", home.path()).env_remove("BLESS").stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let passed = said.lines().filter(|line| line.ends_with("... ok")).count();
+    assert!(passed >= 40, "only {passed} pages were tried:\n{said}");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "the tests left something in the home");
+}
+
+/// Becomes the machine, where this program was started as one: ends with what the suite ended with.
+pub fn serve_if_asked() {
+    if !std::env::args().any(|argument| argument == MACHINE) {
+        return;
+    }
+    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(up.is_ok_and(|status| status.success()), "the loopback device cannot be set up");
+    for port in PORTS {
+        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        thread::spawn(move || listener.incoming().flatten().for_each(|stream| answer(stream).unwrap_or_default()));
+    }
+    let program = std::env::current_exe().unwrap();
+    let mut suite = if is_outer_root() {
+        // The program and the pages may lie where only root looks: to look there is all that is left of root.
+        let mut suite = Command::new("setpriv");
+        let user = [&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups"];
+        suite.args(user).args(["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]).arg(program);
+        suite
+    } else {
+        let mut suite = Command::new("unshare");
+        suite.args(["--user", "--map-user=1000", "--map-group=1000"]).arg(program);
+        suite
+    };
+    let status = suite.env(ONLY, "1").status().unwrap();
+    std::process::exit(status.code().unwrap_or(1));
+}
+
+/// Answers any request with a list of one model.
+fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    while !lines.next().transpose()?.unwrap_or_default().is_empty() {}
+    let body = r#"{"object":"list","data":[{"id":"a-model-of-this-machine"}]}"#;
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+}
+
+/// Whether only pages on which no model answers are to be run.
+pub fn is_asked() -> bool {
+    std::env::var_os(ONLY).is_some()
+}
+
+pub fn has_no_model(page: &Path) -> bool {
+    !std::fs::read_to_string(page).unwrap().contains("\n```model")
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether this is the machine's root, and not only that of a namespace in which nobody else is known.
+fn is_outer_root() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+#[expect(clippy::print_stdout, reason = "whoever runs the tests is told what was not tried")]
+fn skipped(why: &str) {
+    println!("skipped: whether pages depend on the machine is not tried here: {why}");
+}
