@@ -16,6 +16,7 @@ use crate::config;
 use crate::config::settings::{ServeSettings, TlsFiles};
 use crate::environment::{Environment, private_file};
 use crate::serve::host::Host;
+use crate::serve::tokens::Tokens;
 use crate::serve::{listen, tokens};
 use crate::worktree::Worktree;
 
@@ -105,8 +106,15 @@ fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result
     let Some(path) = &settings.token_file else {
         return Err("say which file it goes into: --token-file FILE, or serve.token_file in the settings".into());
     };
+    let known = Tokens::new(&settings.tokens, Some(path).filter(|path| path.exists()).map(|path| &**path))?;
+    if known.has(name) {
+        return Err(format!("there is a token named \"{name}\" already; remove its line, or choose another name"));
+    }
+    // Somebody's editor may have left the last line without its end.
+    let unfinished = std::fs::read_to_string(path).is_ok_and(|text| !text.is_empty() && !text.ends_with('\n'));
+    let gap = if unfinished { "\n" } else { "" };
     let file = private_file().create(true).append(true).open(path);
-    let written = file.and_then(|mut file| writeln!(file, "{line}"));
+    let written = file.and_then(|mut file| writeln!(file, "{gap}{line}"));
     written.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
     say(&token);
     aside(&format!("{} keeps its digest; the token itself is not shown again.", path.display()));

@@ -31,9 +31,14 @@ pub struct Tokens {
 #[derive(Debug)]
 struct TokenFile {
     path: PathBuf,
+    /// Those of the settings, whose names and digests none of the file may have.
+    listed: Arc<[Token]>,
     // A std mutex around what the file said last: a leaf.
     read: Mutex<(Stamp, Arc<[Token]>)>,
 }
+
+/// The longest name of a token, in bytes.
+const MAX_NAME_BYTES: usize = 100;
 
 /// What tells two states of a file apart.
 type Stamp = Option<(SystemTime, u64)>;
@@ -49,13 +54,26 @@ impl Tokens {
             token(&name, &entry.sha256, entry.user.clone(), entry.roots.clone())
                 .map_err(|why| format!("the token \"{name}\" of serve.tokens {why}"))
         });
-        let listed = listed.collect::<Result<_, _>>()?;
+        let mut known = Vec::new();
+        for token in listed {
+            add(&mut known, token?).map_err(|why| format!("serve.tokens: {why}"))?;
+        }
         let file = file.map(|path| {
             let stamp = stamp(path);
-            let read = read(path)?.into();
-            Ok::<_, String>(TokenFile { path: path.to_owned(), read: Mutex::new((stamp, read)) })
+            let read = read(path, &known)?.into();
+            Ok::<_, String>(TokenFile {
+                path: path.to_owned(),
+                listed: known.clone().into(),
+                read: Mutex::new((stamp, read)),
+            })
         });
-        Ok(Self { listed, file: file.transpose()? })
+        Ok(Self { file: file.transpose()?, listed: known })
+    }
+
+    /// Whether a token of this name is known.
+    pub fn has(&self, name: &str) -> bool {
+        let in_file = self.file.as_ref().map(TokenFile::current);
+        self.listed.iter().chain(in_file.iter().flat_map(|tokens| tokens.iter())).any(|token| token.name == name)
     }
 
     /// Whether anybody needs one.
@@ -83,7 +101,7 @@ impl TokenFile {
         let stamp = stamp(&self.path);
         let mut last = locked(&self.read);
         if last.0 != stamp {
-            match read(&self.path) {
+            match read(&self.path, &self.listed) {
                 Ok(tokens) => *last = (stamp, tokens.into()),
                 Err(e) => tracing::error!("{e}; the tokens of before hold"),
             }
@@ -97,17 +115,33 @@ fn stamp(path: &Path) -> Stamp {
     Some((about.modified().ok()?, about.len()))
 }
 
-fn read(path: &Path) -> Result<Vec<Token>, String> {
+/// Adds a token to others. Each has a name and a digest of its own: of two with one name, nobody could say which one
+/// the log means, and of two with one digest, whose it is.
+fn add(tokens: &mut Vec<Token>, token: Token) -> Result<(), String> {
+    if tokens.iter().any(|other| other.name == token.name) {
+        return Err(format!("there are two tokens named \"{}\"; give one of them another name", token.name));
+    }
+    if let Some(other) = tokens.iter().find(|other| other.hash == token.hash) {
+        let (one, two) = (&other.name, &token.name);
+        return Err(format!("the tokens \"{one}\" and \"{two}\" are the same one; remove either"));
+    }
+    tokens.push(token);
+    Ok(())
+}
+
+/// The tokens of a file, none of which may be one of those `listed` in the settings.
+fn read(path: &Path, listed: &[Token]) -> Result<Vec<Token>, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
-    let mut tokens = Vec::new();
+    let mut tokens = listed.to_vec();
     for (at, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        tokens.push(entry(line).map_err(|why| format!("{}:{}: {why}", path.display(), at + 1))?);
+        let added = entry(line).and_then(|token| add(&mut tokens, token));
+        added.map_err(|why| format!("{}:{}: {why}", path.display(), at + 1))?;
     }
-    Ok(tokens)
+    Ok(tokens.split_off(listed.len()))
 }
 
 /// One line: `NAME sha256:DIGITS user=USER root=DIRECTORY …`.
@@ -128,6 +162,7 @@ fn entry(line: &str) -> Result<Token, String> {
 }
 
 fn token(name: &str, hash: &str, user: Option<String>, roots: Option<Vec<PathBuf>>) -> Result<Token, String> {
+    check_name(name)?;
     if let Some(user) = user.as_deref().filter(|user| !is_user(user)) {
         return Err(format!("names a user who may not have that name: \"{user}\""));
     }
@@ -146,6 +181,18 @@ pub fn real(roots: &[PathBuf]) -> Result<Arc<[PathBuf]>, String> {
         real.ok_or_else(|| format!("has a root that is not a directory: {}", root.display()))
     };
     roots.iter().map(one).collect()
+}
+
+/// Whether a token may be called so: its name stands in logs and errors, on one line.
+fn check_name(name: &str) -> Result<(), String> {
+    if name.len() > MAX_NAME_BYTES {
+        return Err(format!("has a name of {} bytes, and {MAX_NAME_BYTES} are allowed", name.len()));
+    }
+    let shown = crate::text::shown(name);
+    if shown != name || name.contains(['\n', '\t', '\r']) {
+        return Err(format!("has characters in its name that cannot be seen: {}", crate::text::title(name)));
+    }
+    Ok(())
 }
 
 /// Whether a user may be called so: it is the name of a folder.
@@ -193,6 +240,7 @@ pub fn make(name: &str, user: Option<&str>) -> Result<(String, String), String> 
     if name.is_empty() || name.contains(char::is_whitespace) || name.starts_with('#') {
         return Err("a token's name is one word".into());
     }
+    check_name(name).map_err(|why| format!("the new token {why}"))?;
     if let Some(user) = user.filter(|user| !is_user(user)) {
         return Err(format!("a user may not be called \"{user}\""));
     }
@@ -250,9 +298,44 @@ mod tests {
             (format!("{good} users=a"), "neither"),
             (format!("{good} user=../a"), "may not have that name"),
             (format!("{good} root=/no/such"), "not a directory"),
+            (good.replacen('n', &"n".repeat(101), 1), "has a name of 101 bytes, and 100 are allowed"),
+            (good.replacen('n', "a\u{1b}[2Jb", 1), "cannot be seen: a\\x1b[2Jb"),
+            (good.replacen('n', "a\u{202e}b", 1), "cannot be seen: a\\u{202e}b"),
         ] {
             let found = entry(&line).unwrap_err();
             assert!(found.contains(why), "{line}: {found}");
         }
+        assert!(make("a\u{7}", None).unwrap_err().contains("the new token has characters"));
+        assert!(make(&"n".repeat(101), None).unwrap_err().contains("100 are allowed"));
+    }
+
+    #[test]
+    fn a_token_that_is_there_twice_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tokens");
+        let (token, line) = make("a", None).unwrap();
+        let other = line.replacen('a', "b", 1);
+        let listed = |name: &str, line: &str| {
+            let sha256 = line.split("sha256:").last().unwrap().to_owned();
+            TokenEntry { name: name.into(), sha256, ..TokenEntry::default() }
+        };
+        let (_, fresh) = make("a", None).unwrap();
+        for (listed, text, why) in [
+            (vec![], format!("{line}\n{fresh}\n"), "tokens:2: there are two tokens named \"a\""),
+            (vec![], format!("{line}\n{other}\n"), "tokens:2: the tokens \"a\" and \"b\" are the same one"),
+            (vec![listed("a", &fresh)], line.clone(), "tokens:1: there are two tokens named \"a\""),
+            (vec![listed("x", &line)], line.clone(), "tokens:1: the tokens \"x\" and \"a\" are the same one"),
+            (vec![listed("x", &line), listed("x", &fresh)], String::new(), "serve.tokens: there are two"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let found = Tokens::new(&listed, Some(&file)).unwrap_err();
+            assert!(found.contains(why), "{found}");
+        }
+        // One that comes later leaves those of before.
+        std::fs::write(&file, &line).unwrap();
+        let tokens = Tokens::new(&[], Some(&file)).unwrap();
+        assert!(tokens.has("a") && !tokens.has("b"));
+        std::fs::write(&file, format!("{line}\n{fresh}\n")).unwrap();
+        assert!(tokens.find(&token).is_some());
     }
 }
