@@ -31,6 +31,10 @@ pub(super) fn not_for_pages() {
     }
     let posted = served.http("POST /acp HTTP/1.1\r\nHost: evil.example\r\nContent-Type: application/json", "{}");
     assert!(posted.starts_with("HTTP/1.1 403"), "{posted}");
+    for path in ["/healthz", "/readyz", "/metrics", "/"] {
+        let rebound = served.http(&format!("GET {path} HTTP/1.1\r\nHost: evil.example"), "");
+        assert!(rebound.starts_with("HTTP/1.1 403") && rebound.contains("for this machine only"), "{path}: {rebound}");
+    }
     assert!(served.http("GET /healthz HTTP/1.1", "").ends_with("ok\n"));
     assert!(served.http("GET /readyz HTTP/1.1", "").ends_with("ready\n"));
     assert!(served.http("GET / HTTP/1.1", "").starts_with("HTTP/1.1 404"));
@@ -38,7 +42,7 @@ pub(super) fn not_for_pages() {
 }
 
 /// Makes a token in a file.
-fn new_token(project: &Project, file: &str, name: &str, user: &[&str]) -> String {
+pub(super) fn new_token(project: &Project, file: &str, name: &str, user: &[&str]) -> String {
     let arguments = [&["--token-file", file, "--new-token", name], user].concat();
     let made = Served::command(project, &arguments).stdout(Stdio::piped()).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

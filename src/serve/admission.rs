@@ -93,28 +93,41 @@ impl Admission {
         !self.tokens.are_wanted() && !self.certified && self.named().is_none()
     }
 
+    /// Checks what every request must have, whatever it is for: that it names this machine, where only this machine can
+    /// connect, and comes from no page that was not invited.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn check_origin(&self, head: &Parts, caller: &Caller) -> Result<(), Denied> {
+        let denied = |why: &str| Err(Denied { status: StatusCode::FORBIDDEN, why: why.to_owned() });
+        if self.loopback && !self.is_proxy(caller) && !names_loopback(head) {
+            return denied("this server is for this machine only: connect to it as localhost or 127.0.0.1");
+        }
+        let Some(origin) = head.headers.get(ORIGIN) else { return Ok(()) };
+        let origin = origin.to_str().unwrap_or_default();
+        if self.origins.iter().any(|known| known.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
+            return Ok(());
+        }
+        let shown = crate::text::title(origin);
+        denied(&format!("pages of {shown} may not connect; serve.origins says which may"))
+    }
+
+    fn is_proxy(&self, caller: &Caller) -> bool {
+        let from = caller.address.ip().to_canonical();
+        self.proxy.as_ref().is_some_and(|proxy| proxy.addresses.contains(&from))
+    }
+
     /// Lets somebody in.
     ///
     /// # Errors
     /// [`Denied`].
     pub fn admit(&self, head: &Parts, caller: &Caller) -> Result<Identity, Denied> {
+        self.check_origin(head, caller)?;
         let denied = |status, why: &str| Err(Denied { status, why: why.to_owned() });
         let from = caller.address.ip().to_canonical();
-        let by_proxy = self.proxy.as_ref().is_some_and(|proxy| proxy.addresses.contains(&from));
+        let by_proxy = self.is_proxy(caller);
         if self.proxy.is_some() && !by_proxy && !from.is_loopback() {
             return denied(StatusCode::FORBIDDEN, "only the proxy of serve.proxy.addresses may connect");
-        }
-        if self.loopback && !by_proxy && !names_loopback(head) {
-            let why = "this server is for this machine only: connect to it as localhost or 127.0.0.1";
-            return denied(StatusCode::FORBIDDEN, why);
-        }
-        if let Some(origin) = head.headers.get(ORIGIN) {
-            let origin = origin.to_str().unwrap_or_default();
-            if !self.origins.iter().any(|known| known.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
-                let shown = crate::text::title(origin);
-                let why = format!("pages of {shown} may not connect; serve.origins says which may");
-                return denied(StatusCode::FORBIDDEN, &why);
-            }
         }
         if let Some(header) = self.named().filter(|_| by_proxy) {
             let name = head.headers.get(header).and_then(|name| name.to_str().ok());

@@ -7,7 +7,7 @@ use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
-use super::admission::{Caller, Identity};
+use super::admission::{Caller, Denied, Identity};
 use super::host::Host;
 use super::reply::{ResponseBody, plain};
 use super::resume::{RECEIVED, Resumables};
@@ -33,6 +33,10 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
     let (host, profiles) = (&doors.host, &doors.profiles);
     let (head, body) = request.into_parts();
     let path = head.uri.path();
+    // Also where nobody has to say who they are: a page of the web is not to learn what runs on this machine.
+    if let Err(denied) = host.admission.check_origin(&head, &caller) {
+        return refused(&caller, &denied);
+    }
     if head.method == Method::GET {
         match path {
             "/healthz" => return plain(StatusCode::OK, "ok"),
@@ -50,10 +54,7 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
     }
     let identity = match host.admission.admit(&head, &caller) {
         Ok(identity) => identity,
-        Err(denied) => {
-            tracing::info!("somebody at {} was not let in: {}", caller.address, denied.why);
-            return plain(denied.status, &denied.why);
-        }
+        Err(denied) => return refused(&caller, &denied),
     };
     match (&head.method, path) {
         (&Method::GET, "/metrics") => {
@@ -71,6 +72,11 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
         (&Method::DELETE, _) => profiles.delete(&head.headers, &identity),
         _ => plain(StatusCode::METHOD_NOT_ALLOWED, "GET, POST and DELETE are understood here"),
     }
+}
+
+fn refused(caller: &Caller, denied: &Denied) -> Response<ResponseBody> {
+    tracing::info!("somebody at {} was not let in: {}", caller.address, denied.why);
+    plain(denied.status, &denied.why)
 }
 
 /// Makes a WebSocket of a request: of a new connection, or of one that is resumed.
