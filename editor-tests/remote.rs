@@ -1,5 +1,6 @@
 //! `adjutant serve` and `adjutant connect`: editors that are somewhere else, whose connections break.
 
+mod account;
 mod broken;
 mod entry;
 mod http;
@@ -29,13 +30,16 @@ use socket::Socket;
 pub use entry::authority;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 18] = [
+pub const ALL: [(&str, fn()); 21] = [
     ("a conversation over a bridge", over_a_bridge),
     ("many connections", many_connections),
     ("pages of the web are not let in", not_for_pages),
     ("tokens", tokens),
     ("strangers are not served", strangers),
     ("roots", roots),
+    ("every method and word is somebody's", account::every_method_and_word_is_sorted),
+    ("what is the account's is refused to users", account::what_is_the_accounts_is_refused_to_users),
+    ("what is the account's, where the operator allows it", account::the_operator_may_allow_it),
     ("limits", limits),
     ("a message that is too long", too_long),
     ("who comes back goes on", goes_on),

@@ -8,6 +8,7 @@
 //! unit has to pass. Nothing in this folder starts a program or changes the disk; `shell` and
 //! `paths` look at it, to see where a path really leads and which file a program's name means.
 
+pub mod account;
 pub mod approve;
 pub mod arity;
 pub mod check;

@@ -60,6 +60,7 @@ use crate::lsp::SessionServers;
 use crate::mcp::McpServers;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
 use crate::permission::Rules;
+use crate::permission::account::AccountAccess;
 use crate::permission::grants::Grants;
 use crate::skill::Skills;
 use crate::snapshot::Tracker;
@@ -206,6 +207,8 @@ pub struct Permissions {
     pub confinement: tool::confinement::Confinement,
     /// Somebody is there to answer questions.
     pub attended: bool,
+    /// Whether they may change what belongs to the account.
+    pub account: AccountAccess,
     /// The choice of the session the user speaks with: how much is asked, also by subagents.
     pub chosen: watch::Receiver<Choice>,
 }

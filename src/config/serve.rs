@@ -19,6 +19,8 @@ pub struct ServeSettings {
     pub proxy: Option<TrustedProxy>,
     /// Origins of web pages that may connect.
     pub origins: Vec<String>,
+    /// Users who may change what belongs to the account; `*`: all.
+    pub account_users: Vec<String>,
     /// How long sessions outlive their connection.
     pub grace: Duration,
     /// How long turns may take to end when the server stops.
@@ -45,6 +47,7 @@ impl Default for ServeSettings {
             tls: None,
             proxy: None,
             origins: Vec::new(),
+            account_users: Vec::new(),
             grace: Duration::from_secs(3600),
             drain: Duration::from_secs(60),
             workspace: Vec::new(),
@@ -133,6 +136,7 @@ pub(super) fn entry(said: ServeConfig, home: Option<&Path>) -> ServeSettings {
             user_header: proxy.user_header.map(|name| name.to_ascii_lowercase()),
         }),
         origins: said.origins.unwrap_or_default(),
+        account_users: said.account_users.unwrap_or_default(),
         grace: said.grace.map_or(default.grace, Duration::from_secs),
         drain: said.drain.map_or(default.drain, Duration::from_secs),
         workspace: said.workspace.unwrap_or_default(),

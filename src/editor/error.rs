@@ -29,6 +29,8 @@ pub enum Refusal {
     },
     /// This server is about to stop, and begins nothing new. Whoever can send it again elsewhere does.
     Leaving,
+    /// It would change what belongs to the account, and who asks may not: why, and who can.
+    AccountOnly(String),
     /// A key or a login is missing: which, and how to give it.
     NeedsAuth(String),
     Cancelled,
@@ -62,6 +64,7 @@ impl From<Refusal> for rpc::Error {
                 let handed_over = json!({ HANDED_OVER: true });
                 Self::new(code::INTERNAL, all).data(json!({ "details": all, OWN: handed_over }))
             }
+            Refusal::AccountOnly(why) => Self::new(code::INVALID_REQUEST, why.as_str()).details(why),
             Refusal::NeedsAuth(words) => Self::new(code::AUTH_REQUIRED, words.as_str()).details(words),
             Refusal::Cancelled => Self::cancelled(),
         }

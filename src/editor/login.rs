@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::error::Refusal;
 use super::server::Server;
 use crate::model::auth::Auth;
+use crate::permission::account::AccountProperty;
 
 /// A way to log in, as the editor shows it.
 pub struct LoginMethod {
@@ -44,10 +45,12 @@ pub fn log_in(server: &Server, method: &str) -> Result<(), Refusal> {
 }
 
 /// Forgets what adjutant itself keeps. Keys of variables, of the configuration and of OpenCode are not ours to
-/// forget.
+/// forget. Nothing is forgotten for a user who is one of several: all of them use these keys.
 pub fn log_out(server: &Arc<Server>) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
     let environment = server.shared.environment.clone();
+    let allowed = server.shared.account().check(AccountProperty::ProviderKeys);
     async move {
+        allowed.map_err(Refusal::AccountOnly)?;
         let forgotten = crate::task::spawn_blocking(move || Auth::forget_all(&environment)).await;
         let failed = |e: std::io::Error| Refusal::Failed {
             message: format!("What is kept could not be forgotten: {e}."),

@@ -23,6 +23,7 @@ use crate::editor::server::{RemoteClient, Server};
 use crate::editor::{v1, v2};
 use crate::environment::Environment;
 use crate::lock::locked;
+use crate::permission::account::AccountAccess;
 use crate::session::{ServedPlaces, Sessions};
 use crate::store::{StoreMeters, StoreNumber};
 
@@ -165,7 +166,7 @@ impl Host {
             };
             let (workspace, exec) = (self.settings.workspace.clone(), self.settings.exec.clone().into());
             // Nobody else sets it.
-            sessions.served.set(ServedPlaces { workspace, exec }).ok();
+            sessions.served.set(ServedPlaces { workspace, exec, account: self.account(name) }).ok();
             let most = &self.settings.limits;
             let limits =
                 UserLimits { sessions: most.sessions, user_sessions: most.user_sessions, user_turns: most.user_turns };
@@ -174,6 +175,15 @@ impl Host {
             Arc::new(ServedUser { sessions, hosted, connections: Arc::default() })
         });
         user.clone()
+    }
+
+    /// Whether somebody may change what belongs to the account. Whoever has no name of their own is the account.
+    fn account(&self, user: Option<&str>) -> AccountAccess {
+        let Some(user) = user else { return AccountAccess::Allowed };
+        match self.settings.account_users.iter().any(|allowed| allowed == "*" || allowed == user) {
+            true => AccountAccess::Allowed,
+            false => AccountAccess::Denied { user: user.into() },
+        }
     }
 
     /// The sessions of nobody in particular.

@@ -30,6 +30,7 @@ use crate::id::SessionId;
 use crate::lsp::SessionServers;
 use crate::mcp::{ForSession, McpServers};
 use crate::message::ModelRef;
+use crate::permission::account::AccountProperty;
 use crate::permission::grants::Grants;
 use crate::sandbox::Level;
 use crate::snapshot::Tracker;
@@ -473,6 +474,7 @@ impl Sessions {
             inherited: child::rules(&record.denied),
             confinement: tool::confinement::Confinement::new(&self.sandbox),
             attended,
+            account: self.account(),
             chosen,
         }
     }
@@ -485,8 +487,9 @@ impl Sessions {
         jobs: Arc<tool::jobs::Jobs>,
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
-        let session =
-            ForSession { given: options.servers.clone(), attended: options.attended, addresses: options.addresses };
+        // A login that is offered as an address is kept for the account.
+        let addresses = options.addresses && self.account().check(AccountProperty::McpLogins).is_ok();
+        let session = ForSession { given: options.servers.clone(), attended: options.attended, addresses };
         let (dirs, client) = ((&*options.cwd, &*options.extra), self.models.client());
         let servers = McpServers::new(dirs, &self.environment, &project.settings, client, session);
         SessionResources {

@@ -17,6 +17,7 @@ use crate::id::SessionId;
 use crate::lock::locked;
 use crate::lsp::LanguageServers;
 use crate::message::ModelRef;
+use crate::permission::account::AccountAccess;
 use crate::permission::grants::Grants;
 use crate::sandbox::Sandbox;
 use crate::snapshot::Trackers;
@@ -32,6 +33,8 @@ pub struct ServedPlaces {
     pub workspace: Vec<String>,
     /// What stands before each command of a session; empty: nothing does.
     pub exec: Arc<[String]>,
+    /// Whether their user may change what all users share.
+    pub account: AccountAccess,
 }
 
 /// What all sessions of this process share.

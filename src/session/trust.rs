@@ -6,6 +6,8 @@ use tokio::sync::oneshot;
 
 use crate::config::trust::{Decision, Review, TrustStore};
 use crate::event::{CallUpdate, Confirmation, Event, Progress, ToolKind, TurnMessage};
+use crate::permission::account::AccountProperty;
+use crate::text;
 use crate::turn::TurnContext;
 
 const TITLE: &str = "Trust this project?";
@@ -21,6 +23,10 @@ pub(super) enum TrustOutcome {
 pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome {
     if review.decision != Decision::Unasked {
         return TrustOutcome::Withheld(review.notice());
+    }
+    if let Err(why) = scope.permissions.account.check(AccountProperty::Trust) {
+        let notice = review.notice();
+        return TrustOutcome::Withheld(Some(text::sentences([notice.as_deref().unwrap_or_default(), &why])));
     }
     let yes = match ask(review, scope).await {
         Some(yes) => yes,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::sessions::{ServedPlaces, Sessions};
+use crate::permission::account::AccountAccess;
 use crate::process;
 
 /// How long making a directory may take: it may be a clone of a large repository.
@@ -13,6 +14,11 @@ impl Sessions {
     /// What this process does for the sessions it serves.
     pub(super) fn served(&self) -> ServedPlaces {
         self.served.get().cloned().unwrap_or_default()
+    }
+
+    /// Whether the user of these sessions may change what belongs to the account that this process runs as.
+    pub fn account(&self) -> AccountAccess {
+        self.served().account
     }
 
     /// Whether a session that works in one directory may be asked for with another: where its host makes them itself,

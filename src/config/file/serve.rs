@@ -23,6 +23,10 @@ pub(crate) struct ServeConfig {
     pub proxy: Option<ProxyConfig>,
     /// Origins of web pages that may connect, such as `https://ide.example.com`. Default: none.
     pub origins: Option<Vec<String>>,
+    /// Users who may change what belongs to the account that the server runs as, which all users share: provider keys,
+    /// logins at MCP servers, trust in projects. `*`: all of them. Default: none; whoever connects without a user's name
+    /// is the account itself.
+    pub account_users: Option<Vec<String>>,
     /// How long the sessions of an editor that is gone are kept alive, with what runs in them, in seconds.
     /// Default: 3600.
     pub grace: Option<u64>,

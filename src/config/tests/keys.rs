@@ -177,6 +177,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("serve.proxy.addresses", json!(["10.0.0.1"]), Ignored),
         ("serve.proxy.user_header", text(), Ignored),
         ("serve.origins", json!(["https://a.b"]), Ignored),
+        ("serve.account_users", json!(["*"]), Ignored),
         ("serve.grace", json!(9), Ignored),
         ("serve.drain", json!(9), Ignored),
         ("serve.workspace", json!(["make"]), Ignored),

@@ -41,7 +41,12 @@ pub(super) fn initialize(
         tracing::info!("connected to {} {}", info.name, info.version);
     }
     let program = server.shared.environment.program.as_ref().map(|program| program.display().to_string());
-    Reply::now(Ok(answer(terminal, legacy, program.as_deref().unwrap_or("adjutant"))))
+    let mut answer = answer(terminal, legacy, program.as_deref().unwrap_or("adjutant"));
+    if !server.shared.account().is_allowed() {
+        // It would be refused.
+        answer.agent_capabilities.auth.logout = None;
+    }
+    Reply::now(Ok(answer))
 }
 
 /// Our half of the handshake. `terminal`: the editor can run a login in a terminal; `legacy`: it has learnt so

@@ -20,6 +20,7 @@ use crate::model::http::HttpClient;
 use crate::model::registry::{Registry, Sources};
 use crate::model::request;
 use crate::model::scripted::{Scripted, ScriptedAnswer};
+use crate::permission::account::AccountAccess;
 use crate::permission::grants::Grants;
 use crate::permission::{Action, Rules};
 use crate::snapshot::Tracker;
@@ -184,6 +185,7 @@ impl Stage {
                 inherited: Rules::default(),
                 confinement: tool::confinement::Confinement::none(&environment),
                 attended: true,
+                account: AccountAccess::default(),
                 chosen: watch::channel(Choice::of("build", None)).1,
             },
             resources: SessionResources {
