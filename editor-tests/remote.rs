@@ -24,13 +24,13 @@ use crate::talk::Talk;
 pub use broken::Cut;
 use broken::{asked_again, connects_again, goes_on, taken_over};
 use entry::{not_for_pages, over_tls, roots, strangers, tokens};
-use http::{over_http_2, plain_http};
+use http::{a_stream_goes_on, over_http_2, plain_http};
 use socket::Socket;
 
 pub use entry::authority;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 21] = [
+pub const ALL: [(&str, fn()); 22] = [
     ("a conversation over a bridge", over_a_bridge),
     ("many connections", many_connections),
     ("pages of the web are not let in", not_for_pages),
@@ -46,6 +46,7 @@ pub const ALL: [(&str, fn()); 21] = [
     ("a question is asked again", asked_again),
     ("a bridge connects again", connects_again),
     ("over plain HTTP", plain_http),
+    ("a stream of events goes on", a_stream_goes_on),
     ("over HTTP/2", over_http_2),
     ("asked to stop", asked_to_stop),
     ("over TLS", over_tls),
@@ -237,10 +238,14 @@ fn too_long() {
     }
     let (kind, payload) = socket.next();
     assert_eq!((kind, &payload[..2]), (8, &1009_u16.to_be_bytes()[..]));
+    // A binary frame is as good as a text frame if it holds text.
     let mut socket = Socket::open(&served.address);
-    socket.frame(2, b"{}").unwrap();
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
+    socket.frame(2, hello.to_string().as_bytes()).unwrap();
+    assert_eq!(socket.answer(0).0["result"]["protocolVersion"], 1);
+    socket.frame(2, b"\xff{}").unwrap();
     let (kind, payload) = socket.next();
-    assert_eq!((kind, &payload[..2]), (8, &1003_u16.to_be_bytes()[..]));
+    assert_eq!((kind, &payload[..2]), (8, &1007_u16.to_be_bytes()[..]));
     let post = "POST /acp HTTP/1.1\r\nContent-Type: application/json";
     assert!(served.http(post, &" ".repeat(200_000)).starts_with("HTTP/1.1 413"));
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{Served, model_that, project};
 use crate::editor::PATIENCE;
 
-/// A stream of events.
-struct Events(BufReader<TcpStream>);
+/// A stream of events, and the id of the last one.
+struct Events(BufReader<TcpStream>, String);
 
 impl Events {
     fn open(served: &Served, headers: &str) -> (String, Self) {
@@ -20,13 +20,16 @@ impl Events {
         let mut lines = BufReader::new(stream);
         let mut first = String::new();
         lines.read_line(&mut first).unwrap();
-        (first, Self(lines))
+        (first, Self(lines, String::new()))
     }
 
     fn hear(&mut self) -> Value {
         loop {
             let mut line = String::new();
             assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream is over");
+            if let Some(id) = line.strip_prefix("id: ") {
+                id.trim().clone_into(&mut self.1);
+            }
             if let Some(data) = line.strip_prefix("data: ") {
                 return serde_json::from_str(data).unwrap();
             }
@@ -37,6 +40,55 @@ impl Events {
         let mut rest = Vec::new();
         self.0.read_to_end(&mut rest).is_ok()
     }
+}
+
+/// A client whose stream breaks in the middle of a turn, and who was not told what was on its way, goes on after the
+/// last event that it has received: nothing is missing, the prompt's own answer included, and nothing comes twice.
+pub(super) fn a_stream_goes_on() {
+    let (project, model) = model_that("text: one\npause\ntext: two\npause\ntext: three.");
+    let served = Served::start(&project, &[]);
+    let head = "POST /acp HTTP/1.1\r\nContent-Type: application/json";
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
+    let answer = served.http(head, &hello.to_string());
+    let id = answer.lines().find_map(|line| line.strip_prefix("acp-connection-id: ")).expect("an id").to_owned();
+    let connection = format!("Acp-Connection-Id: {id}");
+    let post = |message: Value| served.http(&format!("{head}\r\n{connection}"), &message.to_string());
+    let (_, mut own) = Events::open(&served, &connection);
+    post(json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new",
+        "params": { "cwd": project.cwd(), "mcpServers": [] } }));
+    let session = own.hear()["result"]["sessionId"].as_str().unwrap().to_owned();
+    let its = format!("{connection}\r\nAcp-Session-Id: {session}");
+    let (_, mut events) = Events::open(&served, &its);
+    let prompt = json!([{ "type": "text", "text": "Count." }]);
+    post(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt",
+        "params": { "sessionId": session, "prompt": prompt } }));
+    let mut all = Vec::new();
+    let mut until = |events: &mut Events, wanted: &str| loop {
+        let message = events.hear();
+        let found = message.to_string().contains(wanted);
+        all.push(message);
+        if found {
+            return;
+        }
+    };
+    until(&mut events, "one");
+    // What comes now is written to a stream that nobody receives.
+    let received = events.1.clone();
+    model.go_on();
+    let mut lost = Events(events.0, String::new());
+    while !lost.hear().to_string().contains("two") {}
+    drop(lost);
+    let (status, mut events) = Events::open(&served, &format!("{its}\r\nLast-Event-ID: {received}"));
+    assert!(status.starts_with("HTTP/1.1 200"), "{status}");
+    until(&mut events, "two");
+    model.go_on();
+    until(&mut events, "\"stopReason\"");
+    assert_eq!(super::words(&all), "onetwothree.");
+    for (wrong, status) in [("0", "409"), ("99999", "409"), ("x", "400")] {
+        let (found, _) = Events::open(&served, &format!("{its}\r\nLast-Event-ID: {wrong}"));
+        assert!(found.starts_with(&format!("HTTP/1.1 {status}")), "{wrong}: {found}");
+    }
+    assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 /// By curl, where there is one.

@@ -1,5 +1,8 @@
 //! What waits to be read on the streams of a connection over plain HTTP: one stream for the connection, and one for
 //! each of its sessions. This is bookkeeping only; `streams.rs` speaks HTTP.
+//!
+//! Whether what was written to a stream has come, HTTP does not say. So each message has a number in its stream, and is
+//! kept after it was read, within a limit: who comes back says which was the last, and is given those that follow.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -17,6 +20,9 @@ const UNKNOWN: usize = 16;
 /// How much may wait for a stream that nobody reads, in bytes and messages.
 const HELD_BYTES: usize = 16 << 20;
 const HELD: usize = 16_384;
+
+/// How much of what was read is kept in all, in bytes, for somebody who has not received it.
+const KEPT_BYTES: usize = 16 << 20;
 
 /// How much may wait in all before no more is made.
 const ROOM: usize = 1 << 20;
@@ -83,11 +89,24 @@ struct Pending {
     opens: bool,
 }
 
+/// A message in its stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NumberedLine {
+    /// Counted from 1.
+    pub number: u64,
+    pub line: Bytes,
+}
+
 /// What waits for a stream.
 #[derive(Default)]
 struct Mailbox {
-    waiting: VecDeque<Bytes>,
+    waiting: VecDeque<NumberedLine>,
     bytes: usize,
+    /// The number of the newest message.
+    last: u64,
+    /// What was read, and may not have been received.
+    sent: VecDeque<NumberedLine>,
+    sent_bytes: usize,
     /// Requests of ours that were read and not answered, by id.
     asked: BTreeMap<String, Bytes>,
     /// Who reads it, counted; the newest reads.
@@ -106,6 +125,60 @@ pub struct Mailboxes {
     /// Requests of the client that are not answered.
     pending: HashMap<String, Pending>,
     readers: u64,
+}
+
+impl Mailbox {
+    fn push(&mut self, line: Bytes) {
+        self.last += 1;
+        self.bytes += line.len();
+        self.waiting.push_back(NumberedLine { number: self.last, line });
+        self.changed.notify_waiters();
+    }
+
+    /// Gives back what waits, and keeps it.
+    fn take(&mut self) -> Vec<NumberedLine> {
+        let taken: Vec<NumberedLine> = self.waiting.drain(..).collect();
+        self.sent_bytes += self.bytes;
+        self.bytes = 0;
+        self.sent.extend(taken.iter().cloned());
+        taken
+    }
+
+    /// Forgets the oldest message that is kept. False: none is.
+    fn forget_oldest(&mut self) -> bool {
+        let oldest = self.sent.pop_front();
+        self.sent_bytes -= oldest.as_ref().map_or(0, |oldest| oldest.line.len());
+        oldest.is_some()
+    }
+
+    /// Has everything that follows a message wait again.
+    ///
+    /// # Errors
+    /// It is not kept any more, or was never sent.
+    fn resume_after(&mut self, last: u64) -> Result<(), ResumeError> {
+        let first = self.sent.front().or(self.waiting.front()).map_or(self.last + 1, |line| line.number);
+        if last + 1 < first || last > self.last {
+            return Err(ResumeError::Gone);
+        }
+        while self.sent.front().is_some_and(|line| line.number <= last) {
+            self.forget_oldest();
+        }
+        while let Some(line) = self.sent.pop_back() {
+            self.sent_bytes -= line.line.len();
+            self.bytes += line.line.len();
+            self.waiting.push_front(line);
+        }
+        Ok(())
+    }
+}
+
+/// Why a stream cannot be read from where somebody wants to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResumeError {
+    /// The connection has no such session.
+    NoSession,
+    /// What follows is not kept any more.
+    Gone,
 }
 
 /// Nobody reads a stream for which too much waits.
@@ -163,16 +236,17 @@ impl Mailboxes {
         if let Some(id) = asks {
             mailbox.asked.insert(id, line.clone());
         }
-        mailbox.bytes += line.len();
-        mailbox.waiting.push_back(line);
-        mailbox.changed.notify_waiters();
+        mailbox.push(line);
         let full = mailbox.bytes > HELD_BYTES || mailbox.waiting.len() > HELD;
         if full && !mailbox.is_read { Err(Overflow) } else { Ok(()) }
     }
 
-    /// Begins to read a stream; whoever has read it does so no longer. What was asked there and not answered is told
-    /// again. None: the connection has no such session.
-    pub fn read(&mut self, stream: &Stream) -> Option<(u64, Arc<Notify>)> {
+    /// Begins to read a stream; whoever has read it does so no longer. What follows the message numbered `after` is
+    /// told again; without such a number, what was asked there and not answered is.
+    ///
+    /// # Errors
+    /// [`ResumeError`].
+    pub fn read(&mut self, stream: &Stream, after: Option<u64>) -> Result<(u64, Arc<Notify>), ResumeError> {
         self.readers += 1;
         let reader = self.readers;
         let unknown = self.sessions.values().filter(|mailbox| !mailbox.known).count();
@@ -180,19 +254,22 @@ impl Mailboxes {
             None => &mut self.connection,
             Some(session) => match self.sessions.get_mut(session) {
                 Some(mailbox) => mailbox,
-                None if unknown >= UNKNOWN => return None,
+                None if unknown >= UNKNOWN => return Err(ResumeError::NoSession),
+                None if after.is_some_and(|after| after > 0) => return Err(ResumeError::Gone),
                 None => self.sessions.entry(session.clone()).or_default(),
             },
         };
-        let again: Vec<Bytes> =
-            mailbox.asked.values().filter(|line| !mailbox.waiting.contains(line)).cloned().collect();
-        for line in again.into_iter().rev() {
-            mailbox.bytes += line.len();
-            mailbox.waiting.push_front(line);
+        match after {
+            Some(after) => mailbox.resume_after(after)?,
+            None => {
+                let waits = |asked: &Bytes| mailbox.waiting.iter().any(|waiting| waiting.line == *asked);
+                let again: Vec<Bytes> = mailbox.asked.values().filter(|asked| !waits(asked)).cloned().collect();
+                again.into_iter().for_each(|line| mailbox.push(line));
+            }
         }
         (mailbox.reader, mailbox.is_read) = (reader, true);
         mailbox.changed.notify_waiters();
-        Some((reader, mailbox.changed.clone()))
+        Ok((reader, mailbox.changed.clone()))
     }
 
     fn mailbox(&mut self, stream: &Stream) -> Option<&mut Mailbox> {
@@ -203,10 +280,28 @@ impl Mailboxes {
     }
 
     /// Takes what waits for a reader; none where somebody else reads by now.
-    pub fn take(&mut self, stream: &Stream, reader: u64) -> Option<Vec<Bytes>> {
-        let mailbox = self.mailbox(stream).filter(|mailbox| mailbox.reader == reader)?;
-        mailbox.bytes = 0;
-        Some(mailbox.waiting.drain(..).collect())
+    pub fn take(&mut self, stream: &Stream, reader: u64) -> Option<Vec<NumberedLine>> {
+        let taken = self.mailbox(stream).filter(|mailbox| mailbox.reader == reader)?.take();
+        self.forget();
+        Some(taken)
+    }
+
+    /// Forgets of what was read what is beyond the limit: the oldest of the stream that keeps most.
+    fn forget(&mut self) {
+        let all = |boxes: &Self| {
+            let sessions = boxes.sessions.values().map(|mailbox| mailbox.sent_bytes).sum::<usize>();
+            boxes.connection.sent_bytes + sessions
+        };
+        let mut kept = all(self);
+        while kept > KEPT_BYTES {
+            let largest = std::iter::once(&mut self.connection).chain(self.sessions.values_mut());
+            let Some(largest) = largest.max_by_key(|mailbox| mailbox.sent_bytes) else { return };
+            let before = largest.sent_bytes;
+            if !largest.forget_oldest() {
+                return;
+            }
+            kept -= before - largest.sent_bytes;
+        }
     }
 
     /// A reader has gone.
@@ -245,7 +340,7 @@ mod tests {
 
     fn taken(boxes: &mut Mailboxes, stream: &Stream, reader: u64) -> Vec<String> {
         let lines = boxes.take(stream, reader).unwrap();
-        lines.iter().map(|line| String::from_utf8(line.to_vec()).unwrap()).collect()
+        lines.iter().map(|numbered| String::from_utf8(numbered.line.to_vec()).unwrap()).collect()
     }
 
     const NEW: &str = r#"{"id":1,"method":"session/new","params":{}}"#;
@@ -262,8 +357,8 @@ mod tests {
         put(&mut boxes, UPDATE);
         heard(&mut boxes, r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
         let session = Some("s".to_owned());
-        let (own, _) = boxes.read(&None).unwrap();
-        let (its, _) = boxes.read(&session).unwrap();
+        let (own, _) = boxes.read(&None, None).unwrap();
+        let (its, _) = boxes.read(&session, None).unwrap();
         put(&mut boxes, r#"{"id":2,"result":{}}"#);
         put(&mut boxes, r#"{"method":"$/cancel_request","params":{"sessionId":"s"}}"#);
         assert_eq!(
@@ -277,7 +372,7 @@ mod tests {
     fn an_answer_goes_where_somebody_reads() {
         let mut boxes = Mailboxes::default();
         heard(&mut boxes, r#"{"id":"a","method":"session/load","params":{"sessionId":"s"}}"#);
-        let (own, _) = boxes.read(&None).unwrap();
+        let (own, _) = boxes.read(&None, None).unwrap();
         put(&mut boxes, r#"{"id":"a","result":{}}"#);
         assert_eq!(taken(&mut boxes, &None, own), [r#"{"id":"a","result":{}}"#]);
     }
@@ -286,16 +381,63 @@ mod tests {
     fn the_newer_reader_reads_and_is_asked_again() {
         let mut boxes = Mailboxes::default();
         let session = Some("s".to_owned());
-        let (old, _) = boxes.read(&session).unwrap();
+        let (old, _) = boxes.read(&session, None).unwrap();
         put(&mut boxes, ASK);
         assert_eq!(taken(&mut boxes, &session, old), [ASK]);
-        let (new, _) = boxes.read(&session).unwrap();
+        let (new, _) = boxes.read(&session, None).unwrap();
         assert_eq!(boxes.take(&session, old), None);
         assert_eq!(taken(&mut boxes, &session, new), [ASK]);
         heard(&mut boxes, r#"{"id":7,"result":{}}"#);
         boxes.leave(&session, new);
-        let (last, _) = boxes.read(&session).unwrap();
+        let (last, _) = boxes.read(&session, None).unwrap();
         assert!(taken(&mut boxes, &session, last).is_empty());
+    }
+
+    #[test]
+    fn who_comes_back_is_told_what_followed() {
+        let mut boxes = Mailboxes::default();
+        let session = Some("s".to_owned());
+        let update = |n: u64| format!(r#"{{"method":"x","params":{{"sessionId":"s","n":{n}}}}}"#);
+        for n in 1..=3 {
+            put(&mut boxes, &update(n));
+        }
+        let (old, _) = boxes.read(&session, None).unwrap();
+        assert_eq!(boxes.take(&session, old).unwrap().iter().map(|line| line.number).collect::<Vec<_>>(), [1, 2, 3]);
+        put(&mut boxes, ASK);
+        put(&mut boxes, &update(5));
+        // It broke after the second: the rest comes in its order, once, the question included.
+        let (new, _) = boxes.read(&session, Some(2)).unwrap();
+        assert_eq!(taken(&mut boxes, &session, new), [update(3), ASK.to_owned(), update(5)]);
+        let (again, _) = boxes.read(&session, Some(5)).unwrap();
+        assert!(taken(&mut boxes, &session, again).is_empty());
+        // Who has received the fifth does not ask for what was before.
+        assert_eq!(boxes.read(&session, Some(2)).unwrap_err(), ResumeError::Gone);
+        assert_eq!(boxes.read(&session, Some(6)).unwrap_err(), ResumeError::Gone);
+        assert_eq!(boxes.read(&Some("other".into()), Some(1)).unwrap_err(), ResumeError::Gone);
+        assert!(boxes.read(&None, Some(0)).is_ok());
+    }
+
+    #[test]
+    fn what_is_kept_of_what_was_read_is_bounded() {
+        let mut boxes = Mailboxes::default();
+        let line = |session: &str| {
+            let text = "x".repeat(1 << 20);
+            Bytes::from(format!(r#"{{"method":"x","params":{{"sessionId":"{session}","x":"{text}"}}}}"#))
+        };
+        let (large, small) = (Some("large".to_owned()), Some("small".to_owned()));
+        let (reader, _) = boxes.read(&large, None).unwrap();
+        let (other, _) = boxes.read(&small, None).unwrap();
+        boxes.put(line("small")).unwrap();
+        assert_eq!(boxes.take(&small, other).unwrap().len(), 1);
+        for _ in 0..20 {
+            boxes.put(line("large")).unwrap();
+            assert_eq!(boxes.take(&large, reader).unwrap().len(), 1);
+        }
+        // The larger stream gives way.
+        assert!(boxes.read(&small, Some(0)).is_ok());
+        assert_eq!(boxes.read(&large, Some(4)).unwrap_err(), ResumeError::Gone);
+        let (reader, _) = boxes.read(&large, Some(8)).unwrap();
+        assert_eq!(boxes.take(&large, reader).unwrap().first().unwrap().number, 9);
     }
 
     #[test]
@@ -306,10 +448,10 @@ mod tests {
         let held = (0..40).take_while(|_| boxes.put(line.clone()).is_ok()).count();
         assert!((14..17).contains(&held), "{held}");
         for n in 0..UNKNOWN {
-            assert!(boxes.read(&Some(format!("u{n}"))).is_some());
+            assert!(boxes.read(&Some(format!("u{n}")), None).is_ok());
         }
-        assert!(boxes.read(&Some("one too many".into())).is_none());
+        assert!(boxes.read(&Some("one too many".into()), None).is_err());
         boxes.leave(&Some("u0".into()), 1);
-        assert!(boxes.read(&Some("one too many".into())).is_some());
+        assert!(boxes.read(&Some("one too many".into()), None).is_ok());
     }
 }

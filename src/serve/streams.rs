@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::Identity;
 use super::host::{Connection, Host};
-use super::mailbox::{Mailboxes, Shape, Stream};
+use super::mailbox::{Mailboxes, NumberedLine, ResumeError, Shape, Stream};
 use super::reply::{ResponseBody, plain};
 use crate::editor::hosted::Liveness;
 use crate::lock::locked;
@@ -27,6 +27,9 @@ use crate::lock::locked;
 pub const CONNECTION_ID: &str = "acp-connection-id";
 /// The session a request is about.
 pub const SESSION_ID: &str = "acp-session-id";
+
+/// The number of the last event that a client has received of a stream.
+const LAST_EVENT_ID: &str = "last-event-id";
 
 /// How often a stream says that it is still there.
 const ALIVE: Duration = Duration::from_secs(15);
@@ -203,8 +206,20 @@ impl Profiles {
             Err((status, why)) => return plain(status, why),
         };
         let stream = text(&head.headers, SESSION_ID);
-        let Some((reader, changed)) = locked(&profile.boxes).read(&stream) else {
-            return plain(StatusCode::NOT_FOUND, "this connection has no such session");
+        let after = match text(&head.headers, LAST_EVENT_ID).map(|id| id.parse::<u64>()).transpose() {
+            Ok(after) => after,
+            Err(_) => return plain(StatusCode::BAD_REQUEST, "Last-Event-ID is no id of this stream"),
+        };
+        let read = locked(&profile.boxes).read(&stream, after);
+        let (reader, changed) = match read {
+            Ok(reading) => reading,
+            Err(ResumeError::NoSession) => {
+                return plain(StatusCode::NOT_FOUND, "this connection has no such session");
+            }
+            Err(ResumeError::Gone) => {
+                let why = "what follows that event is not kept any more; open the stream without Last-Event-ID, and load the session again";
+                return plain(StatusCode::CONFLICT, why);
+            }
         };
         let reading = Reading { profile, stream: stream.clone(), reader, changed, begun: false };
         let events = futures_util::stream::unfold(reading, |mut reading| async move {
@@ -331,11 +346,11 @@ impl Drop for Reading {
     }
 }
 
-/// One server-sent event for each message.
-fn events(lines: &[Bytes]) -> Bytes {
-    let mut out = BytesMut::with_capacity(lines.iter().map(|line| line.len() + 8).sum());
-    for line in lines {
-        out.put_slice(b"data: ");
+/// One server-sent event for each message, whose id is its number.
+fn events(lines: &[NumberedLine]) -> Bytes {
+    let mut out = BytesMut::with_capacity(lines.iter().map(|numbered| numbered.line.len() + 32).sum());
+    for NumberedLine { number, line } in lines {
+        out.put_slice(format!("id: {number}\ndata: ").as_bytes());
         out.put_slice(line);
         out.put_slice(b"\n\n");
     }

@@ -1,4 +1,5 @@
-//! A connection over a WebSocket: one message for each text frame, a ping every 20 seconds.
+//! A connection over a WebSocket: one message for each text frame (or binary one that holds text), a ping every 20
+//! seconds.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -148,7 +149,9 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
         liveness.beat();
         let text = match message {
             Ok(Message::Text(text)) => Bytes::from(text),
-            Ok(Message::Binary(_)) => return bad(CloseCode::Unsupported, "messages are text frames"),
+            // Some clients send nothing else.
+            Ok(Message::Binary(bytes)) if std::str::from_utf8(&bytes).is_ok() => bytes,
+            Ok(Message::Binary(_)) => return bad(CloseCode::Invalid, "a binary frame is not UTF-8"),
             Ok(Message::Close(_)) => return End::BYE,
             Ok(Message::Ping(payload)) => {
                 locked(tally).pinged(&payload);
