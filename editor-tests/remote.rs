@@ -4,6 +4,7 @@ mod account;
 mod broken;
 mod entry;
 mod http;
+mod pressure;
 mod socket;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -30,7 +31,7 @@ use socket::Socket;
 pub use entry::authority;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 22] = [
+pub const ALL: [(&str, fn()); 26] = [
     ("a conversation over a bridge", over_a_bridge),
     ("many connections", many_connections),
     ("pages of the web are not let in", not_for_pages),
@@ -48,6 +49,10 @@ pub const ALL: [(&str, fn()); 22] = [
     ("over plain HTTP", plain_http),
     ("a stream of events goes on", a_stream_goes_on),
     ("over HTTP/2", over_http_2),
+    ("who says nothing is not kept", pressure::who_says_nothing_is_not_kept),
+    ("who says nothing over TLS is not kept", pressure::who_says_nothing_over_tls_is_not_kept),
+    ("messages that do not end are bounded", pressure::messages_that_do_not_end_are_bounded),
+    ("an editor that says much does not wait", pressure::an_editor_that_says_much_does_not_wait),
     ("asked to stop", asked_to_stop),
     ("over TLS", over_tls),
     ("taken over", taken_over),

@@ -7,10 +7,12 @@
 
 pub mod admission;
 pub mod bridge;
+pub mod budget;
 mod failover;
 pub mod host;
 pub mod listen;
 pub mod mailbox;
+pub mod places;
 pub mod reply;
 pub mod resume;
 mod rewrite;

@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use hyper::http::request::Parts;
 
+use super::places::SocketPlace;
 use super::tokens::{Tokens, is_user, real};
 use crate::config::settings::{ServeSettings, TrustedProxy};
 
@@ -36,6 +37,9 @@ pub struct Caller {
     pub address: SocketAddr,
     /// The SHA-256 of the certificate that was shown.
     pub certificate: Option<[u8; 32]>,
+    /// Its place among the sockets that are open, as long as it is; none: there was none left, and only what watches over
+    /// the server is answered.
+    pub place: Option<SocketPlace>,
 }
 
 /// The rules of the door.
@@ -210,7 +214,7 @@ mod tests {
     use crate::config::settings::{TlsFiles, TokenEntry};
 
     fn caller(address: &str) -> Caller {
-        Caller { address: format!("{address}:9").parse().unwrap(), certificate: None }
+        Caller { address: format!("{address}:9").parse().unwrap(), certificate: None, place: None }
     }
 
     fn head(headers: &[(&str, &str)]) -> Parts {

@@ -3,23 +3,26 @@
 //! Where the server does not know the connection any more, or stops, it goes on on whichever server answers then: see
 //! `serve/failover.rs`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{Sink, SinkExt, StreamExt};
 use protocol::lines::{BadLine, LINE_CAP, Line, Outbox};
 use protocol::rpc::{self, Error as RpcError, Id, RpcMessage, code};
 use reqwest::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use reqwest::{Client, StatusCode, Upgraded};
 use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
 
 use super::failover::CarriedConversation;
+use super::mailbox::Shape;
 use super::resume::RECEIVED;
 use super::streams::CONNECTION_ID;
 use super::tally::MessageTally;
@@ -49,8 +52,9 @@ const OPENING_PAUSE: Duration = Duration::from_millis(500);
 /// A connection that was carried for less did not go on.
 const CARRIED: Duration = Duration::from_secs(5);
 
-/// After so many messages the server is told how many have come.
-const TELL: u64 = 64;
+/// How much of the editor's is read while the server has not said that what was sent has come, in bytes: a cancel may be
+/// among it.
+const WAITING_BYTES: usize = 16 << 20;
 
 /// A connection to a server, as `adjutant connect` has it.
 pub struct Bridge {
@@ -64,6 +68,8 @@ pub struct Bridge {
     /// A server has answered once: from then on it is tried for [`PATIENCE`].
     opened: bool,
     tally: MessageTally,
+    /// What the editor has said and was not sent yet, because too much is on its way.
+    waiting: VecDeque<Bytes>,
     conversation: CarriedConversation,
 }
 
@@ -101,7 +107,8 @@ impl Bridge {
     pub fn new(client: Client, url: String, token: Option<HeaderValue>) -> Self {
         let conversation = CarriedConversation::new(format!("{:032x}", fastrand::u128(..)));
         let tally = MessageTally::counting();
-        Self { client, url, token, id: None, resumes: false, opened: false, tally, conversation }
+        let waiting = VecDeque::new();
+        Self { client, url, token, id: None, resumes: false, opened: false, tally, waiting, conversation }
     }
 
     /// Carries messages until the editor has nothing more to say. `tell` is told what somebody should know meanwhile.
@@ -269,8 +276,7 @@ impl Bridge {
                 Some(Ok(_)) => continue,
             };
             silent = Instant::now() + OPENING;
-            self.tally.heard += 1;
-            if self.tally.heard.is_multiple_of(TELL) {
+            if self.tally.hear(text.len()) {
                 socket.0.send(Message::Ping(self.tally.ping())).await.map_err(|_| Broken)?;
             }
             match std::str::from_utf8(&text).ok().map(rpc::read) {
@@ -410,29 +416,39 @@ impl Bridge {
                         match self.hear(message, outbox).await {
                             None => Ok(()),
                             Some(Heard::Closed(why, stops)) => return SocketEnd::Closed(why, stops),
+                            Some(Heard::Again) => return SocketEnd::Broken,
                             Some(Heard::Many) => sink.send(Message::Ping(self.tally.ping())).await,
                         }
                     }
                     Some(Err(_)) | None => return SocketEnd::Broken,
                 },
-                line = lines.recv(), if !self.tally.is_full() => match line {
-                    None => {
+                () = std::future::ready(()), if !self.tally.is_full() && !self.waiting.is_empty() => {
+                    let first = self.waiting.pop_front();
+                    self.pass_on(&mut sink, first).await
+                }
+                line = lines.recv(), if self.takes_more() => match line.map(message) {
+                    None if self.waiting.is_empty() => {
                         sink.send(Message::Close(None)).await.ok();
                         return SocketEnd::Done;
                     }
-                    Some(line) => match message(line) {
-                        Ok(text) => match self.noted(text) {
-                            Some(text) => {
-                                self.tally.sent(&text);
-                                websocket::send_one(&mut sink, text).await
+                    // Nothing more comes; what waits is sent first.
+                    None => {
+                        while let Some(first) = self.waiting.pop_front() {
+                            if self.pass_on(&mut sink, Some(first)).await.is_err() {
+                                return SocketEnd::Broken;
                             }
-                            None => Ok(()),
-                        },
-                        Err(answer) => {
-                            outbox.push(&answer);
-                            Ok(())
                         }
-                    },
+                        Ok(())
+                    }
+                    Some(Ok(text)) if self.tally.is_full() && !overtakes(&text, &self.waiting) => {
+                        self.waiting.push_back(text);
+                        Ok(())
+                    }
+                    Some(Ok(text)) => self.pass_on(&mut sink, Some(text)).await,
+                    Some(Err(answer)) => {
+                        outbox.push(&answer);
+                        Ok(())
+                    }
                 },
                 _ = ping.tick() => {
                     if heard.elapsed() > PING * 3 {
@@ -448,24 +464,45 @@ impl Bridge {
         }
     }
 
+    /// Whether more of the editor's is read: of what waits there may be so much.
+    fn takes_more(&self) -> bool {
+        !self.tally.is_full() && self.waiting.is_empty()
+            || self.tally.is_full() && self.waiting.iter().map(Bytes::len).sum::<usize>() < WAITING_BYTES
+    }
+
+    /// Sends a line of the editor's.
+    async fn pass_on<S: Sink<Message, Error = WebSocketError> + Unpin>(
+        &mut self,
+        sink: &mut S,
+        line: Option<Bytes>,
+    ) -> Result<(), WebSocketError> {
+        let Some(text) = line.and_then(|line| self.noted(line)) else { return Ok(()) };
+        self.tally.sent(&text);
+        websocket::send_one(sink, text).await
+    }
+
     /// Takes a message of the server.
     async fn hear(&mut self, message: Message, outbox: &Outbox) -> Option<Heard> {
         match message {
             Message::Text(text) => {
                 let line = Bytes::from(text);
+                let bytes = line.len();
                 let line = if self.resumes { self.conversation.heard(line) } else { Some(line) };
                 if let Some(line) = line {
                     outbox.send(line.into()).await;
                 }
-                self.tally.heard += 1;
+                let many = self.tally.hear(bytes);
                 if self.conversation.is_sent_away() {
                     return Some(Heard::Closed(String::new(), true));
                 }
-                self.tally.heard.is_multiple_of(TELL).then_some(Heard::Many)
+                many.then_some(Heard::Many)
             }
             Message::Ping(payload) => {
                 self.tally.pinged(&payload);
                 None
+            }
+            Message::Close(frame) if frame.as_ref().is_some_and(|frame| frame.code == CloseCode::Again) => {
+                Some(Heard::Again)
             }
             Message::Close(frame) => {
                 let stops = frame.as_ref().is_some_and(|frame| frame.code == CloseCode::Restart);
@@ -475,6 +512,23 @@ impl Bridge {
             }
             _ => None,
         }
+    }
+}
+
+/// Whether a line is sent before those that wait: a cancel is, unless what it cancels is among them.
+fn overtakes(line: &[u8], waiting: &VecDeque<Bytes>) -> bool {
+    let Some(shape) = Shape::of(line) else { return false };
+    let mut others = waiting.iter().filter_map(|line| Shape::of(line));
+    match shape.method.as_deref() {
+        Some("session/cancel") => {
+            let session = shape.session();
+            session.is_some() && others.all(|other| other.session() != session)
+        }
+        Some("$/cancel_request") => {
+            let cancelled = shape.cancelled();
+            cancelled.is_some() && others.all(|other| other.id.map(RawValue::get) != cancelled.as_deref())
+        }
+        _ => false,
     }
 }
 
@@ -489,6 +543,8 @@ async fn gone(lines: &mpsc::Receiver<Line>) {
 enum Heard {
     /// As [`SocketEnd::Closed`].
     Closed(String, bool),
+    /// The server has no room at the moment, and wants the last message again.
+    Again,
     /// Many have come since the server was told how many.
     Many,
 }
@@ -514,4 +570,30 @@ fn reason(error: &reqwest::Error) -> String {
         at = next;
     }
     at.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancel_overtakes_all_but_what_it_cancels() {
+        let line = |text: &'static str| Bytes::from_static(text.as_bytes());
+        let waiting = VecDeque::from([
+            line(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"a","prompt":[]}}"#),
+            line(r#"{"id":"x","method":"session/list","params":{}}"#),
+        ]);
+        for (cancel, goes_first) in [
+            (r#"{"method":"session/cancel","params":{"sessionId":"a"}}"#, false),
+            (r#"{"method":"session/cancel","params":{"sessionId":"b"}}"#, true),
+            (r#"{"method":"session/cancel","params":{}}"#, false),
+            (r#"{"method":"$/cancel_request","params":{"requestId":2}}"#, false),
+            (r#"{"method":"$/cancel_request","params":{"requestId":"x"}}"#, false),
+            (r#"{"method":"$/cancel_request","params":{"requestId":1}}"#, true),
+            (r#"{"id":3,"method":"session/prompt","params":{"sessionId":"b","prompt":[]}}"#, false),
+            ("not a message", false),
+        ] {
+            assert_eq!(overtakes(cancel.as_bytes(), &waiting), goes_first, "{cancel}");
+        }
+    }
 }

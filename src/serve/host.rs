@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::admission::{Admission, Identity};
+use super::budget::MessageBudget;
+use super::places::{Counted, SocketPlace};
 use super::{InFlightEnd, serve_until};
 use crate::config::settings::ServeSettings;
 use crate::editor::hosted::{Hosted, Liveness, UserLimits};
@@ -42,6 +44,11 @@ pub struct Host {
     // A std mutex around a map: a leaf, never held across an await.
     users: Mutex<HashMap<Option<String>, Arc<ServedUser>>>,
     connections: Arc<AtomicUsize>,
+    /// Sockets that are open, whatever is said over them, and how many may be.
+    sockets: Arc<AtomicUsize>,
+    most_sockets: usize,
+    /// Bytes of messages that have not come whole.
+    unfinished: Arc<AtomicUsize>,
     opened: AtomicUsize,
     refused: AtomicUsize,
     tasks: TaskTracker,
@@ -52,6 +59,7 @@ struct ServedUser {
     sessions: Arc<Sessions>,
     hosted: Arc<Hosted<Server>>,
     connections: Arc<AtomicUsize>,
+    unfinished: Arc<AtomicUsize>,
 }
 
 /// A connection, from the side of whoever carries its messages.
@@ -62,27 +70,12 @@ pub struct Connection {
     /// What the editor is told.
     pub outgoing: Outgoing,
     pub liveness: Arc<Liveness>,
+    /// What messages may take that have not come whole.
+    pub budget: MessageBudget,
     /// Ends when the connection is to end.
     pub ended: CancellationToken,
     /// Ended when the whole process is about to stop.
     pub draining: CancellationToken,
-}
-
-/// Counts one less when it is dropped.
-struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    /// Counts one more, unless there are as many as there may be.
-    fn one(all: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        let counted = all.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < most).then_some(n + 1));
-        counted.ok().map(|_| Self(all.clone()))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Host {
@@ -100,7 +93,6 @@ impl Host {
         let admission = Admission::new(&settings, listen)?;
         Ok(Arc::new(Self {
             admission,
-            settings,
             draining: CancellationToken::new(),
             ended,
             draft,
@@ -108,6 +100,10 @@ impl Host {
             meters: Arc::default(),
             users: Mutex::default(),
             connections: Arc::default(),
+            sockets: Arc::default(),
+            most_sockets: most_sockets(settings.limits.connections),
+            unfinished: Arc::default(),
+            settings,
             opened: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
             tasks: TaskTracker::new(),
@@ -153,7 +149,26 @@ impl Host {
         });
         let id = self.environment.fresh("con_");
         tracing::info!("{} has opened connection {id}", identity.name);
-        Ok(Connection { id, lines, outgoing, liveness, ended, draining: self.draining.clone() })
+        let budget = self.budget(identity);
+        Ok(Connection { id, lines, outgoing, liveness, budget, ended, draining: self.draining.clone() })
+    }
+
+    /// What the messages of a user may take that have not come whole.
+    pub fn budget(&self, identity: &Identity) -> MessageBudget {
+        let user = self.user(identity.user.as_deref()).unfinished.clone();
+        MessageBudget::new(user, self.unfinished.clone(), self.settings.limits.message_bytes)
+    }
+
+    /// A place for a socket; none where there are as many as there may be.
+    pub fn socket(&self) -> Option<SocketPlace> {
+        let place = Counted::one(&self.sockets, self.most_sockets)?;
+        Some(Arc::new(place))
+    }
+
+    /// That there are as many sockets as there may be, for whoever wanted one more.
+    pub fn full(&self) -> String {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        format!("this server has {} connections, and no more are allowed", self.most_sockets)
     }
 
     fn user(&self, name: Option<&str>) -> Arc<ServedUser> {
@@ -172,7 +187,7 @@ impl Host {
                 UserLimits { sessions: most.sessions, user_sessions: most.user_sessions, user_turns: most.user_turns };
             let tasks = (sessions.tasks.clone(), self.ended.clone());
             let hosted = Hosted::new((self.settings.grace, limits), self.meters.clone(), self.draining.clone(), tasks);
-            Arc::new(ServedUser { sessions, hosted, connections: Arc::default() })
+            Arc::new(ServedUser { sessions, hosted, connections: Arc::default(), unfinished: Arc::default() })
         });
         user.clone()
     }
@@ -254,6 +269,8 @@ impl Host {
         let now = self.connections.load(Ordering::Relaxed);
         gauge("adjutant_connections", "gauge", "Connections that are open.", now);
         let opened = self.opened.load(Ordering::Relaxed);
+        let sockets = self.sockets.load(Ordering::Relaxed);
+        gauge("adjutant_sockets", "gauge", "Sockets that are open, whatever is said over them.", sockets);
         gauge("adjutant_connections_total", "counter", "Connections that were opened.", opened);
         let refused = self.refused.load(Ordering::Relaxed);
         gauge("adjutant_connections_refused_total", "counter", "Connections beyond a limit.", refused);
@@ -288,6 +305,19 @@ impl Host {
             None => Ok(()),
         }
     }
+}
+
+/// How many sockets may be open: as many as the settings say, but no more than half of the files that this process may
+/// open. The others are for what turns do.
+fn most_sockets(wanted: usize) -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let half = files.and_then(|files| usize::try_from(files / 2).ok()).unwrap_or(usize::MAX);
+    if half < wanted {
+        tracing::warn!(
+            "serve.limits.connections is {wanted}, and {half} are served: this process may open twice as many files (ulimit -n, LimitNOFILE)"
+        );
+    }
+    wanted.min(half)
 }
 
 /// What the stores of all users have counted together.

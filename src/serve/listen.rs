@@ -1,7 +1,6 @@
 //! Listens, and serves whoever connects: HTTP/1.1 and HTTP/2, with TLS where there is a certificate.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use super::admission::Caller;
 use super::host::Host;
@@ -22,8 +24,12 @@ use super::route::{self, Doors};
 use super::tokens::fingerprint;
 use crate::config::settings::TlsFiles;
 
-/// How long somebody who connects may take to say who they are and what they want.
+/// How long somebody who connects may take until the first request has come whole, TLS included, and to send the head
+/// of each further one.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Sockets beyond the limit: they are told so, and what watches over the server is answered. Further ones are closed.
+const REFUSED: usize = 32;
 
 /// How long the last responses may take.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -71,6 +77,7 @@ fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 /// Serves until the host ends.
 pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAcceptor>) {
     let doors = Doors::new(host.clone());
+    let beyond = Arc::new(Semaphore::new(REFUSED));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -86,31 +93,60 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
         };
         // Words come one by one and are not to wait for more.
         stream.set_nodelay(true).ok();
+        let place = host.socket();
+        let extra = if place.is_none() { beyond.clone().try_acquire_owned().ok() } else { None };
+        if place.is_none() && extra.is_none() {
+            tracing::info!("{address} is not served: {}", host.full());
+            continue;
+        }
         let (doors, tls) = (doors.clone(), tls.clone());
+        let caller = Caller { address, certificate: None, place };
         host.spawn(async move {
+            let until = Instant::now() + PATIENCE;
             match tls {
-                None => speak(doors, stream, Caller { address, certificate: None }).await,
-                Some(tls) => secure(doors, stream, address, tls).await,
+                None => speak(doors, stream, caller, until).await,
+                Some(tls) => secure(doors, stream, caller, tls, until).await,
             }
+            drop(extra);
         });
     }
 }
 
-async fn secure(doors: Arc<Doors>, stream: TcpStream, address: SocketAddr, tls: TlsAcceptor) {
-    match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+/// Completes when nothing was asked in time.
+async fn silent(asked: &CancellationToken, until: Instant) {
+    if tokio::time::timeout_at(until, asked.cancelled()).await.is_ok() {
+        std::future::pending().await
+    }
+}
+
+async fn secure(doors: Arc<Doors>, stream: TcpStream, caller: Caller, tls: TlsAcceptor, until: Instant) {
+    let address = caller.address;
+    match tokio::time::timeout_at(until, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
             let certificate = shown.map(|certificate| fingerprint(certificate));
-            speak(doors, stream, Caller { address, certificate }).await;
+            speak(doors, stream, Caller { certificate, ..caller }, until).await;
         }
         Ok(Err(e)) => tracing::info!("TLS with {address} failed: {e}"),
         Err(_) => tracing::info!("{address} took too long over TLS"),
     }
 }
 
-async fn speak(doors: Arc<Doors>, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, caller: Caller) {
-    let (ended, caller) = (doors.host.ended.clone(), Arc::new(caller));
+/// Serves a socket. One over which no request has come in time is closed: nothing else has a limit before the protocol
+/// is known.
+async fn speak(
+    doors: Arc<Doors>,
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    caller: Caller,
+    until: Instant,
+) {
+    let ended = doors.host.ended.clone();
+    let address = caller.address;
+    let caller = Arc::new(caller);
+    let asked = CancellationToken::new();
+    let first = asked.clone();
     let service = service_fn(move |request| {
+        first.cancel();
         let (doors, caller) = (doors.clone(), caller.clone());
         async move { Ok::<_, Infallible>(route::answer(doors, request, caller).await) }
     });
@@ -124,6 +160,7 @@ async fn speak(doors: Arc<Doors>, io: impl AsyncRead + AsyncWrite + Unpin + Send
         done = serving.as_mut() => if let Err(e) = done {
             tracing::debug!("a client's connection ended: {e}");
         },
+        () = silent(&asked, until) => tracing::info!("{address} has asked for nothing in time"),
         () = ended.cancelled() => {
             serving.as_mut().graceful_shutdown();
             tokio::time::timeout(FAREWELL, serving).await.ok();

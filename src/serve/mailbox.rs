@@ -64,6 +64,18 @@ impl<'a> Shape<'a> {
         named(self.params?)
     }
 
+    /// The id of the request that it cancels, as it was written.
+    pub fn cancelled(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Cancels<'a> {
+            #[serde(borrow)]
+            request_id: &'a RawValue,
+        }
+        let cancels: Cancels<'_> = serde_json::from_str(self.params?.get()).ok()?;
+        Some(cancels.request_id.get().to_owned())
+    }
+
     /// Whether it has an id, no method, and a result or an error.
     pub fn is_response(&self) -> bool {
         self.method.is_none() && self.id.is_some() && (self.result.is_some() || self.error.is_some())

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, oneshot};
 
 use super::admission::Identity;
+use super::places::SocketPlace;
 use super::tally::ResumableConnection;
 use super::websocket::{Ending, carry};
 use crate::lock::locked;
@@ -47,12 +48,13 @@ impl Resumables {
         tokio::time::timeout(HAND_OVER, thread).await.ok()?.ok()
     }
 
-    /// Carries a connection over a socket, and waits for another one where that breaks, but not for ever.
+    /// Carries a connection over a socket, which has its place until it ends, and waits for another one where that breaks,
+    /// but not for ever.
     pub async fn run<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mut thread: ResumableConnection,
         identity: Identity,
-        (io, again): (Option<T>, Vec<Bytes>),
+        (io, again, place): (Option<T>, Vec<Bytes>, Option<SocketPlace>),
         (message, grace): (usize, Duration),
     ) {
         if !thread.tally.counts {
@@ -72,6 +74,7 @@ impl Resumables {
             },
             None => Ending::Broken,
         };
+        drop(place);
         let wanted = match ending {
             Ending::Wanted => true,
             Ending::Broken if !grace.is_zero() => wait(&mut thread, &this.wanted, grace).await,

@@ -56,6 +56,11 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
         Ok(identity) => identity,
         Err(denied) => return refused(&caller, &denied),
     };
+    if path == "/acp" && caller.place.is_none() {
+        let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, &host.full());
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        return response;
+    }
     match (&head.method, path) {
         (&Method::GET, "/metrics") => {
             let mut response = plain(StatusCode::OK, host.metrics().trim_end());
@@ -65,7 +70,7 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
         }
         (_, "/metrics") => plain(StatusCode::METHOD_NOT_ALLOWED, "this can only be read"),
         (&Method::GET, _) if head.headers.contains_key(UPGRADE) => {
-            upgrade(&doors, Request::from_parts(head, body), identity).await
+            upgrade(&doors, Request::from_parts(head, body), identity, caller).await
         }
         (&Method::GET, _) => profiles.get(&head, &identity),
         (&Method::POST, _) => profiles.clone().post(host, Request::from_parts(head, body), identity).await,
@@ -80,7 +85,12 @@ fn refused(caller: &Caller, denied: &Denied) -> Response<ResponseBody> {
 }
 
 /// Makes a WebSocket of a request: of a new connection, or of one that is resumed.
-async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identity) -> Response<ResponseBody> {
+async fn upgrade(
+    doors: &Doors,
+    mut request: Request<Incoming>,
+    identity: Identity,
+    caller: Arc<Caller>,
+) -> Response<ResponseBody> {
     let host = &doors.host;
     let headers = request.headers();
     let accepted = match websocket::accept(headers) {
@@ -123,7 +133,9 @@ async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identi
     crate::task::spawn(async move {
         let io = hyper::upgrade::on(&mut request).await.map(TokioIo::new);
         let io = io.inspect_err(|e| tracing::info!("a WebSocket was not opened: {e}")).ok();
-        resumables.run(thread, identity, (io, again), limits).await;
+        let place = caller.place.clone();
+        drop(caller);
+        resumables.run(thread, identity, (io, again, place), limits).await;
     });
     response
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http_body_util::{BodyExt, Limited, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, SET_COOKIE};
 use hyper::http::request::Parts;
@@ -14,9 +14,11 @@ use hyper::{Request, Response, StatusCode};
 use protocol::lines::{Line, Outgoing};
 use protocol::rpc::{self, Id};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Identity;
+use super::budget::UnfinishedMessage;
 use super::host::{Connection, Host};
 use super::mailbox::{Mailboxes, NumberedLine, ResumeError, Shape, Stream};
 use super::reply::{ResponseBody, plain};
@@ -36,6 +38,10 @@ const ALIVE: Duration = Duration::from_secs(15);
 
 /// How long a connection may be without a stream.
 const UNREAD: Duration = Duration::from_secs(120);
+
+/// How long a message may take to come whole, and to go on coming.
+const BODY_TIMEOUT: Duration = Duration::from_secs(300);
+const BODY_PAUSE: Duration = Duration::from_secs(15);
 
 /// How long the handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(30);
@@ -101,13 +107,9 @@ impl Profiles {
             return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
         }
         let most = host.settings.limits.message_bytes;
-        let body = match Limited::new(body, most).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(e) if e.is::<http_body_util::LengthLimitError>() => {
-                let why = format!("a message has at most {most} bytes here");
-                return plain(StatusCode::PAYLOAD_TOO_LARGE, &why);
-            }
-            Err(_) => return plain(StatusCode::BAD_REQUEST, "the message did not come whole"),
+        let body = match whole(body, most, &host.budget(&identity).begin()).await {
+            Ok(body) => body,
+            Err((status, why)) => return plain(status, &why),
         };
         if std::str::from_utf8(&body).is_err() {
             return plain(StatusCode::BAD_REQUEST, "the message is not UTF-8");
@@ -343,6 +345,33 @@ impl Drop for Reading {
     fn drop(&mut self) {
         locked(&self.profile.boxes).leave(&self.stream, self.reader);
         self.profile.read.notify_waiters();
+    }
+}
+
+/// The body of a request.
+///
+/// # Errors
+/// It is too long, does not come, or there is no room for it: in words for whoever sent it.
+async fn whole(mut body: Incoming, most: usize, unfinished: &UnfinishedMessage) -> Result<Bytes, (StatusCode, String)> {
+    let wrong = |status, why: &str| (status, why.to_owned());
+    let end = Instant::now() + BODY_TIMEOUT;
+    let mut all = BytesMut::new();
+    loop {
+        let next = end.min(Instant::now() + BODY_PAUSE);
+        let frame = tokio::time::timeout_at(next, body.frame()).await;
+        let frame = frame.map_err(|_| wrong(StatusCode::REQUEST_TIMEOUT, "the message did not come in time"))?;
+        let Some(frame) = frame else { return Ok(all.freeze()) };
+        let frame = frame.map_err(|_| wrong(StatusCode::BAD_REQUEST, "the message did not come whole"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if all.len() + data.len() > most {
+            let why = format!("a message has at most {most} bytes here");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        if !unfinished.grow(data.len()) {
+            let why = "too many messages are on their way and have not come whole; send this one again later";
+            return Err(wrong(StatusCode::SERVICE_UNAVAILABLE, why));
+        }
+        all.extend_from_slice(&data);
     }
 }
 

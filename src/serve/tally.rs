@@ -9,6 +9,11 @@ use super::host::Connection;
 /// How much may wait for somebody to come back, in bytes.
 const HELD: usize = 16 << 20;
 
+/// After so many bytes or messages the other side is told how many messages have come: it keeps them until then, and
+/// takes no more from its editor when it keeps too much.
+const ACKNOWLEDGED_BYTES: usize = 1 << 20;
+const ACKNOWLEDGED_MESSAGES: u64 = 64;
+
 /// What was sent and may have to be sent again, and how much has come.
 #[derive(Debug, Default)]
 pub struct MessageTally {
@@ -16,6 +21,10 @@ pub struct MessageTally {
     pub counts: bool,
     /// Messages that have come.
     pub heard: u64,
+    /// Bytes that have come since the other side was told how many messages have.
+    unacknowledged: usize,
+    /// How many it was told of.
+    acknowledged: u64,
     /// The number of the first that is kept.
     first: u64,
     kept: VecDeque<Bytes>,
@@ -26,6 +35,14 @@ impl MessageTally {
     /// One that keeps what is sent.
     pub fn counting() -> Self {
         Self { counts: true, ..Self::default() }
+    }
+
+    /// Takes note of a message that has come, of so many bytes. True: the other side should be told.
+    pub fn hear(&mut self, bytes: usize) -> bool {
+        self.heard += 1;
+        self.unacknowledged += bytes;
+        let many = self.heard - self.acknowledged >= ACKNOWLEDGED_MESSAGES;
+        self.counts && (many || self.unacknowledged >= ACKNOWLEDGED_BYTES)
     }
 
     /// Keeps a message that is sent.
@@ -61,8 +78,11 @@ impl MessageTally {
         self.bytes > HELD
     }
 
-    /// The payload of a ping: eight bytes, `heard` in network order; empty where nobody counts.
-    pub fn ping(&self) -> Bytes {
+    /// The payload of a ping, which tells the other side how many messages have come: eight bytes, `heard` in network
+    /// order; empty where nobody counts.
+    pub fn ping(&mut self) -> Bytes {
+        self.unacknowledged = 0;
+        self.acknowledged = self.heard;
         if self.counts { Bytes::copy_from_slice(&self.heard.to_be_bytes()) } else { Bytes::new() }
     }
 
@@ -104,6 +124,11 @@ mod tests {
         assert!(!tally.is_full());
         tally.sent(&Bytes::from(vec![0; HELD + 1]));
         assert!(tally.is_full());
+        // What has come is told by bytes and by messages, whichever is first.
+        let mut hearing = MessageTally::counting();
+        assert!(!hearing.hear(ACKNOWLEDGED_BYTES - 1) && hearing.hear(1));
+        assert_eq!(hearing.ping(), Bytes::copy_from_slice(&2_u64.to_be_bytes()));
+        assert_eq!((0..ACKNOWLEDGED_MESSAGES).filter(|_| hearing.hear(1)).count(), 1);
         // Who does not count keeps nothing.
         let mut plain = MessageTally::default();
         plain.sent(&Bytes::from_static(b"x"));

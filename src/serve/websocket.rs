@@ -1,8 +1,9 @@
 //! A connection over a WebSocket: one message for each text frame (or binary one that holds text), a ping every 20
 //! seconds.
 
-use std::sync::Mutex;
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine;
@@ -15,7 +16,7 @@ use hyper::header::{CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SE
 use protocol::lines::{Line, Outgoing};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
@@ -23,6 +24,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
+use super::budget::{MeteredIo, UnfinishedMessage};
 use super::host::Connection;
 use super::tally::{MessageTally, ResumableConnection};
 use crate::editor::hosted::Liveness;
@@ -102,22 +104,25 @@ pub async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
     message: usize,
 ) -> Ending {
     let ResumableConnection { connection, tally } = thread;
-    let Connection { id, lines, outgoing, liveness, draining, .. } = connection;
+    let Connection { id, lines, outgoing, liveness, budget, draining, .. } = connection;
+    let unfinished = Arc::new(budget.begin());
+    let io = MeteredIo::new(io, unfinished.clone());
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config(message))).await;
     let (mut sink, mut stream) = socket.split();
-    // A std mutex around what is counted: a leaf, for the two halves of the socket.
-    let (missed, tally) = (AtomicU32::new(0), Mutex::new(tally));
+    let counts = SocketCounts { missed: AtomicU32::new(0), tally: Mutex::new(tally), owed: Notify::new() };
     let end = tokio::select! {
-        end = hear(&mut stream, lines, (&missed, &tally), liveness) => end,
-        end = tell(&mut sink, (again, outgoing), (&missed, &tally), liveness) => end,
+        end = hear(&mut stream, lines, &counts, (liveness, &unfinished)) => end,
+        end = tell(&mut sink, (again, outgoing), &counts, liveness) => end,
     };
     let end = if end == End::LEAVING && draining.is_cancelled() { End::STOPPING } else { end };
     tracing::info!("the socket of connection {id} ends: {:?}", end.0);
     let Some((code, why)) = end.0 else { return Ending::Broken };
     if let Ok(socket) = sink.reunite(stream) {
+        unfinished.discard();
         farewell(socket, code, why).await;
     }
-    Ending::Over
+    // Whoever can come back sends the message again.
+    if code == CloseCode::Again { Ending::Broken } else { Ending::Over }
 }
 
 /// Tells the other side why, and reads what it is sending: where that is left unread, the reason is lost with it.
@@ -134,18 +139,26 @@ async fn farewell<T: AsyncRead + AsyncWrite + Unpin>(
     timeout(FAREWELL, last).await.ok();
 }
 
-/// What both halves of a socket count: unanswered pings, and messages.
-type Counts<'a, 'b> = (&'a AtomicU32, &'a Mutex<&'b mut MessageTally>);
+/// What both halves of a socket count.
+struct SocketCounts<'a> {
+    /// Pings that were not answered.
+    missed: AtomicU32,
+    // A std mutex around what is counted: a leaf, for the two halves of the socket.
+    tally: Mutex<&'a mut MessageTally>,
+    /// Notified when the other side should be told how much has come.
+    owed: Notify,
+}
 
 async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut SplitStream<WebSocketStream<T>>,
     lines: &mpsc::Sender<Line>,
-    (missed, tally): Counts<'_, '_>,
-    liveness: &Liveness,
+    counts: &SocketCounts<'_>,
+    (liveness, unfinished): (&Liveness, &UnfinishedMessage),
 ) -> End {
     let bad = |code, why| End(Some((code, why)));
     while let Some(message) = stream.next().await {
-        missed.store(0, Ordering::Relaxed);
+        unfinished.finish();
+        counts.missed.store(0, Ordering::Relaxed);
         liveness.beat();
         let text = match message {
             Ok(Message::Text(text)) => Bytes::from(text),
@@ -154,7 +167,7 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
             Ok(Message::Binary(_)) => return bad(CloseCode::Invalid, "a binary frame is not UTF-8"),
             Ok(Message::Close(_)) => return End::BYE,
             Ok(Message::Ping(payload)) => {
-                locked(tally).pinged(&payload);
+                locked(&counts.tally).pinged(&payload);
                 continue;
             }
             Ok(_) => continue,
@@ -164,12 +177,18 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
             Err(Error::Utf8(_)) => return bad(CloseCode::Invalid, "a text frame is not UTF-8"),
             Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => return End::BROKEN,
             Err(Error::Protocol(_)) => return bad(CloseCode::Protocol, "this is not a WebSocket"),
+            Err(Error::Io(e)) if e.kind() == ErrorKind::OutOfMemory => {
+                return bad(CloseCode::Again, "too many messages are on their way and have not come whole");
+            }
             Err(_) => return End::BROKEN,
         };
+        let bytes = text.len();
         if !text.trim_ascii().is_empty() && lines.send(Line::Text(text)).await.is_err() {
             return End::LEAVING;
         }
-        locked(tally).heard += 1;
+        if locked(&counts.tally).hear(bytes) {
+            counts.owed.notify_one();
+        }
     }
     End::BROKEN
 }
@@ -177,7 +196,7 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
 async fn tell<S: Sink<Message, Error = Error> + Unpin>(
     sink: &mut S,
     (again, outgoing): (Vec<Bytes>, &mut Outgoing),
-    (missed, tally): Counts<'_, '_>,
+    counts: &SocketCounts<'_>,
     liveness: &Liveness,
 ) -> End {
     for message in again {
@@ -188,18 +207,19 @@ async fn tell<S: Sink<Message, Error = Error> + Unpin>(
     let mut ping = tokio::time::interval(PING);
     ping.tick().await;
     loop {
-        let beats = || Message::Ping(locked(tally).ping());
+        let beats = || Message::Ping(locked(&counts.tally).ping());
         let sent = tokio::select! {
             lines = outgoing.next() => match lines {
-                Some(lines) => timeout(PING * MISSED, send(sink, lines, |line| locked(tally).sent(line))).await,
+                Some(lines) => timeout(PING * MISSED, send(sink, lines, |line| locked(&counts.tally).sent(line))).await,
                 None => return End::LEAVING,
             },
             _ = ping.tick() => {
-                if missed.fetch_add(1, Ordering::Relaxed) >= MISSED {
+                if counts.missed.fetch_add(1, Ordering::Relaxed) >= MISSED {
                     return End::BROKEN;
                 }
                 timeout(PING, sink.send(beats())).await
             }
+            () = counts.owed.notified() => timeout(PING, sink.send(beats())).await,
             () = liveness.asked() => timeout(PING, sink.send(beats())).await,
         };
         if !matches!(sent, Ok(Ok(()))) {

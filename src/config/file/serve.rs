@@ -83,10 +83,11 @@ pub(crate) struct ProxyConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServeLimitsConfig {
-    /// Connections in all. Default: 2000.
+    /// Sockets in all, whatever is said over them, and connections that speak the protocol. No more than half of the
+    /// files that the process may open. Default: 2000.
     #[schemars(range(min = 1))]
     pub connections: Option<usize>,
-    /// Connections of one user. Default: 200.
+    /// Connections of one user that speak the protocol. Default: 200.
     #[schemars(range(min = 1))]
     pub user_connections: Option<usize>,
     /// Open sessions of one user, those included whose editor is gone. Default: 500.
