@@ -158,7 +158,14 @@ impl Walk<'_> {
         }
         unit.broad_only.get_or_insert_with(|| "it is redirected to or from a file".into());
         if access == Access::Edit && !target.literal {
-            unit.effect_at_least(Effect::Unproven);
+            if target.texts().is_some() {
+                self.disk.touch(access, &target, unit, state);
+            } else {
+                // Whatever its name is, a file is written; a computed descriptor may be one that is open.
+                let opens = redirect.operator != Operator::Duplicate;
+                unit.effect_at_least(if opens { Effect::Writes } else { Effect::Unproven });
+                unit.plans_only = false;
+            }
             unit.floor(
                 Action::Ask,
                 &format!("which file {} writes is not known", parse::slice(script, &redirect.range)),
