@@ -2,6 +2,7 @@
 //! start; everything else gets it passed in, so a test can pass something else.
 
 use std::collections::BTreeMap;
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -228,13 +229,32 @@ pub fn private_file() -> std::fs::OpenOptions {
     options
 }
 
-/// Writes a small file that is readable by its owner alone from its first byte.
+/// Writes a small file that is readable by its owner alone from its first byte, also where a file that others
+/// may read was there before.
 ///
 /// # Errors
 /// The system's.
 pub fn private_note(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = private_file().create(true).write(true).truncate(true).open(path)?;
+    let mut file = private_file().create(true).write(true).truncate(false).open(path)?;
+    let found = file.metadata()?;
+    if found.is_file() {
+        close_to_others(&file, &found)?;
+        file.set_len(0)?;
+    }
     io::Write::write_all(&mut file, bytes)
+}
+
+/// Takes the rights of everybody but its owner from a file.
+#[cfg(unix)]
+fn close_to_others(file: &File, found: &Metadata) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = found.permissions().mode();
+    if mode & 0o077 == 0 { Ok(()) } else { file.set_permissions(PermissionsExt::from_mode(mode & 0o700)) }
+}
+
+#[cfg(not(unix))]
+fn close_to_others(_: &File, _: &Metadata) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(test)]
@@ -257,6 +277,19 @@ mod tests {
             assert!(crate::id::SessionId::new(id.as_str()).is_well_formed());
             last = id;
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn private_note_over_a_file_of_everybody_is_its_owners_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("note");
+        std::fs::write(&path, "a longer text that was there before").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+        private_note(&path, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
