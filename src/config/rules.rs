@@ -16,6 +16,8 @@ pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
 /// A rule and where it was written.
 struct PlacedRule {
     rule: Rule,
+    /// The pattern as it was written, homes aside.
+    written: String,
     /// Where its pattern stands; of a rule without one its permission.
     key: SourceLocation,
     /// Where its action stands.
@@ -27,9 +29,10 @@ fn placed(node: &Node, home: Option<&Path>) -> Vec<PlacedRule> {
     let mut rules = Vec::new();
     let mut push = |permission: &str, pattern: &str, key: &SourceLocation, node: &Node| {
         if let Some(action) = node.as_text().and_then(action) {
-            let pattern = expand(pattern, home);
+            let written = expand(pattern, home);
+            let pattern = with_arguments(permission, &written, action).unwrap_or_else(|| written.clone());
             let rule = Rule { permission: permission.to_owned(), pattern, action, source: node.at.short() };
-            rules.push(PlacedRule { rule, key: key.clone(), at: node.at.clone() });
+            rules.push(PlacedRule { rule, written, key: key.clone(), at: node.at.clone() });
         }
     };
     match &node.value {
@@ -88,8 +91,18 @@ pub(crate) fn odd(tree: &Node, home: Option<&Path>, root: &Path, known: &[Proble
                 ));
             }
         }
+        for PlacedRule { rule, written, at, .. } in placed.iter().filter(|placed| placed.rule.pattern != placed.written)
+        {
+            let word = if rule.action == Action::Deny { "denies" } else { "asks about" };
+            let text = format!(
+                "\"{written}\" is read as \"{written}\" and \"{}\": it {word} the command with any arguments",
+                rule.pattern
+            );
+            let key = format!("{way}.{}.{written}", rule.permission);
+            problems.push(Problem::new(ProblemSeverity::Note, ProblemCode::OddRule, at, key, text));
+        }
         for lint in lint::lint(&rules, Some(root)) {
-            let Some(PlacedRule { rule, key, at }) = placed.get(lint.at) else { continue };
+            let Some(PlacedRule { rule, written, key, at }) = placed.get(lint.at) else { continue };
             let (severity, code) = match lint.kind {
                 LintKind::CoversLongerWords => (ProblemSeverity::Note, ProblemCode::OddRule),
                 LintKind::NeverDecides => (ProblemSeverity::Warning, ProblemCode::UnreachableRule),
@@ -98,11 +111,19 @@ pub(crate) fn odd(tree: &Node, home: Option<&Path>, root: &Path, known: &[Proble
             if known.iter().any(|known| known.code == code && known.location == *key) {
                 continue;
             }
-            let key = format!("{way}.{}.{}", rule.permission, rule.pattern);
+            let key = format!("{way}.{}.{written}", rule.permission);
             problems.push(Problem::new(severity, code, at, key, lint.message));
         }
     }
     problems
+}
+
+/// Returns how a rule about commands is read that has no wildcard and does not allow: `X *`, which also matches `X`.
+/// Whoever denies `rm -rf` means what is removed with it. None for any other rule.
+fn with_arguments(permission: &str, pattern: &str, action: Action) -> Option<String> {
+    let bare = pattern.trim_end();
+    let is_read_so = permission == "bash" && action != Action::Allow && !bare.is_empty() && !bare.contains(['*', '?']);
+    is_read_so.then(|| format!("{bare} *"))
 }
 
 fn default_first(entries: &[MapEntry]) -> impl Iterator<Item = &MapEntry> {
@@ -211,6 +232,11 @@ mod tests {
                 r#"{"external_directory": {"~/x": "allow", "$HOME/y": "ask", "~z": "deny"}}"#,
                 "external_directory /home/u/x Allow; external_directory /home/u/y Ask; external_directory ~z Deny",
             ),
+            (
+                r#"{"bash": {"rm -rf": "deny", "git push": "ask", "git push origin": "allow", "sudo*": "deny"}}"#,
+                "bash rm -rf * Deny; bash git push * Ask; bash git push origin Allow; bash sudo* Deny",
+            ),
+            (r#"{"edit": {"src/a": "deny"}, "bash": "deny"}"#, "edit src/a Deny; bash * Deny"),
         ];
         for (json, expected) in table {
             assert_eq!(read(json), expected, "{json}");
