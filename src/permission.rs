@@ -16,6 +16,7 @@ pub mod evaluate;
 mod examples;
 pub mod explain;
 pub mod grants;
+mod hardlinks;
 pub mod laws;
 pub mod laxer;
 pub mod lint;

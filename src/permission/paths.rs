@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
+use super::hardlinks::LinkedFiles;
 use super::protected::{self, Protected};
 use super::{Access, Action, Need, PermissionContext, Policy, Verdict, evaluate};
 use crate::text;
@@ -101,9 +102,12 @@ pub fn locate(text: &str, place: &PermissionContext) -> Result<Located, PathRefu
     look_up(text, plain, &absolute, place, &mut Folders::default())
 }
 
-/// Directories that were looked up already, for many paths at once.
+/// What was looked up already, for many paths at once.
 #[derive(Debug, Default)]
-pub struct Folders(HashMap<PathBuf, Option<Resolved>>);
+pub struct Folders {
+    real: HashMap<PathBuf, Option<Resolved>>,
+    linked: Option<LinkedFiles>,
+}
 
 /// Looks a path up as a program is given it, from a directory: each of its letters stands for itself.
 ///
@@ -137,8 +141,19 @@ fn look_up(
     if holder(absolute).or(holder(&path)).is_some() {
         return Err(PathRefusal::Special(given.into()));
     }
-    let shared = found == PathKind::File && metadata.as_ref().is_some_and(links);
-    Ok(Located { given: given.into(), linked: followed > 0, found, shared, ..Located::at(&path, absolute, place) })
+    let shared = metadata.filter(|metadata| found == PathKind::File && links(metadata));
+    let mut located = Located {
+        given: given.into(),
+        linked: followed > 0,
+        found,
+        shared: shared.is_some(),
+        ..Located::at(&path, absolute, place)
+    };
+    if let Some(metadata) = shared.filter(|_| matches!(located.protected, None | Some(Protected::Control))) {
+        let files = folders.linked.get_or_insert_with(|| LinkedFiles::find(place));
+        located.protected = files.protection(&metadata).or(located.protected);
+    }
+    Ok(located)
 }
 
 /// The home directory of another user, from the local user database.
@@ -209,13 +224,13 @@ impl Folders {
         let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
             return resolve(absolute, directory);
         };
-        if !self.0.contains_key(parent) {
+        if !self.real.contains_key(parent) {
             let plain = parent.components().all(|part| part != Component::ParentDir);
             let real = || resolve(parent, true).ok().filter(|real| real.found == PathKind::Directory);
             let real = Some(plain).filter(|plain| *plain).and_then(|_| real());
-            self.0.insert(parent.to_path_buf(), real.filter(|real| !real.path.starts_with("/proc")));
+            self.real.insert(parent.to_path_buf(), real.filter(|real| !real.path.starts_with("/proc")));
         }
-        match self.0.get(parent) {
+        match self.real.get(parent) {
             Some(Some(real)) => follow(absolute, real.clone(), [name.to_owned()].into(), directory),
             _ => resolve(absolute, directory),
         }
@@ -358,7 +373,7 @@ pub(super) fn is_own_descriptor(path: &Path) -> bool {
 }
 
 /// The directories that need no permission. A root that holds everything is none.
-fn roots(place: &PermissionContext) -> impl Iterator<Item = &PathBuf> {
+pub(super) fn roots(place: &PermissionContext) -> impl Iterator<Item = &PathBuf> {
     let everything =
         |root: &&PathBuf| root.parent().is_some() && place.home.as_ref().is_none_or(|home| !home.starts_with(root));
     std::iter::once(&place.root).chain(&place.extra).filter(everything)
@@ -370,7 +385,7 @@ fn inside(path: &Path, place: &PermissionContext) -> bool {
 
 /// Whether a path is a directory or lies below it, also where it is spelled in other letters on a
 /// volume that does not tell them apart.
-fn below_dir(path: &Path, dir: &Path) -> bool {
+pub(super) fn below_dir(path: &Path, dir: &Path) -> bool {
     if path.starts_with(dir) {
         return true;
     }
@@ -505,43 +520,6 @@ fn variable(text: &str) -> bool {
     let name = rest.split('/').next().unwrap_or_default();
     let letters = |c: char| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit();
     rest.starts_with(['{', '(']) || (!name.is_empty() && name.chars().all(letters))
-}
-
-/// A folder of the project whose files need nothing but their names to be judged for reading, as nearly all do:
-/// what is asked of each path in [`Located::seen`] has been answered for all of them at once.
-#[derive(Debug)]
-pub(super) struct PlainFolder {
-    /// Its name relative to the project, then the name of the file asked about last.
-    name: String,
-    own: usize,
-}
-
-impl PlainFolder {
-    /// None where each file takes a look of its own: outside, at a hidden folder, around our own data.
-    pub(super) fn of(dir: &Path, place: &PermissionContext) -> Option<Self> {
-        let within = roots(place).any(|root| *root == place.root) && dir.starts_with(&place.root);
-        let own = !place.data.as_os_str().is_empty() && (below_dir(dir, &place.data) || below_dir(&place.data, dir));
-        let hidden = dir.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
-        if !within || own || hidden || dir.starts_with("/proc") {
-            return None;
-        }
-        let name = match relative(dir, place) {
-            root if root == "." => String::new(),
-            name => format!("{name}/"),
-        };
-        Some(Self { own: name.len(), name })
-    }
-
-    /// What a file is called relative to the project; none where it takes a closer look.
-    pub(super) fn file(&mut self, name: &OsStr) -> Option<&str> {
-        let name = name.to_str().filter(|name| !name.starts_with('.') && !name.contains('\\'))?;
-        if protected::secret_name(name) {
-            return None;
-        }
-        self.name.truncate(self.own);
-        self.name.push_str(name);
-        Some(&self.name)
-    }
 }
 
 /// Why the use of a path ends here, and nobody is asked.

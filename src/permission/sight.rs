@@ -2,11 +2,12 @@
 //! nobody, so what would be asked about is left out, and the count is told.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::evaluate::{Decider, settled};
-use super::paths::{Located, PlainFolder};
-use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, wildcard};
+use super::paths::{Located, below_dir, relative, roots};
+use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, protected, wildcard};
 use crate::text;
 
 /// How many of the files that were left out are named.
@@ -43,7 +44,7 @@ impl Sight {
 
     /// The name of a file for people and rules.
     pub fn name(&self, path: &Path) -> String {
-        super::paths::relative(path, &self.policy.place)
+        relative(path, &self.policy.place)
     }
 }
 
@@ -86,6 +87,43 @@ impl SightReader<'_> {
             }
         }
         least
+    }
+}
+
+/// A folder of the project whose files need nothing but their names to be judged for reading, as nearly all do:
+/// what is asked of each path in [`Located::seen`] has been answered for all of them at once.
+#[derive(Debug)]
+struct PlainFolder {
+    /// Its name relative to the project, then the name of the file asked about last.
+    name: String,
+    own: usize,
+}
+
+impl PlainFolder {
+    /// None where each file takes a look of its own: outside, at a hidden folder, around our own data.
+    fn of(dir: &Path, place: &PermissionContext) -> Option<Self> {
+        let within = roots(place).any(|root| *root == place.root) && dir.starts_with(&place.root);
+        let own = !place.data.as_os_str().is_empty() && (below_dir(dir, &place.data) || below_dir(&place.data, dir));
+        let hidden = dir.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
+        if !within || own || hidden || dir.starts_with("/proc") {
+            return None;
+        }
+        let name = match relative(dir, place) {
+            root if root == "." => String::new(),
+            name => format!("{name}/"),
+        };
+        Some(Self { own: name.len(), name })
+    }
+
+    /// What a file is called relative to the project; none where it takes a closer look.
+    fn file(&mut self, name: &OsStr) -> Option<&str> {
+        let name = name.to_str().filter(|name| !name.starts_with('.') && !name.contains('\\'))?;
+        if protected::secret_name(name) {
+            return None;
+        }
+        self.name.truncate(self.own);
+        self.name.push_str(name);
+        Some(&self.name)
     }
 }
 
