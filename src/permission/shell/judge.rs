@@ -4,6 +4,7 @@
 
 mod builtins;
 mod code;
+mod credentials;
 mod deed;
 mod deep;
 mod find;
@@ -58,6 +59,10 @@ pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v CommandContext<'v
             judge.add(Deed::Stranger(None));
             judge.add(Deed::Leaving(None));
         }
+    }
+    if let Some(command) = credentials::printed(name, args) {
+        let reason = format!("{command} prints a credential");
+        judge.add(Deed::Secret(command, reason));
     }
     judge.deeds
 }
