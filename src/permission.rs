@@ -38,6 +38,9 @@ pub(crate) mod cases;
 #[cfg(test)]
 #[cfg(unix)]
 mod properties;
+#[cfg(test)]
+#[cfg(unix)]
+mod wrappers;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -23,6 +23,7 @@ use origin::Origins;
 use touch::Paths;
 
 use crate::permission::PermissionContext;
+pub(super) use origin::{Origin, is_same_program};
 
 /// Paths, and names of programs, that are looked up for one line.
 const LOOKUPS: usize = 500;

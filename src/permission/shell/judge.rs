@@ -21,9 +21,9 @@ mod wrapper;
 
 pub(super) use builtins::{builtin, is_builtin};
 pub(super) use deed::{CommandContext, Deed, PickedFiles, Picks};
-#[cfg(test)]
-pub(in crate::permission) use lookup::beginnings;
 pub(in crate::permission) use lookup::carries;
+#[cfg(test)]
+pub(in crate::permission) use lookup::{beginnings, wrappers};
 pub(super) use lookup::{family, is_language, is_shell, knows, meets, runs_of_itself, takes_any, takes_next};
 
 use super::expand::{Arg, StdinSource};

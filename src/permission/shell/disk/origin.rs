@@ -1,7 +1,10 @@
 //! Which file a program's name means.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::{Disk, LOOKUPS};
@@ -25,6 +28,18 @@ pub(super) struct Origins {
     dirs: Option<Rc<[(PathBuf, bool)]>>,
     /// Programs of the system that such a directory stands before.
     behind: HashSet<String>,
+    /// The programs in the system's directories of `PATH`.
+    installed: Option<Rc<[InstalledProgram]>>,
+}
+
+/// A program in one of the system's directories of `PATH`.
+#[derive(Debug)]
+struct InstalledProgram {
+    name: String,
+    path: PathBuf,
+    /// Device and inode of the file that it leads to.
+    file: (u64, u64),
+    bytes: u64,
 }
 
 impl Disk<'_> {
@@ -65,6 +80,68 @@ impl Disk<'_> {
         None
     }
 
+    /// Returns the names of the file that a program's name leads to: that of the file itself, and those that the
+    /// system's directories of `PATH` have for it or for a copy of it. None if the name it was called by is one
+    /// of the latter, for then that name says what it does.
+    pub(in crate::permission::shell) fn names_of_program(&mut self, name: &str, state: &ShellState) -> Vec<String> {
+        let paths: Vec<PathBuf> = if name.starts_with('/') {
+            vec![PathBuf::from(name)]
+        } else if name.contains('/') {
+            state.cwd.iter().map(|cwd| cwd.join(name)).collect()
+        } else {
+            self.on_path(name).into_iter().map(|(_, path, _)| path).collect()
+        };
+        let base = name.rsplit('/').next().unwrap_or(name);
+        let mut names = vec![];
+        for path in paths {
+            let Ok(file) = std::fs::metadata(&path) else { continue };
+            if !file.is_file() {
+                continue;
+            }
+            let known = self.installed_as(&path, &file);
+            if known.iter().any(|known| known == base) {
+                continue;
+            }
+            let real = path.canonicalize().ok();
+            let real = real.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+            names.extend(known.into_iter().chain(real));
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Returns the names under which a file, or a copy of it, is a program of the system.
+    fn installed_as(&mut self, path: &Path, file: &Metadata) -> Vec<String> {
+        // A script of the project's is no copy of a program worth the search.
+        if file.nlink() == 1 && is_script(path) && path.canonicalize().is_ok_and(|real| self.place.is_open(&real)) {
+            return vec![];
+        }
+        let id = (file.dev(), file.ino());
+        let is_same = |program: &&InstalledProgram| {
+            program.file == id || program.bytes == file.len() && are_alike(path, &program.path).unwrap_or(true)
+        };
+        self.installed().iter().filter(is_same).map(|program| program.name.clone()).collect()
+    }
+
+    fn installed(&mut self) -> Rc<[InstalledProgram]> {
+        if let Some(installed) = &self.origins.installed {
+            return installed.clone();
+        }
+        let dirs = self.dirs();
+        let entries =
+            dirs.iter().filter(|(_, open)| !open).filter_map(|(dir, _)| std::fs::read_dir(dir).ok()).flatten();
+        let programs = entries.flatten().filter_map(|entry| {
+            let path = entry.path();
+            let file = std::fs::metadata(&path).ok().filter(Metadata::is_file)?;
+            let name = entry.file_name().into_string().ok()?;
+            Some(InstalledProgram { name, path, file: (file.dev(), file.ino()), bytes: file.len() })
+        });
+        let installed: Rc<[InstalledProgram]> = programs.collect();
+        self.origins.installed = Some(installed.clone());
+        installed
+    }
+
     fn look_up(&mut self, name: &str, state: &ShellState) -> Origin {
         let place = self.place;
         if let Some((_, base)) = name.rsplit_once('/') {
@@ -100,6 +177,36 @@ impl Disk<'_> {
     /// Whether a directory that a command may put a program into stands before the system's of this name.
     pub(crate) fn is_behind(&self, name: &str) -> bool {
         self.origins.behind.contains(name)
+    }
+}
+
+/// Whether a file is a program, under another name or as a copy.
+pub(in crate::permission::shell) fn is_same_program(path: &Path, program: &Path) -> bool {
+    let (Ok(one), Ok(other)) = (std::fs::metadata(path), std::fs::metadata(program)) else { return false };
+    let copy = || one.is_file() && one.len() == other.len() && are_alike(path, program).unwrap_or(true);
+    (one.dev(), one.ino()) == (other.dev(), other.ino()) || copy()
+}
+
+/// Whether a file begins as a text that an interpreter runs.
+fn is_script(path: &Path) -> bool {
+    let mut start = [0; 2];
+    File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
+}
+
+/// Compares what is in two files.
+fn are_alike(one: &Path, other: &Path) -> io::Result<bool> {
+    const PIECE: usize = 1 << 16;
+    let mut one = BufReader::with_capacity(PIECE, File::open(one)?);
+    let mut other = BufReader::with_capacity(PIECE, File::open(other)?);
+    loop {
+        let left = one.fill_buf()?;
+        let right = other.fill_buf()?;
+        let size = left.len().min(right.len());
+        if size == 0 || left[..size] != right[..size] {
+            return Ok(left.is_empty() && right.is_empty());
+        }
+        one.consume(size);
+        other.consume(size);
     }
 }
 

@@ -3,8 +3,15 @@
 #[cfg(test)]
 use super::table::Does;
 use super::table::{self, Operand, Takes};
+use crate::permission::shell::names::among;
 
-/// `python` for `python3.12`, `mkfs` for `mkfs.ext4`.
+/// Programs of which several versions are installed side by side, under names with their numbers. Of any
+/// other name the digits are a part: `id3` is no `id`.
+const FAMILIES: &str = "R Rscript awk bash c++ cc clang clang++ dash emacs erl expect g++ gawk gcc gdb ghc gpg guile \
+    ipython irb java javac jruby ksh lldb lua luajit mawk node nodejs openssl perl php pip psql pypy python racket ruby \
+    runghc rustc sqlite tclsh vim wish zsh";
+
+/// `python` for `python3.12`, `gcc` for `gcc-13`, `mkfs` for `mkfs.ext4`.
 pub(in crate::permission::shell) fn family(name: &str) -> &str {
     if name.starts_with("ld-linux") || name.starts_with("ld-musl") {
         return "ld.so";
@@ -12,7 +19,9 @@ pub(in crate::permission::shell) fn family(name: &str) -> &str {
     if name.starts_with("mkfs.") {
         return "mkfs";
     }
-    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-')
+    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let plain = plain.strip_suffix('-').filter(|_| plain.len() < name.len()).unwrap_or(plain);
+    if among(FAMILIES, plain) { plain } else { name }
 }
 
 /// Whether no option of a program can do harm.
@@ -72,22 +81,36 @@ pub(in crate::permission) fn carries(name: &str) -> bool {
         })
 }
 
+/// Whether the name of an entry is what is typed: not that of a mode, which only other entries name.
+#[cfg(test)]
+fn is_typed(name: &str) -> bool {
+    !["to the screen", " of a ", " with", "bisect"].iter().any(|part| name.contains(part))
+}
+
+/// Returns every program that runs words or texts after it, with the number of words that stand between.
+#[cfg(test)]
+pub(in crate::permission) fn wrappers() -> Vec<(&'static str, usize)> {
+    let runs = |role: &Operand| matches!(role, Operand::Program | Operand::Tails | Operand::Shell | Operand::Shells);
+    let typed = table::all().filter(|(name, _)| is_typed(name));
+    let mut all: Vec<(&str, usize)> = typed
+        .filter_map(|(name, program)| {
+            let at = program.words.iter().position(runs)?;
+            Some((name, program.words[..at].iter().filter(|role| **role != Operand::Settings).count()))
+        })
+        .collect();
+    all.sort_unstable();
+    all
+}
+
 /// Every program that runs the words after it, with what has to stand between and with its options:
 /// for what must hold for all of them.
 #[cfg(test)]
 pub(in crate::permission) fn beginnings() -> Vec<String> {
     let mut all = vec![];
-    for (name, program) in table::all() {
+    for (name, program) in table::all().filter(|(name, _)| is_typed(name)) {
         let Some(at) = program.words.iter().position(|role| matches!(role, Operand::Program | Operand::Tails)) else {
             continue;
         };
-        if name.contains("to the screen")
-            || name.contains(" of a ")
-            || name.contains(" with")
-            || name.contains("bisect")
-        {
-            continue;
-        }
         let between = " 1".repeat(program.words[..at].iter().filter(|role| **role != Operand::Settings).count());
         all.push(format!("{name}{between}"));
         for (option, known) in program.options().filter(|(_, option)| option.takes == Takes::Value) {
@@ -110,4 +133,35 @@ pub(in crate::permission) fn beginnings() -> Vec<String> {
     }
     all.sort();
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn family_of_a_name_with_a_version_is_the_name_without_it() {
+        let table = [
+            ("python3.12", "python"),
+            ("python3", "python"),
+            ("gcc-13", "gcc"),
+            ("perl5.36.0", "perl"),
+            ("clang++-15", "clang++"),
+            ("mkfs.ext4", "mkfs"),
+            ("ld-linux-x86-64.so.2", "ld.so"),
+            ("id3", "id3"),
+            ("seq24", "seq24"),
+            ("git2", "git2"),
+            ("uname26", "uname26"),
+            ("cat-", "cat-"),
+            ("python-", "python-"),
+            ("3", "3"),
+        ];
+        for (name, wanted) in table {
+            assert_eq!(family(name), wanted, "{name}");
+        }
+        for name in ["id3", "seq24", "git2", "uname2", "ls-1.2"] {
+            assert!(!knows(name), "{name}");
+        }
+    }
 }

@@ -38,6 +38,8 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
         "language" => languages::language(judge, program, reading, args),
         "env" => return wrapper::env(judge, reading),
         "xargs" => wrapper::xargs(judge, reading),
+        "runner" => wrapper::runner(judge, reading, args),
+        "setarch" => return wrapper::setarch(judge, args),
         "git" => return git(judge, program, reading),
         // The shell on the other machine reads what comes in.
         "ssh" => {

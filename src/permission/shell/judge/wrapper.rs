@@ -92,6 +92,35 @@ fn split(text: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
+/// Several programs share one entry, and an option that takes a value in one of them stands alone in another: the
+/// program may begin with what would be the value.
+pub(super) fn runner(judge: &mut Judge<'_>, reading: &ParsedArgs, args: &[Arg]) {
+    for given in &reading.given {
+        let Some(value) = &given.value else { continue };
+        let Some(from) = given.next.checked_sub(1).and_then(|at| args.get(at..)) else { continue };
+        let apart = from.first().is_some_and(|arg| arg.raw == value.raw && !arg.prefix().starts_with('-'));
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_./+-".contains(c);
+        let may_be_program =
+            value.text().is_none_or(|text| text.chars().all(plain) && !text.starts_with(|c: char| c.is_ascii_digit()));
+        if apart && given.name.len() == 2 && given.does == Some(Does::Harmless) && may_be_program {
+            judge.add(Deed::Run(from.to_vec(), true));
+        }
+    }
+}
+
+/// `setarch [architecture] [options] program`; false where the words were read here.
+pub(super) fn setarch(judge: &mut Judge<'_>, args: &[Arg]) -> bool {
+    let Some(first) = args.first() else { return true };
+    let is_option = first.prefix().starts_with('-');
+    if !is_option && first.text().is_none() {
+        judge.opaque("which of its words is the program is not known");
+    }
+    if let Some(entry) = table::program("linux64") {
+        judge.program(entry, if is_option { args } else { &args[1..] });
+    }
+    false
+}
+
 pub(super) fn xargs(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     let marks = ["-I", "-i", "--replace", "-J"];
     let replaced = reading.given.iter().find(|given| marks.contains(&&*given.name)).map(|given| {

@@ -1,13 +1,9 @@
 //! adjutant itself, started by an agent. What is allowed is for the user to say, so whatever is not
 //! known to only show something is asked about under every rule.
 
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
-
 use super::Walk;
 use crate::permission::Action;
+use crate::permission::shell::disk::is_same_program;
 use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::unit::{Effect, Unit};
 
@@ -41,9 +37,9 @@ impl Walk<'_> {
             return is_named(name);
         };
         if name.contains('/') {
-            return state.cwd.iter().any(|cwd| is_file(&cwd.join(name), program));
+            return state.cwd.iter().any(|cwd| is_same_program(&cwd.join(name), program));
         }
-        self.disk.on_path(name).is_some_and(|(real, ..)| is_file(&real, program))
+        self.disk.on_path(name).is_some_and(|(real, ..)| is_same_program(&real, program))
     }
 }
 
@@ -51,29 +47,6 @@ impl Walk<'_> {
 fn is_named(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or(word);
     name.strip_prefix("adjutant").is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.', '@', '=']))
-}
-
-/// Whether a file is a program, under another name or as a copy.
-fn is_file(path: &Path, program: &Path) -> bool {
-    let (Ok(one), Ok(other)) = (std::fs::metadata(path), std::fs::metadata(program)) else { return false };
-    let copy = || one.is_file() && one.len() == other.len() && are_alike(path, program).unwrap_or(true);
-    (one.dev(), one.ino()) == (other.dev(), other.ino()) || copy()
-}
-
-/// Compares what is in two files.
-fn are_alike(one: &Path, other: &Path) -> io::Result<bool> {
-    const PIECE: usize = 1 << 16;
-    let (mut one, mut other) =
-        (BufReader::with_capacity(PIECE, File::open(one)?), BufReader::with_capacity(PIECE, File::open(other)?));
-    loop {
-        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
-        let size = left.len().min(right.len());
-        if size == 0 || left[..size] != right[..size] {
-            return Ok(left.is_empty() && right.is_empty());
-        }
-        one.consume(size);
-        other.consume(size);
-    }
 }
 
 /// Asks about adjutant, however it is named and whatever starts it, and about its being built and started.

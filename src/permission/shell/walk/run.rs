@@ -9,6 +9,9 @@ use crate::permission::shell::names::among;
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::wildcard::UNKNOWN;
 
+/// Names of one file under which a command is judged; of more it is not known what it does.
+const MAX_NAMES: usize = 8;
+
 impl Walk<'_> {
     /// Judges words that run as a command.
     pub(super) fn run(&mut self, args: &[Arg], mut unit: Unit, state: &mut ShellState) {
@@ -50,6 +53,8 @@ impl Walk<'_> {
             unit.opaque(&format!("{name:?} is an unusual name for a program"));
         }
         spellings(&base, args, &mut unit);
+        let others = self.other_names(&name, &base, state);
+        others.iter().for_each(|other| spellings(other, args, &mut unit));
         if !judge::is_builtin(&name) {
             match self.disk.origin(&name, state) {
                 Origin::Other => {
@@ -73,12 +78,29 @@ impl Walk<'_> {
             Some(deeds) => self.builtin(&name, deeds, rest, &mut unit, state),
             None => self.program(&base, rest, &mut unit, state),
         }
+        for other in others.iter().filter(|other| judge::knows(other)) {
+            self.program(other, rest, &mut unit, state);
+        }
+        if others.len() > MAX_NAMES {
+            unit.opaque("it leads to a file that is many programs, and which one it is by this name is not known");
+        }
         if state.is_function(&name) {
             self.called(&name, &mut unit, state);
         }
         own::judge(self.is_ours(&name, state), args, &mut unit);
         own::told(&mut unit);
         self.fill(index, unit);
+    }
+
+    /// Returns the names that the system has for the file of a program, where its own is none of them: a link
+    /// or a copy under another name does what the file does.
+    fn other_names(&mut self, name: &str, base: &str, state: &ShellState) -> Vec<String> {
+        if !name.contains('/') && (judge::is_builtin(name) || judge::knows(name) || state.is_function(name)) {
+            return vec![];
+        }
+        let mut names = self.disk.names_of_program(name, state);
+        names.retain(|other| other != base);
+        names
     }
 
     /// What a builtin of bash does, where it is one.
@@ -150,11 +172,54 @@ fn spellings(base: &str, args: &[Arg], unit: &mut Unit) {
         unit.names.push(joined(&format!("git {command}"), rest));
     }
     // python3.12 is python.
-    let family = base.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let family = judge::family(base);
     if family != base && judge::is_language(family) {
         unit.names.push(joined(family, rest));
     }
     if unit.normal.contains(UNKNOWN) {
         unit.names.retain(|name| !name.is_empty());
+    }
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use crate::permission::Action::{Allow, Ask, Deny};
+    use crate::permission::cases::{Lab, judge, r2};
+
+    #[test]
+    fn program_named_by_a_path_is_judged_by_the_file_it_leads_to() {
+        let lab = Lab::new();
+        let root = &lab.place.root;
+        for (target, link) in
+            [("/bin/rm", "r"), ("r", "again"), ("/bin/rm", "ls"), ("/bin/cat", "c"), ("/bin/sh", "shell")]
+        {
+            symlink(target, root.join(link)).unwrap();
+        }
+        for (from, to) in [("/bin/rm", "copied"), ("/bin/cat", "copied-cat")] {
+            std::fs::copy(from, root.join(to)).unwrap();
+        }
+        let rules = r2(&lab.place);
+        let table = [
+            ("./r a.txt", Deny),
+            ("./again a.txt", Deny),
+            ("src/../r a.txt", Deny),
+            ("cd src; ../r deep/f", Deny),
+            ("env ./r a.txt", Deny),
+            ("./copied a.txt", Deny),
+            ("./ls a.txt", Deny),
+            ("./shell -c 'rm a.txt'", Deny),
+            ("./c .env", Ask),
+            ("./copied-cat .env", Ask),
+            ("./c a.txt", Allow),
+            ("./script.sh", Allow),
+            ("/bin/ls a.txt", Allow),
+            ("/bin/rm a.txt", Deny),
+        ];
+        for (line, wanted) in table {
+            assert_eq!(judge(&rules, line, &lab.place).action, wanted, "{line}");
+        }
     }
 }

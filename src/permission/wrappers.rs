@@ -1,0 +1,200 @@
+//! Holds the entries of programs that run other programs against the programs installed here.
+//!
+//! The option list of a wrapper decides which of its words is the program. An entry with an option the real
+//! program has not, or with a value the real option does not take, moves the start of the wrapped command: it
+//! is judged as something else. So every wrapper is given every option that its own `--help` prints, in every
+//! form, around three commands that do something visible. What the judge allows is run, as an ordinary user,
+//! and must not have done it.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::cases::{judge, with};
+use super::shell::judge::wrappers;
+use super::{Action, PermissionContext};
+
+/// The user that commands run as where the tests run as root.
+const NOBODY: u32 = 65_534;
+/// The content of the file with secrets.
+const MARK: &str = "MARKED-SECRET";
+/// Seconds after which a command is killed.
+const TIMEOUT: &str = "3";
+/// Commands that do something visible: they remove a file, print a secret, write what git runs.
+const BODIES: [&str; 3] = ["rm a.txt", "cat .env", "cp b.txt .git/hooks/pre-commit"];
+/// Words for what has to stand between a wrapper and its program.
+const BETWEEN: [&str; 2] = ["1", "x86_64"];
+
+/// A project whose files show what a command did to it.
+struct Stage {
+    dir: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let stage = Self { dir: tempfile::tempdir().unwrap() };
+        std::fs::create_dir_all(stage.path("ws/.git/hooks")).unwrap();
+        std::fs::create_dir(stage.path("home")).unwrap();
+        std::fs::write(stage.path("ws/.env"), format!("KEY={MARK}\n")).unwrap();
+        std::fs::write(stage.path("ws/b.txt"), "beta\n").unwrap();
+        stage.reset();
+        for folder in ["", "ws", "ws/.git", "ws/.git/hooks", "home"] {
+            std::fs::set_permissions(stage.path(folder), PermissionsExt::from_mode(0o755)).unwrap();
+            if rustix::process::geteuid().is_root() {
+                std::os::unix::fs::chown(stage.path(folder), Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        stage
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    fn reset(&self) {
+        std::fs::write(self.path("ws/a.txt"), "alpha\n").unwrap();
+        if let Err(error) = std::fs::remove_file(self.path("ws/.git/hooks/pre-commit")) {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        }
+    }
+
+    /// Runs a command line without a shell, and returns what it printed.
+    #[expect(clippy::disallowed_methods, reason = "the programs whose entries are tested are started as they are")]
+    fn run(&self, line: &str) -> String {
+        let mut command = Command::new("timeout");
+        command
+            .args(["-s", "KILL", TIMEOUT])
+            .args(line.split(' '))
+            .current_dir(self.path("ws"))
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("HOME", self.path("home"))
+            .envs([("LC_ALL", "C"), ("npm_config_offline", "true"), ("UV_OFFLINE", "1"), ("SHELL", "/bin/sh")])
+            .stdin(Stdio::null());
+        if rustix::process::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    /// Runs a command line; whether it did what one of the bodies does.
+    fn does_harm(&self, line: &str) -> bool {
+        let shown = self.run(line).contains(MARK);
+        let done = !self.path("ws/a.txt").exists() || self.path("ws/.git/hooks/pre-commit").exists();
+        if done {
+            self.reset();
+        }
+        shown || done
+    }
+
+    fn place(&self) -> PermissionContext {
+        PermissionContext {
+            cwd: self.path("ws"),
+            root: self.path("ws"),
+            home: Some(self.path("home")),
+            path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(PathBuf::from).to_vec(),
+            data: self.path("data"),
+            ..PermissionContext::default()
+        }
+    }
+}
+
+/// Returns the options that a program's `--help` names: letters, also of a cluster, and long ones.
+fn options(help: &str) -> BTreeSet<String> {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let mut found = BTreeSet::new();
+    for text in help.split(|c: char| !word(c)).filter(|text| text.starts_with('-')) {
+        match text.strip_prefix("--") {
+            Some(long) if !long.is_empty() => drop(found.insert(text.to_owned())),
+            Some(_) => {}
+            None => found.extend(text.chars().skip(1).filter(|c| *c != '-').map(|letter| format!("-{letter}"))),
+        }
+    }
+    found
+}
+
+/// Returns the beginnings of lines that an option makes, up to the wrapped command.
+fn forms(wrapper: &str, between: usize, option: &str) -> Vec<String> {
+    let joined = if option.starts_with("--") { "=" } else { "" };
+    let heads = ["", " 1", &format!("{joined}1")].map(|value| format!("{wrapper} {option}{value}"));
+    let mut all = heads.to_vec();
+    for word in BETWEEN {
+        let words = format!(" {word}").repeat(between.max(1));
+        all.extend(heads.iter().map(|head| format!("{head}{words}")));
+        all.push(format!("{wrapper}{words} {option}"));
+    }
+    all
+}
+
+/// The installed wrappers, each with the number of words before its program.
+fn installed(stage: &Stage) -> Vec<(&'static str, usize)> {
+    let dirs = stage.place().path;
+    let is_installed = |name: &str| {
+        let program = name.split(' ').next().unwrap_or_default();
+        dirs.iter().any(|dir| crate::process::runs(&dir.join(program)))
+    };
+    wrappers().into_iter().filter(|(name, _)| is_installed(name)).collect()
+}
+
+/// Returns the lines of one wrapper that the judge allows though they do harm, and counts what was judged and run.
+fn wrong(stage: &Stage, wrapper: &str, between: usize, counts: &mut (usize, usize)) -> Vec<String> {
+    let place = stage.place();
+    let rules = with(&place, &[("*", Action::Allow), ("rm*", Action::Deny)]);
+    let mut heads = vec![];
+    for option in options(&stage.run(&format!("{wrapper} --help"))) {
+        heads.extend(forms(wrapper, between, &option));
+    }
+    let mut found = vec![];
+    for line in heads.iter().flat_map(|head| BODIES.map(|body| format!("{head} {body}"))) {
+        counts.0 += 1;
+        if judge(&rules, &line, &place).action == Action::Allow {
+            counts.1 += 1;
+            if stage.does_harm(&line) {
+                found.push(line);
+            }
+        }
+    }
+    found
+}
+
+/// Checks that the stage sees harm where it is done: the wrappers without an option do what their words say.
+fn seen(stage: &Stage, wrapper: &str, between: usize) -> bool {
+    let words = " 1".repeat(between);
+    BODIES.iter().all(|body| stage.does_harm(&format!("{wrapper}{words} {body}")))
+}
+
+#[test]
+fn wrappers_installed_here_have_the_options_of_their_entries() {
+    let stage = Stage::new();
+    let wrappers = installed(&stage);
+    let share = wrappers.len().div_ceil(4).max(1);
+    let parts: Vec<(Vec<String>, (usize, usize), usize)> = std::thread::scope(|scope| {
+        let parts: Vec<_> = wrappers
+            .chunks(share)
+            .map(|wrappers| {
+                scope.spawn(move || {
+                    let stage = Stage::new();
+                    let mut counts = (0, 0);
+                    let mut shown = 0;
+                    let mut found = vec![];
+                    for (wrapper, between) in wrappers {
+                        shown += usize::from(seen(&stage, wrapper, *between));
+                        found.extend(wrong(&stage, wrapper, *between, &mut counts));
+                    }
+                    (found, counts, shown)
+                })
+            })
+            .collect();
+        parts.into_iter().map(|part| part.join().unwrap()).collect()
+    });
+    let found: Vec<&String> = parts.iter().flat_map(|part| &part.0).collect();
+    let judged: usize = parts.iter().map(|part| part.1.0).sum();
+    let run: usize = parts.iter().map(|part| part.1.1).sum();
+    let shown: usize = parts.iter().map(|part| part.2).sum();
+    println!("{} wrappers, {judged} lines judged, {run} run, {shown} wrappers seen to work", wrappers.len());
+    assert!(shown >= 4, "{shown} of {}", wrappers.len());
+    assert!(found.is_empty(), "{} of {judged}:\n{found:#?}", found.len());
+}
