@@ -5,6 +5,8 @@
 mod below;
 mod git_config;
 mod git_file;
+mod git_objects;
+mod git_shown;
 mod globs;
 mod loss;
 mod origin;
@@ -16,14 +18,15 @@ use std::rc::Rc;
 
 use below::Listings;
 pub(super) use git_config::{Cause, Repository};
+pub(super) use git_shown::ShownFiles;
+use git_shown::TrackedSecrets;
 use globs::Globs;
 use loss::Loss;
-pub(super) use origin::Origin;
 use origin::Origins;
+pub(super) use origin::{Origin, is_same_program};
 use touch::Paths;
 
 use crate::permission::PermissionContext;
-pub(super) use origin::{Origin, is_same_program};
 
 /// Paths, and names of programs, that are looked up for one line.
 const LOOKUPS: usize = 500;
@@ -45,6 +48,7 @@ pub(super) struct Disk<'p> {
     losses: HashMap<PathBuf, Loss>,
     /// The repositories git would work in, by directory.
     repositories: HashMap<PathBuf, Rc<Repository>>,
+    tracked: TrackedSecrets,
 }
 
 impl<'p> Disk<'p> {
@@ -64,6 +68,7 @@ impl<'p> Disk<'p> {
             origins: Origins::default(),
             losses: HashMap::new(),
             repositories: HashMap::new(),
+            tracked: TrackedSecrets::new(),
         }
     }
 

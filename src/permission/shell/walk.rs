@@ -11,6 +11,7 @@ mod git;
 mod own;
 mod run;
 mod settle;
+mod shown;
 mod simple;
 mod text;
 mod traps;

@@ -63,6 +63,8 @@ pub(crate) struct Repository {
     pub(crate) helpers: BTreeMap<Cause, String>,
     /// Short names in lower case, and everything they may stand for.
     pub(crate) aliases: HashMap<String, Vec<String>>,
+    /// A command that git does not know runs as the one that it is taken for: how that is set.
+    pub(crate) autocorrects: Option<String>,
     /// Where the working tree begins, if it has one.
     pub(crate) top: Option<PathBuf>,
     /// The names of remotes that keep objects for it.
@@ -172,6 +174,8 @@ impl Repository {
         for (key, value) in entries {
             if let Some(name) = alias_name(&key) {
                 self.aliases.entry(name).or_default().push(value);
+            } else if key == "help.autocorrect" {
+                self.autocorrects = autocorrection(&value);
             } else if (key == "include.path" || (key.starts_with("includeif.") && key.ends_with(".path"))) && depth > 0
             {
                 let path = match (value.strip_prefix("~/"), home) {
@@ -204,6 +208,7 @@ impl Repository {
                 self.hooks_path = Some(value.to_owned());
             }
             ("core", "worktree") => self.work_tree = Some(value.to_owned()),
+            ("help", "autocorrect") => self.autocorrects = autocorrection(value),
             ("core", "sshcommand" | "gitproxy" | "askpass") if set => helper(Cause::Transport),
             ("credential", "helper") if value.contains(['!', '/', ' ']) => helper(Cause::Transport),
             ("remote", "uploadpack" | "receivepack" | "vcs") => helper(Cause::Transport),
@@ -305,6 +310,13 @@ fn is_plain_merge_diff(value: &str) -> bool {
     const PLAIN: [&str; 13] =
         ["", "off", "none", "on", "m", "first-parent", "1", "separate", "combined", "c", "dense-combined", "cc", "dd"];
     PLAIN.contains(&value)
+}
+
+/// Returns how `help.autocorrect` is set where it makes git run what it guesses, after a while or at once.
+fn autocorrection(value: &str) -> Option<String> {
+    const SHOWS: [&str; 8] = ["0", "never", "prompt", "show", "false", "no", "off", ""];
+    let runs = !SHOWS.contains(&&*value.to_ascii_lowercase());
+    runs.then(|| format!("help.autocorrect = {value}"))
 }
 
 fn is_switch(value: &str) -> bool {

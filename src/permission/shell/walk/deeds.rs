@@ -144,7 +144,7 @@ impl Walk<'_> {
             Deed::Away(words) => self.away(&words, unit, state),
             Deed::Stranger(words) => self.stranger(words.as_deref().unwrap_or(args), unit, state),
             Deed::Leaving(words) => self.leaving(words.as_deref().unwrap_or(args), unit, state),
-            Deed::Repository { command, args } => self.helpers(&command, &args, unit, state),
+            Deed::Repository { command, args } => self.in_repository(&command, &args, unit, state),
             Deed::GitPaths(words) => self.git_paths(&words, unit, state),
             Deed::Variable(name) => {
                 if let Some(reason) = variable_danger(&name) {

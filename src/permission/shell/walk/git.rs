@@ -101,8 +101,14 @@ fn words(text: &str) -> Option<Vec<String>> {
 }
 
 impl Walk<'_> {
+    /// What a command does in the repository that it works in, besides what its words say.
+    pub(super) fn in_repository(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+        self.helpers(name, args, unit, state);
+        self.shown_by_git(name, args, unit, state);
+    }
+
     /// What the settings make this command start. A project that the user trusts may start programs.
-    pub(super) fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         if judge::meets(&format!("git {name}")).is_some_and(|meets| meets.contains(&"no-repository")) {
             return;
         }
@@ -113,6 +119,7 @@ impl Walk<'_> {
         // What the settings say is not known to be harmless to show, but starts nothing.
         let looks = unit.effect == Effect::Reads || name == "config";
         let mut meanings = vec![];
+        let mut guesses = None;
         for cwd in &state.cwd {
             let found = self.disk.repository(cwd);
             let helper = found.helpers.iter().find(|(cause, _)| !looks || meets(**cause, name, args));
@@ -128,6 +135,7 @@ impl Walk<'_> {
                 let top = found.top.clone().unwrap_or_else(|| cwd.clone());
                 let values = found.aliases.get(&name.to_lowercase());
                 meanings.extend(values.into_iter().flatten().map(|meaning| (meaning.clone(), top.clone())));
+                guesses = guesses.or_else(|| found.autocorrects.clone());
             }
         }
         let others = !trusted
@@ -141,6 +149,9 @@ impl Walk<'_> {
         if meanings.is_empty() && !is_built_in(name) {
             // Whoever allowed `git *` did not know it either: a rule has to name it.
             unit.danger(name);
+            if let Some(setting) = guesses.filter(|_| self.disk.on_path(&format!("git-{name}")).is_none()) {
+                unit.opaque(&format!("git does not know {name}, and runs what it takes it for: {setting}"));
+            }
         }
         for (meaning, top) in meanings {
             let mut inner = state.clone();
@@ -156,9 +167,11 @@ impl Walk<'_> {
     pub(super) fn git_paths(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         for arg in args {
             let Some(text) = arg.text() else { continue };
+            let left_out = [":!", ":^", ":(exclude)"].iter().any(|start| text.starts_with(start));
             let path = text.rsplit(':').next().unwrap_or(text);
             let name = path.rsplit('/').next().unwrap_or(path);
-            if !text.starts_with('-') && protected::secret_name(name) && !text.contains(' ') && !text.contains("://") {
+            let names = !text.starts_with('-') && !left_out && !text.contains(' ') && !text.contains("://");
+            if names && protected::secret_name(name) {
                 unit.secret(path, &format!("{path} may hold keys or passwords"));
             }
             // `-O/a/file`: the value of a letter.

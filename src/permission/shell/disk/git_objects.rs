@@ -1,0 +1,275 @@
+//! Commits and trees of a repository, read without git: for which files two of them differ.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gix_hash::ObjectId;
+use gix_object::{Find as _, Kind};
+use gix_odb::Store;
+use gix_odb::store::{self, Handle};
+
+use crate::git;
+
+/// Directories of commits that are read for one command.
+const MAX_TREES: usize = 4_096;
+/// The most memory that one object may want, in bytes.
+const LARGEST_OBJECT: usize = 16 << 20;
+/// References that lead to references.
+const MAX_REFERENCES: usize = 5;
+
+/// What could not be read, or is more than is read.
+#[derive(Debug)]
+pub(super) struct ObjectUnreadable;
+
+type Read<T> = Result<T, ObjectUnreadable>;
+
+/// The objects of a repository, for one command.
+pub(super) struct CommitReader {
+    handle: Handle<Arc<Store>>,
+    /// Where its own references lie, and those of all its working trees.
+    dirs: Vec<PathBuf>,
+    trees: usize,
+}
+
+/// A commit as far as it says what it changes.
+#[derive(Debug)]
+pub(super) struct Commit {
+    pub(super) tree: ObjectId,
+    pub(super) parents: Vec<ObjectId>,
+}
+
+/// An entry of a tree: its name, its object, and whether that is a tree.
+type TreeEntry = (Vec<u8>, ObjectId, bool);
+
+impl CommitReader {
+    pub(super) fn open(top: &Path) -> Option<Self> {
+        let dirs = git::dirs(top);
+        let options = store::init::Options {
+            // The current directory would be asked for otherwise.
+            current_dir: Some(top.to_owned()),
+            alloc_limit_bytes: Some(LARGEST_OBJECT),
+            ..Default::default()
+        };
+        let objects = dirs.last()?.join("objects");
+        let store = Store::at_opts(objects, gix_hash::Kind::Sha1, &mut std::iter::empty(), options).ok()?;
+        Some(Self { handle: Arc::new(store).to_handle_arc(), dirs, trees: 0 })
+    }
+
+    fn object(&self, id: ObjectId) -> Read<(Kind, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        let kind = self.handle.try_find(&id, &mut bytes).map_err(|_| ObjectUnreadable)?.ok_or(ObjectUnreadable)?.kind;
+        Ok((kind, bytes))
+    }
+
+    pub(super) fn kind(&self, id: ObjectId) -> Read<Kind> {
+        Ok(self.object(id)?.0)
+    }
+
+    pub(super) fn commit(&self, id: ObjectId) -> Read<Commit> {
+        let (Kind::Commit, bytes) = self.object(id)? else { return Err(ObjectUnreadable) };
+        let head = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
+        let mut tree = None;
+        let mut parents = vec![];
+        for line in head {
+            if let Some(hex) = line.strip_prefix(b"tree ") {
+                tree = ObjectId::from_hex(hex).ok();
+            } else if let Some(hex) = line.strip_prefix(b"parent ") {
+                parents.push(ObjectId::from_hex(hex).map_err(|_| ObjectUnreadable)?);
+            }
+        }
+        Ok(Commit { tree: tree.ok_or(ObjectUnreadable)?, parents })
+    }
+
+    /// Follows tags to what they are about, and commits to their trees.
+    pub(super) fn tree_of(&self, mut id: ObjectId) -> Read<ObjectId> {
+        for _ in 0..MAX_REFERENCES {
+            match self.object(id)? {
+                (Kind::Tree, _) => return Ok(id),
+                (Kind::Commit, _) => return Ok(self.commit(id)?.tree),
+                (Kind::Tag, bytes) => id = target(&bytes)?,
+                (Kind::Blob, _) => return Err(ObjectUnreadable),
+            }
+        }
+        Err(ObjectUnreadable)
+    }
+
+    fn tree(&mut self, id: ObjectId) -> Read<Vec<TreeEntry>> {
+        self.trees += 1;
+        if self.trees > MAX_TREES {
+            return Err(ObjectUnreadable);
+        }
+        let (Kind::Tree, bytes) = self.object(id)? else { return Err(ObjectUnreadable) };
+        let mut rest = bytes.as_slice();
+        let mut entries = vec![];
+        while !rest.is_empty() {
+            let end = rest.iter().position(|byte| *byte == 0).ok_or(ObjectUnreadable)?;
+            let (head, behind) = (&rest[..end], &rest[end + 1..]);
+            let blank = head.iter().position(|byte| *byte == b' ').ok_or(ObjectUnreadable)?;
+            let id = behind.get(..20).and_then(|id| ObjectId::try_from(id).ok()).ok_or(ObjectUnreadable)?;
+            entries.push((head[blank + 1..].to_vec(), id, head[..blank].ends_with(b"40000")));
+            rest = &behind[20..];
+        }
+        Ok(entries)
+    }
+
+    /// Returns the first wanted file in which two trees differ; without a second one, the first that is in it.
+    pub(super) fn differing(
+        &mut self,
+        one: Option<ObjectId>,
+        other: Option<ObjectId>,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Read<Option<String>> {
+        let mut ahead = VecDeque::from([(String::new(), one, other)]);
+        while let Some((dir, one, other)) = ahead.pop_front() {
+            if one == other {
+                continue;
+            }
+            let left = one.map_or(Ok(vec![]), |id| self.tree(id))?;
+            let right = other.map_or(Ok(vec![]), |id| self.tree(id))?;
+            let mut seen = HashSet::new();
+            let left = by_name(&left);
+            let right = by_name(&right);
+            for name in left.keys().chain(right.keys()) {
+                let before = left.get(name).copied();
+                let after = right.get(name).copied();
+                if before == after || !seen.insert(*name) {
+                    continue;
+                }
+                let path = format!("{dir}{}", String::from_utf8_lossy(name));
+                let tree = |found: Option<(ObjectId, bool)>| found.filter(|(_, tree)| *tree).map(|(id, _)| id);
+                let is_file = |found: Option<(ObjectId, bool)>| found.is_some_and(|(_, tree)| !tree);
+                if (is_file(before) || is_file(after)) && wanted(&path) {
+                    return Ok(Some(path));
+                }
+                if tree(before).is_some() || tree(after).is_some() {
+                    ahead.push_back((format!("{path}/"), tree(before), tree(after)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the id of a file in a tree.
+    pub(super) fn at(&mut self, tree: ObjectId, path: &str) -> Read<Option<ObjectId>> {
+        let mut id = tree;
+        let mut is_tree = true;
+        for part in path.split('/') {
+            if !is_tree {
+                return Ok(None);
+            }
+            let found = self.tree(id)?.into_iter().find(|(name, ..)| name == part.as_bytes());
+            let Some((_, next, tree)) = found else { return Ok(None) };
+            id = next;
+            is_tree = tree;
+        }
+        Ok((!is_tree).then_some(id))
+    }
+
+    /// Returns what a revision names: a reference, an id, one cut short, with `~2`, `^`, `^2`, `@{1}` behind it.
+    pub(super) fn resolve(&self, revision: &str) -> Read<ObjectId> {
+        let end = revision.find(['~', '^', '@']).filter(|at| *at > 0).unwrap_or(revision.len());
+        let (name, mut rest) = revision.split_at(end);
+        let (name, log) = match rest.strip_prefix("@{").and_then(|rest| rest.split_once('}')) {
+            Some((number, behind)) => {
+                rest = behind;
+                (name, Some(number.parse::<usize>().map_err(|_| ObjectUnreadable)?))
+            }
+            None => (name, None),
+        };
+        let mut id = match log {
+            Some(number) => self.logged(name, number)?,
+            None => self.named(name)?,
+        };
+        while !rest.is_empty() {
+            let (sign, behind) = rest.split_at(1);
+            let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
+            let number = if digits == 0 { 1 } else { behind[..digits].parse().map_err(|_| ObjectUnreadable)? };
+            rest = &behind[digits..];
+            id = match sign {
+                "^" if number == 0 => id,
+                "^" => *self.commit(self.peeled(id)?)?.parents.get(number - 1).ok_or(ObjectUnreadable)?,
+                "~" => self.ancestor(id, number)?,
+                _ => return Err(ObjectUnreadable),
+            };
+        }
+        Ok(id)
+    }
+
+    fn ancestor(&self, id: ObjectId, number: usize) -> Read<ObjectId> {
+        let mut id = self.peeled(id)?;
+        for _ in 0..number.min(MAX_TREES) {
+            id = *self.commit(id)?.parents.first().ok_or(ObjectUnreadable)?;
+        }
+        Ok(id)
+    }
+
+    /// Follows tags to what they are about.
+    pub(super) fn peeled(&self, mut id: ObjectId) -> Read<ObjectId> {
+        for _ in 0..MAX_REFERENCES {
+            match self.object(id)? {
+                (Kind::Tag, bytes) => id = target(&bytes)?,
+                _ => return Ok(id),
+            }
+        }
+        Err(ObjectUnreadable)
+    }
+
+    fn named(&self, name: &str) -> Read<ObjectId> {
+        let name = if name == "@" { "HEAD" } else { name };
+        if name.split('/').any(|part| part == "..") {
+            return Err(ObjectUnreadable);
+        }
+        for prefix in ["", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"] {
+            if let Some(id) = self.reference(&format!("{prefix}{name}"), MAX_REFERENCES) {
+                return Ok(id);
+            }
+        }
+        if let Some(id) = self.reference(&format!("refs/remotes/{name}/HEAD"), MAX_REFERENCES) {
+            return Ok(id);
+        }
+        if let Ok(id) = ObjectId::from_hex(name.as_bytes()) {
+            return Ok(id);
+        }
+        let prefix = gix_hash::Prefix::from_hex(name).map_err(|_| ObjectUnreadable)?;
+        self.handle.lookup_prefix(prefix, None).ok().flatten().and_then(Result::ok).ok_or(ObjectUnreadable)
+    }
+
+    fn reference(&self, name: &str, depth: usize) -> Option<ObjectId> {
+        let depth = depth.checked_sub(1)?;
+        let loose = self.dirs.iter().find_map(|dir| std::fs::read_to_string(dir.join(name)).ok());
+        if let Some(text) = loose {
+            return match text.strip_prefix("ref: ") {
+                Some(other) => self.reference(other.trim_end(), depth),
+                None => ObjectId::from_hex(text.trim_end().as_bytes()).ok(),
+            };
+        }
+        let packed = std::fs::read_to_string(self.dirs.last()?.join("packed-refs")).ok()?;
+        let line = packed.lines().find(|line| line.split_once(' ').is_some_and(|(_, known)| known == name))?;
+        ObjectId::from_hex(line.split_once(' ')?.0.as_bytes()).ok()
+    }
+
+    /// What a reference was a number of changes ago.
+    fn logged(&self, name: &str, number: usize) -> Read<ObjectId> {
+        let name = if name.is_empty() || name == "@" { "HEAD" } else { name };
+        let logs =
+            ["", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"].map(|prefix| format!("logs/{prefix}{name}"));
+        let mut files = logs.iter().flat_map(|log| self.dirs.iter().map(move |dir| dir.join(log)));
+        let text = files.find_map(|file| std::fs::read_to_string(file).ok()).ok_or(ObjectUnreadable)?;
+        let line = text.lines().rev().nth(number).ok_or(ObjectUnreadable)?;
+        let id = line.split(' ').nth(1).ok_or(ObjectUnreadable)?;
+        ObjectId::from_hex(id.as_bytes()).map_err(|_| ObjectUnreadable)
+    }
+}
+
+/// The entries of a tree by their names.
+fn by_name(entries: &[TreeEntry]) -> BTreeMap<&[u8], (ObjectId, bool)> {
+    entries.iter().map(|(name, id, is_tree)| (name.as_slice(), (*id, *is_tree))).collect()
+}
+
+/// What a tag is about.
+fn target(tag: &[u8]) -> Read<ObjectId> {
+    let line = tag.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let id = line.strip_prefix(b"object ").and_then(|hex| ObjectId::from_hex(hex).ok());
+    id.ok_or(ObjectUnreadable)
+}
