@@ -21,7 +21,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 16] = [
+pub const ALL: [(&str, fn()); 17] = [
     ("a planner writes nothing (bwrap)", || a_planner_writes_nothing("bwrap")),
     ("a planner writes nothing (landlock)", || a_planner_writes_nothing("landlock")),
     ("a planner's command in the background writes nothing", a_command_in_the_background),
@@ -32,6 +32,7 @@ pub const ALL: [(&str, fn()); 16] = [
     ("the network is open when it is told to be", the_network_is_open),
     ("without a sandbox a planner asks", without_a_sandbox_a_planner_asks),
     ("what is required and not there", what_is_required_and_not_there),
+    ("without the sandbox that was proved nothing runs", without_the_proved_sandbox_nothing_runs),
     ("what changes nothing cannot", what_changes_nothing_cannot),
     ("a command has a session of its own", a_command_has_a_session_of_its_own),
     ("a command ends with adjutant", a_command_ends_with_adjutant),
@@ -437,6 +438,49 @@ fn what_is_required_and_not_there() {
         sees.contains("The settings require a sandbox for commands, and none that does what they ask for holds here"),
         "{sees}"
     );
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A command that was allowed because of a sandbox is not started when the sandbox is gone, nor with another program
+/// that has its name.
+fn without_the_proved_sandbox_nothing_runs() {
+    let Some(place) = elsewhere() else { return };
+    let real = std::env::var("PATH").unwrap().split(':').map(|dir| Path::new(dir).join("bwrap")).find(|file| file.is_file());
+    let Some(real) = real else { return };
+    let (first, second) = (place.path().join("first"), place.path().join("second"));
+    let install = |dir: &Path, text: Option<&str>| {
+        fs::create_dir_all(dir).unwrap();
+        let file = dir.join("bwrap");
+        match text {
+            Some(text) => fs::write(&file, text).unwrap(),
+            None => drop(fs::copy(&real, &file).unwrap()),
+        }
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    install(&first, None);
+    let call = |name: &str| format!("call bash {}\n---\ntext: Done.", json!({ "command": format!("touch {name}") }));
+    let model = Model::start(model::script(&format!("{}\n---\n{}", call("before"), call("after"))).unwrap());
+    let mut project = Project::new();
+    project.provider(&model.base(), &json!({ "sandbox": "auto" }));
+    only(&mut project, "bwrap");
+    let path = format!("{}:{}:{}", first.display(), second.display(), std::env::var("PATH").unwrap());
+    project.set("PATH", Some(&path));
+    if told(&project, "workspaceWrite")["mechanism"] != "bwrap" {
+        return;
+    }
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(3, &session, "Go.");
+    talk.answer(3);
+    fs::remove_file(first.join("bwrap")).unwrap();
+    install(&second, Some("#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; \"$@\"\n"));
+    talk.prompt(4, &session, "Go on.");
+    talk.answer(4);
+    let project = talk.leave();
+    assert!(project.path("before").exists());
+    assert!(!project.path("after").exists());
+    let sees = model.requests().last().unwrap().to_string();
+    assert!(sees.contains("bwrap is gone. Nothing runs without the sandbox that was found"), "{sees}");
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 

@@ -56,11 +56,23 @@ impl SessionServers {
 
     /// The server that runs like this; started if nobody has it. `confined` is whatever else decides what it may
     /// do: servers that differ in it are not shared.
-    pub fn get(&self, run: &ServerRun, confined: &str, program: impl FnOnce() -> Program) -> Arc<ServerHandle> {
+    ///
+    /// # Errors
+    /// Those of `program`, if it has to be started.
+    pub fn get<E>(
+        &self,
+        run: &ServerRun,
+        confined: &str,
+        program: impl FnOnce() -> Result<Program, E>,
+    ) -> Result<Arc<ServerHandle>, E> {
         let key = format!("{confined}\n{run:?}");
         let mut used = locked(&self.used);
-        let server = used.entry(key.clone()).or_insert_with(|| self.shared.get(key, run, program));
-        server.clone()
+        if let Some(server) = used.get(&key) {
+            return Ok(server.clone());
+        }
+        let server = self.shared.get(key.clone(), run, program)?;
+        used.insert(key, server.clone());
+        Ok(server)
     }
 
     /// Those that this session has asked for.
@@ -80,18 +92,24 @@ impl SessionServers {
 }
 
 impl LanguageServers {
-    fn get(&self, key: String, run: &ServerRun, program: impl FnOnce() -> Program) -> Arc<ServerHandle> {
+    fn get<E>(
+        &self,
+        key: String,
+        run: &ServerRun,
+        program: impl FnOnce() -> Result<Program, E>,
+    ) -> Result<Arc<ServerHandle>, E> {
         let mut all = locked(&self.0);
         all.retain(|_, server| server.strong_count() > 0);
         if let Some(server) = all.get(&key).and_then(Weak::upgrade) {
-            return server;
+            return Ok(server);
         }
+        let program = program()?;
         let link = LspLink::new(&run.name, run.root.clone(), run.initialization.clone());
         let stop = CancellationToken::new();
-        crate::task::spawn(server::keep(link.clone(), program(), stop.clone()));
+        crate::task::spawn(server::keep(link.clone(), program, stop.clone()));
         let server = Arc::new(ServerHandle { link, _stop: stop.drop_guard() });
         all.insert(key, Arc::downgrade(&server));
-        server
+        Ok(server)
     }
 }
 

@@ -172,8 +172,10 @@ impl ProvenSandbox {
 pub struct Sandbox {
     /// Our own program; none where it is not known (in tests of the library).
     program: Option<PathBuf>,
-    /// The same as a file, opened when its path is gone.
-    removed: OnceLock<Option<std::fs::File>>,
+    /// The same as a file, opened when its path is gone or open to commands.
+    opened: OnceLock<Option<std::fs::File>>,
+    /// The `bwrap` that was tried: no other one is started in its place.
+    bwrap: OnceLock<Option<PathBuf>>,
     environment: Environment,
     read_only: OnceCell<Arc<ProvenSandbox>>,
     workspace_write: OnceCell<Arc<ProvenSandbox>>,
@@ -184,7 +186,8 @@ impl Sandbox {
     pub fn new(environment: &Environment) -> Arc<Self> {
         Arc::new(Self {
             program: environment.program.clone(),
-            removed: OnceLock::new(),
+            opened: OnceLock::new(),
+            bwrap: OnceLock::new(),
             environment: environment.clone(),
             read_only: OnceCell::new(),
             workspace_write: OnceCell::new(),
@@ -243,12 +246,12 @@ impl Sandbox {
         off.split([',', ' ']).any(|word| word.eq_ignore_ascii_case(mechanism.key()))
     }
 
-    /// Our own program, also where an update has removed it since: by a descriptor that is passed on,
-    /// because nobody else may follow `/proc/<our id>/exe`.
-    fn own(&self) -> Option<PathBuf> {
+    /// Returns our own program: by a descriptor that is passed on, because nobody else may follow
+    /// `/proc/<our id>/exe`, if an update has removed it or commands could put another one in its place.
+    fn own(&self, writable: &[PathBuf]) -> Option<PathBuf> {
         use std::os::fd::AsRawFd;
         let program = self.program.as_ref()?;
-        if program.exists() {
+        if program.exists() && !is_below(program, writable) {
             return Some(program.clone());
         }
         let open = || {
@@ -256,13 +259,16 @@ impl Sandbox {
             rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).ok()?;
             Some(file)
         };
-        let file = self.removed.get_or_init(open).as_ref()?;
+        let file = self.opened.get_or_init(open).as_ref()?;
         Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
     }
 
-    /// The program as it must be started to be kept in; as it is where nothing holds. On Linux it
+    /// Returns the program as it must be started to be confined; as it is if nothing holds. On Linux it
     /// ends with this process, also when that is killed.
-    pub fn wrap(&self, held: &ProvenSandbox, policy: &SandboxPolicy, program: Program) -> Program {
+    ///
+    /// # Errors
+    /// What the sandbox that was proved needs and is not there any more: the program must not be started.
+    pub fn wrap(&self, held: &ProvenSandbox, policy: &SandboxPolicy, program: Program) -> Result<Program, String> {
         let bare = inside::Orders { parent: own_id(), ..inside::Orders::default() };
         self.wrapped(held, policy, bare, program)
     }
@@ -273,15 +279,20 @@ impl Sandbox {
         policy: &SandboxPolicy,
         mut orders: inside::Orders,
         program: Program,
-    ) -> Program {
-        let Some(own) = self.own() else { return program };
+    ) -> Result<Program, String> {
+        let Some(own) = self.own(&policy.writable) else {
+            return match held.mechanism {
+                Some(_) => Err("adjutant's own program, which confines commands, is gone".into()),
+                None => Ok(program),
+            };
+        };
         let read_only = policy.level == Level::ReadOnly;
         // Landlock keeps tracing to what the command itself has started.
         let trace = held.landlock && !read_only;
         let seccomp = calls::Seccomp { read_only, network: policy.network, trace };
         orders.foreign = policy.foreign;
         orders.session = held.mechanism != Some(Mechanism::Seatbelt);
-        match held.mechanism {
+        Ok(match held.mechanism {
             Some(Mechanism::Landlock) => {
                 orders.seccomp = Some(seccomp);
                 orders.lock = Some(policy.writable.clone());
@@ -291,19 +302,38 @@ impl Sandbox {
                 orders.seccomp = Some(seccomp);
                 orders.lock = held.landlock.then(|| policy.writable.clone());
                 (orders.parent, orders.watched) = (None, true);
-                let Some(bwrap) = self.find("bwrap") else { return program };
+                let bwrap = self.tried_bwrap(&policy.writable)?;
                 let args = bubblewrap::args(policy, privileged());
                 program.behind(own, orders.args()).begins_session().guarded_by(bwrap, args)
             }
             Some(Mechanism::Seatbelt) => program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy)),
             None if cfg!(target_os = "linux") => program.behind(own, orders.args()).begins_session(),
             None => program,
-        }
+        })
     }
 
-    fn find(&self, name: &str) -> Option<PathBuf> {
-        crate::process::find(name, self.environment.path())
+    /// Returns the file that `bwrap` meant on `PATH` when it was first looked for, links followed.
+    fn bwrap(&self) -> Option<&PathBuf> {
+        let find = || crate::process::find("bwrap", self.environment.path());
+        self.bwrap.get_or_init(|| find().and_then(|path| std::fs::canonicalize(path).ok())).as_ref()
     }
+
+    /// The same, if it can still be started and no command could have written it.
+    fn tried_bwrap(&self, writable: &[PathBuf]) -> Result<&PathBuf, String> {
+        let bwrap = self.bwrap().ok_or("there is no bwrap on PATH")?;
+        if is_below(bwrap, writable) {
+            return Err(format!("{} lies where commands may write", bwrap.display()));
+        }
+        if !crate::process::runs(bwrap) {
+            return Err(format!("{} is gone", bwrap.display()));
+        }
+        Ok(bwrap)
+    }
+}
+
+/// Whether a path lies below one of these.
+fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
+    roots.iter().any(|root| path.starts_with(root))
 }
 
 /// Keeps other processes of the same user from reading this one's variables, memory and open files, on
@@ -441,6 +471,37 @@ mod tests {
         assert!(found.contains(&home.join(".npm")) && found.contains(&home.join(".cache/pip")), "{found:?}");
         assert!(!found.contains(&home.join(".cache")) && !found.contains(&home.join(".cache/adjutant")), "{found:?}");
         assert_eq!(existing(["/".into(), "/no such".into()]), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_proved_sandbox_is_never_left_out() {
+        let bin = tempfile::tempdir().unwrap();
+        let home = bin.path().join("home");
+        std::fs::create_dir(&home).unwrap();
+        let vars = [("HOME".to_owned(), home.display().to_string()), ("PATH".into(), bin.path().display().to_string())];
+        let mut environment = Environment::from_vars(vars.into());
+        let program = || Program::new("true", "/", std::collections::BTreeMap::new());
+        let policy = |writable: &[&Path]| SandboxPolicy {
+            level: Level::WorkspaceWrite,
+            network: true,
+            writable: writable.iter().map(|path| path.to_path_buf()).collect(),
+            protected: vec![],
+            foreign: false,
+        };
+        let start = |environment: &Environment, mechanism, writable: &[&Path]| {
+            Sandbox::new(environment).wrap(&held(mechanism), &policy(writable), program()).map(drop)
+        };
+        // Nothing to put in between: only what is claimed to be confined is not started.
+        assert!(start(&environment, Some(Mechanism::Landlock), &[]).unwrap_err().contains("is gone"));
+        assert_eq!(start(&environment, None, &[]), Ok(()));
+        environment.program = Some("/bin/true".into());
+        assert_eq!(start(&environment, Some(Mechanism::Landlock), &[]), Ok(()));
+        assert!(start(&environment, Some(Mechanism::Bubblewrap), &[]).unwrap_err().contains("no bwrap on PATH"));
+        std::fs::copy("/bin/true", bin.path().join("bwrap")).unwrap();
+        assert_eq!(start(&environment, Some(Mechanism::Bubblewrap), &[]), Ok(()));
+        let real = std::fs::canonicalize(bin.path()).unwrap();
+        let open = start(&environment, Some(Mechanism::Bubblewrap), &[&real]);
+        assert!(open.unwrap_err().contains("where commands may write"));
     }
 
     #[tokio::test]

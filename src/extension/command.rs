@@ -63,7 +63,10 @@ pub(super) async fn run(
         false => program.into(),
     };
     let program = Program::new(program, &context.project.cwd, env).args(words);
-    let program = confinement.enter(&lock, context, program);
+    let program = match confinement.enter(&lock, context, program) {
+        Ok(program) => program,
+        Err(why) => return Ok(Err(why.to_string().trim_end_matches('.').to_owned())),
+    };
     let event = format!("{}\n", moment.event(hook, context));
     let ran = tokio::select! {
         ran = program.answer(event.as_bytes(), PRINTED, hook.limit) => ran,

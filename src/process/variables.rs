@@ -94,7 +94,7 @@ const QUIET: [(&str, &str); 10] = [
     ("EDITOR", "true"),
     ("VISUAL", "true"),
     ("GIT_EDITOR", "true"),
-    ("GIT_SEQUENCE_EDITOR", "true"),
+    ("GIT_SEQUENCE_EDITOR", "false"),
     ("GIT_TERMINAL_PROMPT", "0"),
     // `git status` writes nothing then.
     ("GIT_OPTIONAL_LOCKS", "0"),

@@ -119,10 +119,10 @@ async fn attempt(
     mechanism: Mechanism,
     landlock: bool,
 ) -> Result<ProvenSandbox, String> {
-    if mechanism == Mechanism::Bubblewrap && sandbox.find("bwrap").is_none() {
+    if mechanism == Mechanism::Bubblewrap && sandbox.bwrap().is_none() {
         return Err("there is no bwrap on PATH".into());
     }
-    let own = sandbox.own().ok_or("the program is not known")?;
+    let own = sandbox.own(&[]).ok_or("the program is not known")?;
     let tmp = sandbox.environment.tmp();
     let bait = crate::task::spawn_blocking(move || Bait::lay(&tmp)).await.map_err(|e| e.to_string())?;
     let bait = bait.map_err(|e| format!("it could not be tried in {}: {e}", sandbox.environment.tmp().display()))?;
@@ -152,6 +152,7 @@ async fn attempt(
             sandbox.wrapped(&held, &policy, inside::Orders::default(), program)
         }
     };
+    let program = program?;
     let ran = program.run(LIMIT).await.map_err(|e| format!("it could not be started: {e}"))?;
     if !ran.status.success() {
         let why = String::from_utf8_lossy(&ran.stderr);

@@ -267,7 +267,7 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
         }
         None => program,
     };
-    let program = confinement.enter(lock, context, program.env("PWD", &place.path));
+    let program = confinement.enter(lock, context, program.env("PWD", &place.path))?;
     // After the sandbox has made what it protects, and before anything runs.
     let watch = ControlFiles::look(&context.project.worktree);
     let mut child = program
@@ -404,6 +404,11 @@ mod tests {
             assert!(said(&output).contains(text), "{input}: {}", said(&output));
             assert_eq!(output.facts.to_json()["exit"], exit, "{input}");
         }
+        let rebase = "git init -q r && cd r && export GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=user.name GIT_CONFIG_VALUE_0=a \
+            GIT_CONFIG_KEY_1=user.email GIT_CONFIG_VALUE_1=a@b && git commit -q --allow-empty -m a && \
+            git commit -q --allow-empty -m b && git rebase -i HEAD~1; echo code $?";
+        let output = bash(&context, json!({"command": rebase})).await.unwrap();
+        assert!(said(&output).contains("code 1") && !said(&output).contains("Successfully"), "{}", said(&output));
         for (input, why) in [
             (json!({"command": " "}), "empty"),
             (json!({"command": "a\0b"}), "NUL"),

@@ -212,8 +212,19 @@ impl Confinement {
         roots.chain(outskirts(&context.project.environment)).chain(own).collect()
     }
 
-    /// The program as it must be started. Looks at the disk and makes the scratch directory.
-    pub fn enter(&self, lock: &CommandSandbox, context: &ToolContext, program: Program) -> Program {
+    /// Returns the program as it must be started. Looks at the disk and makes the scratch directory.
+    ///
+    /// # Errors
+    /// To the model, if the sandbox that was found cannot be had any more: nothing is started without it.
+    pub fn enter(&self, lock: &CommandSandbox, context: &ToolContext, program: Program) -> Result<Program, Failure> {
+        self.wrapped(lock, context, program).map_err(|why| {
+            Failure::Tell(format!(
+                "It was not started, because its sandbox cannot be had any more: {why}. Nothing runs without the sandbox that was found at the beginning. Tell the user, who can put that right, or restart adjutant; `adjutant doctor` says what holds."
+            ))
+        })
+    }
+
+    fn wrapped(&self, lock: &CommandSandbox, context: &ToolContext, program: Program) -> Result<Program, String> {
         let level = self.level;
         if lock.held.mechanism.is_none() {
             let nothing = SandboxPolicy { level, network: true, writable: vec![], protected: vec![], foreign: false };

@@ -105,7 +105,10 @@ async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<Str
     env.extend(run.environment.iter().map(|(name, value)| (name.into(), value.into())));
     let (program, arguments) = &run.command;
     let program = Program::new(program, run.folder.as_ref().unwrap_or(&context.project.cwd), env).args(arguments);
-    let program = context.confinement.enter(&lock, context, program);
+    let program = match context.confinement.enter(&lock, context, program) {
+        Ok(program) => program,
+        Err(why) => return Ok(Some(format!("was not run: {}", why.to_string().trim_end_matches('.')))),
+    };
     let ran = tokio::select! {
         ran = program.run(LIMIT) => ran,
         () = context.cancelled.cancelled() => return Err(Failure::Cancelled),

@@ -71,11 +71,12 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
                         let program = Program::new(program, &run.root, env).args(arguments);
                         context.confinement.enter(&lock, context, program)
                     };
-                    all.push(context.session.language.get(&run, &confined, program));
+                    match context.session.language.get(&run, &confined, program) {
+                        Ok(server) => all.push(server),
+                        Err(why) => unstarted(&run.name, why, context).await,
+                    }
                 }
-                Err(why) => {
-                    tell(context, format!("The language server {} was not started: {why}", run.name), None).await
-                }
+                Err(why) => unstarted(&run.name, why, context).await,
             },
             Err(missing) => {
                 let program = text::escaped(&missing.program);
@@ -86,6 +87,11 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
         }
     }
     all
+}
+
+/// Tells the user once that a server was not started, and why.
+async fn unstarted(name: &str, why: Failure, context: &ToolContext) {
+    tell(context, format!("The language server {name} was not started: {why}"), None).await;
 }
 
 /// Tells the user, once in a session.

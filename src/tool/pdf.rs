@@ -30,7 +30,7 @@ pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
     env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
     // Not in the project: nothing of it is needed.
     let program = Program::new(program, "/", env).args(["-q", "-layout", "-enc", "UTF-8", "-", "-"]);
-    let program = confinement.enter(&lock, context, program);
+    let program = confinement.enter(&lock, context, program).ok()?;
     let ran = tokio::select! {
         ran = program.answer(&bytes, PRINTED, PATIENCE) => ran,
         () = context.cancelled.cancelled() => return None,
