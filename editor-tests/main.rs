@@ -26,6 +26,7 @@ mod faults;
 mod files;
 mod fleet;
 mod hands;
+mod hidden;
 mod history;
 mod language;
 mod laws;
@@ -129,6 +130,7 @@ fn main() -> ExitCode {
         ("searches/", &searches::ALL),
         ("sandbox/", &sandbox::ALL),
         ("sandbox/", &probes::ALL),
+        ("hidden/", &hidden::ALL),
         ("anytime/", &anytime::ALL),
         ("servers/", &servers::ALL),
         ("servers/", &oauth::ALL),

@@ -21,7 +21,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 17] = [
+pub const ALL: [(&str, fn()); 16] = [
     ("a planner writes nothing (bwrap)", || a_planner_writes_nothing("bwrap")),
     ("a planner writes nothing (landlock)", || a_planner_writes_nothing("landlock")),
     ("a planner's command in the background writes nothing", a_command_in_the_background),
@@ -32,7 +32,6 @@ pub const ALL: [(&str, fn()); 17] = [
     ("the network is open when it is told to be", the_network_is_open),
     ("without a sandbox a planner asks", without_a_sandbox_a_planner_asks),
     ("what is required and not there", what_is_required_and_not_there),
-    ("without the sandbox that was proved nothing runs", without_the_proved_sandbox_nothing_runs),
     ("what changes nothing cannot", what_changes_nothing_cannot),
     ("a command has a session of its own", a_command_has_a_session_of_its_own),
     ("a command ends with adjutant", a_command_ends_with_adjutant),
@@ -74,7 +73,7 @@ pub fn only(project: &mut Project, mechanism: &str) {
 }
 
 /// What `adjutant doctor` tells about the sandbox at a level.
-fn told(project: &Project, level: &str) -> Value {
+pub fn told(project: &Project, level: &str) -> Value {
     let mut doctor = project.command(env!("CARGO_BIN_EXE_adjutant"));
     let output = doctor.args(["doctor", "--json"]).current_dir(project.cwd()).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout)
@@ -341,7 +340,7 @@ fn a_builder_stays_in_the_project(mechanism: &str) {
     let outside = elsewhere();
     let out = outside.as_ref().map_or("/usr".into(), |dir| dir.path().display().to_string());
     let script = "
-echo made > made; chmod +x made; mkdir -p deep/down; echo x > $TMPDIR/temporary
+echo made > made; chmod +x made; mkdir -p deep/down; echo x > TEMPORARY/temporary; echo own > $TMPDIR/own; ls -ld $TMPDIR
 echo out > OUTSIDE/made
 mv made.sh OUTSIDE/moved
 echo hook > .git/hooks/pre-commit
@@ -349,7 +348,8 @@ false
 ";
     let (mut project, model) = stage(&json!({ "sandbox": "auto" }), "sh made.sh");
     only(&mut project, mechanism);
-    project.write("made.sh", &script.replace("OUTSIDE", &out));
+    let temporary = project.path("tmp:.").display().to_string();
+    project.write("made.sh", &script.replace("OUTSIDE", &out).replace("TEMPORARY", &temporary));
     project.git();
     let hook = project.path(".git/hooks/pre-commit");
     let told = told(&project, "workspaceWrite");
@@ -374,6 +374,9 @@ false
     for path in ["made", "deep/down", "tmp:temporary", "made.sh"] {
         assert!(project.path(path).exists(), "{path}\n{said}");
     }
+    // What it has to itself is its owner's alone, and gone with the session.
+    assert!(said.contains("drwx------"), "{said}");
+    assert_eq!(names(&project.path("tmp:.")), ["temporary"]);
     // Either it cannot be changed, or the change is seen.
     assert_eq!(hook.exists(), open, "{told}");
     let sees = model.requests().last().unwrap().to_string();
@@ -438,49 +441,6 @@ fn what_is_required_and_not_there() {
         sees.contains("The settings require a sandbox for commands, and none that does what they ask for holds here"),
         "{sees}"
     );
-    assert_eq!(model.problems(), Vec::<String>::new());
-}
-
-/// A command that was allowed because of a sandbox is not started when the sandbox is gone, nor with another program
-/// that has its name.
-fn without_the_proved_sandbox_nothing_runs() {
-    let Some(place) = elsewhere() else { return };
-    let real = std::env::var("PATH").unwrap().split(':').map(|dir| Path::new(dir).join("bwrap")).find(|file| file.is_file());
-    let Some(real) = real else { return };
-    let (first, second) = (place.path().join("first"), place.path().join("second"));
-    let install = |dir: &Path, text: Option<&str>| {
-        fs::create_dir_all(dir).unwrap();
-        let file = dir.join("bwrap");
-        match text {
-            Some(text) => fs::write(&file, text).unwrap(),
-            None => drop(fs::copy(&real, &file).unwrap()),
-        }
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    };
-    install(&first, None);
-    let call = |name: &str| format!("call bash {}\n---\ntext: Done.", json!({ "command": format!("touch {name}") }));
-    let model = Model::start(model::script(&format!("{}\n---\n{}", call("before"), call("after"))).unwrap());
-    let mut project = Project::new();
-    project.provider(&model.base(), &json!({ "sandbox": "auto" }));
-    only(&mut project, "bwrap");
-    let path = format!("{}:{}:{}", first.display(), second.display(), std::env::var("PATH").unwrap());
-    project.set("PATH", Some(&path));
-    if told(&project, "workspaceWrite")["mechanism"] != "bwrap" {
-        return;
-    }
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(3, &session, "Go.");
-    talk.answer(3);
-    fs::remove_file(first.join("bwrap")).unwrap();
-    install(&second, Some("#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; \"$@\"\n"));
-    talk.prompt(4, &session, "Go on.");
-    talk.answer(4);
-    let project = talk.leave();
-    assert!(project.path("before").exists());
-    assert!(!project.path("after").exists());
-    let sees = model.requests().last().unwrap().to_string();
-    assert!(sees.contains("bwrap is gone. Nothing runs without the sandbox that was found"), "{sees}");
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -588,10 +548,10 @@ fn doctor_says_what_does_not_work() {
     };
     let mut project = Project::new();
     project.settings(&Value::Null);
-    project.set("GH_TOKEN", Some("hidden"));
+    project.set("GH_TOKEN", Some("a-value"));
     project.set("MY_ROOT", Some("/x"));
     let (code, text) = doctor(&project);
-    assert!(text.contains("GH_TOKEN") && text.contains("MY_ROOT") && !text.contains("hidden"), "{text}");
+    assert!(text.contains("GH_TOKEN") && text.contains("MY_ROOT") && !text.contains("a-value"), "{text}");
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("Everything works.") && text.contains("off, by the settings"), "{text}");
     let mut project = Project::new();

@@ -12,6 +12,7 @@ pub mod account;
 pub mod approve;
 pub mod arity;
 pub mod check;
+pub mod credentials;
 pub mod evaluate;
 mod examples;
 pub mod explain;

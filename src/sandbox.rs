@@ -86,6 +86,10 @@ pub struct SandboxPolicy {
     pub writable: Vec<PathBuf>,
     /// What it may not write although it lies below one of these. Not every mechanism can do that.
     pub protected: Vec<PathBuf>,
+    /// What is not there for it, symlinks resolved. Only bubblewrap and Seatbelt can do that.
+    pub hidden: Vec<PathBuf>,
+    /// What is there all the same, although it lies below one of these.
+    pub shown: Vec<PathBuf>,
     /// Root works with files of other users, and keeps the capabilities for that.
     pub foreign: bool,
 }
@@ -303,7 +307,7 @@ impl Sandbox {
                 orders.lock = held.landlock.then(|| policy.writable.clone());
                 (orders.parent, orders.watched) = (None, true);
                 let bwrap = self.tried_bwrap(&policy.writable)?;
-                let args = bubblewrap::args(policy, privileged());
+                let args = bubblewrap::args(policy, privileged(), held.landlock);
                 program.behind(own, orders.args()).begins_session().guarded_by(bwrap, args)
             }
             Some(Mechanism::Seatbelt) => program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy)),
@@ -486,6 +490,8 @@ mod tests {
             network: true,
             writable: writable.iter().map(|path| path.to_path_buf()).collect(),
             protected: vec![],
+            hidden: vec![],
+            shown: vec![],
             foreign: false,
         };
         let start = |environment: &Environment, mechanism, writable: &[&Path]| {
@@ -500,7 +506,7 @@ mod tests {
         std::fs::copy("/bin/true", bin.path().join("bwrap")).unwrap();
         assert_eq!(start(&environment, Some(Mechanism::Bubblewrap), &[]), Ok(()));
         let real = std::fs::canonicalize(bin.path()).unwrap();
-        let open = start(&environment, Some(Mechanism::Bubblewrap), &[&real]);
+        let open = start(&environment, Some(Mechanism::Bubblewrap), &[real.as_path()]);
         assert!(open.unwrap_err().contains("where commands may write"));
     }
 

@@ -61,16 +61,19 @@ mod faults;
 #[cfg(test)]
 #[cfg(unix)]
 mod gate;
+pub mod hidden;
 mod indent;
 mod input;
 mod live;
 mod merge;
 mod nearest;
+mod opened;
 mod pattern;
 mod printed;
 #[cfg(test)]
 #[cfg(unix)]
 mod rows;
+pub mod scratch;
 mod screen;
 mod spelling;
 #[cfg(test)]

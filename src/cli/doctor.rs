@@ -15,9 +15,11 @@ use crate::extension::{survey, tally};
 use crate::mcp::survey::ReportedState;
 use crate::model::local;
 use crate::model::registry::KeySource;
+use crate::permission::credentials;
 use crate::process;
 use crate::sandbox::{Level, ProvenSandbox, Sandbox};
 use crate::session::models::ModelSources;
+use crate::tool::hidden;
 
 /// How to tell it.
 #[derive(Debug, clap::Args)]
@@ -56,6 +58,7 @@ pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyh
         Ok(here) => {
             config(&mut report, &here, environment);
             sandbox(&mut report, &here, environment).await;
+            hidden(&mut report, &here, environment);
             variables(&mut report, &here, environment);
             providers(&mut report, &here, environment).await;
             servers(&mut report, &here, environment).await;
@@ -264,6 +267,43 @@ async fn sandbox(report: &mut DoctorReport, here: &Here, environment: &Environme
                 .push(format!("a sandbox is required and none holds for {} commands; none are run", level.as_str()));
         }
     }
+}
+
+/// Which credentials commands do not get to see, and who sees them.
+fn hidden(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+    let wish = &here.loaded.settings.sandbox;
+    let mechanism = report.data.get("sandbox").and_then(|levels| levels["workspaceWrite"]["mechanism"].as_str());
+    let can_hide = matches!(mechanism, Some("bwrap" | "seatbelt"));
+    if !can_hide {
+        report.say("hidden", "nothing: there is no sandbox here that can hide credentials from commands");
+    }
+    let mut list = Vec::new();
+    for row in credentials::rows() {
+        let places: Vec<String> =
+            row.locate(environment).iter().map(|place| hidden::shown(place, environment)).collect();
+        let is_shown = wish.show.iter().any(|shown| shown == row.name);
+        if can_hide && !places.is_empty() {
+            let seen =
+                if is_shown { "shown to all commands, by `sandbox.show`".to_owned() } else { hidden::who_sees(row) };
+            report.say("hidden", &format!("{}: {} ({}): {seen}", row.name, places.join(", "), row.about));
+        }
+        list.push(json!({ "name": row.name, "about": row.about, "places": places, "programs": row.programs,
+            "hidden": can_hide && !is_shown }));
+    }
+    let more = if can_hide { &wish.hide[..] } else { &[] };
+    for path in more {
+        report.say("hidden", &format!("{}: by `sandbox.hide`", crate::text::escaped(path)));
+    }
+    for name in &wish.show {
+        let is_path = name.starts_with('/') || name.starts_with("~/");
+        if !is_path && credentials::rows().iter().all(|row| row.name != name) {
+            report.broken.push(format!(
+                "`sandbox.show` names {}, which is neither a row nor a path",
+                crate::text::escaped(name)
+            ));
+        }
+    }
+    report.keep("hidden", json!(list));
 }
 
 /// What commands and servers do not get of the environment.

@@ -289,6 +289,7 @@ impl LayerReader<'_, '_> {
             }
         }
         if origin.project {
+            drop_hidden(&mut node, &mut self.disk.problems);
             drop_variables(&mut node, &mut self.disk.problems);
         }
         self.keep(origin.clone(), node);
@@ -421,6 +422,28 @@ impl LayerReader<'_, '_> {
                 }
             }
         }
+    }
+}
+
+/// Takes what is hidden from commands out of a project's settings: that is the user's to say.
+fn drop_hidden(node: &mut Node, problems: &mut Vec<Problem>) {
+    let Some(sandbox) = node.get_mut("sandbox") else { return };
+    let mut is_changed = false;
+    for key in ["hide", "show"] {
+        if let Some(entry) = sandbox.take(key) {
+            is_changed = true;
+            let text = "ignored: only your own settings can say what is hidden from commands";
+            problems.push(Problem::warning(
+                ProblemCode::NotForProjects,
+                &entry.node.at,
+                format!("sandbox.{key}"),
+                text,
+            ));
+        }
+    }
+    // An empty object would still ask for trust.
+    if is_changed && matches!(&sandbox.value, NodeValue::Map(entries) if entries.is_empty()) {
+        node.take("sandbox");
     }
 }
 

@@ -158,12 +158,19 @@ pub(crate) fn sandbox(node: &Node) -> SandboxSettings {
         Some("off") => file::SandboxMode::Off,
         _ => file::SandboxMode::Auto,
     };
-    let writable = match node.get("writable").map(|node| &node.value) {
+    let list = |key: &str| match node.get(key).map(|node| &node.value) {
         Some(NodeValue::List(list)) => list.iter().filter_map(Node::as_text).map(str::to_owned).collect(),
         _ => Vec::new(),
     };
     let on = |key: &str| node.get(key).and_then(Node::as_bool);
-    SandboxSettings { mode, writable, network: on("network"), unattended: on("unattended") == Some(true) }
+    SandboxSettings {
+        mode,
+        writable: list("writable"),
+        network: on("network"),
+        unattended: on("unattended") == Some(true),
+        hide: list("hide"),
+        show: list("show"),
+    }
 }
 
 /// Whether a variable that is a switch is on.

@@ -160,6 +160,10 @@ pub struct SandboxSettings {
     pub network: Option<bool>,
     /// Whether what a sandbox renders harmless runs without a question.
     pub unattended: bool,
+    /// What is hidden from commands besides the table of credentials, as it was written.
+    pub hide: Vec<String>,
+    /// What of all that commands see: names of rows, paths.
+    pub show: Vec<String>,
 }
 
 /// What the settings say about one agent. Everything not said is left as it is.

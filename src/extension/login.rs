@@ -18,8 +18,7 @@ use crate::config::script::{ScriptEntry, ScriptKind};
 use crate::environment::Environment;
 use crate::event::Severity;
 use crate::text;
-use crate::tool::BoxFuture;
-use crate::tool::confinement;
+use crate::tool::{BoxFuture, scratch};
 use crate::worktree::Worktree;
 
 /// How long plugins may take to say which ways they have, and the user for one of them.
@@ -78,7 +77,7 @@ impl PluginLogin {
         let files = (scripts.as_slice(), ScriptOrigin::Own);
         let loaded = load::load(files, LoadPurpose::Login, clerk.clone(), (&*clerk, &home), &context).await;
         let host = loaded.map_err(|e| e.to_string())?.host;
-        let scratch = confinement::scratch(&context);
+        let scratch = scratch::directory(environment, context.session.id.as_str());
         let mut login = Self { host, scratch, provider: provider.to_owned(), ways: Vec::new() };
         let answer = login.host.request("methods", json!({ "provider": provider }), QUICK).await;
         let ways = answer.map_err(|e| e.to_string())?;
@@ -106,7 +105,7 @@ impl PluginLogin {
         self.host.end();
         self.host.gone().await;
         // Nothing is left of a session that was none.
-        std::fs::remove_dir_all(&self.scratch).ok();
+        scratch::remove(&self.scratch);
     }
 }
 

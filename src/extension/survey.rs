@@ -20,7 +20,7 @@ use crate::permission::Policy;
 use crate::sandbox::Sandbox;
 use crate::text;
 use crate::tool::confinement::Confinement;
-use crate::tool::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext};
+use crate::tool::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, scratch};
 use crate::worktree::Worktree;
 
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ pub async fn survey(
     };
     scripts.end().await;
     // Nothing is left of a session that was none.
-    std::fs::remove_dir_all(crate::tool::confinement::scratch(&context)).ok();
+    scratch::remove(&scratch::directory(environment, context.session.id.as_str()));
     survey
 }
 

@@ -136,6 +136,8 @@ async fn attempt(
             Level::ReadOnly => vec![],
             Level::WorkspaceWrite => vec![path("inside/.git/hooks"), path("inside/.git/config")],
         },
+        hidden: vec![],
+        shown: vec![],
         foreign: false,
     };
     let trial = Trial { directory: directory.clone(), port: bait.port(), prober: Process::look(std::process::id()) };

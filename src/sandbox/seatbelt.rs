@@ -25,6 +25,12 @@ fn profile(policy: &SandboxPolicy) -> String {
             let _ = writeln!(text, "({verb} file-write* (subpath {}))", quoted(path));
         }
     }
+    for (paths, verb) in [(&policy.hidden, "deny"), (&policy.shown, "allow")] {
+        for path in paths {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "({verb} file-read* (subpath {}))", quoted(path));
+        }
+    }
     if !policy.network {
         text.push_str("(deny network*)\n");
     }
@@ -46,6 +52,8 @@ mod tests {
             network: false,
             writable: vec!["/private/tmp/a \"b\"".into()],
             protected: vec!["/private/tmp/a/.git/hooks".into()],
+            hidden: vec![],
+            shown: vec![],
             foreign: false,
         };
         let text = profile(&policy);

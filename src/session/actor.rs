@@ -25,6 +25,7 @@ use crate::extension::tally;
 use crate::message::{FileChange, Message};
 use crate::store::{Record, RecordChange, TitleSource, visible};
 use crate::task::JoinHandle;
+use crate::tool::scratch;
 use crate::turn::{History, Outcome, TurnContext, hooks, jobs, next, release};
 
 /// A session is named by the title agent only at its beginning.
@@ -296,6 +297,8 @@ impl Actor {
         self.scope.resources.jobs.end().await;
         self.scope.resources.servers.end().await;
         self.scope.resources.language.end();
+        let scratch = scratch::directory(&self.scope.environment, self.scope.session.as_str());
+        crate::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
         jobs::settle(&mut self.history, &self.scope).await;
         if let Some(tracker) = self.scope.resources.snapshots.take() {
             // Only a memory: where this fails, the next process finds it out again.

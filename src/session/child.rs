@@ -26,6 +26,7 @@ use crate::message::{CallState, ChildSession, Content, FailureCause, File, Messa
 use crate::permission::rule::{Rule, derive};
 use crate::permission::{Action, Rules};
 use crate::store::Record;
+use crate::tool::scratch;
 use crate::turn::record::Recorder;
 use crate::turn::{Choice, History, Outcome, Permissions, SessionResources, TurnContext};
 use crate::turn::{budget, mend, run};
@@ -211,6 +212,8 @@ impl ChildTask<'_> {
         news.end(&outcome).await;
         // What it has in the background nobody would read any more.
         kept.resources.jobs.end().await;
+        let scratch = scratch::directory(&kept.environment, kept.session.as_str());
+        crate::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
         jobs::settle(&mut history, &kept).await;
 
         record.updated = self.parent.now();

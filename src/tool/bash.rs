@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use shell_line::{LONGEST, notebook, starts_others, staying};
 
 use super::aliases::Aliases;
-use super::confinement::{CommandSandbox, Confinement, scratch};
+use super::confinement::{CommandSandbox, Confinement};
 use super::exit_status::ending;
 use super::jobs::{DetachedCommand, changed_note};
 use super::live::LiveOutput;
@@ -29,7 +29,7 @@ use super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::printed::{CapturedOutput, ShownOutput};
 use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
-use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};
 use crate::approvals::Approvals;
 use crate::event::{Event, ProgramExit, Severity, ToolKind};
 use crate::message::{BackgroundJob, CallFacts, JobState};
@@ -147,7 +147,7 @@ impl Tool for BashTool {
             return Err(Failure::Tell(format!("workdir is not a directory: {}", place.shown)));
         }
         let judged = PermissionContext {
-            scratch: Some(scratch(context)),
+            scratch: Some(scratch::directory(&context.project.environment, context.session.id.as_str())),
             trusted: context.confinement.trusted,
             cwd: place.real.path.clone(),
             ..context.policy.place.clone()
@@ -158,7 +158,8 @@ impl Tool for BashTool {
         let confinement = if reads { context.confinement.proven() } else { context.confinement.clone() };
         let mut lock = confinement.lock(context).await?;
         need.unproven.clone_from(&lock.unproven);
-        need.kept = lock.kept;
+        lock.line.clone_from(&need.command);
+        need.kept = lock.kept && (reads || !is_exposed(&input, &lock, &confinement, context));
         if let Some(alone) = unasked(&need, &lock, context) {
             (lock, need.held) = (alone, true);
         }
@@ -223,7 +224,8 @@ impl Tool for BashTool {
         live.over(exit.clone(), &context).await;
         let kept = printed.kept();
         if exit.as_ref().is_none_or(|exit| exit.code != Some(0)) {
-            told.notes.extend(lock.blame(&kept.text));
+            let missed = lock.misses(&kept.text, &command, &context.project.environment);
+            told.notes.extend(missed.or_else(|| lock.blame(&kept.text)));
         }
         let changed = watch.changes(&context.project.worktree);
         if !changed.is_empty() {
@@ -278,6 +280,16 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
     };
     let printed = CapturedOutput::new(context.limits, context.project.environment.clone());
     Ok((RunningCommand { child, pipe, open: true, printed, live: LiveOutput::new(context) }, note, watch))
+}
+
+/// Whether a command of an agent that only reads could come by what is hidden from it, because its sandbox can hide
+/// nothing: it names such a place, or goes on unwatched.
+fn is_exposed(input: &Input, lock: &CommandSandbox, confinement: &Confinement, context: &ToolContext) -> bool {
+    if lock.hides() {
+        return false;
+    }
+    let stays = input.run_in_background == Some(true) || starts_others(&input.command);
+    stays || confinement.hidden(lock, context).mentioned(&input.command, &context.project.environment).is_some()
 }
 
 /// The sandbox in which a command that would be asked about need not be, where the user wants that.
@@ -542,7 +554,7 @@ mod tests {
         let output = bash(&context, json!({"command": "(echo a; exit 4) & echo b"})).await.unwrap();
         assert!(output.note.lines().any(|line| line == "Exit code: 0"), "{}", output.text);
         assert!(context.session.jobs.running().is_empty());
-        let scratch = scratch(&context);
+        let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
         assert_eq!(std::fs::read_dir(scratch).unwrap().count(), 0);
     }
 

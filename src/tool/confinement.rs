@@ -9,15 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::{Failure, ToolContext, watch};
+use super::hidden::Hidden;
+use super::opened::{lift, opened};
+use super::{Failure, ToolContext, scratch, watch};
 use crate::config::Settings;
 use crate::config::settings::{self, SandboxMode};
-use crate::environment::{Environment, private_dir};
+use crate::environment::Environment;
 use crate::event::{CallUpdate, Note, Severity};
 use crate::permission::evaluate::only_reads;
+use crate::permission::shell::JudgedLine;
 use crate::permission::{Rules, protected};
 use crate::process::Program;
-use crate::sandbox::{Level, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts};
+use crate::sandbox::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts};
 
 /// What confines the commands of an agent.
 #[derive(Debug, Clone)]
@@ -49,6 +52,10 @@ pub struct CommandSandbox {
     pub unproven: Option<String>,
     /// It can change nothing, and need not be asked about for that.
     pub kept: bool,
+    /// The command line, if it is one of the model's: what it names and what its programs need is there for it.
+    pub line: Option<Arc<JudgedLine>>,
+    /// What is hidden from it, found when it is first needed.
+    hidden: OnceLock<Hidden>,
 }
 
 impl Confinement {
@@ -140,12 +147,8 @@ impl Confinement {
         let sandbox = if known.is_some() { "a sandbox" } else { "a sandbox where this system has one" };
         let network = self.wish.network.unwrap_or(!self.reads_only());
         let network = if network { "they reach the network" } else { "they have no network" };
-        let writes = if self.reads_only() {
-            "only files below $TMPDIR"
-        } else {
-            "the project, package caches and temporary files, but not git hooks or the settings of agents and editors"
-        };
-        format!("Commands run in {sandbox}: they may write {writes}; {network}.")
+        let writes = writes(self.level, known.map(|held| held.control));
+        format!("Commands run in {sandbox}: they may write {writes}; {network}. $TMPDIR is this session's own.")
     }
 
     /// Finds out what holds for the next command, and tells the user when it is the first. The first
@@ -175,10 +178,20 @@ impl Confinement {
         let unproven = (none && level == Level::ReadOnly && !self.proven).then(|| {
             "this agent is to change nothing, there is no sandbox that would see to it, and this is not known to be harmless".to_owned()
         });
-        let scratch = scratch(context);
+        let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
         let harmless = !none && level == Level::ReadOnly && held.modes && held.offline && !network;
         let kept = harmless && self.wish.unattended;
-        let lock = CommandSandbox { sandbox: self.sandbox.clone(), held, network, scratch, words, unproven, kept };
+        let lock = CommandSandbox {
+            sandbox: self.sandbox.clone(),
+            held,
+            network,
+            scratch,
+            words,
+            unproven,
+            kept,
+            line: None,
+            hidden: OnceLock::new(),
+        };
         self.tell(&lock, context).await;
         Ok(lock)
     }
@@ -224,17 +237,39 @@ impl Confinement {
         })
     }
 
+    /// What is hidden from a command; with Landlock, what would be if that could hide anything.
+    pub fn hidden<'l>(&self, lock: &'l CommandSandbox, context: &ToolContext) -> &'l Hidden {
+        lock.hidden.get_or_init(|| Hidden::find(self.level, &self.wish, lock.line.as_deref(), context))
+    }
+
     fn wrapped(&self, lock: &CommandSandbox, context: &ToolContext, program: Program) -> Result<Program, String> {
         let level = self.level;
+        let scratch = match scratch::make(&lock.scratch) {
+            Ok(()) => Some(lock.scratch.clone()),
+            Err(e) => {
+                tracing::warn!("{} cannot be made: {e}", lock.scratch.display());
+                None
+            }
+        };
+        let program = match &scratch {
+            Some(scratch) => program.env("TMPDIR", scratch),
+            None => program,
+        };
         if lock.held.mechanism.is_none() {
-            let nothing = SandboxPolicy { level, network: true, writable: vec![], protected: vec![], foreign: false };
+            let nothing = SandboxPolicy {
+                level,
+                network: true,
+                writable: vec![],
+                protected: vec![],
+                hidden: vec![],
+                shown: vec![],
+                foreign: false,
+            };
             return lock.sandbox.wrap(&lock.held, &nothing, program);
         }
-        if let Err(e) = private_dir(&lock.scratch) {
-            tracing::warn!("{} cannot be made: {e}", lock.scratch.display());
-        }
-        let (program, writable, protected) = match level {
-            Level::ReadOnly => (program.env("TMPDIR", &lock.scratch), vec![lock.scratch.clone()], vec![]),
+        let line = lock.line.as_deref();
+        let (writable, protected) = match level {
+            Level::ReadOnly => (existing(scratch), vec![]),
             Level::WorkspaceWrite => {
                 let own: Vec<PathBuf> = self.wish.writable.iter().map(|path| named(path, context)).collect();
                 let wanted = |path: &PathBuf| {
@@ -249,24 +284,49 @@ impl Confinement {
                     watch::prepare(&context.project.worktree);
                 }
                 let protected = watch::control_files(&context.project.worktree).into_iter().filter(wanted).chain(keys);
-                let roots = self.roots(context).into_iter().chain([lock.scratch.clone()]);
-                (program, existing(roots), existing(protected))
+                let (mut writable, mut protected) =
+                    (existing(self.roots(context).into_iter().chain(scratch)), existing(protected));
+                for named in line
+                    .map(|line| opened(line, &context.policy.place, &context.project.worktree.git_dirs()))
+                    .unwrap_or_default()
+                {
+                    protected = lift(protected, &named);
+                    writable.extend(named.place(&writable));
+                }
+                (writable, protected)
             }
         };
         let root = rustix::process::geteuid().is_root();
         let foreign = root && !owned_by_root(&context.project.worktree.root);
-        let policy = SandboxPolicy { level, network: lock.network, writable, protected, foreign };
+        let (hidden, shown) = match lock.held.mechanism {
+            Some(Mechanism::Landlock) | None => (vec![], vec![]),
+            Some(Mechanism::Bubblewrap | Mechanism::Seatbelt) => {
+                let hidden = self.hidden(lock, context);
+                (hidden.places.clone(), hidden.shown.clone())
+            }
+        };
+        let policy = SandboxPolicy { level, network: lock.network, writable, protected, hidden, shown, foreign };
         // As root tar gives files to those the archive names, which root may not any more.
         let program = if root && !foreign { program.env_if_unset("TAR_OPTIONS", "--no-same-owner") } else { program };
         lock.sandbox.wrap(&lock.held, &policy, program)
     }
 }
 
-/// The session's directory for short-lived files. May not exist yet.
-pub fn scratch(context: &ToolContext) -> PathBuf {
-    let data = &context.project.environment.dirs.data;
-    let data = std::fs::canonicalize(data).unwrap_or_else(|_| data.clone());
-    data.join("scratch").join(context.session.id.as_str())
+/// Returns what commands may write at a level, for the model. `control` says whether control files are protected, as
+/// far as that was tried.
+fn writes(level: Level, control: Option<bool>) -> &'static str {
+    match (level, control) {
+        (Level::ReadOnly, _) => "only files below $TMPDIR",
+        (Level::WorkspaceWrite, Some(true)) => {
+            "the project, package caches and files below $TMPDIR and /tmp, but not what decides what runs (git hooks, the settings of agents and editors)"
+        }
+        (Level::WorkspaceWrite, Some(false)) => {
+            "the project, package caches and files below $TMPDIR and /tmp; a change of what decides what runs (git hooks, the settings of agents and editors) is reported to the user"
+        }
+        (Level::WorkspaceWrite, None) => {
+            "the project, package caches and files below $TMPDIR and /tmp; a change of what decides what runs (git hooks, the settings of agents and editors) is refused, or reported to the user"
+        }
+    }
 }
 
 fn owned_by_root(path: &Path) -> bool {
@@ -286,6 +346,16 @@ impl CommandSandbox {
     pub fn alone(&self) -> Option<Self> {
         let words = self.words.as_ref().map(|_| self.held.words(false));
         self.held.is_whole().then(|| Self { network: false, words, ..self.clone() })
+    }
+
+    /// Whether what is hidden is really not there for the command.
+    pub fn hides(&self) -> bool {
+        matches!(self.held.mechanism, Some(Mechanism::Bubblewrap | Mechanism::Seatbelt))
+    }
+
+    /// Says what a command that failed may have missed because it is hidden, for the model.
+    pub fn misses(&self, output: &str, command: &str, environment: &Environment) -> Option<String> {
+        self.hidden.get().filter(|_| self.hides())?.blame(output, command, environment)
     }
 
     /// For the model: that a failure looks like the sandbox's doing, and what to make of it.
@@ -313,16 +383,8 @@ impl CommandSandbox {
         let what = if !self.network && any(&NETWORK) {
             "has no network"
         } else if any(&FILES) || (!self.network && output.contains("EPERM")) {
-            match (self.held.level, self.network) {
-                (Level::ReadOnly, true) => "may write nothing but files below $TMPDIR",
-                (Level::ReadOnly, false) => "may write nothing but files below $TMPDIR, and has no network",
-                (Level::WorkspaceWrite, true) => {
-                    "may write the project, temporary files and package caches, but not what configures git hooks and agents"
-                }
-                (Level::WorkspaceWrite, false) => {
-                    "may write the project, temporary files and package caches, but not what configures git hooks and agents, and has no network"
-                }
-            }
+            let network = if self.network { "" } else { "; it has no network" };
+            &format!("may write {}{network}", writes(self.held.level, Some(self.held.control)))
         } else {
             return None;
         };
@@ -330,15 +392,6 @@ impl CommandSandbox {
             "It may have failed because of its sandbox ({}): it {what}. It was not tried outside. If it has to be, say so and let the user decide; the settings' key is \"sandbox\".",
             self.words.as_deref().unwrap_or_default()
         ))
-    }
-}
-
-/// Removes what sessions left in their directories for short-lived files, once that is old.
-pub fn clean(environment: &Environment, old: impl Fn(&Path) -> bool) {
-    let entries = std::fs::read_dir(environment.dirs.data.join("scratch")).into_iter().flatten().flatten();
-    for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
-        // What cannot be removed stays for the next time.
-        std::fs::remove_dir_all(path).ok();
     }
 }
 
@@ -360,6 +413,8 @@ mod tests {
             words: Some("words".into()),
             unproven: None,
             kept: false,
+            line: None,
+            hidden: OnceLock::new(),
         }
     }
 
@@ -368,9 +423,21 @@ mod tests {
         use Level::{ReadOnly, WorkspaceWrite};
         let held = Some(Mechanism::Landlock);
         let table = [
-            (ReadOnly, false, held, "touch: a: Permission denied", Some("nothing but files below $TMPDIR, and")),
-            (ReadOnly, true, held, "sh: 1: a: Read-only file system", Some("nothing but files below $TMPDIR. It")),
-            (WorkspaceWrite, true, held, "Operation not permitted", Some("may write the project")),
+            (
+                ReadOnly,
+                false,
+                held,
+                "touch: a: Permission denied",
+                Some("may write only files below $TMPDIR; it has no"),
+            ),
+            (ReadOnly, true, held, "sh: 1: a: Read-only file system", Some("may write only files below $TMPDIR. It")),
+            (
+                WorkspaceWrite,
+                true,
+                held,
+                "Operation not permitted",
+                Some("settings of agents and editors) is reported"),
+            ),
             (WorkspaceWrite, true, held, "Could not resolve host: x", None),
             (WorkspaceWrite, false, held, "Could not resolve host: x", Some("has no network")),
             (WorkspaceWrite, true, held, "assertion failed", None),
@@ -391,9 +458,12 @@ mod tests {
         let unknown = Confinement::new(&Sandbox::new(&environment));
         let said = unknown.reach();
         assert!(said.starts_with("Commands run in a sandbox where this system has one: they may write the project"));
-        assert!(said.ends_with("; they reach the network."), "{said}");
+        assert!(said.contains("is refused, or reported to the user; they reach the network."), "{said}");
         let reading = unknown.reading().reach();
-        assert!(reading.ends_with("they may write only files below $TMPDIR; they have no network."), "{reading}");
+        assert!(
+            reading.contains("they may write only files below $TMPDIR; they have no network. $TMPDIR is this"),
+            "{reading}"
+        );
         // Another wish, and the words stay.
         let wish = settings::SandboxSettings { mode: SandboxMode::Off, ..settings::SandboxSettings::default() };
         assert_eq!(Confinement { wish, ..unknown }.reach(), said);

@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::{Failure, ToolContext, disk};
+use super::{Failure, ToolContext, disk, scratch};
 use crate::event::{Event, Severity};
 use crate::lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
 use crate::permission::Action;
@@ -59,7 +59,9 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
         match run {
             Ok(None) => {}
             Ok(Some(run)) => match context.confinement.lock(context).await {
-                Ok(lock) => {
+                Ok(mut lock) => {
+                    // Several sessions share it: it has none's directory.
+                    lock.scratch = scratch::directory(&context.project.environment, "language servers");
                     let confined = format!("{:?}, {:?}", context.confinement.reads_only(), lock.words);
                     let program = || {
                         let mut env = settings.variables.tame(&context.project.environment);

@@ -252,7 +252,7 @@ fn remove(environment: &Environment) {
     for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
         std::fs::remove_file(path).ok();
     }
-    super::confinement::clean(environment, old);
+    super::scratch::clean(environment, old);
 }
 
 #[cfg(test)]

@@ -7,12 +7,11 @@ use crate::agent::Agent;
 use crate::event::LiveFacts;
 use crate::id::CallId;
 use crate::permission::{PermissionContext, Policy};
-use crate::tool::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext};
+use crate::tool::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
 
 /// What an agent's tools and commands are judged by.
 fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
-    let data = &scope.environment.dirs.data;
-    let scratch = Some(data.join("scratch").join(scope.session.as_str()));
+    let scratch = Some(scratch::directory(&scope.environment, scope.session.as_str()));
     let trusted = scope.project.settings.trusted;
     Policy {
         rules: agent.rules.clone(),

@@ -44,6 +44,12 @@ pub(crate) struct SandboxOptions {
     /// sandbox keeps it from writing and from the network. Rules of yours that ask or deny, secrets and
     /// what cannot be understood ask all the same. Default: false.
     pub unattended: Option<bool>,
+    /// Files and folders that are hidden from commands besides the credentials that `adjutant doctor` lists:
+    /// absolute or `~/`. Read from your own files only.
+    pub hide: Option<Vec<String>>,
+    /// What commands see all the same: names of rows that `adjutant doctor` lists (`aws`), or paths. Read from your
+    /// own files only.
+    pub show: Option<Vec<String>>,
 }
 
 /// Which variables commands get.

@@ -199,6 +199,8 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("sandbox.network", json!(true), Withheld),
         ("approvals", json!("sandboxed"), Withheld),
         ("sandbox.unattended", json!(true), Withheld),
+        ("sandbox.hide", json!(["~/x"]), Ignored),
+        ("sandbox.show", json!(["aws"]), Ignored),
         ("environment", json!({"pass": ["X"]}), Ignored),
         ("environment.pass", json!(["X"]), Ignored),
         ("environment.drop", json!(["X"]), Ignored),

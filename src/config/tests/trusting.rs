@@ -126,6 +126,8 @@ fn trust_is_for_one_path_and_one_content() {
 fn a_project_only_narrows_the_sandbox() {
     use settings::{SandboxMode, SandboxSettings};
     let sandbox = |mode, writable: &[&str], network| SandboxSettings {
+        hide: vec![],
+        show: vec![],
         mode,
         writable: writable.iter().map(|path| (*path).to_owned()).collect(),
         network,

@@ -29,6 +29,8 @@ const MADE: usize = 2_048;
 #[derive(Debug, Default)]
 pub(super) struct Expander<'p> {
     home: Option<&'p Path>,
+    /// What `TMPDIR` is set to.
+    tmp: Option<&'p Path>,
     /// How many words the line's braces made.
     made: usize,
     /// Variables that somewhere in the line get the integer attribute.
@@ -64,8 +66,8 @@ pub(super) struct Expansion<'e, 's, 'p> {
 }
 
 impl<'p> Expander<'p> {
-    pub(super) fn new(home: Option<&'p Path>) -> Self {
-        Self { home, ..Self::default() }
+    pub(super) fn new(home: Option<&'p Path>, tmp: Option<&'p Path>) -> Self {
+        Self { home, tmp, ..Self::default() }
     }
 
     /// Expands words of a text. What came to light is to be followed at once.
@@ -259,9 +261,10 @@ impl<'s> Expansion<'_, 's, '_> {
         match self.state.value(name) {
             Some(Value::Known(texts)) => ExpandedPiece::Values(texts.clone()),
             Some(_) => ExpandedPiece::Unknown,
-            None => match (name, self.line.home) {
-                ("HOME", Some(home)) => ExpandedPiece::Values(vec![home.display().to_string()]),
-                ("PWD", _) if self.state.cwd.len() == 1 => {
+            None => match (name, self.line.home, self.line.tmp) {
+                ("HOME", Some(home), _) => ExpandedPiece::Values(vec![home.display().to_string()]),
+                ("TMPDIR", _, Some(tmp)) => ExpandedPiece::Values(vec![tmp.display().to_string()]),
+                ("PWD", ..) if self.state.cwd.len() == 1 => {
                     ExpandedPiece::Values(vec![self.state.cwd[0].display().to_string()])
                 }
                 _ => ExpandedPiece::Unknown,

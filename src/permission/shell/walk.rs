@@ -69,7 +69,7 @@ pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
     let mut walk = Walk {
         place,
         disk: Disk::new(place),
-        expander: Expander::new(place.home.as_deref()),
+        expander: Expander::new(place.home.as_deref(), place.scratch.as_deref()),
         budget: Budget::default(),
         frame: WalkFrame { layer: 0, carried: false, other_shell: false, input: StdinSource::Nothing, picked: None },
         units: vec![],

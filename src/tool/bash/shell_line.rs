@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::environment::private_dir;
 use crate::text;
+use crate::tool::scratch;
 
 /// What a program can be given as one argument on Linux has fewer bytes than this.
 pub(super) const LONGEST: usize = 128 << 10;
@@ -19,9 +19,9 @@ pub(super) fn starts_others(command: &str) -> bool {
 }
 
 /// Where a shell may note its exit code; none where that cannot be written into a command line as it is.
-pub(super) fn notebook(scratch: &Path, work: &str) -> Option<PathBuf> {
-    private_dir(scratch).ok()?;
-    let path = scratch.join(format!("exit-{}", text::plain(work)));
+pub(super) fn notebook(directory: &Path, work: &str) -> Option<PathBuf> {
+    scratch::make(directory).ok()?;
+    let path = directory.join(format!("exit-{}", text::plain(work)));
     let plain = |c: char| c.is_alphanumeric() || " /._-+@=,".contains(c);
     path.to_str().filter(|path| path.chars().all(plain))?;
     Some(path)

@@ -350,7 +350,7 @@ fn note(deed: Deed, unit: &mut Unit) {
         Deed::Words(words) => {
             unit.words.extend(words.iter().filter_map(Arg::text).flat_map(names_in).map(str::to_owned));
         }
-        Deed::Unset(name) if name.text().is_none_or(|name| ["PATH", "HOME"].contains(&name)) => {
+        Deed::Unset(name) if name.text().is_none_or(|name| ["PATH", "HOME", "TMPDIR"].contains(&name)) => {
             unit.opaque("it removes a variable that decides what runs");
         }
         Deed::Danger(option) => unit.danger(&option),

@@ -1,0 +1,335 @@
+//! What commands do not get to see, who sees it all the same, and what a yes opens: through the real binary, in the
+//! sandbox of this machine.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::model::{self, Model};
+use crate::project::Project;
+use crate::sandbox::{elsewhere, only, told, turn, words};
+use crate::talk::Talk;
+
+/// A name and what to do.
+pub const ALL: [(&str, fn()); 9] = [
+    ("credentials and services are not there for commands", credentials_are_not_there),
+    ("who needs a credential sees it", who_needs_a_credential_sees_it),
+    ("the settings hide and show", the_settings_hide_and_show),
+    ("a planner's commands do not see the project's secrets", a_planner_sees_no_secrets),
+    ("what cannot be hidden asks (landlock)", what_cannot_be_hidden_asks),
+    ("what was allowed is opened for that call", what_was_allowed_is_opened),
+    ("everyday programs work as before", everyday_programs_work),
+    ("without the sandbox that was proved nothing runs", without_the_proved_sandbox_nothing_runs),
+    ("doctor lists what is hidden", doctor_lists_what_is_hidden),
+];
+
+const KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\nKEY-OF-SSH\n";
+
+/// A project whose home holds credentials. Reading them is what the commands try.
+fn stage(mechanism: &str, settings: &Value, commands: &[&str]) -> Option<(Project, Model)> {
+    let calls: Vec<String> =
+        commands.iter().map(|command| format!("call bash {}\n---\n", json!({ "command": command }))).collect();
+    let model = Model::start(model::script(&format!("{}text: Done.", calls.concat())).unwrap());
+    let mut project = Project::new();
+    project.provider(&model.base(), settings);
+    only(&mut project, mechanism);
+    for (path, text) in [
+        ("~/.aws/credentials", "KEY-OF-AWS"),
+        ("~/.config/gh/hosts.yml", "KEY-OF-GH"),
+        ("~/.ssh/work", KEY),
+        ("~/.ssh/config", "CONFIG-OF-SSH"),
+        ("~/.bash_history", "KEY-OF-HISTORY"),
+        ("~/.npmrc", "TOKEN-OF-NPM"),
+        ("~/moved/config", "KEY-OF-KUBE"),
+        (".env", "KEY-OF-PROJECT"),
+    ] {
+        project.write(path, text);
+    }
+    let kube = project.path("~/moved/config").display().to_string();
+    project.set("KUBECONFIG", Some(&kube));
+    let mut doctor = project.command(env!("CARGO_BIN_EXE_adjutant"));
+    let output = doctor.args(["doctor", "--json"]).current_dir(project.cwd()).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    (report["sandbox"]["workspaceWrite"]["mechanism"] == mechanism).then_some((project, model))
+}
+
+/// Runs the commands, and gives back the project, the questions and all that the model saw.
+fn play(project: Project, model: &Model, mode: &str) -> (std::sync::Arc<Project>, Vec<Value>, String) {
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    let (questions, updates) = turn(&mut talk, &session, mode);
+    let project = talk.leave();
+    assert_eq!(model.problems(), Vec::<String>::new(), "{}", words(&updates));
+    (project, questions, model.requests().last().unwrap().to_string())
+}
+
+fn program(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn credentials_are_not_there() {
+    let look = "cat ~/.aws/credentials ~/.config/gh/hosts.yml ~/.ssh/* ~/.bash_history ~/.npmrc ~/moved/config\n\
+        ls -A ~/.aws $XDG_RUNTIME_DIR\n\
+        for socket in $XDG_RUNTIME_DIR/bus $HOME/.agent; do [ -S $socket ] && echo REACHED; done; true\n";
+    let hook = json!({ "look": { "on": "prompt", "command": ["sh", "-c", "sh ~/look.sh > seen-by-hook 2>&1"] } });
+    let settings = json!({ "sandbox": "auto", "hook": hook });
+    let Some((mut project, model)) = stage("bwrap", &settings, &["sh look.sh"]) else { return };
+    project.write("look.sh", look);
+    project.write("~/look.sh", look);
+    fs::create_dir(project.path("tmp:run")).unwrap();
+    let (run, agent) = (project.path("tmp:run"), project.path("~/.agent"));
+    let _sockets = [run.join("bus"), agent.clone()].map(|path| UnixListener::bind(path).unwrap());
+    project.set("XDG_RUNTIME_DIR", Some(&run.display().to_string()));
+    project.set("SSH_AUTH_SOCK", Some(&agent.display().to_string()));
+    let (project, _, sees) = play(project, &model, "build");
+    let hook = fs::read_to_string(project.path("seen-by-hook")).unwrap();
+    for seen in [&sees, &hook] {
+        assert!(!seen.contains("KEY-OF") && !seen.contains("REACHED"), "{seen}");
+        assert!(seen.contains("CONFIG-OF-SSH") && seen.contains("TOKEN-OF-NPM"), "{seen}");
+    }
+}
+
+fn who_needs_a_credential_sees_it() {
+    let Some(place) = elsewhere() else { return };
+    let commands = [
+        "gh pr list",
+        "gh pr list | head -1; echo second",
+        "gh pr list; sh other.sh",
+        "sh other.sh",
+        "cat ~/.config/gh/hosts.yml; echo named",
+        "git ls-remote ssh://host/x; echo fetched",
+        "python3 -c 'import subprocess; subprocess.run([\"git\", \"ls-remote\", \"ssh://host/x\"])'; false",
+    ];
+    let Some((mut project, model)) = stage("bwrap", &json!({ "sandbox": "auto" }), &commands) else { return };
+    program(&place.path().join("gh"), "#!/bin/sh\ncat ~/.config/gh/hosts.yml || exit 1\n");
+    program(&place.path().join("ssh"), "#!/bin/sh\ncat ~/.ssh/work >&2\n");
+    project.write("other.sh", "cat ~/.config/gh/hosts.yml; false\n");
+    let path = format!("{}:{}", place.path().display(), project.variable("PATH"));
+    project.set("PATH", Some(&path));
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    let (_, updates) = turn(&mut talk, &session, "build");
+    talk.leave();
+    let results: Vec<String> = updates
+        .iter()
+        .filter(|update| update["sessionUpdate"] == "tool_call_update" && !update["rawOutput"].is_null())
+        .map(|update| update["content"].to_string())
+        .collect();
+    let seen: Vec<bool> = results.iter().map(|result| result.contains("KEY-OF")).collect();
+    assert_eq!(seen, [true, true, false, false, true, true, false], "{results:#?}");
+    let sees = model.requests().last().unwrap().to_string();
+    assert!(sees.contains("`~/.config/gh/hosts.yml` is hidden from commands here; a line of gh, "), "{sees}");
+}
+
+fn the_settings_hide_and_show() {
+    let sandbox = json!({ "hide": ["~/.npmrc", "~/moved"], "show": ["aws", "~/.bash_history", "kubernetes"] });
+    let commands = ["sh look.sh"];
+    let Some((project, model)) = stage("bwrap", &json!({ "sandbox": sandbox }), &commands) else { return };
+    project.write("look.sh", "cat ~/.aws/credentials ~/.bash_history ~/.npmrc ~/moved/config ~/.config/gh/hosts.yml\n");
+    // A project has no say in it.
+    project.write("opencode.json", r#"{ "sandbox": { "mode": "required", "show": ["forges"] } }"#);
+    let (_, _, sees) = play(project, &model, "build");
+    for (word, seen) in [("KEY-OF-AWS", true), ("KEY-OF-HISTORY", true), ("TOKEN-OF-NPM", false), ("KEY-OF-GH", false)]
+    {
+        assert_eq!(sees.contains(word), seen, "{word}: {sees}");
+    }
+}
+
+fn a_planner_sees_no_secrets() {
+    let settings = json!({ "sandbox": { "unattended": true } });
+    let commands = ["sh look.sh; false", "cat .env; echo named"];
+    let Some((project, model)) = stage("bwrap", &settings, &commands) else { return };
+    project.write("look.sh", "cat .env; cat plain\n");
+    project.write("plain", "PLAIN-TEXT");
+    let (_, questions, sees) = play(project, &model, "plan");
+    assert_eq!(questions.len(), 1, "{questions:#?}");
+    assert!(sees.contains("PLAIN-TEXT") && sees.contains(".env` is hidden from commands here"), "{sees}");
+    // Once, by the line that named it and was allowed.
+    assert_eq!(sees.matches("KEY-OF-PROJECT").count(), 1, "{sees}");
+}
+
+fn what_cannot_be_hidden_asks() {
+    let settings = json!({ "sandbox": { "unattended": true } });
+    // The command, and whether it is asked about.
+    for (command, asked) in [
+        ("sh plain.sh", false),
+        ("python3 -c 'print(open(\".env\").read())'", true),
+        ("sh plain.sh ~/.aws", true),
+        ("sh plain.sh &", true),
+    ] {
+        let Some((project, model)) = stage("landlock", &settings, &[command]) else { return };
+        project.write("plain.sh", "echo plain\n");
+        let (_, questions, sees) = play(project, &model, "plan");
+        assert_eq!(!questions.is_empty(), asked, "{command}: {sees}");
+    }
+}
+
+/// Where a question was answered with yes, the sandbox lets it happen, for that call and nothing else.
+fn what_was_allowed_is_opened() {
+    let Some(outside) = elsewhere() else { return };
+    let out = outside.path().display();
+    let commands = [
+        "echo hook > .git/hooks/pre-commit",
+        "git config user.email a@example.org",
+        "echo line >> OUT/known",
+        "sed -i s/line/changed/ OUT/known",
+        "sh evil.sh; echo x > OUT/new",
+        "sh evil.sh; echo x > .git/hooks/post-commit",
+        "sh evil.sh",
+    ]
+    .map(|command| command.replace("OUT", &out.to_string()));
+    let commands = commands.each_ref().map(String::as_str);
+    let Some((project, model)) = stage("bwrap", &json!({ "sandbox": "auto" }), &commands) else { return };
+    project.git();
+    fs::write(outside.path().join("known"), "first\n").unwrap();
+    let evil = format!("echo evil > .git/hooks/pre-commit; echo evil >> .git/config; echo evil > {out}/evil\n");
+    project.write("evil.sh", &evil);
+    let (project, questions, sees) = play(project, &model, "build");
+    assert_eq!(questions.len(), 6, "{questions:#?}");
+    let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(text(&project.path(".git/hooks/pre-commit")), "hook\n", "{sees}");
+    assert_eq!(text(&project.path(".git/hooks/post-commit")), "x\n", "{sees}");
+    let config = text(&project.path(".git/config"));
+    assert!(config.contains("a@example.org") && !config.contains("evil"), "{config}");
+    assert_eq!(text(&outside.path().join("known")), "first\nchanged\n");
+    assert_eq!(text(&outside.path().join("new")), "x\n");
+    assert!(!outside.path().join("evil").exists());
+}
+
+/// Lines of programs that people use every day; those that are not installed are passed by.
+const EVERYDAY: &[(&str, &str)] = &[
+    (
+        "git",
+        "git init -q r && git -C r -c user.name=a -c user.email=a@b commit -q --allow-empty -m a && git -C r log --oneline",
+    ),
+    ("git", "git clone -q file://$PWD/r cloned && git -C cloned fetch -q && git -C cloned status --short"),
+    ("git", "git clone -q ssh://host$PWD/r over-ssh && git -C over-ssh log --oneline"),
+    ("ssh-keygen", "git commit -q --allow-empty -m s && git cat-file commit HEAD | grep -q 'SSH SIGNATURE'"),
+    ("node", "node -e 'require(\"fs\").writeFileSync(require(\"os\").tmpdir() + \"/x\", \"x\")'"),
+    ("npm", "mkdir n && cd n && npm init -y >/dev/null && npm pack --silent"),
+    ("npm", "cd n && npm config get registry"),
+    ("python3", "python3 -c 'import ssl, sqlite3, tempfile; tempfile.NamedTemporaryFile()'"),
+    ("python3", "python3 -m venv --without-pip v && v/bin/python -c 'print(1)'"),
+    ("pip", "pip list >/dev/null && pip config list"),
+    ("uv", "uv --version"),
+    ("cargo", "cargo init -q --lib c --vcs none && cd c && cargo build -q --offline"),
+    ("rustc", "echo 'fn main() {}' > m.rs && rustc m.rs && ./m"),
+    ("go", "go version && go env GOPATH"),
+    ("make", "printf 'all:\\n\\t@echo made\\n' > Makefile && make"),
+    ("cc", "echo 'int main(void) { return 0; }' > m.c && cc -o mc m.c && ./mc"),
+    ("docker", "docker --version"),
+    ("gh", "gh --version"),
+    ("psql", "psql --version"),
+    ("sqlite3", "sqlite3 s.db 'create table t (a); select 1;'"),
+    ("curl", "curl -sS file://$PWD/Makefile"),
+    ("wget", "wget --version >/dev/null"),
+    ("ssh", "ssh -V"),
+    ("ssh-keygen", "ssh-keygen -q -t ed25519 -N '' -f key && ssh-keygen -l -f key.pub"),
+    ("gpg", "gpg --version >/dev/null"),
+    ("tmux", "tmux -V"),
+    ("jq", "echo '{\"a\":1}' | jq .a"),
+    ("perl", "perl -pe 's/a/b/' Makefile"),
+    ("java", "java -version"),
+    ("mvn", "mvn --version"),
+    ("tar", "tar czf t.tgz r && tar tzf t.tgz"),
+    ("rsync", "rsync -a r/ copy/"),
+    ("find", "find . -name '*.rs' | xargs grep -l main"),
+    ("sort", "sort -u Makefile | uniq -c | awk '{ print $1 }' | sed -n 1p"),
+    ("mktemp", "f=$(mktemp) && echo x > $f && rm $f"),
+    ("ps", "ps aux | head -1 && id -un"),
+    ("openssl", "openssl rand -hex 4"),
+    ("unzip", "unzip -v | head -1"),
+];
+
+fn everyday_programs_work() {
+    let Some(place) = elsewhere() else { return };
+    let path = format!("{}:{}", place.path().display(), std::env::var("PATH").unwrap());
+    let is_here = |name: &str| path.split(':').any(|dir| Path::new(dir).join(name).is_file());
+    let lines: Vec<&str> = EVERYDAY.iter().filter(|(name, _)| is_here(name)).map(|(_, line)| *line).collect();
+    let Some((mut project, _model)) = stage("bwrap", &json!({ "sandbox": "auto" }), &lines) else { return };
+    // It does what a server would be asked to do, if the key is there.
+    let ssh = "#!/bin/sh\ncase $1 in -V) exit 0;; esac\ngrep -q KEY-OF-SSH ~/.ssh/work || exit 1\nfor last; do :; done\nexec sh -c \"$last\"\n";
+    program(&place.path().join("ssh"), ssh);
+    project.set("PATH", Some(&path));
+    // Toolchains live in the real home.
+    for (name, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup"), ("PYENV_ROOT", ".pyenv")] {
+        let real = std::env::var(name).ok().or_else(|| Some(std::env::home_dir()?.join(folder).display().to_string()));
+        project.set(name, real.as_deref());
+    }
+    project.shell(
+        "ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/sign && git init -q && git config user.name a && git config user.email a@b && git config commit.gpgsign true && git config gpg.format ssh && \
+         git config user.signingkey ~/.ssh/sign",
+    );
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    let (_, updates) = turn(&mut talk, &session, "build");
+    talk.leave();
+    let outputs = updates.iter().filter(|update| !update["rawOutput"]["exit"].is_null());
+    let failed: Vec<String> =
+        outputs.clone().filter(|update| update["rawOutput"]["exit"] != 0).map(ToString::to_string).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!(outputs.count(), lines.len());
+}
+
+fn doctor_lists_what_is_hidden() {
+    let Some((mut project, _model)) = stage("bwrap", &json!({ "sandbox": { "show": ["gnupg", "nothing"] } }), &[])
+    else {
+        return;
+    };
+    project.set("ADJUTANT_SANDBOX_DISABLE", None);
+    let mut doctor = project.command(env!("CARGO_BIN_EXE_adjutant"));
+    let output = doctor.arg("doctor").current_dir(project.cwd()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("aws: ~/.aws (credentials of AWS): a line of aws, "), "{text}");
+    assert!(text.contains("kubernetes: ~/moved/config"), "{text}");
+    assert!(text.contains("`sandbox.show` names nothing, which is neither a row nor a path"), "{text}");
+}
+
+/// A command that was allowed because of a sandbox is not started when the sandbox is gone, nor with another program
+/// that has its name.
+fn without_the_proved_sandbox_nothing_runs() {
+    let Some(place) = elsewhere() else { return };
+    let real =
+        std::env::var("PATH").unwrap().split(':').map(|dir| Path::new(dir).join("bwrap")).find(|file| file.is_file());
+    let Some(real) = real else { return };
+    let (first, second) = (place.path().join("first"), place.path().join("second"));
+    let install = |dir: &Path, text: Option<&str>| {
+        fs::create_dir_all(dir).unwrap();
+        let file = dir.join("bwrap");
+        match text {
+            Some(text) => fs::write(&file, text).unwrap(),
+            None => drop(fs::copy(&real, &file).unwrap()),
+        }
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    install(&first, None);
+    let call = |name: &str| format!("call bash {}\n---\ntext: Done.", json!({ "command": format!("touch {name}") }));
+    let model = Model::start(model::script(&format!("{}\n---\n{}", call("before"), call("after"))).unwrap());
+    let mut project = Project::new();
+    project.provider(&model.base(), &json!({ "sandbox": "auto" }));
+    only(&mut project, "bwrap");
+    let path = format!("{}:{}:{}", first.display(), second.display(), std::env::var("PATH").unwrap());
+    project.set("PATH", Some(&path));
+    if told(&project, "workspaceWrite")["mechanism"] != "bwrap" {
+        return;
+    }
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(3, &session, "Go.");
+    talk.answer(3);
+    fs::remove_file(first.join("bwrap")).unwrap();
+    install(&second, Some("#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; \"$@\"\n"));
+    talk.prompt(4, &session, "Go on.");
+    talk.answer(4);
+    let project = talk.leave();
+    assert!(project.path("before").exists());
+    assert!(!project.path("after").exists());
+    let sees = model.requests().last().unwrap().to_string();
+    assert!(sees.contains("bwrap is gone. Nothing runs without the sandbox that was found"), "{sees}");
+    assert_eq!(model.problems(), Vec::<String>::new());
+}

@@ -1,0 +1,386 @@
+//! Credentials and services that commands do not get to see, and who sees them all the same. The table is
+//! `credentials.txt`, which says how it is written.
+//!
+//! A row is seen by a line that is made of its own programs and plain filters, and by one that names a file of it, which
+//! asks. Whoever starts something else beside them sees none: it could read what it likes.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::PermissionContext;
+use super::shell::{Effect, JudgedLine, Unit};
+use crate::environment::Environment;
+
+/// The git commands that talk to other machines.
+const REMOTE: &[&str] =
+    &["fetch", "pull", "push", "clone", "ls-remote", "submodule", "remote", "lfs", "annex", "fetch-pack", "send-pack"];
+/// Those that sign if that is set up.
+const SIGNING: &[&str] = &["commit", "tag", "merge", "rebase", "cherry-pick", "revert", "am", "pull", "push"];
+/// How much of a file is read to find out whether it is a private key, in bytes.
+const KEY_HEAD: u64 = 512;
+/// How many files of one folder are looked at.
+const MAX_FILES: usize = 256;
+
+/// A row of the table.
+#[derive(Debug, Default)]
+pub struct CredentialRow {
+    pub name: &'static str,
+    /// What it is, for people.
+    pub about: &'static str,
+    /// The programs that see it.
+    pub programs: Vec<&'static str>,
+    places: Vec<&'static str>,
+    keys: Vec<&'static str>,
+    variables: Vec<&'static str>,
+    signs: Vec<&'static str>,
+}
+
+static ROWS: LazyLock<Vec<CredentialRow>> = LazyLock::new(|| {
+    let mut rows: Vec<CredentialRow> = Vec::new();
+    for line in include_str!("credentials.txt").lines().filter(|line| !line.starts_with('#')) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            rows.push(CredentialRow { name, ..CredentialRow::default() });
+            continue;
+        }
+        let (Some(row), Some((key, value))) = (rows.last_mut(), line.split_once(": ")) else { continue };
+        let words = || value.split_whitespace().collect();
+        match key {
+            "about" => row.about = value,
+            "places" => row.places = words(),
+            "keys" => row.keys = words(),
+            "variables" => row.variables = words(),
+            "programs" => row.programs = words(),
+            "signs" => row.signs = value.split(" | ").collect(),
+            _ => {}
+        }
+    }
+    rows
+});
+
+/// Returns the table.
+pub fn rows() -> &'static [CredentialRow] {
+    &ROWS
+}
+
+impl CredentialRow {
+    /// Returns what there is of it on this machine, symlinks resolved, each once.
+    pub fn locate(&self, environment: &Environment) -> Vec<PathBuf> {
+        let mut found = BTreeSet::new();
+        let mut add = |path: PathBuf| {
+            if let Ok(path) = std::fs::canonicalize(path) {
+                found.insert(path);
+            }
+        };
+        self.places.iter().flat_map(|place| spelled(place, environment)).flat_map(matching).for_each(&mut add);
+        self.keys.iter().flat_map(|place| spelled(place, environment)).flat_map(private_keys).for_each(&mut add);
+        self.variables.iter().flat_map(|variable| named_by(variable, environment)).for_each(&mut add);
+        if self.name == "agents" {
+            add(environment.dirs.data.join("auth.json"));
+        }
+        found.into_iter().collect()
+    }
+
+    /// Whether a line is made of programs that need this and plain filters. `signs` says whether git is set up to sign.
+    pub fn is_for(&self, line: &JudgedLine, signs: &dyn Fn() -> bool) -> bool {
+        if line.opaque.is_some() || !line.unread.is_empty() {
+            return false;
+        }
+        let mut needed = false;
+        for unit in &line.units {
+            if unit.opaque.is_some() {
+                return false;
+            }
+            if self.is_for_unit(unit, signs) {
+                needed = true;
+                continue;
+            }
+            let is_redirection = unit.program.is_none() && !unit.touches.is_empty();
+            // What git does beside talking to others is its own.
+            let is_git = self.programs.iter().any(|program| program.starts_with("git:"))
+                && unit.foreign.is_none()
+                && unit.program.as_deref() == Some("git");
+            if unit.effect != Effect::Reads && !is_redirection && !is_git {
+                return false;
+            }
+        }
+        needed
+    }
+
+    fn is_for_unit(&self, unit: &Unit, signs: &dyn Fn() -> bool) -> bool {
+        let Some(program) = unit.program.as_deref().filter(|_| unit.foreign.is_none()) else { return false };
+        let name = program.strip_prefix("/usr/bin/").or_else(|| program.strip_prefix("/bin/")).unwrap_or(program);
+        if self.programs.contains(&name) {
+            return true;
+        }
+        let Some(command) = (name == "git").then(|| git_command(&unit.normal)).flatten() else { return false };
+        let needs = |what: &str| self.programs.contains(&what);
+        let told = || unit.normal.split(' ').any(|word| word.starts_with("-S") || word.starts_with("--gpg-sign"));
+        let signed =
+            || told() || command == "tag" && unit.normal.split(' ').any(|word| ["-s", "--sign"].contains(&word));
+        needs("git:remote") && REMOTE.contains(&command)
+            || needs("git:sign") && SIGNING.contains(&command) && (signed() || signs())
+    }
+
+    /// Whether what a program printed says that it misses this.
+    pub fn is_missed(&self, printed: &str) -> bool {
+        self.signs.iter().any(|sign| printed.contains(sign))
+    }
+}
+
+/// Returns the command of git in a command line.
+pub fn git_command(normal: &str) -> Option<&str> {
+    let mut words = normal.split(' ').skip(1);
+    loop {
+        match words.next()? {
+            "-C" | "-c" | "--git-dir" | "--work-tree" | "--namespace" | "--config-env" => drop(words.next()),
+            word if word.starts_with('-') => {}
+            word => return Some(word),
+        }
+    }
+}
+
+/// Whether git is told to sign what it makes, by the user's settings or by one of these git directories.
+pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
+    let homes = homes(environment);
+    let own = homes.iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
+    let other = environment.var("XDG_CONFIG_HOME").map(|dir| Path::new(dir).join("git/config"));
+    let files = own.chain(other).chain(git_dirs.iter().map(|dir| dir.join("config")));
+    files.filter_map(|file| std::fs::read_to_string(file).ok()).any(|text| text.to_lowercase().contains("gpgsign"))
+}
+
+/// Whether a line names one of these places, or the folder of one.
+pub fn are_named(line: &JudgedLine, places: &[PathBuf], place: &PermissionContext) -> bool {
+    let touched = line.units.iter().flat_map(|unit| &unit.touches).flat_map(|need| {
+        let left = need.metadata.get("filepath").and_then(Value::as_str);
+        let named = if need.permission == "external_directory" { &[][..] } else { &need.patterns };
+        left.into_iter().chain(named.iter().map(String::as_str))
+    });
+    touched.map(|path| place.root.join(path)).any(|path| {
+        let is_folder_of = |hidden: &PathBuf| hidden.is_file() && hidden.parent() == Some(&path) && is_telling(&path);
+        places.iter().any(|hidden| path.starts_with(hidden) || is_folder_of(hidden))
+    })
+}
+
+/// Whether a folder is hidden itself, and of one program: `~/.ssh`, not the home.
+fn is_telling(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default();
+    name.as_encoded_bytes().starts_with(b".") && ![".config", ".local", ".cache"].iter().any(|shared| name == *shared)
+}
+
+/// Whether a text could mean a place: by its path, its path below the home, its hidden folder there, or else its name.
+pub fn is_mentioned(text: &str, hidden: &Path, home: Option<&Path>) -> bool {
+    let says = |part: &OsStr| text.contains(&*part.to_string_lossy());
+    let below = home.and_then(|home| hidden.strip_prefix(home).ok());
+    let folder = below.and_then(|below| below.iter().next()).filter(|part| part.as_encoded_bytes().starts_with(b"."));
+    let telling = folder.filter(|part| ![".config", ".local", ".cache"].iter().any(|shared| part == shared));
+    let named = match telling {
+        Some(folder) => says(folder),
+        None => hidden.file_name().is_some_and(|name| name.len() > 3 && says(name)),
+    };
+    named || says(hidden.as_os_str()) || below.is_some_and(|below| says(below.as_os_str()))
+}
+
+/// The home by `HOME`, and by the user database where that differs.
+fn homes(environment: &Environment) -> Vec<PathBuf> {
+    let mut homes: Vec<PathBuf> = environment.home.iter().cloned().collect();
+    let user = rustix::process::getuid().as_raw().to_string();
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let entry =
+        passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|entry| entry.get(2) == Some(&&*user));
+    let listed = entry.and_then(|entry| entry.get(5).map(PathBuf::from));
+    homes.extend(listed.filter(|home| home.is_absolute() && Some(home) != environment.home.as_ref()));
+    homes
+}
+
+/// Returns what a place of the table means here.
+fn spelled(place: &str, environment: &Environment) -> Vec<PathBuf> {
+    let user = rustix::process::getuid().as_raw().to_string();
+    let place = place.replace("UID", &user);
+    if let Some(rest) = place.strip_prefix("~/") {
+        return homes(environment).into_iter().map(|home| home.join(rest)).collect();
+    }
+    if let Some(rest) = place.strip_prefix("TMP/") {
+        return vec![environment.tmp().join(rest)];
+    }
+    if let Some(rest) = place.strip_prefix("RUN") {
+        let usual = PathBuf::from(format!("/run/user/{user}"));
+        let own = environment.var("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let dirs = own.into_iter().filter(|own| *own != usual).chain([usual.clone()]);
+        return dirs.map(|dir| if rest.is_empty() { dir } else { dir.join(&rest[1..]) }).collect();
+    }
+    vec![place.into()]
+}
+
+/// Returns the files a path means whose last part may have a `*`.
+fn matching(path: PathBuf) -> Vec<PathBuf> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let (Some((start, end)), Some(folder)) = (name.split_once('*'), path.parent()) else { return vec![path] };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let fits = |name: &str| name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end);
+    let fitting = entries.filter(|entry| fits(&entry.file_name().to_string_lossy()));
+    fitting.map(|entry| entry.path()).take(MAX_FILES).collect()
+}
+
+/// Returns the files of a folder whose content is a private key.
+fn private_keys(folder: PathBuf) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_FILES);
+    entries.map(|entry| entry.path()).filter(|path| is_private_key(path)).collect()
+}
+
+fn is_private_key(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    let mut head = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(KEY_HEAD).read_to_end(&mut head));
+    let head = String::from_utf8_lossy(&head);
+    read.is_ok() && (head.contains("PRIVATE KEY") || head.contains("PuTTY-User-Key-File"))
+}
+
+/// Returns where a variable says that something is.
+fn named_by(variable: &str, environment: &Environment) -> Vec<PathBuf> {
+    let (name, below) = variable.split_once('/').unwrap_or((variable, ""));
+    let user = rustix::process::getuid().as_raw().to_string();
+    let value = environment.var(name).unwrap_or_default();
+    // `unix:///path` of docker, `unix:path=/path,guid=…` of D-Bus, lists of paths of Kubernetes.
+    let paths = value.split([':', ',', ';', '=']).filter(|part| part.starts_with('/'));
+    let paths = paths.map(|part| PathBuf::from(format!("/{}", part.trim_start_matches('/'))));
+    paths.map(|path| if below.is_empty() { path } else { path.join(below.replace("UID", &user)) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shell::analyse;
+    use super::*;
+
+    fn row(name: &str) -> &'static CredentialRow {
+        rows().iter().find(|row| row.name == name).unwrap()
+    }
+
+    #[test]
+    fn every_row_is_complete() {
+        let mut names = BTreeSet::new();
+        for row in rows() {
+            assert!(!row.about.is_empty() && names.insert(row.name), "{}", row.name);
+            assert!(!row.places.is_empty() || !row.keys.is_empty(), "{}", row.name);
+            let written = row.places.iter().chain(&row.keys);
+            let starts = ["~/", "TMP/", "RUN", "/"];
+            assert!(written.clone().all(|place| starts.iter().any(|start| place.starts_with(start))), "{}", row.name);
+        }
+        assert!(rows().len() > 15);
+    }
+
+    #[test]
+    fn places_are_found_where_they_were_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = std::fs::canonicalize(dir.path()).unwrap();
+        let path = |name: &str| dir.join(name);
+        for folder in ["home/.aws", "home/.ssh", "moved/kube", "cfg/gcloud", "run"] {
+            std::fs::create_dir_all(path(folder)).unwrap();
+        }
+        let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nx\n";
+        for (name, text) in [
+            ("home/.ssh/work", key),
+            ("home/.ssh/work.pub", "ssh-ed25519 AAAA"),
+            ("home/.ssh/config", "Host x"),
+            ("moved/kube/one", ""),
+            ("moved/kube/two", ""),
+            ("run/agent", ""),
+        ] {
+            std::fs::write(path(name), text).unwrap();
+        }
+        let shown = |name: &str| path(name).display().to_string();
+        let vars = [
+            ("HOME".to_owned(), shown("home")),
+            ("KUBECONFIG".into(), format!("{}:{}", shown("moved/kube/one"), shown("moved/kube/two"))),
+            ("XDG_CONFIG_HOME".into(), shown("cfg")),
+            ("DBUS_SESSION_BUS_ADDRESS".into(), format!("unix:path={},guid=1", shown("run/agent"))),
+        ];
+        let environment = Environment::from_vars(vars.into());
+        let own = |name: &str| {
+            let places = row(name).locate(&environment).into_iter().filter(|place| place.starts_with(&dir));
+            places.map(|place| place.strip_prefix(&dir).unwrap().display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(own("aws"), ["home/.aws"]);
+        assert_eq!(own("ssh-keys"), ["home/.ssh/work"]);
+        assert_eq!(own("kubernetes"), ["moved/kube/one", "moved/kube/two"]);
+        assert_eq!(own("gcloud"), ["cfg/gcloud"]);
+        assert_eq!(own("user-services"), ["run/agent"]);
+        assert!(own("azure").is_empty());
+    }
+
+    #[test]
+    fn only_its_own_programs_and_filters_see_a_row() {
+        let lab = super::super::cases::Lab::new();
+        // The line, whether git is set up to sign, the rows that are seen.
+        let table: [(&str, bool, &[&str]); 16] = [
+            ("aws s3 ls | head -3", false, &["aws"]),
+            ("aws s3 ls > out.txt", false, &["aws"]),
+            ("cd . && aws s3 ls", false, &["aws"]),
+            ("aws s3 ls | python3 x.py", false, &[]),
+            ("aws s3 ls; ./x", false, &[]),
+            ("./aws s3 ls", false, &[]),
+            ("python3 -c 'import boto3'", false, &[]),
+            ("sh -c \"$X\" && aws s3 ls", false, &[]),
+            ("git fetch origin", false, &["ssh-keys", "ssh-agent", "forges"]),
+            ("git -C . push origin main", false, &["ssh-keys", "ssh-agent", "forges"]),
+            ("git status", true, &[]),
+            ("git commit -m x", false, &[]),
+            ("git commit -m x", true, &["ssh-keys", "ssh-agent", "gnupg", "user-services"]),
+            ("git commit -S -m x", false, &["ssh-keys", "ssh-agent", "gnupg", "user-services"]),
+            ("kubectl get pods -o json | jq .items", false, &["kubernetes"]),
+            ("make deploy", true, &[]),
+        ];
+        for (text, signs, wanted) in table {
+            let mut line = analyse(text, &lab.place);
+            // Not all of them are installed.
+            for unit in &mut line.units {
+                unit.foreign.take_if(|why| why.contains("not found"));
+            }
+            let seen: Vec<&str> =
+                rows().iter().filter(|row| row.is_for(&line, &|| signs)).map(|row| row.name).collect();
+            assert_eq!(seen, wanted, "{text}: {:#?}", line.units);
+        }
+    }
+
+    #[test]
+    fn what_a_line_names_it_sees() {
+        let lab = super::super::cases::Lab::new();
+        let home = lab.place.home.clone().unwrap();
+        let places = [home.join(".aws"), home.join(".ssh/id_work")];
+        for folder in [".aws", ".ssh"] {
+            std::fs::create_dir(home.join(folder)).unwrap();
+        }
+        std::fs::write(home.join(".ssh/id_work"), "").unwrap();
+        for (text, named) in [
+            ("cat ~/.aws/credentials", true),
+            ("cd ~/.aws && cat config", true),
+            ("ls -l ~/.ssh", true),
+            ("ls -la ~", false),
+            ("cat ~/.ssh/config", false),
+            ("python3 -c 'open(\"~/.aws/config\")'", false),
+        ] {
+            assert_eq!(are_named(&analyse(text, &lab.place), &places, &lab.place), named, "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_mention_places_in_many_spellings() {
+        let home = Path::new("/home/u");
+        for (text, place, mentioned) in [
+            ("open('/home/u/.aws/credentials')", "/home/u/.aws", true),
+            ("Path.home() / '.aws' / 'credentials'", "/home/u/.aws", true),
+            ("$HOME/.config/gcloud/x", "/home/u/.config/gcloud", true),
+            ("cat ~/.ssh/id_work", "/home/u/.ssh/id_work", true),
+            ("cat .config/app.toml", "/home/u/.config/op", false),
+            ("pytest -q", "/home/u/.aws", false),
+        ] {
+            assert_eq!(is_mentioned(text, Path::new(place), Some(home)), mentioned, "{text}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The directory for short-lived files that the commands of a session have to themselves, their `TMPDIR`.
+//!
+//! It lies in the system's temporary directory under a short name, because the path of a socket may have no more than
+//! 108 bytes, and belongs to one session in one process: another process that takes the session over has its own, and
+//! the end of the first takes nothing from it. It is its owner's alone, and removed when the session ends; what a killed
+//! process leaves goes with the other old files.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::environment::{Environment, private_dir};
+
+/// How many bytes the path of the system's temporary directory may have; a longer one is not used.
+const MAX_SYSTEM: usize = 40;
+
+/// Returns the directory of a session. It may not exist yet.
+pub fn directory(environment: &Environment, session: &str) -> PathBuf {
+    let mut name = DefaultHasher::new();
+    (&environment.dirs.data, session, std::process::id()).hash(&mut name);
+    above(environment).join(format!("{:016x}", name.finish()))
+}
+
+/// Returns the directory that holds those of all sessions of this user. If somebody else has taken its name, they lie
+/// among the user's own data.
+pub fn above(environment: &Environment) -> PathBuf {
+    let system = environment.tmp();
+    let system = if system.as_os_str().len() <= MAX_SYSTEM { system } else { PathBuf::from("/tmp") };
+    let system = std::fs::canonicalize(&system).unwrap_or(system);
+    let own = system.join(format!("adj-{}", rustix::process::geteuid().as_raw()));
+    match is_ours(&own) {
+        Ok(false) => among_data(environment),
+        Ok(true) | Err(_) => own,
+    }
+}
+
+/// Whether a directory is the user's own and no link; an error if there is nothing of the name.
+fn is_ours(directory: &Path) -> io::Result<bool> {
+    let found = std::fs::symlink_metadata(directory)?;
+    Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw())
+}
+
+fn among_data(environment: &Environment) -> PathBuf {
+    let data = &environment.dirs.data;
+    std::fs::canonicalize(data).unwrap_or_else(|_| data.clone()).join("scratch")
+}
+
+/// Makes the directory of a session, for its owner alone.
+///
+/// # Errors
+/// The system's; that somebody else has taken its place.
+pub fn make(directory: &Path) -> io::Result<()> {
+    let above = directory.parent().unwrap_or(directory);
+    private_dir(above)?;
+    if !is_ours(above)? {
+        return Err(io::Error::other(format!("{} is not this user's", above.display())));
+    }
+    private_dir(directory)
+}
+
+/// Removes the directory of a session that has ended, and what holds it if it is the last.
+pub fn remove(directory: &Path) {
+    // What cannot be removed goes with the old ones.
+    std::fs::remove_dir_all(directory).ok();
+    if let Some(above) = directory.parent() {
+        std::fs::remove_dir(above).ok();
+    }
+}
+
+/// Removes what killed processes left, once that is old.
+pub fn clean(environment: &Environment, old: impl Fn(&Path) -> bool) {
+    for above in [above(environment), among_data(environment)] {
+        let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
+            // What cannot be removed stays for the next time.
+            std::fs::remove_dir_all(path).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn environment(tmp: &Path, home: &Path) -> Environment {
+        let shown = |path: &Path| path.display().to_string();
+        Environment::from_vars([("HOME".to_owned(), shown(home)), ("TMPDIR".into(), shown(tmp))].into())
+    }
+
+    #[test]
+    fn directory_is_short_private_and_goes() {
+        let (tmp, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let environment = environment(tmp.path(), home.path());
+        let (one, other) = (directory(&environment, "ses_one"), directory(&environment, "ses_other"));
+        assert_ne!(one, other);
+        assert_eq!(one, directory(&environment, "ses_one"));
+        assert!(one.starts_with(std::fs::canonicalize(tmp.path()).unwrap()));
+        make(&one).unwrap();
+        make(&other).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&one), mode(one.parent().unwrap())), (0o700, 0o700));
+        // A socket of an ordinary name fits.
+        let socket = one.join("a-socket-of-a-test-with-a-long-name.sock");
+        drop(std::os::unix::net::UnixListener::bind(socket).unwrap());
+        remove(&one);
+        assert!(!one.exists() && other.exists());
+        clean(&environment, |_| false);
+        assert!(other.exists());
+        clean(&environment, |_| true);
+        assert!(!other.exists());
+        remove(&other);
+        assert!(!other.parent().unwrap().exists());
+    }
+
+    #[test]
+    fn name_that_somebody_has_taken_is_not_used() {
+        let (tmp, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let environment = environment(tmp.path(), home.path());
+        let taken = above(&environment);
+        let elsewhere = tmp.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        symlink(&elsewhere, &taken).unwrap();
+        assert!(above(&environment).starts_with(&environment.dirs.data));
+        make(&taken.join("x")).unwrap_err();
+        assert!(!elsewhere.join("x").exists());
+    }
+
+    #[test]
+    fn long_system_directory_is_left_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let long = home.path().join("a".repeat(60));
+        assert!(directory(&environment(&long, home.path()), "ses").as_os_str().len() < 50);
+    }
+}
