@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -24,7 +25,10 @@ impl Events {
     }
 
     fn hear(&mut self) -> Value {
+        // What only says that the stream is there comes for ever.
+        let end = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < end, "no event comes");
             let mut line = String::new();
             assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream is over");
             if let Some(id) = line.strip_prefix("id: ") {
