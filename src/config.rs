@@ -20,6 +20,7 @@ pub mod language_server;
 pub(crate) mod layers;
 mod legacy;
 mod loosen;
+mod lost_denies;
 pub mod markdown;
 pub mod mcp;
 mod narrow;
@@ -98,7 +99,7 @@ impl Loaded {
         self.problems.iter().any(|problem| problem.severity == ProblemSeverity::Error)
     }
 
-    /// The errors that were not among those of an earlier reading. Where a reload has any, the earlier
+    /// The errors, and the problems that may hide a deny, that were not among those of an earlier reading. Where a reload has any, the earlier
     /// settings are kept and these are reported, once.
     pub fn errors_since<'a>(&'a self, before: &'a [Problem]) -> impl Iterator<Item = &'a Problem> {
         let is_new = |problem: &&Problem| {
@@ -106,7 +107,7 @@ impl Loaded {
                 (&old.location.origin, &old.key, &old.message)
                     == (&problem.location.origin, &problem.key, &problem.message)
             };
-            problem.severity == ProblemSeverity::Error && !before.iter().any(same)
+            (problem.severity == ProblemSeverity::Error || problem.can_hide_deny) && !before.iter().any(same)
         };
         self.problems.iter().filter(is_new)
     }
@@ -144,6 +145,7 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
             disk.problems.push(Problem::note(ProblemCode::NoEffect, &script.place, script.name, text));
         }
     }
+    let tools = tool_names(&layers, &scripts);
     trust::drop_doubles(&mut layers, &mut disk.problems);
     trust::drop_idle(&mut layers);
 
@@ -179,10 +181,14 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     let mut tree = join(layers.iter());
     let mut problems = disk.problems;
     narrow::keep_lists(&mut tree, &alone, &mut problems);
-    problems.extend(rules::odd(&tree, environment.home.as_deref(), &worktree.root, &problems));
+    problems.extend(rules::odd(&tree, &tools, environment.home.as_deref(), &worktree.root, &problems));
     problems.extend(reference::problems(&tree, environment, worktree));
     problems.extend(withheld(&trust));
     let mut settings = resolve::settings(&tree, environment, &mut problems);
+    for problem in &mut problems {
+        problem.can_hide_deny |= lost_denies::is_possible(problem);
+    }
+    settings.unread = problems.iter().filter(|problem| problem.can_hide_deny).cloned().collect();
     settings.trust_all |= everywhere;
     settings.trusted = everywhere || trust.decision == trust::Decision::Trusted;
     keep_sandbox(&mut settings, &layers, &alone);
@@ -200,6 +206,15 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     }
     let origins = layers.into_iter().map(|layer| layer.origin).collect();
     Loaded { settings, problems, trust, fingerprint: disk.seen, tree, origins }
+}
+
+/// What the permissions of servers' tools and custom tools begin with.
+fn tool_names(layers: &[ParsedLayer], scripts: &[script::ScriptEntry]) -> Vec<String> {
+    let servers = layers.iter().filter_map(|layer| layer.node.get("mcp")).flat_map(Node::entries);
+    let servers = servers.map(|server| server.key.as_str());
+    let tools = scripts.iter().filter(|script| script.kind == script::ScriptKind::Tool);
+    let tools = tools.filter_map(|script| script.path.file_stem()?.to_str());
+    servers.chain(tools).map(|name| crate::text::plain(name).into_owned()).collect()
 }
 
 /// A project that narrows the sandbox narrows the user's own: its word replaces an object of theirs, and what that

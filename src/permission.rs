@@ -180,11 +180,13 @@ pub struct Policy {
     pub place: PermissionContext,
     /// A sandbox was tried and holds, for who asks what would become of something.
     pub sandboxed: bool,
+    /// Why everything is asked that may be denied in settings that could not be read.
+    pub doubt: Option<String>,
 }
 
 impl Policy {
     pub fn judge(&self, need: &Need) -> Verdict {
-        judge(self.approvals, &self.rules, &self.grants, need)
+        approve::judge_in_doubt(self.doubt.as_deref(), self.approvals, &self.rules, &self.grants, need)
     }
 
     /// A need as the sandbox would hold it, where there is one.

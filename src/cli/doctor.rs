@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::place::Here;
 use crate::config::settings::SandboxMode;
-use crate::config::{self, ProblemSeverity};
+use crate::config::{self, Problem, ProblemSeverity};
 use crate::environment::Environment;
 use crate::extension::scripts::Scripts;
 use crate::extension::{survey, tally};
@@ -206,6 +206,13 @@ fn config(report: &mut DoctorReport, here: &Here, environment: &Environment) {
             .broken
             .push(format!("{} in the settings: see `adjutant config check`", crate::text::count(errors, "error")));
     }
+    if let Some(problem) = here.loaded.settings.unread.first() {
+        report.say("denies", &problem.until_fixed());
+        if errors == 0 {
+            report.broken.push(format!("in the settings a deny may not hold: {problem}"));
+        }
+    }
+    report.keep("unread", json!(here.loaded.settings.unread.iter().map(Problem::to_json).collect::<Vec<_>>()));
     let trust = here.loaded.trust.notice();
     if let Some(notice) = &trust {
         report.say("trust", notice);

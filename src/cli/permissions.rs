@@ -145,7 +145,8 @@ pub(super) fn policy(agent: &str, here: &Here, environment: &Environment) -> any
     let place = PermissionContext::new(environment, &here.worktree, &here.cwd);
     let private = here.loaded.settings.webfetch_private.clone();
     let approvals = here.loaded.settings.approvals;
-    Ok(Policy { rules: found.rules.clone(), grants: Rules::default(), approvals, private, place, sandboxed: false })
+    let (rules, doubt) = (found.rules.clone(), here.loaded.settings.doubt());
+    Ok(Policy { rules, grants: Rules::default(), approvals, private, place, sandboxed: false, doubt })
 }
 
 /// The same where so much is asked; tries the sandbox where that matters.

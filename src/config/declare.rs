@@ -11,6 +11,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Number, Value as Json, json};
 
 use super::file::{AgentConfig, CommandConfig, ConfigFile};
+use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, whole};
 use super::problem::{Problem, ProblemCode, nearest};
 
@@ -160,7 +161,9 @@ impl ConfigSchema {
                 }
                 (None, Some(Json::Bool(false))) => {
                     let text = "there is no such key; it is ignored";
-                    let problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, way.join("."), text);
+                    let mut problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, way.join("."), text);
+                    let near = nearest(&entry.key, names());
+                    problem.can_hide_deny = near.is_some_and(|near| lost_denies::is_meant(way, near, &entry.node));
                     problems.push(problem.nearest(&entry.key, names()));
                     false
                 }
@@ -168,7 +171,8 @@ impl ConfigSchema {
                 (None, _) => {
                     if let Some(near) = nearest(&entry.key, names()) {
                         let text = "there is no such key, so it is sent to the provider as an option";
-                        let problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, way.join("."), text);
+                        let mut problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, way.join("."), text);
+                        problem.can_hide_deny = lost_denies::is_meant(way, near, &entry.node);
                         problems.push(problem.hint(format!("did you mean \"{near}\"?")));
                     }
                     true

@@ -205,6 +205,11 @@ impl LayerReader<'_, '_> {
         for name in ["OPENCODE_CONFIG_DIR", "ADJUTANT_CONFIG_DIR"] {
             if let Some(path) = environment.var(name) {
                 let path = absolute(path, cwd, environment.home.as_deref());
+                if !path.is_dir() {
+                    let place = SourceLocation::whole(&variable(name, Layer::Directory));
+                    let text = format!("there is no directory {}", path.display());
+                    self.disk.problems.push(Problem::error(ProblemCode::MissingFile, &place, "", text));
+                }
                 self.directory(path, &NAMES, false, Layer::Directory);
             }
         }

@@ -52,6 +52,8 @@ pub enum ProblemCode {
     NotForProjects,
     /// Waits until the user trusts the project.
     Untrusted,
+    /// A hook or plugin that could refuse calls and was trusted waits for trust again.
+    LostGuard,
     /// A file or directory that is named and not there.
     MissingFile,
     /// An environment variable that is not set.
@@ -97,6 +99,7 @@ impl ProblemCode {
             Self::Duplicate => "duplicate",
             Self::NotForProjects => "not-for-projects",
             Self::Untrusted => "untrusted",
+            Self::LostGuard => "lost-guard",
             Self::MissingFile => "missing-file",
             Self::UnsetVariable => "unset-variable",
             Self::Link => "link",
@@ -116,6 +119,10 @@ impl ProblemCode {
     }
 }
 
+/// What follows as long as a deny may stand in what could not be read.
+pub(super) const UNTIL_FIXED: &str = "Until it is fixed, edits, tools of MCP servers and commands that are not known to be \
+                               harmless are asked about, because it may have denied them.";
+
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -128,6 +135,8 @@ pub struct Problem {
     pub message: String,
     /// What to do: mostly the nearest thing that exists. Without a full stop.
     pub hint: Option<String>,
+    /// A deny may have stood in what could not be read.
+    pub can_hide_deny: bool,
 }
 
 impl Problem {
@@ -138,7 +147,15 @@ impl Problem {
         key: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
-        Self { severity, code, location: location.clone(), key: key.into(), message: message.into(), hint: None }
+        Self {
+            severity,
+            code,
+            location: location.clone(),
+            key: key.into(),
+            message: message.into(),
+            hint: None,
+            can_hide_deny: false,
+        }
     }
 
     pub fn error(
@@ -201,7 +218,15 @@ impl Problem {
             "key": self.key,
             "message": self.message,
             "hint": self.hint,
+            "canHideDeny": self.can_hide_deny,
         })
+    }
+
+    /// The problem, as a sentence, and what follows as long as it may hide a deny.
+    pub fn until_fixed(&self) -> String {
+        let text = self.to_string();
+        let end = if text.ends_with(['.', '?', '!']) { "" } else { "." };
+        format!("{text}{end} {UNTIL_FIXED}")
     }
 
     /// What is wrong and what to do, without where.

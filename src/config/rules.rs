@@ -3,10 +3,14 @@
 
 use std::path::Path;
 
+use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity, nearest};
 use crate::permission::lint::{self, LintKind};
 use crate::permission::{Action, Rule, Rules, laxer, wildcard};
+
+/// Names of permissions that are read as others: see [`super::legacy`].
+const OLD_PERMISSIONS: [&str; 5] = ["write", "patch", "multiedit", "apply_patch", "ls"];
 
 /// Reads a checked `permission` value.
 pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
@@ -57,7 +61,7 @@ fn placed(node: &Node, home: Option<&Path>) -> Vec<PlacedRule> {
 /// What is odd about the rules of a joined tree, over all layers: rules that can never decide, that
 /// lift nothing, that match nothing, that say more than they seem to. Of a rule that its own file shows
 /// never to decide, `known` tells already. Looks at the disk.
-pub(crate) fn odd(tree: &Node, home: Option<&Path>, root: &Path, known: &[Problem]) -> Vec<Problem> {
+pub(crate) fn odd(tree: &Node, tools: &[String], home: Option<&Path>, root: &Path, known: &[Problem]) -> Vec<Problem> {
     let general = tree.get("permission").map(|node| ("permission".to_owned(), node));
     let agents = tree
         .get("agent")
@@ -68,14 +72,7 @@ pub(crate) fn odd(tree: &Node, home: Option<&Path>, root: &Path, known: &[Proble
     let mut problems = Vec::new();
     for (way, node) in general.into_iter().chain(agents) {
         for entry in node.entries() {
-            let known = || super::file::PERMISSIONS.iter().map(|(key, _)| *key);
-            let near = nearest(&entry.key, known()).filter(|near| *near != entry.key);
-            if let Some(near) = near.filter(|_| !known().any(|key| key == entry.key) && !entry.key.contains('*')) {
-                let text = format!("no tool asks for \"{}\"", entry.key);
-                let problem =
-                    Problem::warning(ProblemCode::UnknownPermission, &entry.at, format!("{way}.{}", entry.key), text);
-                problems.push(problem.hint(format!("did you mean \"{near}\"?")));
-            }
+            problems.extend(unknown_permission(entry, &way, tools));
         }
         let placed = placed(node, home);
         let rules = Rules(placed.iter().map(|placed| placed.rule.clone()).collect());
@@ -124,6 +121,24 @@ fn with_arguments(permission: &str, pattern: &str, action: Action) -> Option<Str
     let bare = pattern.trim_end();
     let is_read_so = permission == "bash" && action != Action::Allow && !bare.is_empty() && !bare.contains(['*', '?']);
     is_read_so.then(|| format!("{bare} *"))
+}
+
+/// Tells of a permission that no tool of ours, of a server or of a custom file has, where it resembles one of ours.
+/// `tools` are the servers and custom tools. One that resembles none may be that of a plugin's tool, or of a server that
+/// another project has.
+fn unknown_permission(entry: &MapEntry, way: &str, tools: &[String]) -> Option<Problem> {
+    let known = || super::file::PERMISSIONS.iter().map(|(key, _)| *key);
+    let key = entry.key.as_str();
+    let is_of =
+        |tool: &String| key.strip_prefix(tool.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+    if key.contains('*') || known().any(|known| known == key) || tools.iter().any(is_of) {
+        return None;
+    }
+    let near = nearest(key, known().chain(OLD_PERMISSIONS))?;
+    let text = format!("no tool asks for \"{key}\"");
+    let mut problem = Problem::warning(ProblemCode::UnknownPermission, &entry.at, format!("{way}.{key}"), text);
+    problem.can_hide_deny = lost_denies::is_stricter(&entry.node);
+    Some(problem.hint(format!("did you mean \"{near}\"?")))
 }
 
 fn default_first(entries: &[MapEntry]) -> impl Iterator<Item = &MapEntry> {

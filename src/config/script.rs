@@ -84,7 +84,8 @@ pub(crate) fn in_directory(dir: &Path, layer: Layer, project: bool, disk: &mut C
             let place = SourceLocation::whole(&origin);
             if project && let Some(outside) = disk.leads_outside(&path) {
                 let text = format!("this link leads out of the project, to {}; it is not followed", outside.display());
-                disk.problems.push(Problem::error(ProblemCode::Link, &place, "", text));
+                let key = if kind == ScriptKind::Tool { "tool" } else { "plugin" };
+                disk.problems.push(Problem::error(ProblemCode::Link, &place, key, text));
                 continue;
             }
             disk.look(&path).ok();

@@ -12,6 +12,7 @@ pub use super::hook::{HookEntry, HookFormat, HookPoint};
 pub use super::language_server::ServerEntry;
 pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
+use super::problem::Problem;
 pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
 pub use super::script::{ScriptEntry, ScriptKind};
 pub use super::serve::{ServeLimits, ServeSettings, TlsFiles, TokenEntry, TrustedProxy};
@@ -33,6 +34,8 @@ pub struct Settings {
     pub agents: Vec<AgentEntry>,
     /// Where the last of them was written.
     pub agents_location: Option<SourceLocation>,
+    /// What could not be read and may have denied something.
+    pub unread: Vec<Problem>,
     /// The general rules, lowest layer first, with their sources.
     pub permission: Rules,
     /// Providers in the order they were first mentioned.
@@ -102,6 +105,7 @@ impl Default for Settings {
             default_agent_location: None,
             agents: Vec::new(),
             agents_location: None,
+            unread: Vec::new(),
             permission: Rules::default(),
             providers: Vec::new(),
             disabled_providers: Vec::new(),
@@ -146,6 +150,15 @@ impl Default for Settings {
             },
             directories: Vec::new(),
         }
+    }
+}
+
+impl Settings {
+    /// Why more is asked than the rules ask: the first of what could not be read and may have denied something, as the
+    /// end of a sentence. `None` if everything could be read.
+    pub fn doubt(&self) -> Option<String> {
+        let first = self.unread.first()?;
+        Some(format!("settings that could not be used may deny it: {first}"))
     }
 }
 

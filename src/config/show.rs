@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Loaded;
 use super::node::{Node, NodeValue};
-use super::problem::{Problem, ProblemSeverity};
+use super::problem::{Problem, ProblemSeverity, UNTIL_FIXED};
 use crate::store::DatabasePlace;
 
 /// How many further places of a repeated problem are listed.
@@ -153,5 +153,15 @@ pub fn check(loaded: &Loaded, problems: &[Problem]) -> String {
         [] => writeln!(text, "{read} read; nothing is wrong."),
         parts => writeln!(text, "{read} read: {}.", parts.join(", ")),
     };
+    let mut places: Vec<String> = Vec::new();
+    for problem in problems.iter().filter(|problem| problem.can_hide_deny) {
+        let place = problem.location.to_string();
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    if !places.is_empty() {
+        let _ = writeln!(text, "Not understood: {}. {UNTIL_FIXED}", places.join(", "));
+    }
     text
 }

@@ -25,9 +25,27 @@ pub fn judge(approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -
     verdict
 }
 
+/// Judges as [`judge`] does. While settings could not be read that may have denied the need, what [`Approvals::Ask`]
+/// asks about is asked, for the reason in `doubt`.
+pub fn judge_in_doubt(
+    doubt: Option<&str>,
+    approvals: Approvals,
+    rules: &Rules,
+    grants: &Rules,
+    need: &Need,
+) -> Verdict {
+    let Some(doubt) = doubt else { return judge(approvals, rules, grants, need) };
+    let verdict = judge(Approvals::Ask, rules, grants, need);
+    let usual = if approvals == Approvals::Ask { Approvals::Default } else { approvals };
+    if verdict.action == Action::Ask && judge(usual, rules, grants, need).action == Action::Allow {
+        return Verdict { rule: None, reason: Some(doubt.to_owned()), ..verdict };
+    }
+    verdict
+}
+
 /// Whether granting what "always" names would answer the question for good. Where it would not, as for
 /// a command that also changes a file the user is asked about, "always" must not be offered.
-pub fn settles(approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -> bool {
+pub fn settles(doubt: Option<&str>, approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -> bool {
     let granted = |pattern: &String| Rule {
         permission: need.permission.clone(),
         pattern: pattern.clone(),
@@ -35,7 +53,8 @@ pub fn settles(approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need)
         source: BUILT_IN.into(),
     };
     let given = Rules(need.always.iter().map(granted).collect());
-    !need.always.is_empty() && judge(approvals, rules, &grants.clone().then(&given), need).action == Action::Allow
+    let granted = grants.clone().then(&given);
+    !need.always.is_empty() && judge_in_doubt(doubt, approvals, rules, &granted, need).action == Action::Allow
 }
 
 /// A need as it is where a sandbox was tried and holds: a command, or a change of a file that commands could
@@ -137,7 +156,7 @@ mod tests {
         assert_eq!(judge(Approvals::Sandboxed, &asked, &Rules::default(), &held(tool.clone())).action, Ask);
         // Nothing settles what is asked every time.
         let edit = Need { within: true, ..Need::new("edit", "a.txt").always("a.txt") };
-        assert!(settles(Approvals::Default, &asked, &Rules::default(), &edit));
-        assert!(!settles(Approvals::Ask, &asked, &Rules::default(), &edit));
+        assert!(settles(None, Approvals::Default, &asked, &Rules::default(), &edit));
+        assert!(!settles(None, Approvals::Ask, &asked, &Rules::default(), &edit));
     }
 }

@@ -301,7 +301,7 @@ fn what_would_be_asked_again_is_not_granted_for_good() {
     let lab = Lab::new();
     let edits = |action| with(&lab.place, &[("*", Action::Ask)]).then(&Rules::built_in(&[("edit", "*", action)]));
     let lasting = |rules: &Rules, command: &str| {
-        settles(Approvals::Default, rules, &Rules::default(), &command_need(command, &lab.place))
+        settles(None, Approvals::Default, rules, &Rules::default(), &command_need(command, &lab.place))
     };
     assert!(lasting(&edits(Action::Ask), "ls -la"));
     assert!(lasting(&edits(Action::Allow), "mkdir -p made"));

@@ -556,8 +556,9 @@ mod tests {
         let asked = Rules::built_in(&[(PERMISSION, "*", Action::Ask)]);
         let need = granted("https://a.example:8443/x?y");
         assert_eq!(need.always, ["https://a.example:8443/*"]);
-        assert!(super::super::approve::settles(Approvals::Default, &asked, &Rules::default(), &need));
+        assert!(super::super::approve::settles(None, Approvals::Default, &asked, &Rules::default(), &need));
         assert!(!super::super::approve::settles(
+            None,
             Approvals::Default,
             &asked,
             &Rules::default(),

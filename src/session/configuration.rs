@@ -138,9 +138,14 @@ fn near(model: &ModelRef, registry: &Registry) -> Option<String> {
 /// old spellings are not told of.
 pub fn notices<'p>(problems: impl Iterator<Item = &'p Problem>) -> Vec<Event> {
     let mut told: Vec<&Problem> = problems.filter(|problem| problem.severity >= ProblemSeverity::Warning).collect();
-    told.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
+    told.sort_by_key(|problem| {
+        std::cmp::Reverse((problem.code == ProblemCode::LostGuard, problem.can_hide_deny, problem.severity))
+    });
     let rest = if told.len() > SHOWN + 1 { told.split_off(SHOWN) } else { Vec::new() };
     let mut notices: Vec<Event> = told.iter().map(|problem| notice(problem.to_string(), None)).collect();
+    if let Some(at) = told.iter().position(|problem| problem.can_hide_deny) {
+        notices.splice(at..=at, [notice(told[at].until_fixed(), None)]);
+    }
     if !rest.is_empty() {
         let title = format!("{} more problems: `adjutant config check` shows them.", rest.len());
         let all: Vec<String> = rest.iter().map(|problem| format!("- {problem}")).collect();

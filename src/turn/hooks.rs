@@ -16,7 +16,8 @@ use crate::extension::subagents::TurnLoan;
 use crate::extension::{any, guards};
 use crate::message::{Call, CallState, Content, Message, ModelRef, Text};
 use crate::model::Request;
-use crate::permission::{Action, Need, Verdict, judge};
+use crate::permission::approve::judge_in_doubt;
+use crate::permission::{Action, Need, Verdict};
 use crate::text;
 use crate::tool::{Failure, ToolContext, ToolOutput};
 
@@ -229,8 +230,12 @@ pub(super) fn lend(scope: &TurnContext, frame: &Frame) {
     scope.resources.extensions.scripts.lend(|| {
         let rules = &frame.agent.rules;
         let (settings, speaker) = (&scope.project.settings, frame.agent.name.as_str());
+        let doubt = settings.doubt();
         let (grants, approvals) = (scope.permissions.grants.of(speaker), scope.permissions.chosen.borrow().approvals());
-        let allowed = |name: &str| judge(approvals, rules, &grants, &Need::new("task", name)).action == Action::Allow;
+        let allowed = |name: &str| {
+            judge_in_doubt(doubt.as_deref(), approvals, rules, &grants, &Need::new("task", name)).action
+                == Action::Allow
+        };
         let unasked = |name: &str| allowed(name) && !guards(settings, speaker, "task", name);
         let deeper = scope.depth < settings.subagent_depth && !rules.hides("task");
         let agents = if deeper { scope.project.agents.subagents_for(rules) } else { Vec::new() };

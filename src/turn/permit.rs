@@ -26,7 +26,10 @@ pub(super) async fn permit(
     let approvals = || scope.permissions.chosen.borrow().approvals();
     let need = &as_held(scope, agent, need, approvals()).await;
     later::forbidden(scope, agent, need, false).await?;
-    let judge = || approve::judge(approvals(), &agent.rules, &scope.permissions.grants.of(&agent.name), need);
+    let doubt = scope.project.settings.doubt();
+    let doubt = doubt.as_deref();
+    let grants = || scope.permissions.grants.of(&agent.name);
+    let judge = || approve::judge_in_doubt(doubt, approvals(), &agent.rules, &grants(), need);
     // Subscribed before judging: a grant given in between is not missed.
     let mut changes = scope.permissions.grants.changes();
     let verdict = judge();
@@ -44,7 +47,7 @@ pub(super) async fn permit(
     }
     let (reply, mut answer) = oneshot::channel();
     let hooked = verdict.action == Action::Ask && judge().action == Action::Allow;
-    let lasting = !hooked && settles(approvals(), &agent.rules, &scope.permissions.grants.of(&agent.name), need);
+    let lasting = !hooked && settles(doubt, approvals(), &agent.rules, &grants(), need);
     let ask = PermissionRequest {
         call: call.call.clone(),
         show: question(call, need),

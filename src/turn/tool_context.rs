@@ -24,6 +24,7 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
             ..PermissionContext::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
         },
         sandboxed: false,
+        doubt: scope.project.settings.doubt(),
     }
 }
 
