@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::permission::shell::{Name, commands};
+use crate::permission::PermissionContext;
+use crate::permission::shell::{Name, analyse, commands};
 use crate::permission::wildcard::matches;
 
 /// Words that are looked at, files and bytes of a directory, bytes of one file.
@@ -106,7 +107,7 @@ pub(crate) fn covered_line(line: &str, bases: &[PathBuf], root: &Path) -> Covere
 }
 
 fn plain(word: &str) -> Name {
-    Name { text: word.to_owned(), pattern: false, computed: false }
+    Name { text: word.to_owned(), pattern: false, computed: false, is_written: false }
 }
 
 /// The commands of a text for a shell; what cannot be read is cut at all that could end a word.
@@ -143,6 +144,10 @@ impl Look {
     /// Commands one after the other: where one goes to a directory, the others may start there.
     fn commands(&mut self, commands: Vec<Vec<Name>>, mut bases: Vec<PathBuf>, depth: usize) {
         for mut names in commands {
+            names.retain(|name| !name.is_written);
+            if names.is_empty() {
+                continue;
+            }
             if names.len() > self.words {
                 self.covered.besides(format!("what is named after the first {WORDS} words"));
                 names.truncate(self.words);
@@ -176,6 +181,7 @@ impl Look {
                 self.covered.besides(format!("files below {}", base.display()));
                 continue;
             }
+            let written = written(names, base, &self.root);
             for (at, name) in names.iter().enumerate() {
                 let runs = at == 0 || Some(at) == first;
                 if name.pattern {
@@ -185,6 +191,9 @@ impl Look {
                     for path in found(base, &name.text) {
                         self.covered.path(&path, &self.root, interpreter, runs);
                     }
+                    continue;
+                }
+                if !interpreter && !shell && at > 0 && written.contains(&at) {
                     continue;
                 }
                 let module = at.checked_sub(1).and_then(|at| pieces.get(at)).is_some_and(|before| *before == "-m");
@@ -262,6 +271,27 @@ impl Look {
             }
         }
     }
+}
+
+/// Which words of a command name files that it only writes, as the judge of commands knows it. None where a word is not
+/// known before it runs.
+fn written(names: &[Name], base: &Path, root: &Path) -> Vec<usize> {
+    if names.len() < 2 || names.iter().any(|name| name.pattern || name.computed) {
+        return Vec::new();
+    }
+    let words: Vec<String> = names.iter().map(|name| format!("'{}'", name.text.replace('\'', "'\\''"))).collect();
+    let place = PermissionContext { cwd: base.to_path_buf(), root: root.to_path_buf(), ..PermissionContext::default() };
+    let line = analyse(&words.join(" "), &place);
+    let paths_of = |permission: &str| -> Vec<PathBuf> {
+        let touches = line.units.iter().flat_map(|unit| &unit.touches).filter(|need| need.permission == permission);
+        touches.flat_map(|need| &need.patterns).map(|path| crate::worktree::normal(&root.join(path))).collect()
+    };
+    let (edited, read) = (paths_of("edit"), paths_of("read"));
+    let is_written = |at: &usize| {
+        let path = names.get(*at).map(|name| crate::worktree::normal(&base.join(&name.text)));
+        path.is_some_and(|path| edited.contains(&path) && !read.contains(&path))
+    };
+    (1..names.len()).filter(is_written).collect()
 }
 
 /// The files that a pattern finds below a directory.
@@ -494,7 +524,7 @@ mod tests {
         // The words, where they start, the files, what is told besides.
         type Row = (&'static [&'static str], &'static str, &'static [&'static str], &'static str);
         std::fs::write(dir.path().with_extension("sh"), "evil").unwrap();
-        let table: [Row; 43] = [
+        let table: [Row; 48] = [
             (&["./run.sh"], "", &["run.sh"], ""),
             (&["sh", "run.sh"], "", &["run.sh"], "sh, wherever it is found"),
             (&["/bin/sh", "-c", "cd x && ./run.sh >out.txt"], "", &["run.sh"], ""),
@@ -537,6 +567,12 @@ mod tests {
             (&["/usr/bin/perl", "-Iperl", "-MFoo"], "", &["perl/Foo.pm"], ""),
             (&["/usr/bin/java", "-cp", "build", "Main"], "", &["build/Main.class"], ""),
             (&["/usr/bin/java", "@args"], "", &["args"], ""),
+            // What is only written is none of them.
+            (&["/bin/sh", "-c", "date >> e.js; date &> e.rb"], "", &[], ""),
+            (&["/bin/sh", "-c", "date | tee -a e.js"], "", &[], ""),
+            (&["/usr/bin/tee", "-a", "./args"], "", &[], ""),
+            (&["/bin/sh", "-c", "date > run.sh; sh run.sh"], "", &["run.sh"], ""),
+            (&["/bin/sh", "-c", "date > $(./run.sh)"], "", &["run.sh"], ""),
             (&["foo"], "", &["node_modules/.bin/foo"], "foo, wherever it is found"),
         ];
         for (words, base, wanted, besides) in table {

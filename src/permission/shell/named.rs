@@ -13,6 +13,8 @@ pub(crate) struct Name {
     pub(crate) pattern: bool,
     /// A part of it, left out of the text, is known only when it runs.
     pub(crate) computed: bool,
+    /// It is the target of a redirection that writes.
+    pub(crate) is_written: bool,
 }
 
 #[derive(Clone)]
@@ -88,9 +90,13 @@ fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
         ShellCommandKind::Condition(words) => add(words, found),
         ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => of_command(body, found),
     }
-    let files = command.redirects.iter().filter(|redirect| redirect.operator != Operator::HereDoc);
-    for redirect in files {
-        add(std::slice::from_ref(&redirect.target), found);
+    for redirect in &command.redirects {
+        if redirect.operator == Operator::HereDoc {
+            continue;
+        }
+        let is_written = matches!(redirect.operator, Operator::Write | Operator::Duplicate);
+        within(&redirect.target.pieces, found);
+        names.extend(expanded(&redirect.target).into_iter().map(|name| Name { is_written, ..name }));
     }
     if !names.is_empty() {
         found.push(names);
@@ -161,7 +167,7 @@ fn group(tokens: &[NameToken]) -> Option<(usize, Vec<usize>, usize)> {
 }
 
 fn name(tokens: &[NameToken]) -> Name {
-    let mut name = Name { text: String::new(), pattern: false, computed: false };
+    let mut name = Name { text: String::new(), pattern: false, computed: false, is_written: false };
     // Within a class of letters, which counts as any letters.
     let mut class = false;
     // Numbers in braces, which count as any letters as well.
