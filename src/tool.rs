@@ -206,8 +206,9 @@ pub struct CallContext {
     pub id: CallId,
     /// The message that it belongs to, where it does to one.
     pub message: Option<MessageId>,
-    /// Where it stands among the calls of its message.
-    pub position: Option<CallPosition>,
+    /// For the model: in which order the calls of its message run, if that is not as they were written. Said with one of
+    /// them.
+    pub order: Option<String>,
     /// What becomes known of it while it runs.
     pub facts: LiveFacts,
     /// Whose call it is: the name of the agent.
@@ -252,15 +253,6 @@ pub struct ClientContext {
     pub session_requests: SessionRequestSender,
     /// What the editor offers for files.
     pub files: FileCapabilities,
-}
-
-/// Where a call stands among those of its message.
-#[derive(Debug, Clone)]
-pub struct CallPosition {
-    /// For the model: in which order they run, and which one it is.
-    pub words: String,
-    /// It runs side by side with others, because it only reads.
-    pub beside: bool,
 }
 
 /// What the editor offers for files.

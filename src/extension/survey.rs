@@ -66,7 +66,7 @@ pub(super) fn context(
         call: CallContext {
             id: CallId::new(environment.fresh(CallId::PREFIX)),
             message: None,
-            position: None,
+            order: None,
             agent: "build".into(),
             variables: Vec::new(),
             facts: LiveFacts::default(),

@@ -204,7 +204,7 @@ impl Tool for BashTool {
         if background && !stays && !matches!(end, CommandEnd::Timeout(_)) {
             told.notes.push("It has ended already: nothing runs in the background.".into());
         }
-        told.notes.extend(context.call.position.as_ref().map(|order| order.words.clone()));
+        told.notes.extend(context.call.order.clone());
         let RunningCommand { child, pipe, open, mut printed, mut live } = begun;
         if stays {
             let kept = printed.kept();

@@ -164,7 +164,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
         call: CallContext {
             id: CallId::new(format!("call_{}", policy.place.cwd.display())),
             message: None,
-            position: None,
+            order: None,
             agent: "build".into(),
             variables: Vec::new(),
             facts: crate::event::LiveFacts::default(),

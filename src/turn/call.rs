@@ -21,9 +21,7 @@ use crate::id::{MessageId, PartId};
 use crate::message::{Call, CallFacts, CallState, Completed, Content, FailureCause, Finish, Message, Part};
 use crate::permission::{Action, Denial, Need};
 use crate::tool::loaded_instructions::LoadedInstructions;
-use crate::tool::{
-    AnyTool, CallContext, CallPosition, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate,
-};
+use crate::tool::{AnyTool, CallContext, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate};
 
 /// The most bytes a call's arguments may have.
 const ARGUMENTS_LIMIT: usize = 8 << 20;
@@ -52,13 +50,10 @@ pub async fn make(
         one.tool.as_ref().is_none_or(|tool| if several { judged(tool) } else { tool.concurrent() })
     };
     let besides: Vec<bool> = waiting.iter().map(|(_, one)| beside(one)).collect();
-    let commands = waiting.iter().filter(|(_, one)| one.call.kind == ToolKind::Execute).count();
-    if commands > 1 {
-        let order = in_words(&besides);
-        for ((n, beside), (_, one)) in besides.iter().enumerate().zip(&mut waiting) {
-            let words = format!("Calls of this message ran in this order: {order}. This is call {}.", n + 1);
-            one.position = Some(CallPosition { words, beside: *beside });
-        }
+    let mut commands = waiting.iter_mut().map(|(_, one)| one).filter(|one| one.call.kind == ToolKind::Execute);
+    let (first, second) = (commands.next(), commands.next());
+    if let (Some(first), Some(_)) = (first, second) {
+        first.order = order(&besides);
     }
     let mut besides = VecDeque::from(besides);
     let mut running = FuturesUnordered::new();
@@ -130,7 +125,7 @@ fn waiting<'a>(
             wrong,
             kind,
             instructions,
-            position: None,
+            order: None,
             facts,
             repeats,
         };
@@ -139,8 +134,11 @@ fn waiting<'a>(
     waiting
 }
 
-/// In which order calls run, by whether each may run beside its neighbours.
-fn in_words(besides: &[bool]) -> String {
+/// In which order calls run, by whether each may run beside its neighbours. `None` if that is as they were written.
+fn order(besides: &[bool]) -> Option<String> {
+    if !besides.windows(2).any(|pair| pair == [true, true]) {
+        return None;
+    }
     let mut groups: Vec<(bool, Vec<String>)> = Vec::new();
     for (n, beside) in (1..).zip(besides) {
         match groups.last_mut().filter(|(open, _)| *open && *beside) {
@@ -152,7 +150,8 @@ fn in_words(besides: &[bool]) -> String {
         [first, .., last] => format!("{first} to {last} side by side"),
         _ => group.concat(),
     };
-    groups.into_iter().map(one).collect::<Vec<_>>().join(", then ")
+    let groups: Vec<String> = groups.into_iter().map(one).collect();
+    Some(format!("The calls of this message, counted from 1, ran in this order: {}.", groups.join(", then ")))
 }
 
 /// Marks calls that will not be made as failed.
@@ -265,7 +264,8 @@ struct RunningCall<'a> {
     wrong: Option<String>,
     kind: Option<ToolKind>,
     instructions: Arc<LoadedInstructions>,
-    position: Option<CallPosition>,
+    /// In which order the calls of the message run, for the model.
+    order: Option<String>,
     facts: LiveFacts,
     repeats: Repeats,
 }
@@ -552,7 +552,7 @@ impl RunningCall<'_> {
         let limits = OutputLimits { bytes, ..context.limits };
         let call = CallContext {
             message: Some(self.message.clone()),
-            position: self.position.clone(),
+            order: self.order.clone(),
             facts: self.facts.clone(),
             instructions: self.instructions.clone(),
             ..context.call
@@ -582,4 +582,25 @@ async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
 pub(super) async fn caught<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let panicked = |_| Failure::Broken("it ended unexpectedly; the log says more".into());
     AssertUnwindSafe(work).catch_unwind().await.map_err(panicked)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::order;
+
+    #[test]
+    fn the_order_of_calls_is_said_if_it_is_not_as_written() {
+        let table = [
+            (vec![], None),
+            (vec![false; 300], None),
+            (vec![true, false, true, false], None),
+            (vec![true, true], Some("1 to 2 side by side")),
+            (vec![false, true, true, true, false], Some("1, then 2 to 4 side by side, then 5")),
+        ];
+        for (besides, expected) in table {
+            let said = order(&besides);
+            assert_eq!(said.is_some(), expected.is_some(), "{besides:?}");
+            assert!(said.unwrap_or_default().contains(expected.unwrap_or_default()), "{besides:?}");
+        }
+    }
 }

@@ -34,7 +34,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
         call: CallContext {
             id: call.clone(),
             message: None,
-            position: None,
+            order: None,
             agent: agent.name.clone(),
             variables: Vec::new(),
             facts: LiveFacts::default(),
