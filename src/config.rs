@@ -136,15 +136,6 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     let mut disk = ConfigReader::new(environment, worktree);
     let layers::LayersRead { mut layers, contributed, directories, mut scripts } =
         layers::read(&mut disk, cwd, contributions);
-    if environment.setting("PURE").is_some_and(resolve::on) {
-        for layer in &mut layers {
-            layer.node.take("hook");
-        }
-        for script in scripts.drain(..) {
-            let text = "not loaded: ADJUTANT_PURE or OPENCODE_PURE is set";
-            disk.problems.push(Problem::note(ProblemCode::NoEffect, &script.place, script.name, text));
-        }
-    }
     let tools = tool_names(&layers, &scripts);
     trust::drop_doubles(&mut layers, &mut disk.problems);
     trust::drop_idle(&mut layers);
@@ -169,10 +160,18 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
         (false, true) => trust::Decision::Trusted,
         (false, false) => trust::TrustStore::open(environment).decision(&worktree.root, &digest),
     };
-    let trust = trust::Review { items, digest, decision };
+    let is_pure = environment.setting("PURE").is_some_and(resolve::on);
+    let mut trust = trust::Review { items, digest, decision, is_pure, lost_guards: Vec::new() };
+    if trust.decision == trust::Decision::Unasked && environment.is_declined(&trust.declined_as(&worktree.root)) {
+        trust.decision = trust::Decision::Refused;
+    }
+    let guards = lost_guards(&mut trust, &layers, &scripts, environment, worktree);
     if trust.is_withheld() {
         trust::strip(&mut layers, &disk.uses, environment, worktree);
         scripts.retain(|script| !script.project);
+    }
+    if is_pure {
+        drop_extensions(&mut layers, &mut scripts, &mut disk.problems);
     }
     let (below, contributed) = contributed;
     let counts = |layer: &ParsedLayer| !(layer.origin.project && trust.is_withheld());
@@ -197,6 +196,8 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     for hook in settings.hooks.iter_mut().filter(|_| trust.is_withheld()) {
         hook.waits = !hook.project && trust.items.iter().any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
     }
+    problems.extend(guards.iter().map(|guard| guard.problem.clone()));
+    settings.hooks.extend(guards.into_iter().filter_map(|guard| guard.hook));
     loosen::keep_denies(&mut settings, &layers, &alone, environment.home.as_deref());
     for command in &mut settings.commands {
         let template = tree.at(&["command", &command.name, "template"]);
@@ -206,6 +207,34 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     }
     let origins = layers.into_iter().map(|layer| layer.origin).collect();
     Loaded { settings, problems, trust, fingerprint: disk.seen, tree, origins }
+}
+
+/// The guards that the user trusted and has to be asked about again.
+fn lost_guards(
+    trust: &mut trust::Review,
+    layers: &[ParsedLayer],
+    scripts: &[script::ScriptEntry],
+    environment: &Environment,
+    worktree: &Worktree,
+) -> Vec<trust::guards::LostGuard> {
+    if trust.is_pure || trust.decision != trust::Decision::Unasked {
+        return Vec::new();
+    }
+    let store = trust::TrustStore::open(environment);
+    let guards = trust::guards::lost(trust, store.entry(&worktree.root), &join(layers.iter()), scripts);
+    trust.lost_guards = guards.iter().map(|guard| guard.problem.key.clone()).collect();
+    guards
+}
+
+/// Takes out all hooks, custom tools and plugins, as the user wants it for this process.
+fn drop_extensions(layers: &mut [ParsedLayer], scripts: &mut Vec<script::ScriptEntry>, problems: &mut Vec<Problem>) {
+    for layer in layers {
+        layer.node.take("hook");
+    }
+    for script in scripts.drain(..) {
+        let text = "not loaded: ADJUTANT_PURE or OPENCODE_PURE is set";
+        problems.push(Problem::note(ProblemCode::NoEffect, &script.place, script.name, text));
+    }
 }
 
 /// What the permissions of servers' tools and custom tools begin with.

@@ -1,15 +1,17 @@
 //! What the process was given: home, directories, variables, clock, randomness. Read once, at the
 //! start; everything else gets it passed in, so a test can pass something else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+
+use crate::lock::locked;
 
 /// A moment, in milliseconds since 1970. A label for people: order is kept by sequence numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -58,6 +60,8 @@ pub struct Environment {
     pub path_left_out: Arc<[PathBuf]>,
     vars: Arc<BTreeMap<String, String>>,
     clock: Arc<Clock>,
+    /// What the user declined for as long as this process runs.
+    declined: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +111,16 @@ impl Environment {
         let temporary = chosen.is_none().then(|| "there is no home directory".to_owned());
         let dirs = chosen.unwrap_or_else(|| Dirs::below(&absolute("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"))));
         let path_left_out = path_left_out.into();
-        Self { home, dirs, temporary, program: None, path_left_out, vars: Arc::new(vars), clock: Arc::default() }
+        Self {
+            home,
+            dirs,
+            temporary,
+            program: None,
+            path_left_out,
+            vars: Arc::new(vars),
+            clock: Arc::default(),
+            declined: Arc::default(),
+        }
     }
 
     /// Makes the directories that are written to. Where that fails, those below the temporary directory take their
@@ -127,6 +140,16 @@ impl Environment {
     /// A variable's value; empty counts as unset.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str).filter(|v| !v.is_empty())
+    }
+
+    /// Notes that the user declined something, for as long as this process runs.
+    pub fn decline(&self, what: &str) {
+        locked(&self.declined).insert(what.to_owned());
+    }
+
+    /// Whether the user declined this since the process started.
+    pub fn is_declined(&self, what: &str) -> bool {
+        locked(&self.declined).contains(what)
     }
 
     /// The directories where programs are looked for by their name, all absolute: for us, for whoever

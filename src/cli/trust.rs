@@ -79,7 +79,14 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         Decision::Nothing => super::say(&format!("Nothing in {} needs trust.", root.display())),
         Decision::Trusted if !args.no => super::say(&format!("{} is trusted:\n{wants}", root.display())),
         Decision::Trusted | Decision::Unasked | Decision::Refused => {
+            if let Some(lost) = review.lost() {
+                super::say(&lost);
+            }
             super::say(&format!("The files of {} would do this:\n{wants}", root.display()));
+            if review.is_pure {
+                super::say("ADJUTANT_PURE or OPENCODE_PURE is set: nothing is asked, and no answer is kept.");
+                return Ok(u8::from(review.decision == Decision::Unasked));
+            }
             let answer = match (args.yes, args.no) {
                 (true, _) => Some(true),
                 (_, true) => Some(false),
@@ -93,6 +100,10 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
                 ));
                 return Ok(u8::from(review.decision == Decision::Unasked));
             };
+            if !yes && !args.no {
+                super::say("Not trusted now: these are off. `adjutant trust --no` keeps that answer.");
+                return Ok(0);
+            }
             let kept = TrustStore::open(environment).decide(root, review, yes, environment.now());
             kept.context("the answer cannot be kept")?;
             tell_others(&here.worktree, environment).await?;

@@ -6,6 +6,7 @@
 //! any of them asks again and a change of anything else does not.
 
 mod answers;
+pub(crate) mod guards;
 pub(crate) mod hooks;
 mod programs;
 pub(crate) mod reads;
@@ -112,6 +113,10 @@ pub struct Review {
     /// Stands for all of it.
     pub digest: String,
     pub decision: Decision,
+    /// Hooks and plugins do not run in this process: it neither asks nor keeps an answer.
+    pub is_pure: bool,
+    /// The keys of guards that held when the user last answered and do not hold now.
+    pub lost_guards: Vec<String>,
 }
 
 /// What the user said about a project.
@@ -149,6 +154,19 @@ impl Review {
             "This project is not trusted, so this is not active: {}. `adjutant trust` shows it and turns it on.",
             kinds.join(", ")
         ))
+    }
+
+    /// What is declined as long as the process runs, if the user declines this.
+    pub fn declined_as(&self, root: &Path) -> String {
+        format!("trust {} {}", root.display(), self.digest)
+    }
+
+    /// One sentence about guards that held and do not hold now.
+    pub fn lost(&self) -> Option<String> {
+        let guards = self.lost_guards.join(", ");
+        (!guards.is_empty()).then(|| {
+            format!("These guards held until now, and do not hold because something below has changed: {guards}.")
+        })
     }
 
     /// One sentence where files are covered: none is followed to what it starts.

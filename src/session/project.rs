@@ -291,6 +291,15 @@ impl ConfigWatcher {
                     self.reload(scope, choice).await;
                 }
             }
+            TrustOutcome::Declined(text) => {
+                // What only held until there was an answer goes.
+                let read = ConfigSnapshot::new(&self.paths).await;
+                self.replace(read, scope, choice).await;
+                self.apply_to(scope);
+                if let Some(text) = text {
+                    scope.outlet.event(notice(text)).await;
+                }
+            }
             TrustOutcome::Withheld(Some(text)) => scope.outlet.event(notice(text)).await,
             TrustOutcome::Withheld(None) => {}
         }

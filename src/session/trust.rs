@@ -17,25 +17,31 @@ pub(super) enum TrustOutcome {
     Trusted,
     /// They stay off; the user should hear this.
     Withheld(Option<String>),
+    /// They stay off as long as this process runs, because the user says so.
+    Declined(Option<String>),
 }
 
-/// Asks if it has not been asked, and keeps the answer.
+/// Asks if it has not been asked, and keeps the user's trust. That it is declined holds as long as the process runs.
 pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome {
-    if review.decision != Decision::Unasked {
+    if review.decision != Decision::Unasked || review.is_pure {
         return TrustOutcome::Withheld(review.notice());
     }
     if let Err(why) = scope.permissions.account.check(AccountProperty::Trust) {
         let notice = review.notice();
         return TrustOutcome::Withheld(Some(text::sentences([notice.as_deref().unwrap_or_default(), &why])));
     }
-    let yes = match ask(review, scope).await {
-        Some(yes) => yes,
+    match ask(review, scope).await {
+        Some(true) => {}
+        Some(false) => {
+            scope.environment.decline(&review.declined_as(&scope.project.worktree.root));
+            return TrustOutcome::Declined(review.notice());
+        }
         None => return TrustOutcome::Withheld(review.notice()),
-    };
+    }
     let (environment, root, kept) = (scope.environment.clone(), scope.project.worktree.root.clone(), review.clone());
     let written = crate::task::spawn_blocking(move || {
         let mut store = TrustStore::open(&environment);
-        store.decide(&root, &kept, yes, environment.now()).map_err(|e| e.to_string())?;
+        store.decide(&root, &kept, true, environment.now()).map_err(|e| e.to_string())?;
         Ok(store.entry(&root).map(|entry| serde_json::to_string(entry).unwrap_or_default()))
     });
     let written = match written.await.unwrap_or_else(|e| Err(e.to_string())) {
@@ -46,16 +52,11 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
         }
         Err(e) => Err(e),
     };
-    match (written, yes) {
-        (Ok(()), true) => TrustOutcome::Trusted,
-        (Ok(()), false) => TrustOutcome::Withheld(review.notice()),
-        (Err(e), true) => TrustOutcome::Withheld(Some(format!(
+    match written {
+        Ok(()) => TrustOutcome::Trusted,
+        Err(e) => TrustOutcome::Withheld(Some(format!(
             "Your answer cannot be kept ({e}), so the project is not trusted: its settings stay off."
         ))),
-        (Err(e), false) => {
-            tracing::warn!("the answer about a project cannot be kept: {e}");
-            TrustOutcome::Withheld(review.notice())
-        }
     }
 }
 
@@ -63,7 +64,8 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
 async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
     let call = scope.call_id();
     let text = format!(
-        "The files of {} would do this:\n\n{}\nWithout your trust they do not, and everything else works. The answer is kept for exactly this list and for what is in the files it runs by name, not for what these load in turn; `adjutant trust --revoke` takes it back.",
+        "{}The files of {} would do this:\n\n{}\nWithout your trust they do not, and everything else works. Trust is kept for exactly this list and for what is in the files it runs by name, not for what these load in turn; `adjutant trust --revoke` takes it back. \"Not now\" holds until adjutant ends.",
+        review.lost().map(|lost| format!("{lost}\n\n")).unwrap_or_default(),
         scope.project.worktree.root.display(),
         review.list(),
     );
