@@ -18,9 +18,10 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names, and what to do.
-pub const ALL: [(&str, fn()); 7] = [
+pub const ALL: [(&str, fn()); 8] = [
     ("a run leaves its answer, and no spinner", answer),
     ("a question shows what would be run", question),
+    ("one answer settles the questions beside it", settled),
     ("colours only where they are wanted", colours),
     ("a pipe is given the answer alone", piped),
     ("sessions go on", continued),
@@ -156,6 +157,22 @@ fn question() {
     assert_eq!((code, project.cwd().join("a*b").exists()), (Some(0), false), "{screen}");
 }
 
+/// Two calls of one step ask about the same. "Always" answers both, and neither was rejected.
+fn settled() {
+    let script = "call bash {\"command\":\"touch a\"}\ncall bash {\"command\":\"touch b\"}\n---\ntext: So be it.";
+    let (_model, project) = stage(script, &json!({ "permission": { "bash": { "*": "ask" } } }));
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("or what to do instead");
+    terminal.enter("a");
+    let (code, screen) = terminal.end();
+    let made = ["a", "b"].map(|name| project.cwd().join(name).exists());
+    assert_eq!((code, made), (Some(0), [true, true]), "{screen}");
+    assert!(!screen.contains("rejected"), "{screen}");
+    let explained = adjutant(&project, &["permissions", "explain", "touch c"]).output().unwrap();
+    let explained = text(&explained.stdout);
+    assert!(explained.starts_with("allow: touch c\n  because: you allowed this before"), "{explained}");
+}
+
 fn colours() {
     for (variable, wanted) in [("SOMETHING", true), ("NO_COLOR", false)] {
         let (_model, project) = stage("text: \"It is **all** there.\\n\"", &json!({}));
@@ -285,17 +302,18 @@ fn trust() {
     };
     let (code, said) = piped(&[]);
     assert!(code == Some(1) && said.contains("Not decided yet: these are off."), "{said}");
-    for (typed, code, words) in
-        [("n", Some(0), "Not trusted: these are off."), ("y", Some(0), "Trusted. You are asked again")]
+    // A no at the terminal is not kept.
+    for (typed, words, later) in [("n", "Not trusted now: these are off.", 1), ("y", "Trusted. You are asked again", 0)]
     {
         piped(&["--revoke"]);
         let mut terminal = Terminal::start(adjutant(&project, &["trust"]));
         terminal.wait("[y/n]");
         terminal.enter(typed);
         let (ended, screen) = terminal.end();
-        assert!(ended == code && screen.contains(words), "{typed}: {screen}");
-        assert_eq!(piped(&[]).0, Some(0), "{typed}");
+        assert!(ended == Some(0) && screen.contains(words), "{typed}: {screen}");
+        assert_eq!(piped(&[]).0, Some(later), "{typed}");
     }
     assert!(piped(&["--no"]).1.contains("Not trusted: these are off."));
+    assert_eq!(piped(&[]).0, Some(0));
     assert!(piped(&["--yes"]).1.contains("Trusted. You are asked again"));
 }

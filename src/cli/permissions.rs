@@ -11,12 +11,14 @@ use crate::config;
 use crate::environment::Environment;
 use crate::permission::check::check_line;
 use crate::permission::explain::explain;
+use crate::permission::grants::Grants;
 use crate::permission::paths::{self, Barred};
 use crate::permission::{Access, Action, Need, PermissionContext, Policy, Rules, Verdict, command_need};
 use crate::sandbox::Sandbox;
 use crate::store::{Grant, Store};
 use crate::tool::confinement::Confinement;
 use crate::tool::webfetch::secrets;
+use crate::worktree::Worktree;
 
 /// Options of `adjutant permissions`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;
@@ -50,7 +52,7 @@ pub(super) enum Verb {
     },
     /// Explain what would become of a command, or of reading or changing a file
     ///
-    /// Nothing is run.
+    /// What was granted with "always" counts as in a session. Nothing is run.
     #[command(group = clap::ArgGroup::new("what").required(true))]
     Explain {
         /// Agent that would do it
@@ -93,6 +95,7 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
         Verb::Explain { agent, approvals, read, edit, command } => {
             let here = Here::read(Path::new("."), environment)?;
             let policy = asking(approvals, policy(&agent, &here, environment)?, &here, environment).await;
+            let policy = Policy { grants: granted(&agent, &here, environment).await, ..policy };
             let path = read.map(|path| (Access::Read, path)).or(edit.map(|path| (Access::Edit, path)));
             let needs = match (&path, command) {
                 (Some((access, path)), _) => path_needs(&policy, *access, path),
@@ -147,6 +150,13 @@ pub(super) fn policy(agent: &str, here: &Here, environment: &Environment) -> any
     let approvals = here.loaded.settings.approvals;
     let (rules, doubt) = (found.rules.clone(), here.loaded.settings.doubt());
     Ok(Policy { rules, grants: Rules::default(), approvals, private, place, sandboxed: false, doubt })
+}
+
+/// What the user granted an agent here with "always".
+async fn granted(agent: &str, here: &Here, environment: &Environment) -> Rules {
+    let store = config::kept::store(environment);
+    let project = kept_as(&store, &here.worktree).await;
+    Grants::open(&project, environment, &store).await.of(agent)
 }
 
 /// The same where so much is asked; tries the sandbox where that matters.
@@ -233,8 +243,12 @@ async fn revoke(
     Ok(0)
 }
 
-/// What the project's grants are kept under.
+/// What this project's grants are kept under.
 async fn project(store: &Store, environment: &Environment) -> anyhow::Result<String> {
-    let worktree = Here::read(Path::new("."), environment)?.worktree;
-    Ok(if store.is_shared().await { worktree.shared_name() } else { worktree.root.display().to_string() })
+    Ok(kept_as(store, &Here::read(Path::new("."), environment)?.worktree).await)
+}
+
+/// What the grants of a project are kept under.
+async fn kept_as(store: &Store, worktree: &Worktree) -> String {
+    if store.is_shared().await { worktree.shared_name() } else { worktree.root.display().to_string() }
 }

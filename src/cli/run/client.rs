@@ -247,6 +247,7 @@ impl Client {
             let kept = request.options.iter().any(|option| *option.option_id.0 == *YES);
             let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
             let mut said = None;
+            let mut is_withdrawn = false;
             let asked = if kept && (client.allow || client.deny || !person) {
                 None
             } else if client.allow {
@@ -257,7 +258,10 @@ impl Client {
                 let answer = tokio::select! {
                     answer = client.ask(&request) => answer,
                     // The question was withdrawn. Whoever types now types for nobody.
-                    () = cx.cancelled.cancelled() => None,
+                    () = cx.cancelled.cancelled() => {
+                        is_withdrawn = true;
+                        None
+                    }
                 };
                 answer.map(|(kind, words)| {
                     said = words.filter(|_| !kept);
@@ -265,7 +269,8 @@ impl Client {
                 })
             };
             let chosen = request.options.iter().find(|option| Some(option.kind) == asked);
-            if !kept && said.is_none() && !matches!(asked, Some(AllowOnce | AllowAlways)) {
+            // What was withdrawn was settled by another answer, or ended with its turn.
+            if !kept && !is_withdrawn && said.is_none() && !matches!(asked, Some(AllowOnce | AllowAlways)) {
                 client.rejected.store(true, Ordering::Relaxed);
                 let title = request.tool_call.fields.title.clone().unwrap_or_default();
                 client.screen.aside(&format!("rejected: {title}"));
