@@ -314,6 +314,9 @@ pub enum Failure {
     Further(Box<PreparedCall>),
     #[error("cancelled")]
     Cancelled,
+    /// The user cancelled it while it ran, and this is what it had printed or found by then.
+    #[error("cancelled")]
+    CutOff(String),
     /// Something of ours broke: the log gets the cause, the model a plain sentence.
     #[error("{0}")]
     Broken(String),

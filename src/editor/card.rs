@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::markdown::fenced;
 use crate::event::{CallUpdate, ProgramExit, Progress, ToolKind};
-use crate::message::{Change, File};
+use crate::message::{CallFacts, Change, File};
 use crate::text;
 use crate::tool::language::DIAGNOSTICS;
 
@@ -34,6 +34,8 @@ pub struct ShownCall {
     pub fed: bool,
     /// How the program in it ended: told with the end of the call.
     pub exit: Option<ProgramExit>,
+    /// The limit that ended the command, in milliseconds.
+    time_limit: Option<u64>,
     /// A question stands where the content was.
     pub asked: bool,
     /// What is to be known about it, where the editor has no better place.
@@ -97,6 +99,11 @@ impl ShownCall {
         }
         if let Some(exit) = &update.exit {
             self.exit = Some(exit.clone());
+            changed = true;
+        }
+        if let Some(limit) = update.metadata.as_ref().and_then(|facts| facts.get(CallFacts::TIME_LIMIT)?.as_u64()) {
+            self.time_limit = Some(limit);
+            changed = true;
         }
         if let Some(stream) = update.stream.as_ref().filter(|_| !self.terminal) {
             self.tail.push_str(stream);
@@ -134,8 +141,17 @@ impl ShownCall {
         }
         let words = |text: &str| CardPart::Words(text.to_owned());
         match (&self.output, self.kind) {
-            (Some(_), _) if self.terminal && self.ran() => {}
-            (Some(output), ToolKind::Execute) if self.ran() => out.extend(code(output)),
+            // A terminal shows how it ended, but not that this was a limit.
+            (Some(_), _) if self.terminal && self.ran() => out.extend(self.time_limit.and(self.ending())),
+            (Some(output), ToolKind::Execute) if self.ran() => {
+                out.extend(code(output));
+                out.extend(self.ending());
+            }
+            (Some(output), ToolKind::Execute) if self.progress == Some(Progress::Cancelled) => {
+                let (printed, how) = output.rsplit_once("\n\n").unwrap_or(("", output));
+                out.extend(code(printed).filter(|_| !(self.terminal && self.fed)));
+                out.push(words(how));
+            }
             // Why it failed is said in plain words.
             (Some(output), _) if failed => out.push(words(output)),
             (Some(_), _) if self.terminal => {}
@@ -148,6 +164,17 @@ impl ShownCall {
         out.extend(self.attachments.iter().map(CardPart::File));
         out.extend(self.note.as_deref().map(words));
         out
+    }
+
+    /// How a command ended, unless it went well.
+    fn ending(&self) -> Option<CardPart<'_>> {
+        let text = match (self.time_limit, self.exit.as_ref()?) {
+            (Some(limit), _) => format!("Ended at its time limit of {limit} ms."),
+            (None, ProgramExit { code: Some(0), .. }) => return None,
+            (None, ProgramExit { code: Some(code), .. }) => format!("Exit code {code}."),
+            (None, ProgramExit { signal, .. }) => format!("Ended by {}.", signal.as_deref().unwrap_or("a signal")),
+        };
+        Some(CardPart::Words(text))
     }
 
     /// The changes of files, as far as they make no line too long.

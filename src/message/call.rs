@@ -220,6 +220,8 @@ impl CallFacts {
     pub const BACKGROUND: &str = "background";
     /// The key that says how that command ended.
     pub const ENDED: &str = "ended";
+    /// The key of the limit, in milliseconds, that ended a command.
+    pub const TIME_LIMIT: &str = "timeLimit";
     const TOLD: &str = "told";
     const PARENT: &str = "parentSessionId";
     const CHILD: &str = "sessionId";

@@ -336,6 +336,9 @@ fn output(kept: ShownOutput, end: &CommandEnd, exit: Option<ProgramExit>, told: 
         notes.push(format!("What it started with & has ended: {}.", ending(*status).0));
     }
     let mut metadata = Map::new();
+    if let CommandEnd::Timeout(limit) = end {
+        metadata.insert(CallFacts::TIME_LIMIT.into(), u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).into());
+    }
     let mut facts = CallFacts { sandbox: told.sandbox, output_path: kept.path, ..CallFacts::default() };
     if let Some(exit) = exit {
         metadata.insert("truncated".into(), Value::Bool(facts.output_path.is_some()));
@@ -486,7 +489,7 @@ mod tests {
         assert_eq!(update.stream.as_deref(), Some("ready\n"));
         let began = Instant::now();
         context.cancelled.cancel();
-        assert!(matches!(running.await.unwrap(), Err(Failure::Cancelled)));
+        assert!(matches!(running.await.unwrap(), Err(Failure::CutOff(printed)) if printed == "ready\n"));
         assert!(began.elapsed() < Duration::from_millis(600), "{:?}", began.elapsed());
         let pid = String::from_utf8(stage.read("pid")).unwrap();
         // Gone, or dead and waiting for init.

@@ -171,7 +171,14 @@ fn result(report: SubagentReport, title: String, context: &ToolContext) -> Resul
     let said = if text.is_empty() { String::new() } else { format!(" Its last words were:\n{text}") };
     match end {
         SubagentEnd::Done => {}
-        SubagentEnd::Cancelled if context.cancelled.is_cancelled() => return Err(Failure::Cancelled),
+        SubagentEnd::Cancelled if context.cancelled.is_cancelled() => {
+            let done: Vec<&str> = [calls.as_str(), text.as_str()].into_iter().filter(|part| !part.is_empty()).collect();
+            if done.is_empty() {
+                return Err(Failure::Cancelled);
+            }
+            let done = done.join("\n\n");
+            return Err(Failure::CutOff(format!("The subagent (task id {session}) had come this far:\n{done}")));
+        }
         SubagentEnd::Cancelled => {
             return Err(Failure::Tell(format!(
                 "The user stopped the subagent (task id {session}). What it had done by then stands. Do not start it again unless the user asks for it.{said}"

@@ -32,6 +32,9 @@ const GRACE: Duration = Duration::from_millis(200);
 /// What becomes of a call that was still waiting for its turn, or for an answer, at a cancel.
 const NOT_BEGUN: &str = "The call was not made: the user cancelled the turn before it began.";
 
+/// How a call ended that ran at a cancel.
+const CANCELLED: &str = "The user cancelled the turn before the call ended.";
+
 /// Makes the calls of a message, side by side where the tools allow it, and puts the results into
 /// the message. After a cancel every call has ended, and is marked as failed where it did not
 /// complete.
@@ -326,7 +329,12 @@ impl RunningCall<'_> {
                     }
                     Failure::Cancelled => {
                         cause = FailureCause::Cancelled;
-                        "The user cancelled the turn before the call ended.".into()
+                        CANCELLED.into()
+                    }
+                    Failure::CutOff(done) => {
+                        cause = FailureCause::Cancelled;
+                        let done = truncate::failure(done, &self.context());
+                        format!("{}\n\n{CANCELLED}", done.trim_end_matches('\n'))
                     }
                     Failure::Further(_) => "The call did not finish.".into(),
                     Failure::Broken(cause) => {

@@ -163,7 +163,7 @@ pub async fn call(
                     tracing::error!("{} failed for a command: {cause}", one.call.tool);
                     "it failed".to_owned()
                 }
-                Failure::Cancelled => "cancelled".to_owned(),
+                Failure::Cancelled | Failure::CutOff(_) => "cancelled".to_owned(),
                 failure => failure.to_string().trim_end_matches('.').to_owned(),
             };
             one.call.state = CallState::failed(why.clone());

@@ -25,6 +25,8 @@ const SHORT_GRACE: Duration = Duration::from_millis(50);
 const WATCHED: Duration = Duration::from_secs(1);
 /// It has said its first words when it has printed nothing for so long after them.
 const QUIET: Duration = Duration::from_millis(300);
+/// How many pieces of 64 KiB are still read of what was printed before a cancel.
+const DRAINED: usize = 64;
 /// How often it is looked whether a shell is done but for what it has started with `&`.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -67,8 +69,9 @@ impl RunningCommand {
             tokio::select! {
                 biased;
                 () = context.cancelled.cancelled() => {
+                    let cut_off = self.cut_off();
                     self.child.kill(SHORT_GRACE).await;
-                    return Err(Failure::Cancelled);
+                    return Err(cut_off);
                 }
                 () = sleep_until(deadline), if left.is_none() => {
                     if plan.keep && context.session.jobs.room().is_ok() {
@@ -80,7 +83,7 @@ impl RunningCommand {
                     }
                     if context.cancelled.is_cancelled() {
                         self.child.kill(Duration::ZERO).await;
-                        return Err(Failure::Cancelled);
+                        return Err(self.cut_off());
                     }
                     return Ok((CommandEnd::Timeout(plan.limit.unwrap_or_default()), self));
                 }
@@ -123,28 +126,42 @@ impl RunningCommand {
         self.live.take(bytes);
     }
 
+    /// How it ends at a cancel: with what it has printed until then, before its shell is told to end and says so.
+    fn cut_off(&mut self) -> Failure {
+        let mut buffer = vec![0; 64 << 10];
+        for _ in 0..DRAINED {
+            match self.pipe.try_read(&mut buffer) {
+                Ok(0) | Err(_) => break,
+                Ok(n) => self.take(&buffer[..n]),
+            }
+        }
+        self.printed.end();
+        let text = self.printed.kept().text;
+        if text.trim().is_empty() { Failure::Cancelled } else { Failure::CutOff(text) }
+    }
+
     /// What is still in the pipe when the shell has ended.
     pub(super) async fn last_words(&mut self, context: &ToolContext) -> Result<(), Failure> {
         if !self.open {
             return Ok(());
         }
         let mut buffer = vec![0; 64 << 10];
-        let Self { child, pipe, open, printed, live } = self;
+        let Self { pipe, open, printed, live, .. } = self;
         let take = |bytes: &[u8]| {
             printed.take(bytes);
             live.take(bytes);
         };
         tokio::select! {
             biased;
-            () = context.cancelled.cancelled() => {
-                child.kill(Duration::ZERO).await;
-                Err(Failure::Cancelled)
-            }
+            () = context.cancelled.cancelled() => {}
             held = last_words(pipe, &mut buffer, take) => {
                 *open = held;
-                Ok(())
+                return Ok(());
             }
         }
+        let cut_off = self.cut_off();
+        self.child.kill(Duration::ZERO).await;
+        Err(cut_off)
     }
 }
 
