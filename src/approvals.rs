@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum Approvals {
-    /// What a sandbox holds is not asked.
+    /// As the default, but what rules ask about and a sandbox without network holds is not asked.
     Sandboxed,
-    /// As the rules say.
+    /// What rules ask about, and where something is at stake that the sandbox does not hold.
     #[default]
     Default,
-    /// Every edit, every tool of a server and every command that is not known to be harmless asks.
+    /// Besides, every edit, every tool of a server and every command that is not known to be harmless.
     Ask,
 }
 

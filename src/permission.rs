@@ -17,15 +17,19 @@ pub mod evaluate;
 mod examples;
 pub mod explain;
 pub mod grants;
+pub mod guarantee;
 mod hardlinks;
 pub mod laws;
 pub mod laxer;
 pub mod lint;
 pub mod paths;
+mod places;
+mod posture;
 pub mod protected;
 pub mod rule;
 pub mod shell;
 pub mod sight;
+mod unheld;
 mod unread;
 pub mod url;
 pub mod wildcard;
@@ -51,6 +55,7 @@ use serde_json::{Map, Value};
 
 pub use approve::judge;
 pub use evaluate::evaluate;
+pub use guarantee::SandboxGuarantee;
 pub use laxer::laxer;
 pub use rule::{Action, Rule, Rules};
 pub use shell::command_need;
@@ -89,14 +94,17 @@ pub struct Need {
     /// For a command line where nothing but the rules keeps it from changing things: why everything
     /// in it that is not known to be harmless is asked about, even where a rule allows it.
     pub unproven: Option<String>,
-    /// For a command line: the system keeps it from changing anything and from the network, and the
-    /// user wants no question then.
-    pub kept: bool,
+    /// What the sandbox that was found keeps the command from; of a file, what it keeps commands from.
+    pub guarantee: SandboxGuarantee,
     /// The system keeps it within the project and from the network, or could, and the user wants no
     /// question then: see [`approve`].
     pub held: bool,
     /// It changes a file of the project, as a command could.
     pub within: bool,
+    /// It leaves the project for a short-lived file of the user's own, or a directory of such.
+    pub temporary: bool,
+    /// It leaves the project only if the shell is in another directory by then than it may be.
+    pub perhaps: bool,
     /// Nobody here knows what it does: a tool of a server's.
     pub unknown: bool,
     /// It goes on with what was allowed a moment ago, so that nobody is asked again: only a deny
@@ -178,7 +186,9 @@ pub struct Policy {
     /// Hosts of this machine and network that may be fetched from.
     pub private: Vec<String>,
     pub place: PermissionContext,
-    /// A sandbox was tried and holds, for who asks what would become of something.
+    /// What the sandbox guarantees, for who asks what would become of something.
+    pub guarantee: SandboxGuarantee,
+    /// It holds without network whatever runs in it.
     pub sandboxed: bool,
     /// Why everything is asked that may be denied in settings that could not be read.
     pub doubt: Option<String>,
@@ -192,6 +202,7 @@ impl Policy {
     /// A need as the sandbox would hold it, where there is one.
     #[must_use]
     pub fn as_held(&self, need: Need) -> Need {
+        let need = Need { guarantee: self.guarantee, ..need };
         if self.sandboxed { approve::held(need) } else { need }
     }
 }
@@ -212,6 +223,8 @@ pub struct PermissionContext {
     pub path_left_out: Arc<[PathBuf]>,
     /// The session's own directory for short-lived files, which needs no permission.
     pub scratch: Option<PathBuf>,
+    /// The system's directories for short-lived files. Symlinks resolved.
+    pub temporary: Arc<[PathBuf]>,
     /// Our data directory: keys and sessions are in it.
     pub data: PathBuf,
     /// Our own program, where it is known.
@@ -232,6 +245,7 @@ impl PermissionContext {
             path: environment.path(),
             path_left_out: environment.path_left_out.clone(),
             scratch: None,
+            temporary: crate::sandbox::existing(crate::sandbox::temporary(environment)).into(),
             data: real(&environment.dirs.data),
             program: environment.program.clone(),
             trusted: false,

@@ -374,11 +374,17 @@ pub fn existing(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     found
 }
 
+/// Returns the directories in which programs write short-lived files.
+pub fn temporary(environment: &Environment) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).into();
+    paths.push(environment.tmp());
+    paths
+}
+
 /// Where short-lived files are written and where the usual tools keep what they fetched: what
 /// building a project needs besides the project. Our own cache is not among them.
 pub fn outskirts(environment: &Environment) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).into();
-    paths.push(environment.tmp());
+    let mut paths = temporary(environment);
     let Some(home) = &environment.home else { return paths };
     const CACHES: &[&str] = &[
         ".npm",

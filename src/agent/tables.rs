@@ -8,7 +8,7 @@ use super::Agents;
 use crate::config;
 use crate::environment::Environment;
 use crate::permission::cases::records;
-use crate::permission::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
+use crate::permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need, evaluate};
 use crate::worktree::Worktree;
 
 /// How many everyday lines that want no question may be asked about: 8 were when the table was made.
@@ -41,6 +41,15 @@ for f in docs/x.md AGENTS.md tpl/.git/hooks/pre-commit tpl/.vscode/tasks.json tp
 for f in .github/workflows/ci.yml .vscode/settings.json .git/hooks/pre-commit.sample; do echo alpha > $f; done
 printf -- '+++ b/AGENTS.md\n' > control.patch; printf -- '+++ b/a.txt\n' > plain.patch
 echo K=1 > .env; echo k > server.pem; ln -s .git/hooks hk; ln -s AGENTS.md notes.txt; ln -s .env plain.txt; ln -s .. up
+git archive HEAD > a.tar
+";
+
+/// What the table about sandboxes prepares besides.
+const SANDBOXED: &str = r"
+mkdir -p docs .vscode ../out
+for f in .vscode/settings.json AGENTS.md; do echo alpha > $f; done
+printf -- '+++ b/AGENTS.md\n' > control.patch; printf -- '+++ b/a.txt\n' > plain.patch
+echo K=1 > .env; echo k > server.pem; echo s > ../out/secret
 git archive HEAD > a.tar
 ";
 
@@ -209,6 +218,36 @@ fn by_settings(table: &str, least: usize, preparations: &[&str]) {
         questions.join("\n"),
     );
     assert!(lax.is_empty() && strict.is_empty() && questions.len() <= EVERYDAY_QUESTIONS, "{shown}");
+}
+
+/// What a sandbox changes, line by line: without one, in bubblewrap, in Landlock before it holds signals.
+#[test]
+fn what_a_sandbox_changes() {
+    let rows = records(include_str!("../../editor-tests/data/sandbox_cases.csv"));
+    assert!(rows.len() > 250, "{}", rows.len());
+    let lab = Lab::new(&[PROJECT, SANDBOXED]);
+    let agents = ["build", "plan"].map(|agent| lab.agent(agent, "", ""));
+    let read_only = |is_bubblewrap| SandboxGuarantee::ReadOnly { hides_secrets: false, keeps_signals: is_bubblewrap };
+    let landlock = SandboxGuarantee::Workspace { keeps_modes: false, keeps_signals: false };
+    let wrong = each(&rows, |row| {
+        let [id, agent, input, wanted @ .., why] = row else { panic!("{row:?}") };
+        let line: String = serde_json::from_str(input).unwrap();
+        let line = line.replace("OUTSIDE", "/opt/outside");
+        let (policy, found) = match agent.as_str() {
+            "plan" => (&agents[1], [SandboxGuarantee::None, read_only(true), read_only(false)]),
+            _ => (&agents[0], [SandboxGuarantee::None, SandboxGuarantee::WORKSPACE, landlock]),
+        };
+        let mut wrong = vec![];
+        for (guarantee, wanted) in found.into_iter().zip(wanted) {
+            let verdict = evaluate(&policy.0, &Rules::default(), &Need { guarantee, ..command_need(&line, &policy.1) });
+            if name(verdict.action) != wanted {
+                wrong.push(told(id, guarantee.as_str(), &verdict, &format!("{wanted} ({why})"), &line));
+            }
+        }
+        wrong
+    })
+    .concat();
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
 }
 
 const R1: &str = r#"{"*": "ask", "git diff*": "allow", "ls*": "allow"}"#;

@@ -29,13 +29,15 @@ const APPROVALS: &str = "approvals";
 
 fn approval(one: Approvals) -> Alternative {
     let (name, description) = match one {
-        Approvals::Default => ("Default", "The rules of your settings decide what is asked."),
+        Approvals::Default => {
+            ("Default", "Asks where your rules say so, and where something is at stake that the sandbox does not hold.")
+        }
         Approvals::Ask => {
             ("Ask", "Every edit, every tool of a server and every command that is not known to be harmless asks.")
         }
         Approvals::Sandboxed => (
             "Sandboxed",
-            "What the sandbox holds is not asked: changes in the project, and commands, which then have no network.",
+            "As the default, and what your rules ask about is not asked where the sandbox holds it: changes in the project, and commands, which then have no network.",
         ),
     };
     Alternative { id: one.as_str().to_owned(), name: name.to_owned(), description: Some(description.to_owned()) }

@@ -1,5 +1,7 @@
 //! A verdict as the user wants to be asked in a session: see [`Approvals`]. A deny is a deny in all of them.
 //!
+//! `default` is the verdict as it is: the principle at the top of this folder's README.
+//!
 //! `ask` turns what the rules allow into a question, where something would be changed or could be: an edit,
 //! a command that is not known to be harmless, a tool of a server. Nothing that was granted changes that.
 //!

@@ -4,24 +4,32 @@
 //! rule that comes later. And a rule that allows one command allows it only as it stands: see
 //! [`JudgedLine`] and the reasons a [`Unit`] carries against it.
 
+use super::posture::{also_refused, posture_of};
 use super::rule::{BUILT_IN, POSTURE};
 use super::shell::{Effect, JudgedLine, Unit};
 use super::url::{self, Address};
 use super::wildcard::UNKNOWN;
-use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, unread, wildcard};
+use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unheld, unread, wildcard};
 
 /// Why something is not asked that a rule asks about.
 const HELD: &str = "what the sandbox holds is not asked here";
+const KEPT: &str = "it is not known to be harmless, but its sandbox keeps it from changing anything";
+const TEMPORARY: &str = "it is a short-lived file, which commands may use in their sandbox";
 
 /// Judges a need: the strictest of its patterns, or of its command's parts, counts. A grant turns an
 /// ask into an allow, never a deny; a floor is not undercut.
 pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
     let verdict = match &need.command {
-        Some(line) => command(rules, grants, need, line),
+        Some(line) => in_sandbox(rules, grants, need, line),
         None => {
             let verdicts = need.patterns.iter().map(|pattern| one(rules, grants, &need.permission, pattern));
             strictest(verdicts).unwrap_or_else(|| one(rules, grants, &need.permission, "*"))
         }
+    };
+    let verdict = if verdict.action == Action::Ask && need.guarantee.answers_need(need, verdict.rule.as_ref()) {
+        Verdict { action: Action::Allow, rule: None, reason: Some(TEMPORARY.into()), ..verdict }
+    } else {
+        verdict
     };
     let verdict = if need.held && need.command.is_none() && verdict.action == Action::Ask {
         Verdict { action: Action::Allow, rule: None, reason: Some(HELD.into()), ..verdict }
@@ -142,9 +150,33 @@ fn stands(deny: &Rule, matching: &[&Rule]) -> bool {
     !matching[at + 1..].iter().any(|rule| rule.action != Action::Deny && !rule.broader_than(deny))
 }
 
-fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> Verdict {
-    let bash = Bash { kept: need.kept, held: need.held, ..Bash::of(rules, grants, &need.permission) };
-    let mut verdicts: Vec<UnitVerdict> = line.units.iter().map(|unit| bash.unit(unit)).collect();
+/// Judges a command line by itself first; what is asked about then, once more in the sandbox that was found.
+fn in_sandbox(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> Verdict {
+    let bare = command(rules, grants, need, line, SandboxGuarantee::None);
+    if need.guarantee == SandboxGuarantee::None || bare.action != Action::Ask {
+        return bare;
+    }
+    let verdict = command(rules, grants, need, line, need.guarantee);
+    match unheld::named(line, need.guarantee).filter(|_| verdict.action == Action::Allow) {
+        Some(reason) => Verdict { reason: Some(reason), ..bare },
+        None => verdict,
+    }
+}
+
+fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine, guarantee: SandboxGuarantee) -> Verdict {
+    let may_be_ruled = guarantee.may_be_ruled(rules);
+    let bash = Bash { may_be_ruled, held: need.held, ..Bash::of(rules, grants, &need.permission) };
+    let mut verdicts: Vec<UnitVerdict> = vec![];
+    // What a program that hands its work to a service runs is run outside as well.
+    let mut outside: Option<usize> = None;
+    for unit in &line.units {
+        outside = outside.filter(|layer| unit.layer > *layer);
+        let here = if outside.is_some() { SandboxGuarantee::None } else { guarantee };
+        verdicts.push(bash.unit(unit, here));
+        if unit.program.as_deref().is_some_and(unheld::is_delegate) {
+            outside.get_or_insert(unit.layer);
+        }
+    }
     let worst = verdicts.iter().max_by_key(|unit| (unit.action, std::cmp::Reverse(unit.layer)));
     let mut verdict = match worst {
         Some(worst) => verdict(worst.action, &worst.text, worst.rule.clone(), worst.reason.clone()),
@@ -179,7 +211,7 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> Ver
     if let Some(reason) = &line.opaque {
         if bash.denied_entirely() {
             verdict = Verdict { action: Action::Deny, rule: bash.catch_all().cloned(), ..verdict };
-        } else if verdict.action < Action::Ask {
+        } else if verdict.action < Action::Ask && (bash.may_be_ruled || !guarantee.answers_line(line)) {
             let reason = Some(format!("it could not be understood: {reason}"));
             verdict = Verdict { action: Action::Ask, pattern: line.text.clone(), rule: None, reason, ..verdict };
         }
@@ -223,8 +255,8 @@ struct Bash<'r> {
     posture: Option<usize>,
     /// Words that start a denied command.
     denied_names: Vec<String>,
-    /// What is not proven runs where it can change nothing.
-    kept: bool,
+    /// A rule that denies or asks may speak about what the line does not show.
+    may_be_ruled: bool,
     /// What is asked about runs where it can change nothing but the project, without network.
     held: bool,
 }
@@ -249,7 +281,7 @@ impl<'r> Bash<'r> {
         let mut denied_names: Vec<String> = denies.iter().filter_map(|rule| name(&rule)).collect();
         denied_names.sort();
         denied_names.dedup();
-        Self { rules, grants, about, denies, posture, denied_names, kept: false, held: false }
+        Self { rules, grants, about, denies, posture, denied_names, may_be_ruled: false, held: false }
     }
 
     fn catch_all(&self) -> Option<&'r Rule> {
@@ -280,16 +312,24 @@ impl<'r> Bash<'r> {
         texts.iter().find_map(|text| unread::denied(&denies, text, &|rule, text| self.stands_for(rule, text)))
     }
 
-    fn unit(&self, unit: &Unit) -> UnitVerdict {
-        let (mut action, mut rule, mut reason) = self.words(unit);
+    /// Whether the sandbox answers what is not known about a unit.
+    fn is_answered(&self, unit: &Unit, guarantee: SandboxGuarantee) -> bool {
+        guarantee.answers(unit) && (!self.may_be_ruled || unit.prefixed && unit.floor.is_none())
+    }
+
+    fn unit(&self, unit: &Unit, guarantee: SandboxGuarantee) -> UnitVerdict {
+        let (mut action, mut rule, mut reason) = self.words(unit, guarantee);
         if action == Action::Ask && self.granted(unit) {
             (action, rule, reason) = (Action::Allow, None, Some("you allowed this before".into()));
         }
-        if action == Action::Ask && self.held && self.doubt(unit).is_none() {
+        if action == Action::Ask && self.held && self.doubt(unit, guarantee).is_none() {
             (action, rule, reason) = (Action::Allow, None, Some(HELD.into()));
         }
         for need in &unit.touches {
             let mut verdict = evaluate(self.rules, self.grants, need);
+            if verdict.action == Action::Ask && guarantee.answers_need(need, verdict.rule.as_ref()) {
+                verdict.action = Action::Allow;
+            }
             if self.held && need.permission == "edit" && need.floor.is_none() && verdict.action == Action::Ask {
                 verdict.action = Action::Allow;
             }
@@ -313,8 +353,12 @@ impl<'r> Bash<'r> {
         }
         if let Some((least, why)) = &unit.floor
             && *least > action
+            && !(*least == Action::Ask && self.is_answered(unit, guarantee))
         {
             (action, rule, reason) = (*least, None, Some(why.clone()));
+        }
+        if action == Action::Ask && rule.is_none() && guarantee != SandboxGuarantee::None && unit.at_stake.is_some() {
+            reason = unit.at_stake.clone();
         }
         UnitVerdict {
             text: unit.text.clone(),
@@ -399,7 +443,7 @@ impl<'r> Bash<'r> {
         names && hindered.is_none()
     }
 
-    fn words(&self, unit: &Unit) -> (Action, Option<Rule>, Option<String>) {
+    fn words(&self, unit: &Unit, guarantee: SandboxGuarantee) -> (Action, Option<Rule>, Option<String>) {
         let mut matching: Vec<&Rule> = vec![];
         let mut refused: Option<String> = None;
         let mut own = false;
@@ -450,9 +494,9 @@ impl<'r> Bash<'r> {
             // Only what the program came with lets commands that read pass by itself.
             let asked =
                 rule.filter(|rule| rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN));
-            if self.kept && action == Action::Ask && asked.is_none() && self.doubt(unit).is_none() {
-                let reason = "it is not known to be harmless, but its sandbox keeps it from changing anything";
-                return (Action::Allow, None, Some(reason.into()));
+            let kept = guarantee.keeps_all(unit) && self.doubt(unit, guarantee).is_none();
+            if kept && action == Action::Ask && asked.is_none() {
+                return (Action::Allow, None, Some(KEPT.into()));
             }
             if action == Action::Allow && asked.is_some() {
                 (action, reason) = (Action::Ask, None);
@@ -461,7 +505,7 @@ impl<'r> Bash<'r> {
             }
             // It may read, but not what is denied by its name, which is not known yet.
             if action == Action::Allow
-                && let Some(doubt) = self.doubt(unit)
+                && let Some(doubt) = self.doubt(unit, guarantee)
             {
                 (action, reason) = (Action::Ask, Some(doubt));
             }
@@ -472,7 +516,7 @@ impl<'r> Bash<'r> {
         }
         if action == Action::Allow {
             // The catch-all allows what is understood, as far as nothing that is denied may hide in it.
-            let doubt = self.doubt(unit);
+            let doubt = self.doubt(unit, guarantee);
             if doubt.is_some() {
                 (action, rule, reason) = (Action::Ask, None, doubt);
             }
@@ -480,8 +524,8 @@ impl<'r> Bash<'r> {
         (action, rule.cloned(), reason)
     }
 
-    fn doubt(&self, unit: &Unit) -> Option<String> {
-        if let Some(reason) = &unit.opaque {
+    fn doubt(&self, unit: &Unit, guarantee: SandboxGuarantee) -> Option<String> {
+        if let Some(reason) = unit.opaque.as_ref().filter(|_| !self.is_answered(unit, guarantee)) {
             return Some(reason.clone());
         }
         if self.denied_names.is_empty() {
@@ -528,31 +572,6 @@ fn lifts_perhaps(rule: &Rule, other: &Rule) -> bool {
     let name = unread::beginning(&other.pattern);
     let word = |c: char| c.is_alphanumeric() || "_-.".contains(c);
     name.is_empty() || rule.pattern.split(|c| !word(c)).any(|part| part.eq_ignore_ascii_case(name))
-}
-
-/// Why a read-only agent is not simply allowed something, with what kept a rule of its own from allowing it.
-fn also_refused(why: String, action: Action, refused: Option<&str>) -> String {
-    match refused.filter(|_| action == Action::Ask) {
-        Some(refused) => format!("{why}; {refused}"),
-        None => why,
-    }
-}
-
-/// What a read-only agent may run.
-fn posture_of(unit: &Unit) -> (Action, Option<String>) {
-    if let Some(reason) = unit.opaque.as_ref().filter(|_| unit.effect != Effect::Writes || unit.plans_only) {
-        return (Action::Ask, Some(reason.clone()));
-    }
-    match unit.effect {
-        Effect::Reads => (Action::Allow, Some("it is known to change nothing, and this agent may read".into())),
-        Effect::Writes if unit.plans_only => (Action::Allow, Some("it writes plan files only".into())),
-        // What an option carries may never start; only what cannot be undone is refused outright.
-        Effect::Writes if unit.carried && !unit.destroys => {
-            (Action::Ask, Some("an option of another program may run it, and it writes".into()))
-        }
-        Effect::Writes => (Action::Deny, Some("it changes something, and this agent only reads".into())),
-        Effect::Unproven => (Action::Ask, Some("it is not known to change nothing, and this agent only reads".into())),
-    }
 }
 
 /// Whether a program text holds a name as a word of its own.

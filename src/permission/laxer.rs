@@ -9,7 +9,7 @@ use super::examples::{self, Pattern};
 use super::rule::{BUILT_IN, POSTURE};
 use super::shell::{Effect, JudgedLine, Unit};
 use super::url::PERMISSION as ADDRESS;
-use super::{Action, Need, Rule, Rules, evaluate, wildcard};
+use super::{Action, Need, Rule, Rules, SandboxGuarantee, evaluate, wildcard};
 
 /// How many addresses are judged before it is given up.
 const ADDRESSES: usize = 20_000;
@@ -188,7 +188,7 @@ fn commands(
         for unit in units(text) {
             let line = need(JudgedLine { text: text.clone(), units: vec![unit], ..JudgedLine::default() });
             if posture {
-                needs.push(Need { kept: true, ..line.clone() });
+                needs.push(Need { guarantee: SandboxGuarantee::READ_ONLY, ..line.clone() });
             }
             needs.push(line);
         }

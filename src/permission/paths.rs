@@ -4,7 +4,7 @@
 //! act through handles on directories, and refuse what leads elsewhere by then.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::path::{Component, Path, PathBuf};
 
@@ -12,6 +12,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::hardlinks::LinkedFiles;
+use super::places::{holder, is_temporary};
 use super::protected::{self, Protected};
 use super::{Access, Action, Need, PermissionContext, Policy, Verdict, evaluate};
 use crate::text;
@@ -42,6 +43,8 @@ pub struct Located {
     pub found: PathKind,
     /// It is a regular file with a second name, which may lie anywhere.
     pub shared: bool,
+    /// It is a short-lived file of the user's own, may become one, or is a directory of such.
+    pub temporary: bool,
     pub protected: Option<Protected>,
 }
 
@@ -355,28 +358,14 @@ fn same(a: &Path, b: &Path) -> bool {
     a.to_string_lossy().eq_ignore_ascii_case(&b.to_string_lossy())
 }
 
-/// The process of which a path is an open file, and no more: what is written behind one leads on from there.
-fn holder(path: &Path) -> Option<&str> {
-    let names: Vec<&str> = path.iter().skip(1).map(OsStr::to_str).collect::<Option<_>>()?;
-    let (process, number) = match names.as_slice() {
-        ["dev", "stdin" | "stdout" | "stderr"] => ("self", "0"),
-        ["dev", "fd", number] => ("self", *number),
-        ["proc", process, "fd", number] | ["proc", process, "task", _, "fd", number] => (*process, *number),
-        _ => return None,
-    };
-    number.bytes().all(|byte| byte.is_ascii_digit()).then_some(process)
-}
-
-/// Whether a path is an open file of whoever opens it, which was judged when it was opened first.
-pub(super) fn is_own_descriptor(path: &Path) -> bool {
-    holder(path).is_some_and(|process| matches!(process, "self" | "thread-self"))
-}
-
 /// The directories that need no permission. A root that holds everything is none.
 pub(super) fn roots(place: &PermissionContext) -> impl Iterator<Item = &PathBuf> {
-    let everything =
-        |root: &&PathBuf| root.parent().is_some() && place.home.as_ref().is_none_or(|home| !home.starts_with(root));
-    std::iter::once(&place.root).chain(&place.extra).filter(everything)
+    std::iter::once(&place.root).chain(&place.extra).filter(|root| !holds_everything(root, place))
+}
+
+/// Whether a directory is too much to be a project: the root of the disk, or one that holds the home directory.
+pub(super) fn holds_everything(root: &Path, place: &PermissionContext) -> bool {
+    root.parent().is_none() || place.home.as_ref().is_some_and(|home| home.starts_with(root))
 }
 
 fn inside(path: &Path, place: &PermissionContext) -> bool {
@@ -431,6 +420,7 @@ impl Located {
             linked: false,
             found: PathKind::File,
             shared: false,
+            temporary: place.temporary.iter().any(|dir| is_temporary(path, dir, place)),
             protected,
             path: path.into(),
         }
@@ -469,6 +459,7 @@ impl Located {
             if self.found == PathKind::Directory { &self.path } else { self.path.parent().unwrap_or(&self.path) };
         let pattern = format!("{}/*", folder.display().to_string().trim_end_matches('/'));
         let mut need = Need::new("external_directory", pattern.clone());
+        need.temporary = self.temporary;
         if !folder.to_string_lossy().contains(['*', '?']) {
             need = need.always(pattern);
         }

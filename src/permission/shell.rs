@@ -20,6 +20,7 @@ mod walk;
 use std::sync::Arc;
 
 pub(crate) use expand::variable_danger;
+pub(in crate::permission) use judge::protected_in;
 pub(crate) use named::{Name, commands};
 pub use unit::{Effect, JudgedLine, Unit};
 #[cfg(test)]
@@ -46,8 +47,12 @@ pub fn command_need(command: &str, place: &PermissionContext) -> Need {
 }
 
 pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
-    let refuse =
-        |reason: &str| JudgedLine { text: command.into(), opaque: Some(reason.into()), ..JudgedLine::default() };
+    let refuse = |reason: &str| JudgedLine {
+        text: command.into(),
+        opaque: Some(reason.into()),
+        unseen: true,
+        ..JudgedLine::default()
+    };
     if command.contains('\0') {
         return refuse("the command holds a NUL byte, which no shell takes");
     }

@@ -34,7 +34,7 @@ use crate::approvals::Approvals;
 use crate::event::{Event, ProgramExit, Severity, ToolKind};
 use crate::message::{BackgroundJob, CallFacts, JobState};
 use crate::permission::approve::held;
-use crate::permission::{Action, Need, PermissionContext, Rules, command_need, evaluate};
+use crate::permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
 use crate::process::{GIT_HELD, Program, StdioMode, find};
 use crate::text;
 
@@ -159,7 +159,12 @@ impl Tool for BashTool {
         let mut lock = confinement.lock(context).await?;
         need.unproven.clone_from(&lock.unproven);
         lock.line.clone_from(&need.command);
-        need.kept = lock.kept && (reads || !is_exposed(&input, &lock, &confinement, context));
+        need.guarantee = match lock.guarantee.in_place(&judged) {
+            SandboxGuarantee::ReadOnly { .. } if !reads && is_exposed(&input, &lock, &confinement, context) => {
+                SandboxGuarantee::None
+            }
+            found => found,
+        };
         if let Some(alone) = unasked(&need, &lock, context) {
             (lock, need.held) = (alone, true);
         }

@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::event::{CallUpdate, Note, Severity};
 use crate::permission::evaluate::only_reads;
 use crate::permission::shell::JudgedLine;
-use crate::permission::{Rules, protected};
+use crate::permission::{Rules, SandboxGuarantee, protected};
 use crate::process::Program;
 use crate::sandbox::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts};
 
@@ -50,8 +50,8 @@ pub struct CommandSandbox {
     pub words: Option<String>,
     /// Why what is not known to be harmless must be asked about, if it must.
     pub unproven: Option<String>,
-    /// It can change nothing, and need not be asked about for that.
-    pub kept: bool,
+    /// What it keeps the command from, as far as that answers a question.
+    pub guarantee: SandboxGuarantee,
     /// The command line, if it is one of the model's: what it names and what its programs need is there for it.
     pub line: Option<Arc<JudgedLine>>,
     /// What is hidden from it, found when it is first needed.
@@ -128,6 +128,22 @@ impl Confinement {
         told.get_or_init(|| self.describe()).clone()
     }
 
+    /// What the sandbox of the agent's commands guarantees. The first call of a process tries it out.
+    pub async fn guarantee(&self) -> SandboxGuarantee {
+        if self.wish.mode == SandboxMode::Off {
+            return SandboxGuarantee::None;
+        }
+        let network = self.wish.network.unwrap_or(!self.reads_only());
+        self.guarantee_of(&*self.sandbox.held(self.level).await, network)
+    }
+
+    fn guarantee_of(&self, held: &ProvenSandbox, network: bool) -> SandboxGuarantee {
+        if self.reads_only() && !self.proven && !self.wish.unattended {
+            return SandboxGuarantee::None;
+        }
+        SandboxGuarantee::of(held, network)
+    }
+
     /// Whether a sandbox keeps commands of the agent within what they may write, from what decides what runs, and
     /// from the network, where that is wanted. The first call of a process tries it out.
     pub async fn holds(&self) -> bool {
@@ -179,8 +195,9 @@ impl Confinement {
             "this agent is to change nothing, there is no sandbox that would see to it, and this is not known to be harmless".to_owned()
         });
         let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
-        let harmless = !none && level == Level::ReadOnly && held.modes && held.offline && !network;
-        let kept = harmless && self.wish.unattended;
+        // What runs behind another program, in a container say, is not kept by a sandbox around that program.
+        let guarantee =
+            if context.session.exec.is_empty() { self.guarantee_of(&held, network) } else { SandboxGuarantee::None };
         let lock = CommandSandbox {
             sandbox: self.sandbox.clone(),
             held,
@@ -188,7 +205,7 @@ impl Confinement {
             scratch,
             words,
             unproven,
-            kept,
+            guarantee,
             line: None,
             hidden: OnceLock::new(),
         };
@@ -412,7 +429,7 @@ mod tests {
             scratch: PathBuf::new(),
             words: Some("words".into()),
             unproven: None,
-            kept: false,
+            guarantee: SandboxGuarantee::None,
             line: None,
             hidden: OnceLock::new(),
         }

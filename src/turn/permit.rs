@@ -86,16 +86,22 @@ pub(super) async fn permit(
     }
 }
 
-/// A change of a file, where the user wants no question about what the sandbox holds: a command could make it
-/// there. Commands say themselves what holds them.
+/// The use of a file that a command could make as well: of a short-lived one, or a change where the user wants no
+/// question about what the sandbox holds. Commands say themselves what holds them.
 async fn as_held<'n>(scope: &TurnContext, agent: &Agent, need: &'n Need, approvals: Approvals) -> Cow<'n, Need> {
-    if approvals == Approvals::Sandboxed
-        && need.within
-        && scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings).holds().await
-    {
-        return Cow::Owned(approve::held(need.clone()));
+    let changes = approvals == Approvals::Sandboxed && need.within;
+    if need.command.is_some() || !(changes || need.temporary) {
+        return Cow::Borrowed(need);
     }
-    Cow::Borrowed(need)
+    let confinement = scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings);
+    let mut held = need.clone();
+    if need.temporary && scope.resources.exec.is_empty() {
+        held.guarantee = confinement.guarantee().await;
+    }
+    if changes && confinement.holds().await {
+        held = approve::held(held);
+    }
+    Cow::Owned(held)
 }
 
 /// The call as the question shows it: complete, because some editors show nothing else.

@@ -6,7 +6,7 @@ use super::TurnContext;
 use crate::agent::Agent;
 use crate::event::LiveFacts;
 use crate::id::CallId;
-use crate::permission::{PermissionContext, Policy};
+use crate::permission::{PermissionContext, Policy, SandboxGuarantee};
 use crate::tool::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
 
 /// What an agent's tools and commands are judged by.
@@ -23,6 +23,7 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
             trusted,
             ..PermissionContext::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
         },
+        guarantee: SandboxGuarantee::None,
         sandboxed: false,
         doubt: scope.project.settings.doubt(),
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::shell::{Effect, JudgedLine, Unit};
 use super::super::wildcard::{fold, readings, slash};
-use super::super::{Action, Need, Rule};
+use super::super::{Action, Need, Rule, SandboxGuarantee};
 use super::{Changed, distinct, need, said};
 
 /// In a pattern: any run of letters that holds no blank.
@@ -154,7 +154,7 @@ impl SharedNeeds {
     fn push(&mut self, unit: Unit) {
         let need = need(JudgedLine { text: unit.text.clone(), units: vec![unit], ..JudgedLine::default() });
         if self.posture {
-            self.needs.push(Need { kept: true, ..need.clone() });
+            self.needs.push(Need { guarantee: SandboxGuarantee::READ_ONLY, ..need.clone() });
         }
         self.needs.push(need);
     }

@@ -1,4 +1,4 @@
-use super::super::{PermissionContext, command_need};
+use super::super::{PermissionContext, SandboxGuarantee, command_need};
 use super::*;
 use Action::{Allow, Ask, Deny};
 
@@ -127,7 +127,8 @@ fn nothing_is_missed() {
             let need = match key {
                 "bash" => {
                     let need = command_need(lines[random.usize(..lines.len())], &place);
-                    Need { kept: random.bool(), ..need }
+                    let found = [SandboxGuarantee::None, SandboxGuarantee::READ_ONLY, SandboxGuarantee::WORKSPACE];
+                    Need { guarantee: found[random.usize(..found.len())], ..need }
                 }
                 "webfetch" => Need::new(key, urls[random.usize(..urls.len())]),
                 "read" if random.bool() => {
@@ -341,7 +342,8 @@ fn no_spelling_is_missed() {
         }
         calm += 1;
         for _ in 0..200 {
-            let need = Need { kept: random.bool(), ..lines[random.usize(..lines.len())].clone() };
+            let guarantee = if random.bool() { SandboxGuarantee::READ_ONLY } else { SandboxGuarantee::None };
+            let need = Need { guarantee, ..lines[random.usize(..lines.len())].clone() };
             let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &need).action;
             let (was, now) = (judge(&before), judge(&with));
             moved += usize::from(was != now);

@@ -30,7 +30,7 @@ use super::expand::{Arg, StdinSource};
 use super::unit::Effect;
 use crate::permission::protected::Protected;
 use crate::permission::{Access, Action};
-pub(super) use code::protected_in;
+pub(in crate::permission) use code::protected_in;
 pub(super) use find::names_no_secret;
 use read::{GivenOption, ParsedArgs};
 use table::{Does, Operand, Utility};
@@ -108,7 +108,7 @@ impl Judge<'_> {
     fn program(&mut self, program: &'static Utility, args: &[Arg]) {
         self.depth += 1;
         if self.depth > 8 {
-            return self.opaque("its commands stand too deep within commands");
+            return self.add(Deed::AtStake("its commands stand too deep within commands".to_owned()));
         }
         if let [only] = args
             && program.tells.iter().any(|option| only.is(option))
@@ -129,7 +129,7 @@ impl Judge<'_> {
             self.manner(program);
         }
         if let Some(reason) = program.unread {
-            self.opaque(reason);
+            self.add(Deed::AtStake(reason.to_owned()));
         }
         if program.special == "find" {
             find::find(self, program, &reading, args);
@@ -223,7 +223,7 @@ impl Judge<'_> {
             Does::Names => {
                 self.uses(Access::Read, &value());
                 let reason = format!("which files it reads stands in {}", value().raw);
-                self.add(Deed::Floor(Action::Ask, reason));
+                self.add(Deed::Unknown(reason));
             }
             Does::Writes => {
                 if program.effect == Effect::Reads && program.special != "archive" {
@@ -262,7 +262,7 @@ impl Judge<'_> {
             Does::Elsewhere => {
                 self.danger(name);
                 self.uses(Access::List, &value());
-                self.opaque("another repository's settings decide what git starts");
+                self.add(Deed::AtStake("another repository's settings decide what git starts".to_owned()));
             }
             does => self.starts(program, does, given, args),
         }

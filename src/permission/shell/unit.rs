@@ -9,6 +9,8 @@ pub struct JudgedLine {
     pub units: Vec<Unit>,
     /// Why the line as a whole could not be understood; then it is asked about at least.
     pub opaque: Option<String>,
+    /// Parts of it were not looked at, so that what it names is not known.
+    pub unseen: bool,
     /// Texts in it that were too long to be taken apart or could not be read, to be searched for what is denied.
     pub unread: Vec<String>,
 }
@@ -48,6 +50,8 @@ pub struct Unit {
     pub dangers: Vec<String>,
     /// Why it could not be understood: not even the catch-all allows it.
     pub opaque: Option<String>,
+    /// It could be understood but for a variable that is set for it and starts nothing by itself.
+    pub prefixed: bool,
     /// Why it may run something that a rule denies: the catch-all allows it only where nothing is
     /// denied.
     pub doubt: Option<String>,
@@ -73,6 +77,9 @@ pub struct Unit {
     pub unseen: Vec<String>,
     /// The least verdict under any rules.
     pub floor: Option<(Action, String)>,
+    /// Of the reasons above that ask, the first that no sandbox answers: there is something at stake that it does not
+    /// hold. The others say that something is not known.
+    pub at_stake: Option<String>,
 }
 
 impl Unit {
@@ -84,15 +91,40 @@ impl Unit {
         self.doubt.get_or_insert_with(|| reason.to_owned());
     }
 
+    /// Notes that what it does cannot be told.
     pub(super) fn opaque(&mut self, reason: &str) {
+        self.prefixed = false;
         self.opaque.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Notes that a variable is set for it which changes what it loads or reads.
+    pub(super) fn prefixed(&mut self, reason: &str) {
+        self.prefixed |= self.opaque.is_none();
+        self.opaque.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Notes that it may do something that no sandbox holds.
+    pub(super) fn at_stake(&mut self, reason: &str) {
+        self.opaque(reason);
+        self.at_stake.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Asks about it under any rules, because which files it uses cannot be told.
+    pub(super) fn unknown(&mut self, reason: &str) {
+        self.raise(Action::Ask, reason);
     }
 
     pub(super) fn danger(&mut self, option: &str) {
         self.dangers.push(option.to_owned());
     }
 
+    /// Asks about it or denies it under any rules, and in any sandbox.
     pub(super) fn floor(&mut self, action: Action, reason: &str) {
+        self.raise(action, reason);
+        self.at_stake.get_or_insert_with(|| reason.to_owned());
+    }
+
+    fn raise(&mut self, action: Action, reason: &str) {
         if self.floor.as_ref().is_none_or(|(least, _)| *least < action) {
             self.floor = Some((action, reason.to_owned()));
         }

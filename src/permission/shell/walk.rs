@@ -44,6 +44,8 @@ struct Walk<'p> {
     frame: WalkFrame,
     units: Vec<Unit>,
     opaque: Option<String>,
+    /// Parts of the line were not looked at.
+    unseen: bool,
     /// Texts that were too long to be taken apart, or could not be read.
     unread: Vec<String>,
     /// The bodies of functions, and where they were judged.
@@ -74,6 +76,7 @@ pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
         frame: WalkFrame { layer: 0, carried: false, other_shell: false, input: StdinSource::Nothing, picked: None },
         units: vec![],
         opaque: None,
+        unseen: false,
         unread: vec![],
         bodies: vec![],
         traps: vec![],
@@ -94,22 +97,32 @@ pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
         }
     }
     walk.settle(command);
-    JudgedLine { text: command.into(), units: walk.units, opaque: walk.opaque, unread: walk.unread }
+    let Walk { units, opaque, unseen, unread, .. } = walk;
+    JudgedLine { text: command.into(), units, opaque, unseen, unread }
 }
 
 impl<'p> Walk<'p> {
     /// What only shows when everything was walked.
     fn settle(&mut self, command: &str) {
         self.run_traps();
-        for reason in self.disk.overrun().into_iter().chain(self.expander.settled()) {
+        if let Some(reason) = self.disk.overrun() {
+            self.unseen(reason);
+        }
+        if let Some(reason) = self.expander.settled() {
             self.opaque(reason);
         }
         settle::names(&mut self.units, self.place, &self.disk);
         settle::made(&mut self.units, command);
         if self.full() {
-            self.opaque(&Unreadable::TooMany.to_string());
+            self.unseen(&Unreadable::TooMany.to_string());
             self.unread.push(command.to_owned());
         }
+    }
+
+    /// Notes that parts of the line are not looked at.
+    fn unseen(&mut self, reason: &str) {
+        self.opaque(reason);
+        self.unseen = true;
     }
 
     fn opaque(&mut self, reason: &str) {
@@ -155,7 +168,7 @@ impl<'p> Walk<'p> {
     /// Walks what stands within something else.
     fn deeper(&mut self, walk: impl FnOnce(&mut Self)) {
         if self.budget.depth > 2 * parse::DEPTH {
-            return self.opaque("it is nested too deeply");
+            return self.unseen("it is nested too deeply");
         }
         self.budget.depth += 1;
         walk(self);

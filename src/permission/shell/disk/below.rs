@@ -38,7 +38,7 @@ impl Disk<'_> {
                     unit.secret(&shown, &format!("it reads {shown} too, which may hold keys or passwords"));
                 }
                 Ok(None) => {}
-                Err(TooMany) => unit.floor(Action::Ask, "it reads more directories than are looked at"),
+                Err(TooMany) => unit.unknown("it reads more directories than are looked at"),
             }
         }
     }
@@ -51,7 +51,7 @@ impl Disk<'_> {
             |path: &Path, name: &str| fits(names, name) && protected::control(path.strip_prefix(&root).unwrap_or(path));
         for dir in dirs {
             let Some(texts) = dir.texts().filter(|_| !state.cwd.is_empty()) else {
-                return unit.floor(Action::Ask, &format!("which files it changes below {} is not known", dir.raw));
+                return unit.unknown(&format!("which files it changes below {} is not known", dir.raw));
             };
             for path in texts.iter().flat_map(|text| state.cwd.iter().map(move |cwd| cwd.join(text))) {
                 if let Ok(Some(path)) = self.first_below(normal(&path), "objects", &decides) {
@@ -98,7 +98,7 @@ impl Disk<'_> {
             .map(|path| read(path?))
             .collect();
         let Some(texts) = texts.filter(|texts| !texts.is_empty()) else {
-            return unit.floor(Action::Ask, "which files it changes stands in the patch");
+            return unit.unknown("which files it changes stands in the patch");
         };
         let texts = texts.iter().map(|text| String::from_utf8_lossy(text)).collect::<Vec<_>>();
         let lines = texts.iter().flat_map(|text| text.lines());

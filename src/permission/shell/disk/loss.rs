@@ -26,11 +26,12 @@ impl Disk<'_> {
                 (Some(texts), _) => (texts.to_vec(), false),
                 (None, Some(pattern)) => (vec![pattern.to_owned()], true),
                 (None, None) => {
+                    let reason = format!("what {} names is not known; empty, it could be everything", arg.raw);
                     if unknown {
-                        unit.floor(
-                            Action::Ask,
-                            &format!("what {} names is not known; empty, it could be everything", arg.raw),
-                        );
+                        unit.floor(Action::Ask, &reason);
+                    } else {
+                        // No sandbox holds the project's own files.
+                        unit.at_stake.get_or_insert(reason);
                     }
                     continue;
                 }

@@ -10,7 +10,7 @@ use crate::permission::paths::{self, Folders, Located, PathKind};
 use crate::permission::shell::device;
 use crate::permission::shell::expand::{Arg, ShellState, Whereabouts};
 use crate::permission::shell::unit::{Effect, Unit};
-use crate::permission::{Access, Action, Need, protected};
+use crate::permission::{Access, Action, Need, places, protected};
 use crate::worktree::normal;
 
 /// Paths of one unit; more are asked about unseen.
@@ -104,8 +104,8 @@ impl Disk<'_> {
             // `~somebody`: a place outside, wherever it is.
             Access::List if arg.literal => unit.floor(Action::Ask, &format!("where {} lies is not known", arg.raw)),
             Access::List => {}
-            Access::Read => unit.floor(Action::Ask, &format!("which file it reads as {} is not known", arg.raw)),
-            Access::Edit => unit.floor(Action::Ask, &format!("which file it changes as {} is not known", arg.raw)),
+            Access::Read => unit.unknown(&format!("which file it reads as {} is not known", arg.raw)),
+            Access::Edit => unit.unknown(&format!("which file it changes as {} is not known", arg.raw)),
         }
     }
 
@@ -143,7 +143,7 @@ impl Disk<'_> {
         if state.cwd.is_empty() && !absolute {
             unit.plans_only = false;
             if access != Access::List {
-                unit.floor(Action::Ask, &format!("in which directory {text} lies is not known"));
+                unit.unknown(&format!("in which directory {text} lies is not known"));
             }
             return;
         }
@@ -151,6 +151,7 @@ impl Disk<'_> {
         let text = if text.starts_with('~') { Cow::from(format!("./{text}")) } else { Cow::from(text) };
         let nowhere = [PathBuf::from("/")];
         let from: &[PathBuf] = if state.cwd.is_empty() { &nowhere } else { &state.cwd };
+        let (before, mut inside) = (unit.touches.len(), false);
         for cwd in from {
             self.paths.touched += 1;
             let Some(located) = self.located(&text, cwd) else {
@@ -165,7 +166,7 @@ impl Disk<'_> {
             let made =
                 self.links.iter().any(|link| located.path.starts_with(link) || cwd.join(&*text).starts_with(link));
             if made && access != Access::List {
-                unit.floor(Action::Ask, &format!("the line itself changes where {text} leads"));
+                unit.unknown(&format!("the line itself changes where {text} leads"));
             }
             if access == Access::Edit {
                 let plan =
@@ -179,7 +180,10 @@ impl Disk<'_> {
                 unit.floor(Action::Ask, &reason);
             }
             if located.found == PathKind::Directory && access == Access::Read {
-                self.add(unit, located.needs(Access::List));
+                inside |= located.inside;
+                let mut needs = located.needs(Access::List);
+                needs.iter_mut().for_each(|need| need.perhaps = from.len() > 1);
+                self.add(unit, needs);
                 self.used_whole(&located, unit);
                 continue;
             }
@@ -189,7 +193,15 @@ impl Disk<'_> {
                     continue;
                 }
             }
-            self.add(unit, located.needs(access));
+            inside |= located.inside;
+            let mut needs = located.needs(access);
+            // What is there would be used if the shell is in the other directory.
+            needs.iter_mut().for_each(|need| need.perhaps = from.len() > 1 && located.is_absent());
+            self.add(unit, needs);
+        }
+        // The shell may be in several directories, in none of which the path leads into the project.
+        if from.len() > 1 && !inside {
+            unit.touches[before..].iter_mut().for_each(|need| need.perhaps = false);
         }
     }
 
@@ -211,7 +223,7 @@ impl Disk<'_> {
     /// unless what runs before changes that. Rules speak about it as it is spelled.
     fn leads_nowhere(&mut self, access: Access, text: &str, spelling: Spelling, cwd: &Path, unit: &mut Unit) {
         let path = cwd.join(text);
-        if access != Access::Edit && paths::is_own_descriptor(&path) {
+        if access != Access::Edit && places::is_own_descriptor(&path) {
             return;
         }
         let plain = normal(&path);
@@ -222,10 +234,10 @@ impl Disk<'_> {
         match access {
             Access::Edit => {
                 unit.plans_only = false;
-                unit.floor(Action::Ask, &format!("{text} cannot be written as things stand"));
+                unit.unknown(&format!("{text} cannot be written as things stand"));
             }
             Access::Read if up || made || spelling == Spelling::Certain => {
-                unit.floor(Action::Ask, &format!("{text} leads nowhere as things stand"));
+                unit.unknown(&format!("{text} leads nowhere as things stand"));
             }
             Access::Read if spelled.inside && spelled.protected.is_none() => return,
             Access::Read | Access::List => {}
@@ -357,7 +369,7 @@ impl Disk<'_> {
         }
         if target.texts().is_none() {
             state.change("the directory is not known");
-            unit.floor(Action::Ask, "to which directory it changes is not known");
+            unit.unknown("to which directory it changes is not known");
         }
         if target.texts().is_none() || unknown || next.len() > 8 {
             return state.go(Whereabouts { cwd: vec![], previous: before.or(&before.turned()).previous });

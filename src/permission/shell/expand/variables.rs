@@ -43,6 +43,14 @@ const PREFIXES: [&str; 10] = [
 const ENDS: [&str; 9] =
     ["_PAGER", "_EDITOR", "_RSH", "_WRAPPER", "_HOOK", "_HOOKS", "_LAUNCHER", "_PRELOAD", "_ASKPASS"];
 
+/// Whether a variable, though it makes programs load or read other files, starts none that rules could mean: what
+/// loads them runs code of the project anyway.
+pub(crate) fn is_quiet(name: &str) -> bool {
+    // With other settings git and its like may start anything.
+    name.starts_with("XDG_") && !name.starts_with("XDG_CONFIG_")
+        || among("PYTHONPATH PYTHONWARNINGS PYTHONHOME NODE_PATH RUBYLIB PERL5LIB", name)
+}
+
 /// Why setting a variable changes what commands mean or run.
 pub(crate) fn variable_danger(name: &str) -> Option<&'static str> {
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));

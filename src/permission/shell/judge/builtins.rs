@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::options::Options;
 use super::{CommandContext, Deed};
-use crate::permission::shell::expand::{Arg, Value, holds_code, variable_danger};
+use crate::permission::shell::expand::{Arg, Value, holds_code, is_quiet, variable_danger};
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Effect;
 use crate::permission::{Access, Action};
@@ -279,7 +279,11 @@ impl Builtin<'_> {
             }
             if let Some(reason) = variable_danger(variable) {
                 let reason = format!("{variable} {reason}");
-                self.opaque(&reason);
+                if is_quiet(variable) {
+                    self.add(Deed::Prefixed(reason.clone()))
+                } else {
+                    self.opaque(&reason)
+                }
                 self.change(&reason);
             }
             if integer {

@@ -31,7 +31,7 @@ const LISPS: &str = "emacs guile sbcl clisp racket";
 
 /// The first name in a text of a file that holds secrets or decides what runs; secrets come first. In quotes,
 /// where texts that are joined count as one, or `anywhere`.
-pub(in super::super) fn protected_in(text: &str, anywhere: bool) -> Option<(String, Protected)> {
+pub(in crate::permission) fn protected_in(text: &str, anywhere: bool) -> Option<(String, Protected)> {
     if !text.contains(['.', '_', '/']) && !text.chars().any(char::is_uppercase) {
         return None;
     }

@@ -87,10 +87,16 @@ pub(crate) enum Deed {
     Words(Vec<Arg>),
     Danger(String),
     Opaque(String),
+    /// A variable is set that changes what programs load or read, and starts nothing by itself.
+    Prefixed(String),
+    /// What it does cannot be told, and no sandbox holds what it may do.
+    AtStake(String),
     Doubt(String),
     /// No rule about a specific command may allow it.
     Broad(String),
     Floor(Action, String),
+    /// Which files it uses is not known, which is asked about under any rules.
+    Unknown(String),
     Secret(String, String),
     Carrier,
     Network,

@@ -6,10 +6,10 @@ use super::code;
 use super::read::{GivenOption, ParsedArgs};
 use super::table::{Does, Utility};
 use super::{Deed, Judge};
+use crate::permission::Access;
 use crate::permission::shell::device;
 use crate::permission::shell::expand::{Arg, StdinSource};
 use crate::permission::shell::unit::Effect;
-use crate::permission::{Access, Action};
 
 /// Single-letter options cluster, and `-c` takes the first word after all of them.
 pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
@@ -207,10 +207,7 @@ pub(super) fn sed(judge: &mut Judge<'_>, reading: &ParsedArgs) {
             judge.effect(Effect::Unproven);
             judge.add(Deed::Carrier);
             judge.doubt("its program is not plain, and sed can run commands");
-            judge.add(Deed::Floor(
-                Action::Ask,
-                "its program is not plain: which files it writes is not known".to_owned(),
-            ));
+            judge.add(Deed::Unknown("its program is not plain: which files it writes is not known".to_owned()));
             judge.told(Some(program));
             continue;
         };
@@ -382,10 +379,7 @@ pub(super) fn awk(judge: &mut Judge<'_>, reading: &ParsedArgs) {
                 judge.effect(Effect::Unproven);
                 judge.told(Some(program));
                 judge.doubt("its program is not plain, and awk can run commands");
-                judge.add(Deed::Floor(
-                    Action::Ask,
-                    "its program is not plain: which files it uses is not known".to_owned(),
-                ));
+                judge.add(Deed::Unknown("its program is not plain: which files it uses is not known".to_owned()));
             }
         }
     }

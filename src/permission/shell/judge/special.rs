@@ -70,7 +70,7 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
         }
         "patch" => {
             if operands.is_empty() {
-                judge.add(Deed::Floor(Action::Ask, "which files it changes stands in the patch".to_owned()));
+                judge.add(Deed::Unknown("which files it changes stands in the patch".to_owned()));
             }
         }
         "flock" => return wrapper::flock(judge, operands, value(&["-c", "--command"])),
@@ -364,7 +364,7 @@ fn archive(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs) {
         judge.effect(Effect::Unproven);
     }
     if judge.called == "cpio" && judge.all.iter().any(copies_out) {
-        judge.add(Deed::Floor(Action::Ask, "which files it reads stands in its input".to_owned()));
+        judge.add(Deed::Unknown("which files it reads stands in its input".to_owned()));
     }
     if program.special == "unpack" {
         judge.uses(Access::Edit, &Arg::exact("."));
@@ -398,7 +398,7 @@ fn sockets(judge: &mut Judge<'_>, args: &[Arg]) {
         let text = arg.prefix().to_ascii_lowercase();
         let starts = ["exec", "system", "shell"].iter().any(|word| text.contains(word));
         if starts || ["-e", "-c", "--sh-exec"].iter().any(|option| text == *option) || !arg.known() {
-            judge.opaque("it hands a program to the network");
+            judge.add(Deed::AtStake("it hands a program to the network".to_owned()));
         }
         judge.told(Some(arg));
     }

@@ -110,7 +110,7 @@ impl Walk<'_> {
         let script =
             if fits && self.budget.text(function.body.len()) { parse::script(&function.body, 0).ok() } else { None };
         let Some(script) = script else {
-            return unit.floor(Action::Ask, "what it does from this directory is not known");
+            return unit.unknown("what it does from this directory is not known");
         };
         let outer = (self.frame.layer, self.frame.carried, self.budget.depth);
         let input = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);

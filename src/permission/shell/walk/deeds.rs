@@ -5,7 +5,7 @@ use super::Walk;
 use super::budget::BEGINNING;
 use crate::permission::Access;
 use crate::permission::protected::Protected;
-use crate::permission::shell::expand::{Arg, ShellState, StdinSource, variable_danger};
+use crate::permission::shell::expand::{Arg, ShellState, StdinSource, is_quiet, variable_danger};
 use crate::permission::shell::judge::{self, CommandContext, Deed, PickedFiles};
 use crate::permission::shell::names::among;
 use crate::permission::shell::parse::syntax::{Piece, Script};
@@ -100,7 +100,7 @@ impl Walk<'_> {
             Deed::Unpacks
                 if state.cwd.iter().any(|cwd| self.place.root.starts_with(cwd) || cwd.join(".git").exists()) =>
             {
-                unit.floor(Action::Ask, "which files it writes stands in the archive");
+                unit.unknown("which files it writes stands in the archive");
             }
             Deed::Link(arg) => self.disk.links_to(&arg, state),
             Deed::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
@@ -148,7 +148,8 @@ impl Walk<'_> {
             Deed::GitPaths(words) => self.git_paths(&words, unit, state),
             Deed::Variable(name) => {
                 if let Some(reason) = variable_danger(&name) {
-                    unit.opaque(&format!("{name} {reason}"));
+                    let reason = format!("{name} {reason}");
+                    if is_quiet(&name) { unit.prefixed(&reason) } else { unit.opaque(&reason) }
                 }
                 unit.effect_at_least(Effect::Unproven);
                 unit.broad_only.get_or_insert_with(|| format!("{name} is set"));
@@ -197,6 +198,20 @@ impl Walk<'_> {
             self.disk.all_below(Access::Edit, arg, &[], &[], unit, state);
         }
         self.disk.gone(arg, state);
+    }
+
+    /// The paths among the words of a program whose name is computed.
+    pub(super) fn named_by(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        for text in args.iter().filter_map(Arg::text).filter(|text| !text.starts_with('-')) {
+            let name = text.rsplit('/').next().unwrap_or(text);
+            if text.contains('/')
+                || text == ".."
+                || protected::secret_name(name)
+                || protected::control(std::path::Path::new(text))
+            {
+                self.disk.touch_guess(text, unit, state);
+            }
+        }
     }
 
     /// The text of a shell that runs somewhere else is taken apart as well.
@@ -254,7 +269,7 @@ impl Walk<'_> {
         let looked_at = if self.budget.gives(args.len()) {
             args.len()
         } else {
-            unit.opaque("it has more words than are looked at");
+            unit.at_stake("it has more words than are looked at");
             args.len().min(BEGINNING)
         };
         for arg in &args[..looked_at] {
@@ -358,6 +373,9 @@ fn note(deed: Deed, unit: &mut Unit) {
         Deed::Doubt(reason) => unit.doubt(&reason),
         Deed::Broad(reason) => drop(unit.broad_only.get_or_insert(reason)),
         Deed::Floor(action, reason) => unit.floor(action, &reason),
+        Deed::Prefixed(reason) => unit.prefixed(&reason),
+        Deed::Unknown(reason) => unit.unknown(&reason),
+        Deed::AtStake(reason) => unit.at_stake(&reason),
         Deed::Secret(shown, reason) => unit.secret(&shown, &reason),
         Deed::Carrier => unit.carrier = true,
         Deed::Network => unit.network = true,

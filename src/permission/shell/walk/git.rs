@@ -124,7 +124,7 @@ impl Walk<'_> {
             let found = self.disk.repository(cwd);
             let helper = found.helpers.iter().find(|(cause, _)| !looks || meets(**cause, name, args));
             if let Some((_, helper)) = helper.filter(|_| !trusted) {
-                unit.opaque(&format!("this repository makes `git {name}` run a program: {helper}"));
+                unit.at_stake(&format!("this repository makes `git {name}` run a program: {helper}"));
             }
             if !trusted && !cwd.is_dir() {
                 // What makes the directory may make a repository of it, with any settings.
@@ -144,13 +144,13 @@ impl Walk<'_> {
                 .filter(|arg| arg.prefix().starts_with("--submodule"))
                 .any(|arg| !matches!(arg.text(), Some("--submodule=log" | "--submodule=short")));
         if others && looks {
-            unit.opaque("it shows other repositories in this one, and their settings are not known");
+            unit.at_stake("it shows other repositories in this one, and their settings are not known");
         }
         if meanings.is_empty() && !is_built_in(name) {
             // Whoever allowed `git *` did not know it either: a rule has to name it.
             unit.danger(name);
             if let Some(setting) = guesses.filter(|_| self.disk.on_path(&format!("git-{name}")).is_none()) {
-                unit.opaque(&format!("git does not know {name}, and runs what it takes it for: {setting}"));
+                unit.at_stake(&format!("git does not know {name}, and runs what it takes it for: {setting}"));
             }
         }
         for (meaning, top) in meanings {

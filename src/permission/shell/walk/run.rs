@@ -30,6 +30,7 @@ impl Walk<'_> {
                 // It may vanish, and the next word is the program.
                 unit.names.push(joined(&args[1].normal(), &args[2..]));
             }
+            self.named_by(&args[1..], &mut unit, state);
             self.fill(index, unit);
             return;
         };
@@ -42,6 +43,7 @@ impl Walk<'_> {
             spellings(&base, args, &mut unit);
             own::judge(self.is_ours(&name, state), args, &mut unit);
             self.floors(&base, &args[1..], &mut unit, state);
+            self.named_by(&args[1..], &mut unit, state);
             self.fill(index, unit);
             return;
         }

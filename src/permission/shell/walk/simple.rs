@@ -1,12 +1,12 @@
 //! Simple commands: what they assign, their words, what they are redirected to.
 
 use super::Walk;
+use crate::permission::Access;
 use crate::permission::shell::device;
-use crate::permission::shell::expand::{Arg, ShellState, StdinSource, Value, harmless, variable_danger};
+use crate::permission::shell::expand::{Arg, ShellState, StdinSource, Value, harmless, is_quiet, variable_danger};
 use crate::permission::shell::names::among;
 use crate::permission::shell::parse::{self, syntax};
 use crate::permission::shell::unit::{Effect, Unit};
-use crate::permission::{Access, Action};
 use syntax::{Assign, Operator, Piece, Redirect, Script, ShellCommand, Word};
 
 /// Whether a command runs in the shell itself, in a way that variables set for it alone may be seen by others.
@@ -74,7 +74,11 @@ impl Walk<'_> {
         let name = &assign.name;
         if let Some(reason) = variable_danger(name) {
             let reason = format!("{name} {reason}");
-            unit.opaque(&reason);
+            if is_quiet(name) && !alone {
+                unit.prefixed(&reason)
+            } else {
+                unit.opaque(&reason)
+            }
             state.change(&reason);
         } else if !alone && !harmless(name) {
             unit.broad_only.get_or_insert_with(|| format!("{name} is set for it, and may change what it does"));
@@ -149,7 +153,7 @@ impl Walk<'_> {
         };
         if let Some(text) = target.text() {
             if text.starts_with("/dev/tcp/") || text.starts_with("/dev/udp/") {
-                unit.opaque("it opens a network connection");
+                unit.at_stake("it opens a network connection");
                 return;
             }
             if device::holds_nothing(text) {
@@ -166,10 +170,7 @@ impl Walk<'_> {
                 unit.effect_at_least(if opens { Effect::Writes } else { Effect::Unproven });
                 unit.plans_only = false;
             }
-            unit.floor(
-                Action::Ask,
-                &format!("which file {} writes is not known", parse::slice(script, &redirect.range)),
-            );
+            unit.unknown(&format!("which file {} writes is not known", parse::slice(script, &redirect.range)));
             return;
         }
         self.disk.touch(access, &target, unit, state);

@@ -22,12 +22,12 @@ impl Walk<'_> {
             return;
         }
         if outer.layer >= LAYERS {
-            self.opaque("programs run programs too many times over");
+            self.unseen("programs run programs too many times over");
             self.unread_words(args);
             return;
         }
         let args = if !self.budget.hands(args.len()) && args.len() > BEGINNING {
-            self.opaque("it hands too many words to other programs");
+            self.unseen("it hands too many words to other programs");
             self.unread_words(&args[BEGINNING..]);
             &args[..BEGINNING]
         } else {
@@ -78,12 +78,12 @@ impl Walk<'_> {
         let Some(texts) = text.texts() else { return };
         for text in texts {
             if unit.layer >= LAYERS || self.budget.depth > parse::DEPTH {
-                unit.opaque("texts run texts too many times over");
+                unit.at_stake("texts run texts too many times over");
                 self.unread.push(text.clone());
                 return;
             }
             if !self.budget.text(text.len()) {
-                unit.opaque("the text it runs is too long to judge");
+                unit.at_stake("the text it runs is too long to judge");
                 self.unread.push(text.clone());
                 continue;
             }

@@ -24,7 +24,7 @@ impl Walk<'_> {
     /// A text that runs later, as the words say when.
     pub(super) fn later(&mut self, text: &Arg, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
         if self.traps.len() >= TRAPS {
-            return unit.opaque("it sets more traps than are looked at");
+            return unit.at_stake("it sets more traps than are looked at");
         }
         let plain = unit.clone();
         let mut inner = state.clone();

@@ -1,0 +1,149 @@
+//! What no sandbox holds, looked for in what nobody takes apart: a program whose work is done outside, by a service,
+//! as another user or on another machine; work that can be recovered nowhere; files that hold secrets or decide what
+//! runs.
+
+use super::SandboxGuarantee;
+use super::protected::Protected;
+use super::shell::{self, JudgedLine, Unit};
+
+/// Programs whose work is done outside the sandbox, whatever they are asked for.
+const DELEGATES: &[&str] = &[
+    "at",
+    "batch",
+    "buildah",
+    "busctl",
+    "crontab",
+    "dbus-send",
+    "distrobox",
+    "doas",
+    "docker",
+    "docker-compose",
+    "flatpak-spawn",
+    "gdbus",
+    "host-spawn",
+    "incus",
+    "kubectl",
+    "launchctl",
+    "loginctl",
+    "lxc",
+    "machinectl",
+    "mosh",
+    "nerdctl",
+    "osascript",
+    "pkexec",
+    "podman",
+    "podman-compose",
+    "qdbus",
+    "run0",
+    "runuser",
+    "scp",
+    "screen",
+    "service",
+    "sftp",
+    "ssh",
+    "su",
+    "sudo",
+    "systemctl",
+    "systemd-run",
+    "tmux",
+    "toolbox",
+];
+
+/// Those of them that are words of the language as well, or options of others.
+const AMBIGUOUS: [&str; 9] = ["at", "batch", "screen", "service", "su", "toolbox", "ssh", "mosh", "scp"];
+
+/// Programs that bring something from another machine, besides those known to use the network.
+const FETCHERS: &[&str] = &[
+    "aria2c", "aws", "az", "fetch", "ftp", "gcloud", "gh", "glab", "gsutil", "http", "https", "lftp", "lynx", "nc",
+    "ncat", "netcat", "rclone", "rsync", "s3cmd", "socat", "telnet", "w3m", "xh",
+];
+
+fn base(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+/// Whether a program's work is done outside the sandbox.
+pub(super) fn is_delegate(program: &str) -> bool {
+    DELEGATES.contains(&base(program))
+}
+
+/// Why a line is asked about although a sandbox holds what is not known about it: its text names something that the
+/// sandbox does not hold.
+pub(super) fn named(line: &JudgedLine, guarantee: SandboxGuarantee) -> Option<String> {
+    let words = line.text.split(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let delegate = words.iter().find(|word| DELEGATES.contains(word) && !AMBIGUOUS.contains(word));
+    if let Some(name) = delegate {
+        return Some(format!("its text names {name}, whose work is done outside the sandbox"));
+    }
+    let fetches =
+        |unit: &Unit| unit.network || unit.program.as_deref().is_some_and(|program| FETCHERS.contains(&base(program)));
+    let fetches = line.units.iter().any(fetches);
+    if fetches && line.units.iter().any(|unit| unit.opaque.is_some() && !unit.prefixed) {
+        return Some("what it fetches may be run at once".to_owned());
+    }
+    let secrets = match guarantee {
+        SandboxGuarantee::ReadOnly { hides_secrets, .. } => !hides_secrets,
+        _ => true,
+    };
+    let file = shell::protected_in(&line.text, true).filter(|_| secrets);
+    let (keeps_modes, writes) = match guarantee {
+        SandboxGuarantee::Workspace { keeps_modes, .. } => (keeps_modes, true),
+        _ => (true, false),
+    };
+    match file {
+        Some((path, Protected::Secret)) => {
+            return Some(format!("its text names {path}, which may hold keys or passwords"));
+        }
+        Some((path, _)) if writes => return Some(format!("its text names {path}, which decides what runs here")),
+        _ => {}
+    }
+    if writes && let Some(what) = lost(&words) {
+        return Some(format!("its text names {what}, whose effect can be undone nowhere"));
+    }
+    let modes = words.iter().find(|word| ["chmod", "chown", "chgrp", "touch"].contains(word));
+    let modes = modes.filter(|_| !keeps_modes && has_hidden_commands(line));
+    modes.map(|name| format!("its text names {name}, and the sandbox does not hold modes of files outside"))
+}
+
+/// Whether commands of a line may be others than those that were found.
+fn has_hidden_commands(line: &JudgedLine) -> bool {
+    line.opaque.is_some() || line.units.iter().any(|unit| unit.opaque.is_some() && !unit.prefixed)
+}
+
+/// A command of git among the words that loses what was not committed, or what was.
+fn lost(words: &[&str]) -> Option<&'static str> {
+    if !words.contains(&"git") {
+        return None;
+    }
+    // In any order, because a word may stand in a variable before it is used.
+    let both =
+        |command: &str, options: &[&str]| words.contains(&command) && words.iter().any(|word| options.contains(word));
+    let forced = || words.iter().any(|word| word.starts_with('-') && !word.starts_with("--") && word.contains('f'));
+    let all = || {
+        words.windows(3).any(|words| {
+            ["checkout", "restore"].contains(&words[0]) && (words[1] == "." || words[1] == "--" && words[2] == ".")
+        })
+    };
+    if both("reset", &["--hard", "--merge", "--keep"]) {
+        Some("git reset")
+    } else if words.contains(&"clean") && (forced() || words.contains(&"--force")) {
+        Some("git clean")
+    } else if both("stash", &["drop", "clear"]) {
+        Some("git stash drop")
+    } else if both("reflog", &["expire", "delete"]) {
+        Some("git reflog expire")
+    } else if words.iter().any(|word| ["filter-branch", "filter-repo"].contains(word)) {
+        Some("git filter-branch")
+    } else if both("update-ref", &["-d", "--delete"]) {
+        Some("git update-ref")
+    } else if ["checkout", "switch", "restore"].iter().any(|name| both(name, &["-f", "--force", "--discard-changes"]))
+        || all()
+    {
+        Some("git checkout")
+    } else if both("push", &["-f", "--force", "--force-with-lease", "--delete", "--mirror"]) {
+        Some("git push")
+    } else {
+        None
+    }
+}
