@@ -145,7 +145,7 @@ fn in_a_card(updates: &[Value], words: &str) -> bool {
 }
 
 /// Names in a directory.
-fn names(directory: &Path) -> Vec<String> {
+pub fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
     names.sort();
@@ -173,7 +173,7 @@ impl Ears {
 
 fn a_planner_writes_nothing(mechanism: &str) {
     let (ears, port) = Ears::open();
-    let (mut project, model) = stage(&json!({ "sandbox": "auto" }), "sh attack.sh");
+    let (mut project, model) = stage(&json!({ "sandbox": { "unattended": false } }), "sh attack.sh");
     only(&mut project, mechanism);
     let temporary = project.path("tmp:.").display().to_string();
     project.write("attack.sh", &ATTACK.replace("PORT", &port.to_string()).replace("TEMPORARY", &temporary));
@@ -217,7 +217,7 @@ fn a_command_in_the_background() {
     let script = format!("call bash {call}\n---\ncall bash_output {read}\n---\nsees: tried\ntext: Done.");
     let model = Model::start(model::script(&script).unwrap());
     let project = Project::new();
-    project.provider(&model.base(), &json!({ "sandbox": "auto" }));
+    project.provider(&model.base(), &json!({ "sandbox": { "unattended": false } }));
     project.write("attack.sh", "echo x > written\necho tried\n");
     let held = !told(&project, "readOnly")["mechanism"].is_null();
     let mut talk = Talk::new(project);
@@ -229,8 +229,8 @@ fn a_command_in_the_background() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// What can change nothing runs without a question, where the user wants that; what a rule asks about,
-/// what reads secrets and what cannot be understood does not.
+/// What can change nothing runs without a question; what a rule asks about or may mean and what reads secrets does
+/// not.
 fn an_unattended_planner() {
     let probe = Project::new();
     probe.settings(&json!({ "sandbox": "auto" }));
@@ -250,7 +250,7 @@ fn an_unattended_planner() {
         for sandbox in [true, false] {
             let denied = if command.contains("denied") { "deny" } else { "ask" };
             let rules = json!({ "sh asked.sh": "ask", "sh denied.sh": denied });
-            let settings = json!({ "sandbox": { "unattended": true }, "permission": { "bash": rules } });
+            let settings = json!({ "sandbox": "auto", "permission": { "bash": rules } });
             let (mut project, model) = stage(&settings, command);
             project.write("free.sh", "echo x > made; [ -e made ] || echo I ran, and wrote nothing\n");
             project.write("asked.sh", "echo asked\n");

@@ -256,6 +256,7 @@ fn keep_sandbox(settings: &mut Settings, layers: &[ParsedLayer], alone: &Node) {
     if let Some(own) = alone.get("sandbox").map(resolve::sandbox) {
         settings.sandbox.network = settings.sandbox.network.or(own.network.filter(|open| !open));
         settings.sandbox.writable = own.writable;
+        settings.sandbox.unattended &= own.unattended;
     }
 }
 

@@ -98,10 +98,11 @@ pub(crate) struct ConfigFile {
     /// Text sent while a turn runs reaches the model between two steps of that turn; if false, it
     /// waits for the turn to end. Default: true.
     pub steer: Option<bool>,
-    /// How much is asked where a session begins, besides what the rules say: `default`, nothing more; `ask`, every
-    /// edit, every tool of a server and every command that is not known to be harmless; `sandboxed`, nothing that a
-    /// sandbox holds: commands without network, changes in the project. A deny stays a deny. Can be chosen in each
-    /// session. Default: `default`.
+    /// How much is asked where a session begins: `default`, what the rules ask about, and where something is at stake
+    /// that the sandbox does not hold; `ask`, also every edit, every tool of a server and every command that is not
+    /// known to be harmless; `sandboxed`, as the default, but nothing that rules ask about and a sandbox holds: commands
+    /// without network, changes in the project. A deny stays a deny. Can be chosen in each session. Default:
+    /// `default`.
     pub approvals: Option<Approvals>,
     /// Projects that are trusted without a question: `ask`, or `all` for machines that only ever see
     /// repositories you trust, such as CI. Read from your own files only. Default: `ask`.

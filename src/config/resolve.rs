@@ -167,7 +167,7 @@ pub(crate) fn sandbox(node: &Node) -> SandboxSettings {
         mode,
         writable: list("writable"),
         network: on("network"),
-        unattended: on("unattended") == Some(true),
+        unattended: on("unattended") != Some(false),
         hide: list("hide"),
         show: list("show"),
     }

@@ -163,7 +163,7 @@ impl Settings {
 }
 
 /// What the system is to forbid commands.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSettings {
     /// Whether commands have a sandbox, and whether they run where the system has none.
     pub mode: SandboxMode,
@@ -171,12 +171,25 @@ pub struct SandboxSettings {
     pub writable: Vec<String>,
     /// Whether the network may be used; none: depends on the agent.
     pub network: Option<bool>,
-    /// Whether what a sandbox renders harmless runs without a question.
+    /// Whether agents that only read run without a question what a sandbox renders harmless.
     pub unattended: bool,
     /// What is hidden from commands besides the table of credentials, as it was written.
     pub hide: Vec<String>,
     /// What of all that commands see: names of rows, paths.
     pub show: Vec<String>,
+}
+
+impl Default for SandboxSettings {
+    fn default() -> Self {
+        Self {
+            mode: SandboxMode::default(),
+            writable: vec![],
+            network: None,
+            unattended: true,
+            hide: vec![],
+            show: vec![],
+        }
+    }
 }
 
 /// What the settings say about one agent. Everything not said is left as it is.

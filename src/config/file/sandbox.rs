@@ -41,8 +41,8 @@ pub(crate) struct SandboxOptions {
     /// that only read.
     pub network: Option<bool>,
     /// `plan`, `explore` and `scout` run what is not known to be harmless without a question, where a
-    /// sandbox keeps it from writing and from the network. Rules of yours that ask or deny, secrets and
-    /// what cannot be understood ask all the same. Default: false.
+    /// sandbox keeps it from writing and from the network. Rules of yours that ask or deny, files outside
+    /// the project and files that hold secrets ask all the same. Default: true.
     pub unattended: Option<bool>,
     /// Files and folders that are hidden from commands besides the credentials that `adjutant doctor` lists:
     /// absolute or `~/`. Read from your own files only.

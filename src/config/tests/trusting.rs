@@ -131,7 +131,7 @@ fn a_project_only_narrows_the_sandbox() {
         mode,
         writable: writable.iter().map(|path| (*path).to_owned()).collect(),
         network,
-        unattended: false,
+        unattended: true,
     };
     use SandboxMode::{Auto, Off, Required};
     // The user's, the project's, whether that needs trust, what holds without it.
@@ -151,6 +151,18 @@ fn a_project_only_narrows_the_sandbox() {
         (r#"{"writable": ["~/x"]}"#, r#"{"writable": ["/"]}"#, true, sandbox(Auto, &["~/x"], None)),
         (r#"{"network": false}"#, r#"{"mode": "required", "network": true}"#, true, sandbox(Auto, &[], Some(false))),
         ("null", r#"{"mode": "required", "unattended": true}"#, true, sandbox(Auto, &[], None)),
+        (
+            "null",
+            r#"{"mode": "required", "unattended": false}"#,
+            false,
+            SandboxSettings { unattended: false, ..sandbox(Required, &[], None) },
+        ),
+        (
+            r#"{"unattended": false}"#,
+            r#""required""#,
+            false,
+            SandboxSettings { unattended: false, ..sandbox(Required, &[], None) },
+        ),
         (r#"{"mode": "off"}"#, "null", false, sandbox(Off, &[], None)),
     ];
     for (user, project, trust, wanted) in table {
