@@ -42,7 +42,7 @@ pub fn run(row: &Value) {
     for asked in row["asked"].as_array().unwrap() {
         let mut question = asked[1].clone();
         question["id"] = json!(1);
-        let words = ["permissions", "check", "--agent", asked[0].as_str().unwrap()];
+        let words = ["permissions", "check", "--sandbox", "none", "--agent", asked[0].as_str().unwrap()];
         let output = adjutant(&project, &words, &format!("{question}\n"));
         let answer: Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|e| panic!("{question}: {e}: {}", String::from_utf8_lossy(&output.stderr)));

@@ -90,7 +90,7 @@ def judged(binary, home, project, agent, lines):
     """The verdict on each line; what the checker refuses to read counts as asked."""
     environment = {"HOME": str(home), "PATH": os.environ["PATH"], "TMPDIR": str(home), "LC_ALL": "C.UTF-8"}
     questions = "".join(json.dumps({"id": n, "bash": line}) + "\n" for n, line in enumerate(lines))
-    command = [binary, "permissions", "check", "--agent", agent]
+    command = [binary, "permissions", "check", "--sandbox", "none", "--agent", agent]
     run = subprocess.run(command, input=questions, capture_output=True, text=True, cwd=project, env=environment)
     answers = {}
     for answer in map(json.loads, run.stdout.splitlines()):

@@ -13,7 +13,9 @@ use crate::permission::check::check_line;
 use crate::permission::explain::explain;
 use crate::permission::grants::Grants;
 use crate::permission::paths::{self, Barred};
-use crate::permission::{Access, Action, Need, PermissionContext, Policy, Rules, Verdict, command_need};
+use crate::permission::{
+    Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need,
+};
 use crate::sandbox::Sandbox;
 use crate::store::{Grant, Store};
 use crate::tool::confinement::Confinement;
@@ -61,6 +63,9 @@ pub(super) enum Verb {
         /// How much is asked: default, ask or sandboxed [default: as the settings say]
         #[arg(long, value_parser = approvals)]
         approvals: Option<Approvals>,
+        /// Sandbox of commands: none, read-only or workspace [default: what is found here]
+        #[arg(long, value_parser = sandbox)]
+        sandbox: Option<SandboxGuarantee>,
         /// File that would be read
         #[arg(long, group = "what", value_name = "PATH")]
         read: Option<String>,
@@ -82,6 +87,9 @@ pub(super) enum Verb {
         /// How much is asked: default, ask or sandboxed [default: as the settings say]
         #[arg(long, value_parser = approvals)]
         approvals: Option<Approvals>,
+        /// Sandbox of commands: none, read-only or workspace [default: what is found here]
+        #[arg(long, value_parser = sandbox)]
+        sandbox: Option<SandboxGuarantee>,
         /// Settings file to use in addition to the usual ones
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
@@ -92,9 +100,9 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
     match args.verb.unwrap_or(Verb::List(args.listing)) {
         Verb::List(Listing { all }) => list(all, environment).await,
         Verb::Revoke { permission, pattern, agent } => revoke(&permission, pattern, agent, environment).await,
-        Verb::Explain { agent, approvals, read, edit, command } => {
+        Verb::Explain { agent, approvals, sandbox, read, edit, command } => {
             let here = Here::read(Path::new("."), environment)?;
-            let policy = asking(approvals, policy(&agent, &here, environment)?, &here, environment).await;
+            let policy = asking(approvals, sandbox, policy(&agent, &here, environment)?, &here, environment).await;
             let policy = Policy { grants: granted(&agent, &here, environment).await, ..policy };
             let path = read.map(|path| (Access::Read, path)).or(edit.map(|path| (Access::Edit, path)));
             let needs = match (&path, command) {
@@ -121,9 +129,10 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
             for (need, verdict) in needs.iter().zip(&verdicts) {
                 super::say(&explain(verdict, need, &policy.rules));
             }
+            super::say(&judged_in(policy.guarantee, sandbox.is_some()));
             Ok(0)
         }
-        Verb::Check { agent, approvals, config } => {
+        Verb::Check { agent, approvals, sandbox, config } => {
             let environment = match config {
                 Some(file) => {
                     let file =
@@ -134,7 +143,8 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
             };
             let here = Here::read(Path::new("."), &environment)?;
             let secrets = secrets(&here.loaded.settings, &environment);
-            check(&asking(approvals, policy(&agent, &here, &environment)?, &here, &environment).await, &secrets)
+            let policy = policy(&agent, &here, &environment)?;
+            check(&asking(approvals, sandbox, policy, &here, &environment).await, &secrets)
         }
     }
 }
@@ -149,7 +159,7 @@ pub(super) fn policy(agent: &str, here: &Here, environment: &Environment) -> any
     let private = here.loaded.settings.webfetch_private.clone();
     let approvals = here.loaded.settings.approvals;
     let (rules, doubt) = (found.rules.clone(), here.loaded.settings.doubt());
-    Ok(Policy { rules, grants: Rules::default(), approvals, private, place, sandboxed: false, doubt })
+    Ok(Policy { rules, grants: Rules::default(), approvals, private, place, doubt, ..Policy::default() })
 }
 
 /// What the user granted an agent here with "always".
@@ -159,12 +169,34 @@ async fn granted(agent: &str, here: &Here, environment: &Environment) -> Rules {
     Grants::open(&project, environment, &store).await.of(agent)
 }
 
-/// The same where so much is asked; tries the sandbox where that matters.
-async fn asking(approvals: Option<Approvals>, policy: Policy, here: &Here, environment: &Environment) -> Policy {
+/// The same where so much is asked, in a sandbox that is given or found here.
+async fn asking(
+    approvals: Option<Approvals>,
+    sandbox: Option<SandboxGuarantee>,
+    policy: Policy,
+    here: &Here,
+    environment: &Environment,
+) -> Policy {
     let approvals = approvals.unwrap_or(policy.approvals);
-    let sandboxed = approvals == Approvals::Sandboxed
-        && Confinement::new(&Sandbox::new(environment)).for_agent(&policy.rules, &here.loaded.settings).holds().await;
-    Policy { approvals, sandboxed, ..policy }
+    let confinement = Confinement::new(&Sandbox::new(environment)).for_agent(&policy.rules, &here.loaded.settings);
+    let (guarantee, whole) = match sandbox {
+        Some(given) => (given, given != SandboxGuarantee::None),
+        None => (confinement.guarantee().await.in_place(&policy.place), confinement.holds().await),
+    };
+    Policy { approvals, guarantee, sandboxed: whole && approvals == Approvals::Sandboxed, ..policy }
+}
+
+/// Says which sandbox a verdict was found with.
+fn judged_in(guarantee: SandboxGuarantee, is_given: bool) -> String {
+    let sandbox = match guarantee {
+        SandboxGuarantee::None => "without a sandbox".to_owned(),
+        guarantee => format!("for commands in a {} sandbox", guarantee.as_str()),
+    };
+    format!("judged {sandbox}, {}", if is_given { "as asked for" } else { "as found here" })
+}
+
+fn sandbox(word: &str) -> Result<SandboxGuarantee, String> {
+    SandboxGuarantee::named(word).ok_or_else(|| "choose one of none, read-only, workspace".to_owned())
 }
 
 fn approvals(word: &str) -> Result<Approvals, String> {

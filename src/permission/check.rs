@@ -22,9 +22,15 @@ struct CheckRequest {
 /// Judges one line: `{"id", "bash", "cwd"?}`, `{"id", "permission": "edit", "path"}`,
 /// `{"id", "permission": "webfetch", "url"}` or `{"id", "permission", "pattern"}`. With `path`, the
 /// permission may be that of any file tool, and `pattern` is what it searches for. The answer has
-/// `id`, `verdict`, `rule`, `units` and `reason`; a line that cannot be read is answered with
+/// `id`, `verdict`, `rule`, `units`, `reason` and the `sandbox` it was judged with; a line that cannot be read is answered with
 /// `verdict: "refuse"`. `secrets` are what no address may carry, as for the tool.
 pub fn check_line(policy: &Policy, secrets: &[String], line: &str) -> String {
+    let mut answer = judged(policy, secrets, line);
+    answer["sandbox"] = policy.guarantee.as_str().into();
+    answer.to_string()
+}
+
+fn judged(policy: &Policy, secrets: &[String], line: &str) -> Value {
     let question: CheckRequest = match serde_json::from_str(line) {
         Ok(question) => question,
         Err(error) => {
@@ -114,8 +120,8 @@ fn rule(rule: &Rule) -> Value {
     json!({ "permission": rule.permission, "pattern": rule.pattern, "action": explain::word(rule.action), "source": rule.source })
 }
 
-fn answer(id: &Value, verdict: &str, by: Option<&Rule>, units: &[Value], reason: Option<String>) -> String {
-    json!({ "id": id, "verdict": verdict, "rule": by.map(rule), "units": units, "reason": reason }).to_string()
+fn answer(id: &Value, verdict: &str, by: Option<&Rule>, units: &[Value], reason: Option<String>) -> Value {
+    json!({ "id": id, "verdict": verdict, "rule": by.map(rule), "units": units, "reason": reason })
 }
 
 #[cfg(test)]
