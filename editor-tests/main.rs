@@ -14,6 +14,7 @@
 #![expect(clippy::print_stderr, reason = "whoever runs the long ones is told what was tried")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say where")]
 
+mod agent_commands;
 mod anytime;
 mod both;
 mod conversations;
@@ -48,6 +49,7 @@ mod replay;
 mod repositories;
 mod result;
 mod sandbox;
+mod sandboxed_lines;
 mod screen;
 mod searches;
 mod second;
@@ -129,6 +131,7 @@ fn main() -> ExitCode {
         ("providers/", &providers::ALL),
         ("searches/", &searches::ALL),
         ("sandbox/", &sandbox::ALL),
+        ("sandbox/", &sandboxed_lines::ALL),
         ("sandbox/", &probes::ALL),
         ("hidden/", &hidden::ALL),
         ("anytime/", &anytime::ALL),
@@ -147,6 +150,7 @@ fn main() -> ExitCode {
         trials.extend(tests.iter().map(|(name, run)| test(format!("{kind}{name}"), *run)));
     }
     trials.extend(traps::all().into_iter().map(|(name, row)| test(format!("traps/{name}"), move || traps::run(&row))));
+    trials.push(test("permissions/questions only fall".into(), agent_commands::questions_only_fall));
     trials.push(test("wire/every row is run".into(), every_row_is_run));
     trials.push(test("wire/the table of methods is true".into(), wire::the_table_is_true));
     trials.push(test("long/a long run, shortened".into(), marathon::shortened));

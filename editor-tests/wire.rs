@@ -295,7 +295,7 @@ fn bytes(id: &str, column: &str, total: &str) -> Vec<u8> {
 }
 
 /// Comma-separated values with quotes, as RFC 4180 has them.
-fn csv(text: &str) -> Vec<Vec<String>> {
+pub fn csv(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut field, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
     let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {

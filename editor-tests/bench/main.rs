@@ -5,6 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "for whoever runs them")]
 #![expect(unreachable_pub, dead_code, reason = "what the tests pretend with is used here as well")]
 
+#[path = "../agent_commands.rs"]
+mod agent_commands;
+mod asked;
 mod config;
 #[path = "../database.rs"]
 mod database;
@@ -30,7 +33,11 @@ fn main() {
     {
         store::figures();
     }
-    if arguments.iter().any(|argument| argument == "backends") {
+    let says = |word: &str| arguments.iter().any(|argument| argument == word);
+    if says("asked") {
+        asked::figures(says("reasons"), says("rows"));
+    }
+    if says("backends") {
         store::side_by_side();
     }
 }
