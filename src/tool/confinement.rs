@@ -300,16 +300,18 @@ impl Confinement {
                 if lock.held.control {
                     watch::prepare(&context.project.worktree);
                 }
-                let protected = watch::control_files(&context.project.worktree).into_iter().filter(wanted).chain(keys);
+                let protected = watch::control_files(&context.project.worktree).into_iter().filter(wanted);
                 let (mut writable, mut protected) =
                     (existing(self.roots(context).into_iter().chain(scratch)), existing(protected));
                 for named in line
                     .map(|line| opened(line, &context.policy.place, &context.project.worktree.git_dirs()))
                     .unwrap_or_default()
                 {
+                    writable.extend(named.place(&writable, &protected));
                     protected = lift(protected, &named);
-                    writable.extend(named.place(&writable));
                 }
+                // Nothing opens what is adjutant's own.
+                protected.extend(existing(keys));
                 (writable, protected)
             }
         };

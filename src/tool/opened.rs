@@ -56,14 +56,22 @@ fn real(path: &Path) -> PathBuf {
 }
 
 impl NamedWrite {
+    /// Whether it lies in a protected folder that stays closed, because something unknown runs beside it.
+    fn is_alone_in(&self, place: &Path) -> bool {
+        !self.is_known && self.path.starts_with(place) && (self.path != place || place.is_dir())
+    }
+
     /// Returns what has to be writable for it, unless it is already. Makes the file if nothing else could be opened.
-    pub(super) fn place(&self, writable: &[PathBuf]) -> Option<PathBuf> {
-        if writable.iter().any(|root| self.path.starts_with(root)) {
+    pub(super) fn place(&self, writable: &[PathBuf], protected: &[PathBuf]) -> Option<PathBuf> {
+        let is_closed = protected.iter().any(|place| self.is_alone_in(place));
+        if !is_closed && writable.iter().any(|root| self.path.starts_with(root)) {
             return None;
         }
         let folder = || self.path.ancestors().skip(1).find(|above| above.is_dir()).map(Path::to_owned);
         let place = match (self.is_known, self.path.is_dir()) {
-            (_, true) => Some(self.path.clone()),
+            (true, true) => Some(self.path.clone()),
+            // What else runs could write anything in it.
+            (false, true) => None,
             (true, false) => folder(),
             (false, false) => {
                 if !self.path.exists() {
@@ -78,19 +86,19 @@ impl NamedWrite {
 }
 
 /// Returns what stays protected if a path is to be written: everything else, what lies beside it in a protected folder
-/// included.
+/// included. A folder above a protected place is no name of it: `cp a .` opens nothing.
 pub(super) fn lift(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> {
     let mut kept = Vec::new();
     for place in protected {
-        if place.starts_with(&named.path) {
-            continue;
-        }
-        let Ok(below) = named.path.strip_prefix(&place) else {
-            kept.push(place);
-            continue;
+        let below = match named.path.strip_prefix(&place) {
+            Ok(below) if !named.is_alone_in(&place) => below.to_owned(),
+            _ => {
+                kept.push(place);
+                continue;
+            }
         };
         let mut folder = place;
-        for part in below {
+        for part in &below {
             let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
             kept.extend(entries.filter(|entry| entry.file_name() != part).map(|entry| entry.path()));
             folder.push(part);
@@ -127,7 +135,16 @@ mod tests {
         );
         assert_eq!(lifted(".git/hooks/pre-push"), [".git/config", ".git/hooks/pre-commit", ".git/hooks/sub"]);
         assert_eq!(lifted("file"), [".git/config", ".git/hooks"]);
-        assert_eq!(lifted(".git"), Vec::<String>::new());
+        // What lies above names none of them, be it `cp a .` or `tar xf a.tar`.
+        assert_eq!(lifted(".git"), [".git/config", ".git/hooks"]);
+        assert_eq!(lifted(""), [".git/config", ".git/hooks"]);
+        // Beside something unknown the folder stays closed, and the file is opened alone.
+        let beside = NamedWrite { path: path(".git/hooks/new"), is_known: false };
+        let closed = vec![path(".git/hooks")];
+        assert_eq!(lift(closed.clone(), &beside), closed);
+        assert_eq!(beside.place(std::slice::from_ref(&dir), &closed), Some(path(".git/hooks/new")));
+        let folder = NamedWrite { path: path(".git/hooks/sub"), is_known: false };
+        assert_eq!(folder.place(&[], &closed), None);
     }
 
     #[test]
@@ -136,12 +153,12 @@ mod tests {
         let dir = std::fs::canonicalize(dir.path()).unwrap();
         let known = |name: &str, is_known| NamedWrite { path: dir.join(name), is_known };
         std::fs::write(dir.join("old"), "").unwrap();
-        assert_eq!(known("old", true).place(&[]), Some(dir.clone()));
-        assert_eq!(known("old", false).place(&[]), Some(dir.join("old")));
-        assert_eq!(known("old", true).place(std::slice::from_ref(&dir)), None);
-        assert_eq!(known("a/b/new", true).place(&[]), Some(dir.clone()));
-        assert_eq!(known("a/b/new", false).place(&[]), None);
-        assert_eq!(known("new", false).place(&[]), Some(dir.join("new")));
+        assert_eq!(known("old", true).place(&[], &[]), Some(dir.clone()));
+        assert_eq!(known("old", false).place(&[], &[]), Some(dir.join("old")));
+        assert_eq!(known("old", true).place(std::slice::from_ref(&dir), &[]), None);
+        assert_eq!(known("a/b/new", true).place(&[], &[]), Some(dir.clone()));
+        assert_eq!(known("a/b/new", false).place(&[], &[]), None);
+        assert_eq!(known("new", false).place(&[], &[]), Some(dir.join("new")));
         assert!(dir.join("new").exists());
     }
 
