@@ -1,9 +1,11 @@
 //! JSON with comments and trailing commas, as a [`Node`].
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
+use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use super::node::{ConfigOrigin, MapEntry, Node, NodeValue, SourceLocation};
@@ -29,11 +31,19 @@ pub(crate) fn parse(text: &str, origin: &Arc<ConfigOrigin>, problems: &mut Vec<P
         allow_extended_string_escapes: false,
     };
     let parsed = parse_to_ast(text, &CollectOptions::default(), &options).map_err(|e| {
-        let place =
-            SourceLocation { origin: origin.clone(), line: count(e.line_display()), column: count(e.column_display()) };
+        let found = (count(e.line_display()), count(e.column_display()));
         let kind = e.kind().to_string();
         let mut letters = kind.chars();
-        let kind: String = letters.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(letters).collect();
+        let mut kind: String = letters.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(letters).collect();
+        let (line, column) = match e.kind() {
+            // The parser points at its beginning, which is right; what is missing is missing at the end.
+            ParseErrorKind::UnterminatedObject | ParseErrorKind::UnterminatedArray => {
+                write!(kind, ", which begins at {}:{}", found.0, found.1).ok();
+                LineIndex::new(text).at(text.trim_end().len())
+            }
+            _ => found,
+        };
+        let place = SourceLocation { origin: origin.clone(), line, column };
         Problem::error(ProblemCode::Syntax, &place, "", format!("this is not valid JSON: {kind}"))
             .hint("nothing of this file is used")
     })?;
@@ -147,7 +157,8 @@ mod tests {
             ("{\n  \"a\": 1\n  \"b\": 2\n}", "x.json:2:"),
             ("{'a': 1}", "x.json:1:2"),
             ("{\"a\": 0x1}", "x.json:1:7"),
-            ("{\"a\": 1", "x.json:1:1"),
+            ("{\"a\": 1", "x.json:1:8"),
+            ("{\"a\": [1,\n 2\n\n", "x.json:2:3"),
             ("{} {}", "x.json:1:4"),
         ];
         for (text, place) in table {

@@ -6,7 +6,7 @@
 //! rule that only allows. A permission that no tool here has counts if it resembles one that there is: `bahs`. One that
 //! resembles none may belong to a server or plugin of another project.
 
-use super::node::{Node, NodeValue};
+use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
 
 /// Keys under which something can be denied or guarded, at the top of a file.
@@ -14,6 +14,9 @@ const FORBIDDING: [&str; 8] = ["permission", "permissions", "tools", "agent", "m
 
 /// What of these can stand in one agent.
 const OF_AN_AGENT: [&str; 3] = ["permission", "permissions", "tools"];
+
+/// What confines commands further, in `sandbox`.
+const OF_THE_SANDBOX: [&str; 4] = ["hide", "mode", "network", "unattended"];
 
 /// Whether a problem that was found in a settings text may hide a deny, by what it is and where it was found. Unknown
 /// keys and names say so themselves, because their value decides.
@@ -33,7 +36,17 @@ pub(crate) fn is_possible(problem: &Problem) -> bool {
     };
     // An empty command cannot have denied anything.
     let is_whole = problem.key.is_empty() && problem.code != ProblemCode::Incomplete;
-    is_unread && (is_whole || forbids(&problem.key))
+    let can_forbid = if is_front_matter(&problem.location) {
+        problem.key.split('.').next().is_some_and(|key| OF_AN_AGENT.contains(&key))
+    } else {
+        forbids(&problem.key)
+    };
+    is_unread && (is_whole || can_forbid)
+}
+
+/// Returns whether a place is in the front matter of an agent or a command, whose keys stand at the top.
+fn is_front_matter(place: &SourceLocation) -> bool {
+    place.origin.path.as_ref().is_some_and(|path| path.extension().is_some_and(|extension| extension == "md"))
 }
 
 /// Whether a deny or a guard can stand under a key. A name that is filled in from elsewhere can be any.
@@ -51,7 +64,9 @@ fn forbids(key: &str) -> bool {
 /// Whether the value of an unknown key may have denied something, if the key was meant to be `near`.
 pub(crate) fn is_meant(way: &[String], near: &str, value: &Node) -> bool {
     let known = match way {
+        [_] if is_front_matter(&value.at) => OF_AN_AGENT.contains(&near),
         [_] => FORBIDDING.contains(&near),
+        [first, _] if first == "sandbox" => OF_THE_SANDBOX.contains(&near),
         [first, _, _] if matches!(first.as_str(), "agent" | "agents" | "mode") => OF_AN_AGENT.contains(&near),
         _ => false,
     };
@@ -109,5 +124,31 @@ mod tests {
             let problem = Problem::new(severity, code, &place, key, what);
             assert_eq!(is_possible(&problem), expected, "{what}");
         }
+        let table = [
+            ("an agent's mode", WrongValue, "mode", false),
+            ("a command's agent", WrongValue, "agent", false),
+            ("an agent's switches", WrongValue, "tools", true),
+            ("an agent's rule", WrongValue, "permission.bash", true),
+            ("a front matter that is no YAML", Syntax, "", true),
+        ];
+        let path = Some("/p/.opencode/agent/a.md".into());
+        let origin = ConfigOrigin { name: "a.md".into(), path, layer: Layer::Global, project: false };
+        let place = SourceLocation::whole(&Arc::new(origin));
+        for (what, code, key, expected) in table {
+            let problem = Problem::new(Error, code, &place, key, what);
+            assert_eq!(is_possible(&problem), expected, "{what}, in a front matter");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_key_counts_where_it_may_have_confined() {
+        let origin = ConfigOrigin { name: "f".into(), path: None, layer: Layer::Global, project: false };
+        let at = SourceLocation::whole(&Arc::new(origin));
+        let value = |is_allowed| Node { value: NodeValue::Bool(is_allowed), at: at.clone() };
+        let way = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        assert!(is_meant(&way(&["sandbox", "netwrk"]), "network", &value(false)));
+        assert!(!is_meant(&way(&["sandbox", "netwrk"]), "network", &value(true)));
+        assert!(!is_meant(&way(&["sandbox", "writeable"]), "writable", &value(false)));
+        assert!(!is_meant(&way(&["agent", "build", "step"]), "steps", &value(false)));
     }
 }
