@@ -20,6 +20,7 @@ pub mod route;
 pub mod streams;
 pub mod tally;
 pub mod tokens;
+mod waiting_lines;
 pub mod websocket;
 
 use std::collections::HashMap;

@@ -26,6 +26,7 @@ use super::mailbox::Shape;
 use super::resume::RECEIVED;
 use super::streams::CONNECTION_ID;
 use super::tally::MessageTally;
+use super::waiting_lines::WaitingLines;
 use super::websocket::{self, Halves, PING};
 
 /// How often a server is tried that does not answer at first.
@@ -69,7 +70,7 @@ pub struct Bridge {
     opened: bool,
     tally: MessageTally,
     /// What the editor has said and was not sent yet, because too much is on its way.
-    waiting: VecDeque<Bytes>,
+    waiting: WaitingLines,
     conversation: CarriedConversation,
 }
 
@@ -107,7 +108,7 @@ impl Bridge {
     pub fn new(client: Client, url: String, token: Option<HeaderValue>) -> Self {
         let conversation = CarriedConversation::new(format!("{:032x}", fastrand::u128(..)));
         let tally = MessageTally::counting();
-        let waiting = VecDeque::new();
+        let waiting = WaitingLines::default();
         Self { client, url, token, id: None, resumes: false, opened: false, tally, waiting, conversation }
     }
 
@@ -440,7 +441,7 @@ impl Bridge {
                         }
                         Ok(())
                     }
-                    Some(Ok(text)) if self.tally.is_full() && !overtakes(&text, &self.waiting) => {
+                    Some(Ok(text)) if self.tally.is_full() && !overtakes(&text, &self.waiting.lines) => {
                         self.waiting.push_back(text);
                         Ok(())
                     }
@@ -466,8 +467,7 @@ impl Bridge {
 
     /// Whether more of the editor's is read: of what waits there may be so much.
     fn takes_more(&self) -> bool {
-        !self.tally.is_full() && self.waiting.is_empty()
-            || self.tally.is_full() && self.waiting.iter().map(Bytes::len).sum::<usize>() < WAITING_BYTES
+        !self.tally.is_full() && self.waiting.is_empty() || self.tally.is_full() && self.waiting.bytes < WAITING_BYTES
     }
 
     /// Sends a line of the editor's.

@@ -21,8 +21,9 @@ const UNKNOWN: usize = 16;
 const HELD_BYTES: usize = 16 << 20;
 const HELD: usize = 16_384;
 
-/// How much of what was read is kept in all, in bytes, for somebody who has not received it.
-const KEPT_BYTES: usize = 16 << 20;
+/// How much of what was read a connection keeps, in bytes, for a client that has not received it. Many connections may
+/// be open for a long time, and most never come back for it.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// How much may wait in all before no more is made.
 const ROOM: usize = 1 << 20;
@@ -433,7 +434,7 @@ mod tests {
     fn what_is_kept_of_what_was_read_is_bounded() {
         let mut boxes = Mailboxes::default();
         let line = |session: &str| {
-            let text = "x".repeat(1 << 20);
+            let text = "x".repeat(1 << 16);
             Bytes::from(format!(r#"{{"method":"x","params":{{"sessionId":"{session}","x":"{text}"}}}}"#))
         };
         let (large, small) = (Some("large".to_owned()), Some("small".to_owned()));

@@ -60,11 +60,14 @@ impl Tokens {
         }
         let file = file.map(|path| {
             let stamp = stamp(path);
-            let read = read(path, &known)?.into();
+            let (tokens, problems) = read(path, &known)?;
+            if let Some(problem) = problems.into_iter().next() {
+                return Err(problem);
+            }
             Ok::<_, String>(TokenFile {
                 path: path.to_owned(),
                 listed: known.clone().into(),
-                read: Mutex::new((stamp, read)),
+                read: Mutex::new((stamp, tokens.into())),
             })
         });
         Ok(Self { file: file.transpose()?, listed: known })
@@ -102,7 +105,13 @@ impl TokenFile {
         let mut last = locked(&self.read);
         if last.0 != stamp {
             match read(&self.path, &self.listed) {
-                Ok(tokens) => *last = (stamp, tokens.into()),
+                // One that was removed must not hold on because another line is wrong.
+                Ok((tokens, problems)) => {
+                    for problem in problems {
+                        tracing::error!("{problem}; this line is left out");
+                    }
+                    *last = (stamp, tokens.into());
+                }
                 Err(e) => tracing::error!("{e}; the tokens of before hold"),
             }
         }
@@ -129,19 +138,22 @@ fn add(tokens: &mut Vec<Token>, token: Token) -> Result<(), String> {
     Ok(())
 }
 
-/// The tokens of a file, none of which may be one of those `listed` in the settings.
-fn read(path: &Path, listed: &[Token]) -> Result<Vec<Token>, String> {
+/// Reads the tokens of a file, none of which may be one of those `listed` in the settings, and what is wrong with its
+/// other lines.
+fn read(path: &Path, listed: &[Token]) -> Result<(Vec<Token>, Vec<String>), String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
     let mut tokens = listed.to_vec();
+    let mut problems = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let added = entry(line).and_then(|token| add(&mut tokens, token));
-        added.map_err(|why| format!("{}:{}: {why}", path.display(), at + 1))?;
+        if let Err(why) = entry(line).and_then(|token| add(&mut tokens, token)) {
+            problems.push(format!("{}:{}: {why}", path.display(), at + 1));
+        }
     }
-    Ok(tokens.split_off(listed.len()))
+    Ok((tokens.split_off(listed.len()), problems))
 }
 
 /// One line: `NAME sha256:DIGITS user=USER root=DIRECTORY …`.
@@ -282,9 +294,11 @@ mod tests {
         std::fs::write(&file, format!("{line}\n\n")).unwrap();
         assert!(tokens.find(&old).is_none());
         assert!(tokens.find(&new).is_some());
-        // What cannot be understood takes nobody's token away.
-        std::fs::write(&file, "a b c").unwrap();
-        assert!(tokens.find(&new).is_some());
+        // A line that cannot be understood takes no other's token away, and keeps none that was removed.
+        let (third, line) = make("b", None).unwrap();
+        std::fs::write(&file, format!("a b c\n{line}\n\n\n")).unwrap();
+        assert!(tokens.find(&third).is_some());
+        assert!(tokens.find(&new).is_none());
     }
 
     #[test]

@@ -1,0 +1,33 @@
+//! What of the editor's is kept back while the server is behind.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+/// Lines of the editor's that wait until the server has acknowledged what was sent before them.
+#[derive(Default)]
+pub(super) struct WaitingLines {
+    pub(super) lines: VecDeque<Bytes>,
+    /// What they take, in bytes.
+    pub(super) bytes: usize,
+}
+
+impl WaitingLines {
+    /// What a line takes besides its text.
+    const LINE_BYTES: usize = 64;
+
+    pub(super) fn push_back(&mut self, line: Bytes) {
+        self.bytes += line.len() + Self::LINE_BYTES;
+        self.lines.push_back(line);
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<Bytes> {
+        let line = self.lines.pop_front()?;
+        self.bytes -= line.len() + Self::LINE_BYTES;
+        Some(line)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
