@@ -1,11 +1,13 @@
 //! Files that are protected under another of their names. A hard link is the file itself: what holds keys or
 //! decides what runs does so under every name it has.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::PermissionContext;
 use super::protected::{self, Protected};
@@ -20,39 +22,104 @@ const MAX_DATA_DEPTH: usize = 2;
 const SKIPPED: [&str; 10] =
     ["node_modules", "target", "dist", "build", ".venv", "objects", ".cache", ".rustup", ".npm", "registry"];
 
-/// The protected files that have more than one name, by device and inode.
+/// How long what was found is used again. Looking walks a project and a home, and every file of a package manager
+/// that links its store would begin it anew.
+const MAX_AGE: Duration = Duration::from_secs(5);
+/// Places for which it is kept.
+const MAX_PLACES: usize = 16;
+
+/// What was found a moment ago.
+static RECENT: Mutex<Vec<Recent>> = Mutex::new(Vec::new());
+
+/// A file by its device and inode.
+pub(super) type FileId = (u64, u64);
+
+/// The protected files of a place, by device and inode. Those with one name are among them: they may get a second
+/// one while this is in use.
 #[derive(Debug, Default)]
-pub(super) struct LinkedFiles(HashMap<(u64, u64), Protected>);
+pub(super) struct LinkedFiles {
+    files: HashMap<FileId, Protected>,
+    /// Where those lie that may not be read unasked.
+    unreadable: Vec<PathBuf>,
+}
+
+/// The directories in which files are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SearchedDirs {
+    data: PathBuf,
+    home: Option<PathBuf>,
+    roots: Vec<PathBuf>,
+}
+
+/// What was found in them, and when.
+#[derive(Debug)]
+struct Recent {
+    dirs: SearchedDirs,
+    at: Instant,
+    files: Arc<LinkedFiles>,
+}
+
+impl SearchedDirs {
+    fn of(place: &PermissionContext) -> Self {
+        let roots = std::iter::once(&place.root).chain(&place.extra).cloned().collect();
+        Self { data: place.data.clone(), home: place.home.clone(), roots }
+    }
+}
 
 impl LinkedFiles {
-    /// Looks for them in the project, in the home directory and in our own data.
-    pub(super) fn find(place: &PermissionContext) -> Self {
-        let mut found = Self::default();
-        if !place.data.as_os_str().is_empty() {
-            let is_open = |name: &OsStr| !["tool-output", "plans", "scratch"].iter().any(|open| name == *open);
-            found.below(&place.data, MAX_DATA_DEPTH, &is_open, &|_| Some(Protected::Own));
+    /// Returns the protected files of the project, the home directory and our own data, as they were at most
+    /// [`MAX_AGE`] ago.
+    pub(super) fn of(place: &PermissionContext) -> Arc<Self> {
+        let dirs = SearchedDirs::of(place);
+        let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.retain(|known| known.at.elapsed() < MAX_AGE);
+        if let Some(known) = recent.iter().find(|known| known.dirs == dirs) {
+            return known.files.clone();
         }
-        if let Some(home) = &place.home {
-            let is_hidden = |name: &OsStr| name.as_encoded_bytes().starts_with(b".");
+        let files = Arc::new(Self::find(&dirs));
+        if recent.len() >= MAX_PLACES {
+            recent.remove(0);
+        }
+        recent.push(Recent { dirs, at: Instant::now(), files: files.clone() });
+        files
+    }
+
+    fn find(dirs: &SearchedDirs) -> Self {
+        let mut found = Self::default();
+        if !dirs.data.as_os_str().is_empty() {
+            let is_closed =
+                |name: &OsStr, _: usize| !["tool-output", "plans", "scratch"].iter().any(|open| name == *open);
+            found.below(&dirs.data, MAX_DATA_DEPTH, &is_closed, &|_| Some(Protected::Own));
+        }
+        if let Some(home) = &dirs.home {
+            // Keys and settings lie below hidden directories, under names of any kind: `~/.config/gh`.
+            let is_hidden = |name: &OsStr, level: usize| level > 1 || name.as_encoded_bytes().starts_with(b".");
             found.below(home, MAX_HOME_DEPTH, &is_hidden, &|path| by_name(path, home));
         }
-        for root in std::iter::once(&place.root).chain(&place.extra) {
-            found.below(root, usize::MAX, &|_| true, &|path| by_name(path, root));
+        for root in &dirs.roots {
+            found.below(root, usize::MAX, &|_, _| true, &|path| by_name(path, root));
         }
         found
     }
 
     /// Returns why a file is special under one of its names.
     pub(super) fn protection(&self, file: &Metadata) -> Option<Protected> {
-        self.0.get(&(file.dev(), file.ino())).copied()
+        self.files.get(&(file.dev(), file.ino())).copied()
     }
 
-    /// Adds what lies below a directory, in those directories of which `enters` takes the name.
+    /// Returns those that may not be read unasked and have a second name now: nearly always none, and then a search
+    /// need not look at each file that it comes across.
+    pub(super) fn unreadable(&self) -> HashSet<FileId> {
+        let files = self.unreadable.iter().filter_map(|path| fs::metadata(path).ok());
+        files.filter(|file| file.nlink() > 1).map(|file| (file.dev(), file.ino())).collect()
+    }
+
+    /// Adds what lies below a directory, in those directories of which `enters` takes the name and the depth above.
     fn below(
         &mut self,
         top: &Path,
         depth: usize,
-        enters: &dyn Fn(&OsStr) -> bool,
+        enters: &dyn Fn(&OsStr, usize) -> bool,
         kind: &dyn Fn(&Path) -> Option<Protected>,
     ) {
         let mut left = MAX_ENTRIES;
@@ -66,7 +133,7 @@ impl LinkedFiles {
                 let Ok(of_entry) = entry.file_type() else { continue };
                 let name = entry.file_name();
                 if of_entry.is_dir() {
-                    if level < depth && SKIPPED.iter().all(|skipped| name != *skipped) && enters(&name) {
+                    if level < depth && SKIPPED.iter().all(|skipped| name != *skipped) && enters(&name, level) {
                         dirs.push_back((entry.path(), level + 1));
                     }
                 } else if of_entry.is_file() {
@@ -79,10 +146,21 @@ impl LinkedFiles {
     fn add(&mut self, path: &Path, kind: &dyn Fn(&Path) -> Option<Protected>) {
         let Some(protected) = kind(path) else { return };
         let Ok(file) = fs::metadata(path) else { return };
-        if file.nlink() > 1 {
-            self.0.entry((file.dev(), file.ino())).or_insert(protected);
+        if protected != Protected::Control {
+            self.unreadable.push(path.to_owned());
         }
+        self.files.entry((file.dev(), file.ino())).or_insert(protected);
     }
+}
+
+/// Whether a file is one of these, under whatever name.
+pub(super) fn is_among(files: &HashSet<FileId>, path: &Path) -> bool {
+    !files.is_empty() && fs::metadata(path).is_ok_and(|file| files.contains(&(file.dev(), file.ino())))
+}
+
+/// Whether a file has more than one name.
+pub(super) fn has_other_names(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.nlink() > 1)
 }
 
 /// Returns why a file below a directory, the project or the home, is protected by its name.
@@ -97,20 +175,27 @@ fn by_name(path: &Path, top: &Path) -> Option<Protected> {
 mod tests {
     use std::fs::hard_link;
 
+    use super::LinkedFiles;
     use crate::permission::cases::{Lab, judge, with};
     use crate::permission::paths::locate;
     use crate::permission::protected::Protected;
-    use crate::permission::{Action, Rules};
+    use crate::permission::sight::Sight;
+    use crate::permission::{Action, PermissionContext, Policy, Rules};
 
     #[test]
     fn hard_link_to_a_protected_file_is_judged_by_what_it_is() {
         let lab = Lab::new();
         let root = &lab.place.root;
         let home = lab.place.home.clone().unwrap();
-        for dir in [home.join(".ssh"), root.join("deploy/deep"), lab.place.data.clone()] {
+        for dir in [home.join(".ssh"), home.join(".config/gh"), root.join("deploy/deep"), lab.place.data.clone()] {
             std::fs::create_dir_all(dir).unwrap();
         }
-        let files = [home.join(".ssh/id_rsa"), root.join("deploy/deep/server.pem"), lab.place.data.join("auth.json")];
+        let files = [
+            home.join(".ssh/id_rsa"),
+            root.join("deploy/deep/server.pem"),
+            lab.place.data.join("auth.json"),
+            home.join(".config/gh/hosts.yml"),
+        ];
         for file in files.iter().chain([&root.join("src/plain")]) {
             std::fs::write(file, "x").unwrap();
         }
@@ -118,6 +203,7 @@ mod tests {
         hard_link(&files[0], root.join("k")).unwrap();
         hard_link(&files[1], root.join("src/p")).unwrap();
         hard_link(&files[2], root.join("a")).unwrap();
+        hard_link(&files[3], root.join("g")).unwrap();
         hard_link(root.join(".git/config"), root.join("c")).unwrap();
         hard_link(root.join("src/plain"), root.join("src/second")).unwrap();
         let table = [
@@ -125,6 +211,7 @@ mod tests {
             ("k", Some(Protected::Secret)),
             ("src/p", Some(Protected::Secret)),
             ("a", Some(Protected::Own)),
+            ("g", Some(Protected::Secret)),
             ("c", Some(Protected::Control)),
             ("src/second", None),
             ("a.txt", None),
@@ -136,11 +223,45 @@ mod tests {
         for (line, wanted) in [
             ("cat notes.txt", Action::Ask),
             ("grep x src/p", Action::Ask),
+            ("grep -r x src", Action::Ask),
             ("cat a", Action::Deny),
             ("cat src/second", Action::Allow),
             ("cat c", Action::Allow),
         ] {
             assert_eq!(judge(&free, line, &lab.place).action, wanted, "{line}");
         }
+    }
+
+    #[test]
+    fn search_leaves_out_a_hard_link_to_a_secret() {
+        let lab = Lab::new();
+        let root = &lab.place.root;
+        std::fs::write(root.join("src/plain"), "x").unwrap();
+        hard_link(root.join("src/plain"), root.join("src/second")).unwrap();
+        hard_link(root.join(".env"), root.join("src/notes.txt")).unwrap();
+        let sight = Sight::new(&Policy { place: lab.place.clone(), ..Policy::default() });
+        let mut reader = sight.reader();
+        for (name, wanted) in
+            [("src/notes.txt", Action::Ask), ("src/second", Action::Allow), ("src/deep/f", Action::Allow)]
+        {
+            assert_eq!(reader.judge(&root.join(name)), wanted, "{name}");
+        }
+        let free = with(&lab.place, &[("*", Action::Allow)]);
+        assert_eq!(judge(&free, "grep -r x src/deep", &lab.place).action, Action::Allow);
+        assert_eq!(judge(&free, "grep -r x src", &lab.place).action, Action::Ask);
+    }
+
+    /// A project whose files are all links into a store of packages is walked once, not for each of them.
+    #[test]
+    fn protected_files_are_looked_for_once_for_many_paths() {
+        let lab = Lab::new();
+        let root = &lab.place.root;
+        let first = LinkedFiles::of(&lab.place);
+        assert!(std::sync::Arc::ptr_eq(&first, &LinkedFiles::of(&lab.place)));
+        let elsewhere = PermissionContext { root: lab.out.clone(), ..lab.place.clone() };
+        assert!(!std::sync::Arc::ptr_eq(&first, &LinkedFiles::of(&elsewhere)));
+        // A second name that a known file gets meanwhile counts.
+        hard_link(root.join(".env"), root.join("later.txt")).unwrap();
+        assert_eq!(locate("later.txt", &lab.place).unwrap().protected, Some(Protected::Secret));
     }
 }

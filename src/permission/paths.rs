@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
@@ -109,7 +110,14 @@ pub fn locate(text: &str, place: &PermissionContext) -> Result<Located, PathRefu
 #[derive(Debug, Default)]
 pub struct Folders {
     real: HashMap<PathBuf, Option<Resolved>>,
-    linked: Option<LinkedFiles>,
+    linked: Option<Arc<LinkedFiles>>,
+}
+
+impl Folders {
+    /// The protected files of a place, looked for where they are needed.
+    pub(super) fn linked_files(&mut self, place: &PermissionContext) -> &LinkedFiles {
+        self.linked.get_or_insert_with(|| LinkedFiles::of(place))
+    }
 }
 
 /// Looks a path up as a program is given it, from a directory: each of its letters stands for itself.
@@ -153,8 +161,7 @@ fn look_up(
         ..Located::at(&path, absolute, place)
     };
     if let Some(metadata) = shared.filter(|_| matches!(located.protected, None | Some(Protected::Control))) {
-        let files = folders.linked.get_or_insert_with(|| LinkedFiles::find(place));
-        located.protected = files.protection(&metadata).or(located.protected);
+        located.protected = folders.linked_files(place).protection(&metadata).or(located.protected);
     }
     Ok(located)
 }

@@ -1,11 +1,12 @@
 //! What a search may show: files it comes across are judged as reading each of them would be. It asks
 //! nobody, so what would be asked about is left out, and the count is told.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::evaluate::{Decider, settled};
+use super::hardlinks::{self, FileId, LinkedFiles};
 use super::paths::{Located, below_dir, relative, roots};
 use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, protected, wildcard};
 use crate::text;
@@ -34,12 +35,21 @@ impl Sight {
 
     /// Whether the content of a file may be shown: `path` has its symlinks followed.
     pub fn judge(&self, path: &Path) -> Action {
-        self.reader().judge(path)
+        let linked = if hardlinks::has_other_names(path) { self.linked() } else { HashSet::new() };
+        self.reader_with(linked).judge(path)
     }
 
     /// Who judges many files, folder by folder.
     pub fn reader(&self) -> SightReader<'_> {
-        SightReader { sight: self, folder: PathBuf::new(), plain: None }
+        self.reader_with(self.linked())
+    }
+
+    fn reader_with(&self, linked: HashSet<FileId>) -> SightReader<'_> {
+        SightReader { sight: self, folder: PathBuf::new(), plain: None, linked }
+    }
+
+    fn linked(&self) -> HashSet<FileId> {
+        LinkedFiles::of(&self.policy.place).unreadable()
     }
 
     /// The name of a file for people and rules.
@@ -54,6 +64,8 @@ pub struct SightReader<'s> {
     sight: &'s Sight,
     folder: PathBuf,
     plain: Option<PlainFolder>,
+    /// Files with secrets that have a second name.
+    linked: HashSet<FileId>,
 }
 
 impl SightReader<'_> {
@@ -62,6 +74,9 @@ impl SightReader<'_> {
     pub fn judge(&mut self, path: &Path) -> Action {
         let Policy { rules, grants, place, .. } = &self.sight.policy;
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return self.closely(path) };
+        if hardlinks::is_among(&self.linked, path) {
+            return self.closely(path);
+        }
         if folder != self.folder {
             self.folder = folder.into();
             self.plain = PlainFolder::of(folder, place);
@@ -77,7 +92,11 @@ impl SightReader<'_> {
     fn closely(&self, path: &Path) -> Action {
         let Policy { rules, grants, place, .. } = &self.sight.policy;
         let mut least = Action::Allow;
-        for need in Located::seen(path, place).needs(Access::Read) {
+        let mut located = Located::seen(path, place);
+        if located.protected.is_none() && hardlinks::is_among(&self.linked, path) {
+            located.protected = std::fs::metadata(path).ok().and_then(|file| LinkedFiles::of(place).protection(&file));
+        }
+        for need in located.needs(Access::Read) {
             let verdict = evaluate(rules, grants, &need);
             let named = need.floor.is_some() || verdict.rule.as_ref().is_some_and(|rule| rule.pattern != "*");
             match verdict.action {

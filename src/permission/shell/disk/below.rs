@@ -9,7 +9,7 @@ use super::Disk;
 use crate::permission::paths::{self, Located, PathKind};
 use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::unit::{Effect, Unit};
-use crate::permission::{Access, Action, Need, protected, wildcard};
+use crate::permission::{Access, Action, Need, hardlinks, protected, wildcard};
 use crate::worktree::normal;
 
 /// Of names below one directory, so many are looked at: a sample that finds what usually lies near the top.
@@ -28,8 +28,10 @@ impl Disk<'_> {
     /// Whether a directory that is read to its bottom holds secrets.
     pub(crate) fn below(&mut self, arg: &Arg, only: &[Arg], not: &[Arg], unit: &mut Unit, state: &ShellState) {
         let Some(text) = arg.text() else { return };
-        let secret = |_: &Path, name: &str| {
-            protected::secret_name(name) && !fits(not, name) && (only.is_empty() || fits(only, name))
+        let linked = self.linked_secrets();
+        let secret = |path: &Path, name: &str| {
+            let is_read = !fits(not, name) && (only.is_empty() || fits(only, name));
+            is_read && (protected::secret_name(name) || hardlinks::is_among(&linked, path))
         };
         for cwd in &state.cwd {
             match self.first_below(cwd.join(text), ".git", &secret) {

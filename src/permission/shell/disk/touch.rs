@@ -1,11 +1,12 @@
 //! The paths a line uses, each from the directory the shell is in by then.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use super::{Disk, LOOKUPS};
+use crate::permission::hardlinks::FileId;
 use crate::permission::paths::{self, Folders, Located, PathKind};
 use crate::permission::shell::device;
 use crate::permission::shell::expand::{Arg, ShellState, Whereabouts};
@@ -48,6 +49,11 @@ impl Disk<'_> {
     /// Why the line as a whole cannot be judged.
     pub(crate) fn overrun(&self) -> Option<&'static str> {
         self.paths.overrun.then_some("it uses more than 2,000 paths")
+    }
+
+    /// The files with secrets that have a second name.
+    pub(super) fn linked_secrets(&mut self) -> HashSet<FileId> {
+        self.paths.folders.linked_files(self.place).unreadable()
     }
 
     /// Notes that a unit uses a path.
