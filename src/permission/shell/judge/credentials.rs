@@ -35,21 +35,38 @@ impl Printer {
     }
 
     fn prints(&self, name: &str, args: &[Arg]) -> bool {
-        fits(self.program, name) && self.has_words(args) && self.has_options(args)
+        fits(self.program, name)
+            && self.words_in(args).is_some_and(|end| self.has_options(args) && !self.is_harmless(args, end))
     }
 
-    /// Whether its words stand among the others in their order; one that is computed may be any.
-    fn has_words(&self, args: &[Arg]) -> bool {
-        let mut words = args.iter().filter(|arg| !arg.prefix().starts_with('-'));
-        self.words.iter().all(|wanted| {
-            words.any(|arg| arg.text().is_none_or(|text| wanted.iter().any(|pattern| fits(pattern, text))))
-        })
+    /// Returns how many words of a command there are up to the last of its own, which stand among the others in
+    /// their order; one that is computed may be any.
+    fn words_in(&self, args: &[Arg]) -> Option<usize> {
+        let mut end = 0;
+        for wanted in &self.words {
+            let fitting = |arg: &Arg| arg.text().is_none_or(|text| wanted.iter().any(|pattern| fits(pattern, text)));
+            end += 1 + args[end..].iter().position(|arg| !arg.prefix().starts_with('-') && fitting(arg))?;
+        }
+        Some(end)
     }
 
     fn has_options(&self, args: &[Arg]) -> bool {
         let given = |option: &&str| args.iter().any(|arg| arg.prefix().starts_with(*option));
-        let harmless = args.iter().any(|arg| self.but.iter().any(|word| arg.is(word)));
-        (self.with.is_empty() || self.with.iter().any(given)) && !harmless
+        self.with.is_empty() || self.with.iter().any(given)
+    }
+
+    /// Whether what is asked for, by the values of its options or else by the word at their end, prints nothing.
+    fn is_harmless(&self, args: &[Arg], end: usize) -> bool {
+        let is_but = |arg: Option<&Arg>| arg.is_some_and(|arg| self.but.iter().any(|word| arg.is(word)));
+        if self.with.is_empty() {
+            let at = if self.words.last().is_some_and(|words| words == &["*"]) { end - 1 } else { end };
+            return is_but(args.get(at));
+        }
+        let is_given = |arg: &Arg| self.with.iter().any(|option| arg.prefix().starts_with(option));
+        let mut given = args.iter().enumerate().filter(|(_, arg)| is_given(arg));
+        given.all(|(at, arg)| {
+            is_but(Some(arg)) || self.with.iter().any(|option| arg.is(option)) && is_but(args.get(at + 1))
+        })
     }
 }
 
@@ -103,6 +120,11 @@ mod tests {
             "docker-credential-desktop get",
             "sops -d secrets.enc.yaml",
             "gh $x token",
+            "kubectl get secret db name -o yaml",
+            "kubectl get secret db -o name -o yaml",
+            "aws --profile region configure get aws_secret_access_key",
+            "aws configure get --profile region aws_secret_access_key",
+            "pass mail/x ls",
         ];
         for line in asked {
             assert_eq!(judge(&rules, line, &lab.place).action, Action::Ask, "{line}");
@@ -114,6 +136,10 @@ mod tests {
             "kubectl get pods -o yaml",
             "kubectl get secrets",
             "kubectl get secret -o name",
+            "kubectl get secret db --output=wide",
+            "pass ls mail",
+            "aws --profile x configure get region",
+            "aws configure get region --profile x",
             "aws configure get region",
             "aws configure list",
             "aws s3 ls",

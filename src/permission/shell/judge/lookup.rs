@@ -7,9 +7,10 @@ use crate::permission::shell::names::among;
 
 /// Programs of which several versions are installed side by side, under names with their numbers. Of any
 /// other name the digits are a part: `id3` is no `id`.
-const FAMILIES: &str = "R Rscript awk bash c++ cc clang clang++ dash emacs erl expect g++ gawk gcc gdb ghc gpg guile \
-    ipython irb java javac jruby ksh lldb lua luajit mawk node nodejs openssl perl php pip psql pypy python racket ruby \
-    runghc rustc sqlite tclsh vim wish zsh";
+const FAMILIES: &str = "R Rscript awk bash c++ cc clang clang++ clang-cpp clang-format clang-tidy clangd cpp dash emacs \
+    erl expect flang g++ gawk gcc gcc-ar gcc-nm gcc-ranlib gcov gdb gfortran ghc go gofmt gpg guile ipython irb java \
+    javac jruby ksh ld.lld lld lldb lua luajit mawk node nodejs openssl perl php pip psql pydoc pypy pytest python \
+    racket ruby runghc rustc sqlite tclsh vim wish zsh";
 
 /// `python` for `python3.12`, `gcc` for `gcc-13`, `mkfs` for `mkfs.ext4`.
 pub(in crate::permission::shell) fn family(name: &str) -> &str {
@@ -21,7 +22,7 @@ pub(in crate::permission::shell) fn family(name: &str) -> &str {
     }
     let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     let plain = plain.strip_suffix('-').filter(|_| plain.len() < name.len()).unwrap_or(plain);
-    if among(FAMILIES, plain) { plain } else { name }
+    if among(FAMILIES, plain) || plain.starts_with("llvm-") { plain } else { name }
 }
 
 /// Whether no option of a program can do harm.
@@ -149,6 +150,11 @@ mod tests {
             ("clang++-15", "clang++"),
             ("mkfs.ext4", "mkfs"),
             ("ld-linux-x86-64.so.2", "ld.so"),
+            ("clang-format-18", "clang-format"),
+            ("llvm-objdump-15", "llvm-objdump"),
+            ("gfortran-13", "gfortran"),
+            ("go1.22", "go"),
+            ("pytest-3", "pytest"),
             ("id3", "id3"),
             ("seq24", "seq24"),
             ("git2", "git2"),
