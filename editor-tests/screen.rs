@@ -130,31 +130,47 @@ fn question() {
     let settings = json!({ "permission": { "bash": { "*": "ask" } } });
     let (_model, project) = stage(script, &settings);
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("or what to do instead");
+    terminal.wait("other words are a no");
     let screen = terminal.text();
     let shown: Vec<&str> = screen.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let from = shown.iter().position(|line| line.starts_with("? ")).unwrap_or_else(|| panic!("{screen}"));
     assert_eq!(shown[from], "? touch 'a*b' && ls *", "{screen}");
     assert_eq!(
-        shown[from + 1..from + 5],
-        ["  ```sh", "  touch 'a*b' && ls *", "  ```", "  The agent asks to run this command."]
+        shown[from + 1],
+        "  The agent wants to run this command. You are asked because your settings say so.",
+        "{screen}"
     );
-    assert_eq!(
-        line(&screen, "ask touch"),
-        "  ask touch 'a*b' [touch]: bash \"*\": ask, from ~/.config/opencode/opencode.json:25"
-    );
+    assert_eq!(screen.matches("touch 'a*b' && ls *").count(), 1, "the command is shown once:\n{screen}");
     assert!(screen.contains("  y  Allow once\n") && screen.contains("  n  Reject\n"), "{screen}");
-    terminal.enter("y");
+    // What is no answer is none; there is no "always" here.
+    terminal.enter("?");
+    terminal.wait("n  refuses it, and the turn stops");
+    terminal.enter("A");
+    terminal.wait("There is no \"always\" for this.");
+    terminal.enter("");
+    terminal.wait("Answer y or n; ? explains.");
+    terminal.enter("yse");
+    terminal.wait("That is a no, and the agent is told: yse");
+    terminal.enter("OK");
     let (code, screen) = terminal.end();
     assert_eq!((code, project.cwd().join("a*b").exists()), (Some(0), true), "{screen}");
     // "n" is no, and so are other words, which the model gets.
     let (_model, project) =
         stage(&format!("{}\n---\nsees: elsewhere\ntext: So be it.", script.split("\n---").next().unwrap()), &settings);
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("or what to do instead");
+    terminal.wait("other words are a no");
     terminal.enter("elsewhere");
+    terminal.wait("That is a no, and the agent is told: elsewhere");
+    terminal.enter("");
     let (code, screen) = terminal.end();
     assert_eq!((code, project.cwd().join("a*b").exists()), (Some(0), false), "{screen}");
+    let (_model, project) = stage("call bash {\"command\":\"touch x\"}", &settings);
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("other words are a no");
+    terminal.enter("N");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(5), "{screen}");
+    assert!(screen.contains("You rejected this: touch x. I stopped here"), "{screen}");
 }
 
 /// Two calls of one step ask about the same. "Always" answers both, and neither was rejected.
@@ -162,7 +178,7 @@ fn settled() {
     let script = "call bash {\"command\":\"touch a\"}\ncall bash {\"command\":\"touch b\"}\n---\ntext: So be it.";
     let (_model, project) = stage(script, &json!({ "permission": { "bash": { "*": "ask" } } }));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("or what to do instead");
+    terminal.wait("other words are a no");
     terminal.enter("a");
     let (code, screen) = terminal.end();
     let made = ["a", "b"].map(|name| project.cwd().join(name).exists());
@@ -210,10 +226,38 @@ fn piped() {
     let output = adjutant(&project, &["run", "Do it."]).output().unwrap();
     assert_eq!(text(&output.stdout), format!("**It** is\u{1b}[1m {long}\n"));
     assert_eq!(beside(&output).0, "Let me see.\nOne more look.\n");
-    // Words before the last call are the answer where none follow.
-    let (_model, project) = stage("text: It is so.\ncall read {\"filePath\":\"/etc/hostname\"}", &json!({}));
+    // What nobody can be asked about is refused to the model, which goes on.
+    let refused = "text: Let me see.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\nsees: nobody can be asked here\ntext: I could not look.";
+    for (strict, code) in [(&["run", "Do it."][..], 0), (&["run", "--strict", "Do it."], 5)] {
+        let (_model, project) = stage(refused, &json!({}));
+        let output = adjutant(&project, strict).output().unwrap();
+        assert_eq!(
+            (output.status.code(), text(&output.stdout).as_str()),
+            (Some(code), "I could not look.\n"),
+            "{output:?}"
+        );
+        let (stderr, _) = beside(&output);
+        let lines: Vec<&str> = stderr.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "not allowed, nobody to ask: Read /etc/hostname (outside the project); --allow permits it",
+                "Let me see.",
+                "adjutant: 1 call was not allowed:",
+                "  Read /etc/hostname (outside the project)",
+                "    permitted by --allow, or in the settings by {\"permission\":{\"external_directory\":{\"/etc/*\":\"allow\"}}}",
+            ],
+            "{stderr}"
+        );
+    }
+    // The same call again and again ends the turn: what was said before it is the answer.
+    let (_model, project) = stage(
+        "text: It is so.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\ncall read {\"filePath\":\"/etc/hostname\"}\n---\ncall read {\"filePath\":\"/etc/hostname\"}",
+        &json!({}),
+    );
     let output = adjutant(&project, &["run", "--deny", "Do it."]).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(5), "It is so.\n"), "{output:?}");
+    assert!(text(&output.stderr).contains("not allowed, as --deny says: Read /etc/hostname"), "{output:?}");
     // A failure has no answer.
     let (_model, project) = stage(
         "text: It is so.\ncall bash {\"command\":\"ls\"}\n---\nstatus 400 {\"error\":{\"message\":\"no such thing\"}}",
@@ -303,11 +347,14 @@ fn trust() {
     let (code, said) = piped(&[]);
     assert!(code == Some(1) && said.contains("Not decided yet: these are off."), "{said}");
     // A no at the terminal is not kept.
-    for (typed, words, later) in [("n", "Not trusted now: these are off.", 1), ("y", "Trusted. You are asked again", 0)]
+    for (typed, words, later) in
+        [("N", "Not trusted now: these are off.", 1), ("Ok", "Trusted. You are asked again", 0)]
     {
         piped(&["--revoke"]);
         let mut terminal = Terminal::start(adjutant(&project, &["trust"]));
         terminal.wait("[y/n]");
+        terminal.enter("what?");
+        terminal.wait("Answer y or n; ? explains.");
         terminal.enter(typed);
         let (ended, screen) = terminal.end();
         assert!(ended == Some(0) && screen.contains(words), "{typed}: {screen}");

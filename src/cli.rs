@@ -19,6 +19,8 @@ mod models;
 mod pages;
 mod permissions;
 mod place;
+mod refused;
+mod reply;
 mod run;
 mod serve;
 mod sessions;

@@ -16,6 +16,7 @@ pub mod credentials;
 pub mod evaluate;
 mod examples;
 pub mod explain;
+mod file_use;
 pub mod grants;
 pub mod guarantee;
 mod hardlinks;
@@ -33,6 +34,7 @@ mod unheld;
 mod unread;
 pub mod url;
 pub mod wildcard;
+pub mod wording;
 
 #[cfg(test)]
 #[cfg(unix)]
@@ -119,8 +121,27 @@ pub struct Need {
     pub sandbox: Option<String>,
     /// The address that led to this one.
     pub origin: Option<String>,
+    /// The use of a file that it is about, for people. Needs with the same are asked about together.
+    pub file: Option<FileUse>,
     /// Facts for the editor to show, and for people to match their own policies on.
     pub metadata: Map<String, Value>,
+}
+
+/// What is to be done with a file, in words: "write `/etc/hosts`, which is outside the project".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileUse {
+    pub verb: &'static str,
+    /// Relative to the project, or absolute.
+    pub name: String,
+    /// What makes it special to this need, as a clause that "which" begins.
+    pub which: Option<String>,
+}
+
+impl FileUse {
+    /// Whether they are about the same file.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.verb, &self.name) == (other.verb, &other.name)
+    }
 }
 
 impl Need {
@@ -293,6 +314,9 @@ pub enum Denial {
     /// A rule forbids it; the turn goes on.
     #[error("{0}")]
     Rule(String),
+    /// It is asked about, and nobody can be asked; the turn goes on.
+    #[error("{0}")]
+    Unanswered(String),
     /// The user said no; the turn ends.
     #[error("The user rejected this tool call. It was not run, and nothing has changed.")]
     Rejected,

@@ -7,6 +7,7 @@
 //! change it. What happens is told through the outlet, what is kept goes through the recorder,
 //! and every wait ends when the turn is cancelled.
 
+mod adopt;
 pub mod budget;
 pub mod call;
 mod carry;
@@ -74,6 +75,8 @@ use crate::worktree::Worktree;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     Ended,
+    /// The user rejected a call without words, or one was refused again and again where nobody can be asked.
+    Rejected,
     Cancelled,
     /// The model refused, or a filter did.
     Refused,
@@ -278,6 +281,11 @@ impl History {
 }
 
 impl TurnContext {
+    /// Whether a turn goes on after a call was rejected without words: where the user wants that, and is there.
+    pub fn goes_on_after_rejection(&self) -> bool {
+        self.permissions.attended && self.project.settings.experimental.continue_loop_on_deny
+    }
+
     pub fn part(&self, content: Content) -> Part {
         Part { id: PartId::new(self.environment.fresh(PartId::PREFIX)), content }
     }

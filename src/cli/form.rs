@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use protocol::acp::v1;
 
+use super::reply::{self, Reply};
+
 /// A field that is asked about.
 #[derive(Debug)]
 pub(super) struct Field {
@@ -57,6 +59,11 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
 }
 
 impl Field {
+    /// Whether it is answered with yes or no.
+    pub(super) fn is_switch(&self) -> bool {
+        self.takes == AnswerType::Switch
+    }
+
     /// Takes a line as the answer; an empty one is none.
     pub(super) fn take(&self, line: &str, content: &mut BTreeMap<String, v1::ElicitationContentValue>) {
         use v1::ElicitationContentValue as Put;
@@ -75,9 +82,9 @@ impl Field {
             }
             None => {
                 let put = match self.takes {
-                    AnswerType::Switch => match line.to_ascii_lowercase().as_str() {
-                        "y" | "yes" => Put::Boolean(true),
-                        "n" | "no" => Put::Boolean(false),
+                    AnswerType::Switch => match reply::read(line) {
+                        Reply::Yes => Put::Boolean(true),
+                        Reply::No => Put::Boolean(false),
                         _ => return,
                     },
                     AnswerType::Number => match (line.parse(), line.parse()) {

@@ -69,10 +69,10 @@ impl Inside {
     }
 }
 
-/// How a turn has ended, where `rejected` says whether something was not permitted.
-pub(super) fn exit_code(stop: v1::StopReason, rejected: bool) -> u8 {
+/// How a turn has ended; `permitted`: it did not end for want of a permission.
+pub(super) fn exit_code(stop: v1::StopReason, permitted: bool) -> u8 {
     match stop {
-        v1::StopReason::EndTurn if rejected => 5,
+        v1::StopReason::EndTurn if !permitted => 5,
         v1::StopReason::EndTurn => 0,
         v1::StopReason::Cancelled => 130,
         _ => 3,

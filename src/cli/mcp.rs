@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value, json};
 
 use super::place::Here;
+use super::reply;
 use super::terminal;
 use crate::config::ProblemSeverity;
 use crate::config::settings::{McpEntry, OAuth, Transport};
@@ -379,14 +380,13 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
     };
     let fields = match asks {
         FormPage::Address(url) => {
-            let line = ask(&format!("{who}: {message}\n  {url}\nOpen it in a browser, then answer [y/N]"))?;
-            let agreed = matches!(&*line, "y" | "Y" | "yes");
+            let question = format!("{who}: {message}\n  {url}\nOpen it in a browser, then answer [y/N]");
+            let agreed = agree(&question, "y  says that you have done what it asks; n  declines")?;
             return Ok(if agreed { asks.accepted(|_| Vec::new()) } else { FormReply::Declined });
         }
         FormPage::Fields(fields) => fields,
     };
-    let line = ask(&format!("{who}: {message}\nAnswer it? [y/N]"))?;
-    if !matches!(&*line, "y" | "Y" | "yes") {
+    if !agree(&format!("{who}: {message}\nAnswer it? [y/N]"), "y  shows its fields one by one; n  declines")? {
         return Ok(FormReply::Declined);
     }
     let mut filled: HashMap<&str, Vec<String>> = HashMap::new();
@@ -413,10 +413,13 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
 
 fn asked(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<bool> {
     let shown = text::title(&Value::Object(arguments.clone()).to_string());
-    terminal::ask(&format!("Call {tool} of {name} with {shown}? [y/N] "))?;
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+    agree(&format!("Call {tool} of {name} with {shown}? [y/N]"), "y  calls it this once; n  does not")
+}
+
+/// Asks for a yes; nothing typed is a no.
+fn agree(question: &str, explained: &str) -> anyhow::Result<bool> {
+    let question = format!("{} ", text::shown(question));
+    Ok(reply::yes_or_no(&question, explained, Some(false), terminal::answer)?.unwrap_or(false))
 }
 
 fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {

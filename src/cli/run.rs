@@ -23,7 +23,7 @@ use self::client::Client;
 use super::inside::{Inside, exit_code, said};
 use super::work::{self, Work};
 use super::{input, sessions, terminal};
-use crate::editor::meta::{ALONE, OWN, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
+use crate::editor::meta::{ALONE, OWN, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
 use crate::editor::prompt::{built_in_tools, may_be_tool};
 use crate::environment::Environment;
 use crate::id::SessionId;
@@ -69,9 +69,13 @@ pub(super) struct Args {
     /// Allow whatever is asked, this time only.
     #[arg(long, conflicts_with = "deny")]
     allow: bool,
-    /// Reject whatever is asked. Also what happens where standard input is not a terminal, or with `--format json`.
+    /// Refuse whatever is asked, and let the model go on without it. Also what happens where standard input is not a
+    /// terminal, or with `--format json`.
     #[arg(long)]
     deny: bool,
+    /// Exit with 5 if anything was refused, also where there is an answer.
+    #[arg(long, conflicts_with = "detach")]
+    strict: bool,
     /// End with JSON that fits this JSON Schema, and print nothing else.
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
@@ -276,9 +280,15 @@ async fn choose(args: &Args, peer: &Peer, session: &v1::SessionId) -> anyhow::Re
 
 /// How a turn has ended, as an exit code, and what there is to say about it.
 fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow::Result<u8> {
+    let refused = client.has_refused();
+    let stopped = of_ours(response.meta.as_ref(), REJECTED).is_some();
+    let permitted = !stopped && (!refused || client.is_answered() && !args.strict);
+    if stopped {
+        client.stop();
+    }
     // Why it ended without the answer that was wanted; none where the model was done.
     let why = match response.stop_reason {
-        v1::StopReason::EndTurn if client.was_rejected() => Some("something was not permitted"),
+        v1::StopReason::EndTurn if refused || stopped => Some("something was not permitted"),
         v1::StopReason::EndTurn => None,
         v1::StopReason::MaxTokens => Some("the model's answers were cut off at its output limit"),
         v1::StopReason::Refusal => Some("the model refused to answer"),
@@ -289,9 +299,9 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
         (Some(result), Some(_)) if args.format == OutputFormat::Text => {
             client.end(false);
             terminal::json(&format!("{result:#}"));
-            return Ok(0);
+            return Ok(if refused && args.strict { 5 } else { 0 });
         }
-        (Some(_), Some(_)) => return Ok(0),
+        (Some(_), Some(_)) => return Ok(if refused && args.strict { 5 } else { 0 }),
         (None, Some(schema)) => {
             let none = format!("the run ended without a result that fits {}", schema.display());
             let Some(why) = why else { return Err(anyhow!(none)) };
@@ -303,7 +313,8 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
             }
         }
     }
-    Ok(exit_code(response.stop_reason, client.was_rejected()))
+    let permitted = permitted && !(refused && args.schema.is_some());
+    Ok(exit_code(response.stop_reason, permitted))
 }
 
 /// Passes lines on, and prints them first if asked to.

@@ -134,6 +134,9 @@ pub(super) enum Verb {
     Wait {
         /// Session: its id, the beginning of it, or `last`
         id: String,
+        /// Exit with 5 if anything was refused, also where there is an answer
+        #[arg(long)]
+        strict: bool,
     },
     /// Cancel what runs in a session or waits, on whatever host
     ///
@@ -211,7 +214,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             }
             Ok(0)
         }
-        Verb::Wait { id } => fleet::wait(store, &find(store, &id, here, environment).await?).await,
+        Verb::Wait { id, strict } => fleet::wait(store, &find(store, &id, here, environment).await?, strict).await,
         Verb::Cancel { id } => fleet::cancel(store, &find(store, &id, here, environment).await?).await,
         Verb::Prune { days, dry_run } => {
             let days = days.or_else(|| prune::keep_days(environment));

@@ -9,9 +9,11 @@
 pub(super) mod screen;
 pub(super) mod styled;
 
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufRead, BufWriter, IsTerminal, StdoutLock, Write};
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
+
+use anyhow::Context as _;
 
 use crate::text;
 use styled::Styled;
@@ -100,6 +102,14 @@ pub(super) fn misused(message: &str) -> ExitCode {
 /// Says what somebody at the terminal is to answer, and stays on the line.
 pub(super) fn ask(question: &str) -> io::Result<()> {
     question_of(&styled::Palette::plain(question))
+}
+
+/// The same, and the line that is typed then; none at the end of the input.
+pub(super) fn answer(question: &str) -> anyhow::Result<Option<String>> {
+    ask(question)?;
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
+    Ok((read > 0).then_some(line))
 }
 
 fn question_of(words: &Styled) -> io::Result<()> {

@@ -12,6 +12,7 @@ use crate::session::elsewhere::share_trust;
 use crate::worktree::Worktree;
 
 use super::place::Here;
+use super::reply;
 
 /// Options of `adjutant trust`.
 #[derive(Debug, clap::Args)]
@@ -119,14 +120,10 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
 
 /// Asks at the terminal. None: no word was said.
 fn asked(root: &Path) -> anyhow::Result<Option<bool>> {
-    super::terminal::ask(&format!("Trust {}? [y/n] ", root.display()))?;
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    Ok(match line.trim().to_lowercase().as_str() {
-        "y" | "yes" => Some(true),
-        "n" | "no" => Some(false),
-        _ => None,
-    })
+    let question = format!("Trust {}? [y/n] ", root.display());
+    let explained = "y  turns on what is listed, until any of it changes; `adjutant trust --revoke` takes it back\n\
+                     n  leaves it off for now; `adjutant trust --no` does so for good";
+    reply::yes_or_no(&question, explained, None, super::terminal::answer)
 }
 
 fn list(environment: &Environment) -> u8 {

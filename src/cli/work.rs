@@ -16,7 +16,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::inside::{Inside, exit_code, said};
-use crate::editor::meta::{ALONE, IDEMPOTENCY_KEY, OWN, STRUCTURED, of_ours, own};
+use super::refused::RefusedCall;
+use crate::editor::meta::{ALONE, IDEMPOTENCY_KEY, OWN, REJECTED, STRUCTURED, of_ours, own};
 use crate::lock::locked;
 use crate::message::Message;
 use crate::session::Sessions;
@@ -41,7 +42,7 @@ pub(super) struct Work {
     /// What is said of the prompt beside its words.
     #[serde(default)]
     pub(super) meta: Map<String, Value>,
-    /// Whatever is asked is allowed; else it is rejected.
+    /// Whatever is asked is allowed; otherwise it is refused to the model.
     #[serde(default)]
     pub(super) allow: bool,
 }
@@ -56,6 +57,9 @@ pub(super) struct PromptAnswer {
     /// The result in the shape that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) result: Option<Value>,
+    /// What was refused because nobody could be asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) refused: Vec<RefusedCall>,
 }
 
 /// Takes prompts from the store until nothing new is to begin, and waits for those that it has begun.
@@ -94,7 +98,9 @@ async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
         Ok(Some(answer)) => (TaskState::Done, Some(answer)),
         // It is to go on elsewhere.
         Ok(None) => (TaskState::Waiting, None),
-        Err(e) => (TaskState::Failed, Some(PromptAnswer { code: 1, text: format!("{e:#}"), result: None })),
+        Err(e) => {
+            (TaskState::Failed, Some(PromptAnswer { code: 1, text: format!("{e:#}"), ..PromptAnswer::default() }))
+        }
     };
     let outcome = answer.map(|answer| serde_json::to_string(&answer).unwrap_or_default());
     match shared.store.end_task(&session, state, outcome).await {
@@ -167,12 +173,12 @@ async fn converse(
     let meta = Map::from_iter([(OWN.to_owned(), Value::Object(meta))]);
     let request = v1::PromptRequest::new(id, work.blocks).meta(meta);
     let response = peer.call(&request, None).await.map_err(said)?;
-    let (text, rejected) = {
-        let said = locked(&client.said);
-        (said.words.trim().to_owned(), said.rejected)
-    };
-    let code = exit_code(response.stop_reason, rejected);
-    Ok(PromptAnswer { code, text, result: of_ours(response.meta.as_ref(), STRUCTURED).cloned() })
+    let Said { words, answered, refused, .. } = std::mem::take(&mut *locked(&client.said));
+    let result = of_ours(response.meta.as_ref(), STRUCTURED).cloned();
+    let stopped = of_ours(response.meta.as_ref(), REJECTED).is_some();
+    let permitted = !stopped && (refused.is_empty() || answered || result.is_some());
+    let code = exit_code(response.stop_reason, permitted);
+    Ok(PromptAnswer { code, text: words.trim().to_owned(), result, refused })
 }
 
 /// Hears the answer, and answers what is asked: nobody is there.
@@ -187,15 +193,19 @@ struct Said {
     /// The message whose words came last.
     message: Option<v1::MessageId>,
     words: String,
-    rejected: bool,
+    /// Something was said since the last call.
+    answered: bool,
+    refused: Vec<RefusedCall>,
 }
 
 impl UnattendedClient {
     /// session/update: what was said last is the answer.
     fn update(client: &Arc<Self>, note: v1::SessionNotification) {
+        let mut said = locked(&client.said);
+        said.answered &= !matches!(note.update, v1::SessionUpdate::ToolCall(_));
         let v1::SessionUpdate::AgentMessageChunk(chunk) = note.update else { return };
         let v1::ContentBlock::Text(text) = chunk.content else { return };
-        let mut said = locked(&client.said);
+        said.answered |= !text.text.trim().is_empty();
         if said.message != chunk.message_id {
             said.words.clear();
             said.message = chunk.message_id;
@@ -213,7 +223,7 @@ impl UnattendedClient {
         let wanted = if client.allow { AllowOnce } else { RejectOnce };
         let option = request.options.iter().find(|option| option.kind == wanted);
         if !client.allow {
-            locked(&client.said).rejected = true;
+            locked(&client.said).refused.push(RefusedCall::new(&request));
         }
         let outcome = match option {
             Some(option) => {

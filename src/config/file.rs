@@ -265,7 +265,8 @@ pub(crate) struct ImageConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ExperimentalConfig {
-    /// Go on with the turn after you rejected a call without a word. Default: false.
+    /// Go on with the turn after you rejected a call without a word. Where nobody can be asked, a turn goes on anyway,
+    /// until it makes the same call again and again. Default: false.
     pub continue_loop_on_deny: Option<bool>,
     /// How long a call of an MCP tool may take, in milliseconds. Default: 60000.
     pub mcp_timeout: Option<u64>,

@@ -4,13 +4,15 @@
 //! error, a garbled answer or none at all is a no.
 
 use protocol::rpc::CallError;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
-use super::markdown::{fenced, plainly};
+use super::markdown::{code, fenced, list, plainly};
+use super::meta::{UNATTENDED, own};
 use crate::event::{CallUpdate, Confirmation, PermissionReply, PermissionRequest, Progress, ToolKind};
 use crate::permission::Denial;
+use crate::permission::wording::{Reason, Wording};
 use crate::text::{self, shown};
 
 const ONCE: &str = "once";
@@ -24,30 +26,68 @@ const NO: &str = "no";
 /// Longest name of an option, in characters: some editors lay them out in a row.
 const NAME: usize = 60;
 
-/// May this call go on? One answer per kind. What is to be run stands first, then one sentence why it is
-/// asked, then what else there is to know.
+/// May this call go on? One answer per kind. What is asked stands first: a command that its title does not show whole,
+/// a sentence, and what else there is to know.
 pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
     let answer = |id, name: String, kind| AnswerOption { id, name, kind };
     let mut answers = vec![answer(ONCE, "Allow once".into(), AnswerKind::Once)];
-    let whose = ask.agent.as_ref().map_or_else(|| "The agent".to_owned(), |agent| format!("The {agent} subagent"));
     let command = ask.show.metadata.as_ref().and_then(|facts| facts.get("command")).and_then(Value::as_str);
+    let command = command.filter(|command| ask.show.title.as_deref() != Some(*command));
     let mut text: Vec<String> = command.map(|command| fenced("sh", &shown(command))).into_iter().collect();
-    text.push(plainly(&shown(&text::sentences([format!("{whose} asks {}", ask.reason).as_str()]))));
-    let mut details = ask.details.clone();
+    text.extend(sentences(ask));
+    let mut details: Vec<String> = ask.details.iter().map(|line| plainly(&shown(line))).collect();
+    details.extend(ask.wording.rules.iter().map(|rule| format!("Rule: {}", code(&text::escaped(rule)))));
     if let Some(always) = &ask.always {
         let whole = text::escaped(always);
         let short = text::cut_chars(&whole, NAME - "Always allow ".len());
         if short != whole {
             // What is granted must be seen word for word.
-            details = format!("{details}\n\"Always\" would allow: {whole}");
+            details.push(format!("\"Always\" would allow: {}", code(&whole)));
         }
         answers.push(answer(ALWAYS, format!("Always allow {short}"), AnswerKind::Always));
     }
     answers.push(answer(REJECT, "Reject".into(), AnswerKind::No));
     if !details.is_empty() {
-        text.push(fenced("", &shown(details.trim_start())));
+        text.push(list(&details));
     }
-    ChoiceRequest { show: ask.show.clone(), text: text.join("\n\n"), answers }
+    let meta = ask
+        .unattended
+        .as_ref()
+        .map(|allowing| own(UNATTENDED, json!({ "reason": ask.wording.short(), "permission": allowing })));
+    ChoiceRequest { show: ask.show.clone(), text: text.join("\n\n"), answers, meta }
+}
+
+/// What is asked, and why, as Markdown: a paragraph, and a list where there are several reasons.
+fn sentences(ask: &PermissionRequest) -> Vec<String> {
+    let Wording { verb, object, which, reasons, quote, whole, .. } = &ask.wording;
+    if let Some(whole) = whole {
+        return vec![plainly(&shown(&text::sentences([whole.as_str()])))];
+    }
+    let whose = ask.agent.as_ref().map_or_else(|| "The agent".to_owned(), |agent| format!("The {agent} subagent"));
+    let mut sentence = plainly(&shown(&format!("{whose} wants to {verb}")));
+    if let Some(object) = object {
+        sentence.push_str(&format!(" {}", code(&text::escaped(object))));
+    }
+    let clauses: Vec<String> = which.iter().map(|clause| format!("which {}", plainly(&shown(clause)))).collect();
+    if !clauses.is_empty() {
+        sentence.push_str(&format!(", {}", clauses.join(" and ")));
+    }
+    sentence.push('.');
+    let reason = |Reason { part, because }: &Reason| match part {
+        Some(part) => format!("{}: {}", code(part), plainly(&shown(because))),
+        None => plainly(&shown(because)),
+    };
+    let mut all = match reasons.as_slice() {
+        [] => vec![sentence],
+        [one @ Reason { part: None, .. }] => vec![format!("{sentence} You are asked because {}.", reason(one))],
+        [one] => vec![format!("{sentence} You are asked because of {}.", reason(one))],
+        several => {
+            let lines: Vec<String> = several.iter().map(reason).collect();
+            vec![format!("{sentence} You are asked because of:"), list(&lines)]
+        }
+    };
+    all.extend(quote.as_ref().map(|quote| fenced("", &shown(quote))));
+    all
 }
 
 /// Waits for the answer, and gives it to whoever waits for it. When nobody waits any more — a grant, a
@@ -93,7 +133,7 @@ pub fn choice(choose: &Confirmation) -> ChoiceRequest {
         AnswerOption { id: YES, name: choose.yes.to_owned(), kind: AnswerKind::Always },
         AnswerOption { id: NO, name: choose.no.to_owned(), kind: AnswerKind::No },
     ];
-    ChoiceRequest { show, text: shown(&choose.text).into_owned(), answers }
+    ChoiceRequest { show, text: shown(&choose.text).into_owned(), answers, meta: None }
 }
 
 /// Waits for its answer. Only one that was offered is one. It comes back when the connection has ended before.

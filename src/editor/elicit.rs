@@ -91,7 +91,7 @@ fn simply(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
     let answers = answers.into_iter().zip(ANSWERS);
     let answers = answers.map(|(name, id)| AnswerOption { id, name: text::title(&name), kind: AnswerKind::Once });
     let no = AnswerOption { id: NO, name: "Decline".into(), kind: AnswerKind::No };
-    Some((ChoiceRequest { show, text, answers: answers.chain([no]).collect() }, puts))
+    Some((ChoiceRequest { show, text, answers: answers.chain([no]).collect(), meta: None }, puts))
 }
 
 /// Waits for the answer, and gives it to whoever waits for it. When nobody does any more, it is withdrawn. It comes

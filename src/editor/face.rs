@@ -9,7 +9,7 @@ use protocol::rpc::{self, CallError, Peer};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::meta::{HANDED_OVER, Meta, STRUCTURED, own};
+use super::meta::{HANDED_OVER, Meta, REJECTED, STRUCTURED, own};
 use crate::event::{CallUpdate, Event, FormPage};
 use crate::id::{CallId, SessionId};
 use crate::turn::Outcome;
@@ -100,6 +100,7 @@ impl TurnResult {
     pub fn meta(&self) -> Option<Meta> {
         match &self.structured {
             Some(result) => Some(own(STRUCTURED, result.clone())),
+            None if self.outcome == Outcome::Rejected => Some(own(REJECTED, true.into())),
             None => self.handed_over.then(|| own(HANDED_OVER, true.into())),
         }
     }
@@ -120,6 +121,8 @@ pub struct ChoiceRequest {
     pub text: String,
     /// One per kind, in the order to be shown.
     pub answers: Vec<AnswerOption>,
+    /// What of ours is told with it.
+    pub meta: Option<Meta>,
 }
 
 #[derive(Debug, Clone)]

@@ -90,7 +90,7 @@ fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
     let once = question.options.iter().zip(ANSWERS);
     let once = once.map(|(option, id)| AnswerOption { id, name: option.label.clone(), kind: AnswerKind::Once });
     let neither = AnswerOption { id: NEITHER, name: "Something else".into(), kind: AnswerKind::No };
-    ChoiceRequest { show, text, answers: once.chain([neither]).collect() }
+    ChoiceRequest { show, text, answers: once.chain([neither]).collect(), meta: None }
 }
 
 /// Waits for the answers, and gives them to whoever waits for them. When nobody does any more, the questions

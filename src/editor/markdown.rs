@@ -19,3 +19,16 @@ pub fn plainly(sentence: &str) -> String {
     }
     out
 }
+
+/// A name as code within a sentence, whatever letters it has.
+pub fn code(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let mark = "`".repeat(longest + 1);
+    let room = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{mark}{room}{text}{room}{mark}")
+}
+
+/// Lines of Markdown as a list.
+pub fn list(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n")
+}

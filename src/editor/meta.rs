@@ -16,6 +16,8 @@ pub const IDEMPOTENCY_KEY: &str = "idempotencyKey";
 /// In the answer to a prompt, or in the data of its error: the server is about to stop, and the turn ended at a step,
 /// or did not begin. On another one it goes on.
 pub const HANDED_OVER: &str = "handedOver";
+/// In the answer to a prompt: true where the turn ended because a call was rejected.
+pub const REJECTED: &str = "rejected";
 /// In the answer to a question, beside a no: what the user says instead.
 pub const WORDS: &str = "words";
 /// In the capabilities of a client of ours: nobody is there to answer questions.
@@ -26,6 +28,9 @@ pub const UNSAID: &str = "unsaid";
 pub const BEFORE: &str = "before";
 /// In a list of sessions: how much a session changed in the files.
 pub const CHANGED: &str = "changed";
+
+/// In a question to a client that says it is alone: why it is asked, and the settings that would have allowed it.
+pub const UNATTENDED: &str = "unattended";
 
 /// A `_meta`, in any version.
 pub type Meta = Map<String, Value>;

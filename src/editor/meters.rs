@@ -75,7 +75,7 @@ pub struct Meters {
     pub over: Notify,
 }
 
-const KINDS: [&str; 7] = ["ended", "cancelled", "refused", "max_tokens", "step_limit", "steered", "failed"];
+const KINDS: [&str; 8] = ["ended", "cancelled", "refused", "max_tokens", "step_limit", "steered", "failed", "rejected"];
 const FAULTS: [&str; 7] = ["auth", "provider", "context_overflow", "picture", "interrupted", "store", "internal"];
 
 impl Meters {
@@ -88,6 +88,7 @@ impl Meters {
             Outcome::StepLimit => (4, None),
             Outcome::Steered => (5, None),
             Outcome::Failed(fault) => (6, Some(fault.kind)),
+            Outcome::Rejected => (7, None),
         };
         let fault = fault.map(|kind| match kind {
             FaultKind::Auth => 0,

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 use super::CallUpdate;
 use crate::id::{CallId, SessionId};
 use crate::permission::Denial;
+use crate::permission::wording::Wording;
 
 /// A question for the user: may this call go on?
 #[derive(Debug)]
@@ -14,11 +15,12 @@ pub struct PermissionRequest {
     pub call: CallId,
     /// What it wants to do, as the editor should show it.
     pub show: CallUpdate,
-    /// What for, or why: the end of a sentence that begins with whoever asks ("for edit: a.txt", "because
-    /// it may hold keys").
-    pub reason: String,
-    /// What else there is to know before an answer, line by line; may be empty.
-    pub details: String,
+    pub wording: Wording,
+    /// What else there is to know before an answer, a sentence each.
+    pub details: Vec<String>,
+    /// For a client that answers by itself: the value of `permission` in the settings that would allow it, if one
+    /// can. None where somebody is there to answer.
+    pub unattended: Option<Option<Value>>,
     /// What "always" would store, shown word for word; none: do not offer it.
     pub always: Option<String>,
     /// Who asks, when it is a subagent.

@@ -9,6 +9,7 @@ use crate::event::{
     SampleRequest, SessionRequest, SessionRequestSender, ToolKind, TurnMessage,
 };
 use crate::id::CallId;
+use crate::permission::wording::Wording;
 use crate::tool::ToolContext;
 
 /// The way to the user of one call.
@@ -49,7 +50,8 @@ impl Asker {
     }
 
     /// Asks the user for a plain yes to something that costs, which is theirs to give each time.
-    pub(super) async fn permit(&self, title: String, input: Value, reason: String, details: String) -> bool {
+    /// `wants` says what is wanted, from its verb on; `quote` is shown as it is.
+    pub(super) async fn permit(&self, title: String, input: Value, wants: String, quote: String) -> bool {
         let (reply, said) = oneshot::channel();
         let show = CallUpdate {
             title: Some(title),
@@ -59,7 +61,17 @@ impl Asker {
             ..CallUpdate::of(&self.call)
         };
         let call = self.call.clone();
-        let asked = PermissionRequest { call, show, reason, details, always: None, agent: None, session: None, reply };
+        let asked = PermissionRequest {
+            call,
+            show,
+            wording: Wording { verb: wants, quote: Some(quote), ..Wording::default() },
+            details: vec!["No \"always\": it costs money each time.".to_owned()],
+            unattended: None,
+            always: None,
+            agent: None,
+            session: None,
+            reply,
+        };
         if !self.outlet.send(TurnMessage::AskPermission(Box::new(asked))).await {
             return false;
         }

@@ -42,12 +42,12 @@ pub(super) async fn sample(
         read(system.as_deref(), asked.messages).map_err(|why| ErrorData::invalid_params(why, None))?;
     let name = text::title(&link.name);
     let title = format!("{name}: ask the model");
-    let reason = format!("to let the MCP server {name} ask your model this, for {} tokens at most", asked.max_tokens);
+    let wants = format!("let the MCP server {name} ask your model this, for {} tokens at most", asked.max_tokens);
     // A call does not run out of time while its user, or a model, thinks.
     let Some(_asks) = link.ask() else { return Err(refuse("too many questions wait for the user")) };
     let answer = async {
         let input = serde_json::json!({"maxTokens": asked.max_tokens, "question": shown});
-        if !asker.permit(title, input, reason, shown).await {
+        if !asker.permit(title, input, wants, shown).await {
             return Err(ErrorData::new(ErrorCode(-1), "the user rejected it", None));
         }
         let (max_output, temperature) = (u64::from(asked.max_tokens), asked.temperature.map(f64::from));

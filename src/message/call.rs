@@ -99,6 +99,8 @@ pub enum FailureCause {
     Error,
     /// The user rejected it without words, which ends the turn.
     Rejected,
+    /// Nobody could be asked about it, which the model was told.
+    Unanswered,
     /// The user cancelled the turn while it ran.
     Cancelled,
     /// The process ended while it ran: what it has done is unknown.
@@ -235,6 +237,7 @@ impl CallFacts {
     const LOADED: &str = "loaded";
     const RESULT: &str = "structured";
     const REJECTED: &str = "rejected";
+    const UNANSWERED: &str = "unanswered";
     const INTERRUPTED: &str = "interrupted";
     const PROCESS_ENDED: &str = "processEnded";
     const NOT_BEGUN: &str = "notBegun";
@@ -404,6 +407,7 @@ impl From<StoredState> for CallState {
             StoredState::Failed { error, mut metadata } => {
                 let mut is = |key: &str| metadata.remove(key).is_some();
                 let (rejected, interrupted) = (is(CallFacts::REJECTED), is(CallFacts::INTERRUPTED));
+                let unanswered = is(CallFacts::UNANSWERED);
                 let process_ended = is(CallFacts::PROCESS_ENDED) || (interrupted && error == CUT_OFF);
                 let not_begun = is(CallFacts::NOT_BEGUN) || error == NEVER_BEGUN;
                 let cause = match (rejected, interrupted) {
@@ -411,6 +415,7 @@ impl From<StoredState> for CallState {
                     (true, _) => FailureCause::Rejected,
                     (_, true) if process_ended => FailureCause::ProcessEnded,
                     (_, true) => FailureCause::Cancelled,
+                    _ if unanswered => FailureCause::Unanswered,
                     _ => FailureCause::Error,
                 };
                 Self::Failed { error, cause, facts: CallFacts::from_json(metadata) }
@@ -444,6 +449,7 @@ impl Serialize for CallState {
                 let keys: &[&str] = match cause {
                     FailureCause::Error => &[],
                     FailureCause::Rejected => &[CallFacts::REJECTED],
+                    FailureCause::Unanswered => &[CallFacts::UNANSWERED],
                     FailureCause::Cancelled => &[CallFacts::INTERRUPTED],
                     FailureCause::NotBegun => &[CallFacts::NOT_BEGUN],
                     FailureCause::ProcessEnded => &[CallFacts::INTERRUPTED, CallFacts::PROCESS_ENDED],

@@ -61,7 +61,7 @@ fn about(rule: &Rule, permission: &str) -> bool {
     wildcard::matches(&rule.permission, permission) || (permission == "bash" && rule.permission == POSTURE.0)
 }
 
-fn shown(rule: &Rule) -> String {
+pub(super) fn shown(rule: &Rule) -> String {
     let source = if rule.source.is_empty() { String::new() } else { format!(", from {}", rule.source) };
     if (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE {
         return format!("this agent only reads{source}");

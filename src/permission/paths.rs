@@ -12,10 +12,11 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
+use super::file_use::UnboundedRoot;
 use super::hardlinks::LinkedFiles;
 use super::places::{holder, is_temporary};
 use super::protected::{self, Protected};
-use super::{Access, Action, Need, PermissionContext, Policy, Verdict, evaluate};
+use super::{Access, Action, FileUse, Need, PermissionContext, Policy, Verdict, evaluate};
 use crate::text;
 use crate::text::is_odd;
 
@@ -47,6 +48,8 @@ pub struct Located {
     /// It is a short-lived file of the user's own, may become one, or is a directory of such.
     pub temporary: bool,
     pub protected: Option<Protected>,
+    /// It lies in the directory the session works in, which is none that could be a project.
+    pub unbounded: Option<UnboundedRoot>,
 }
 
 /// Why a path is refused before anybody is asked. Addressed to the model.
@@ -429,6 +432,7 @@ impl Located {
             shared: false,
             temporary: place.temporary.iter().any(|dir| is_temporary(path, dir, place)),
             protected,
+            unbounded: UnboundedRoot::of(path, place),
             path: path.into(),
         }
     }
@@ -439,6 +443,8 @@ impl Located {
         // Whether something outside is there may be asked freely.
         let nothing = access == Access::List && self.is_absent();
         let mut needs: Vec<Need> = self.leaving().filter(|_| !nothing).into_iter().collect();
+        let file = |which| Some(FileUse { which, ..self.in_use(access) });
+        needs.iter_mut().for_each(|need| need.file = file(Some(self.why_outside().to_owned())));
         let permission = match access {
             Access::List => return needs,
             Access::Read => "read",
@@ -447,6 +453,7 @@ impl Located {
         let name = &self.relative;
         let mut need = Need::new(permission, name);
         need.floor = self.floor(access);
+        need.file = file(self.why_special(access));
         need.within = access == Access::Edit && self.inside;
         // What is asked about every time is not granted for good, and a name is no pattern.
         if (need.floor.is_none() || access == Access::Read) && !name.contains(['*', '?']) {

@@ -44,6 +44,8 @@ struct Entry {
     parts: Vec<PartPattern>,
     /// With everything below it.
     folder: bool,
+    /// What follows from a change, as a clause that "which" begins.
+    effect: &'static str,
 }
 
 /// A name, or the beginning and the end of one with anything between them.
@@ -71,6 +73,9 @@ impl PartPattern {
     }
 }
 
+/// What follows from changing a file that decides what runs, where its section does not say more.
+const EFFECT: &str = "decides what runs on this machine";
+
 static SECRET: LazyLock<Names> = LazyLock::new(|| Names::section("secret"));
 static CONTROL: LazyLock<Names> = LazyLock::new(|| Names::section("control"));
 static ELSEWHERE: LazyLock<Names> = LazyLock::new(|| Names::section("elsewhere"));
@@ -79,9 +84,15 @@ impl Names {
     fn section(wanted: &str) -> Self {
         let mut names = Self::default();
         let mut here = false;
+        let mut effect = EFFECT;
         for line in include_str!("protected.txt").lines().filter(|line| !line.starts_with('#')) {
             if let Some(section) = line.strip_prefix('[') {
                 here = section.trim_end_matches(']') == wanted;
+                effect = EFFECT;
+                continue;
+            }
+            if let Some(clause) = line.strip_prefix("which ") {
+                effect = clause;
                 continue;
             }
             for word in line.split_whitespace().filter(|_| here) {
@@ -90,7 +101,7 @@ impl Names {
                 let first = parts[0];
                 let parts = parts.into_iter().map(PartPattern::of).collect();
                 let list = if first.contains('*') { &mut names.wild } else { names.plain.entry(first).or_default() };
-                list.push(Entry { parts, folder });
+                list.push(Entry { parts, folder, effect });
             }
         }
         names
@@ -98,11 +109,15 @@ impl Names {
 
     /// Whether the end of a path, or one of its folders, is among them.
     fn hold<P: AsRef<str>>(&self, path: &[P]) -> bool {
-        (0..path.len()).any(|at| {
+        self.find(path).is_some()
+    }
+
+    fn find<P: AsRef<str>>(&self, path: &[P]) -> Option<&Entry> {
+        (0..path.len()).find_map(|at| {
             let rest = &path[at..];
             let first = rest[0].as_ref();
             let mut all = self.plain.get(first).into_iter().flatten().chain(&self.wild);
-            all.any(|entry| {
+            all.find(|entry| {
                 (entry.folder || entry.parts.len() == rest.len())
                     && entry.parts.len() <= rest.len()
                     && entry.parts.iter().zip(rest).all(|(pattern, part)| pattern.fits(part.as_ref()))
@@ -164,6 +179,13 @@ pub fn control(path: &Path) -> bool {
     let parts = parts(path);
     let short = |part: &String| part.starts_with("git~");
     !plan(&parts) && (CONTROL.hold(&parts) || ELSEWHERE.hold(&parts) || parts.iter().any(short))
+}
+
+/// What follows from changing a path that is [`control`], as a clause that "which" begins: "git runs".
+pub(super) fn effect(path: &Path) -> &'static str {
+    let parts = parts(path);
+    let entry = CONTROL.find(&parts).or_else(|| ELSEWHERE.find(&parts));
+    entry.map_or(EFFECT, |entry| entry.effect)
 }
 
 /// Whether it changes only what runs where the project is built, once it is pushed. No sandbox of this

@@ -5,8 +5,11 @@ use std::net::IpAddr;
 use crate::permission::evaluate::only_reads;
 use crate::permission::rule::BUILT_IN;
 use crate::permission::url::{self, Address};
-use crate::permission::{Action, Need, Rules, Verdict, evaluate};
+use crate::permission::wording::Wording;
+use crate::permission::{Action, Denial, Need, Rules, Verdict, evaluate};
 use crate::text;
+
+use super::Failure;
 
 /// What is not allowed, which rule forbids it, and what to do instead. `rules` are those of the agent.
 pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
@@ -36,6 +39,38 @@ pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
         ),
         (None, None) => format!("Not allowed: {what}."),
     }
+}
+
+/// That nobody could be asked about a call, why it is asked, and what needs no question. A call that was made again
+/// and again ends the turn.
+pub fn unanswered(asked: &[(&Need, &Verdict)], wording: &Wording) -> Failure {
+    let Some((need, verdict)) = asked.last() else { return Failure::Denied(Denial::Rejected) };
+    let means = match need.permission.as_str() {
+        "doom_loop" => {
+            return Failure::Stopped(format!(
+                "Not allowed: {}. Nobody can be asked whether it may go on, and the turn ends here.",
+                wording.short()
+            ));
+        }
+        "plan_exit" => {
+            return Failure::Denied(Denial::Unanswered(
+                "Not allowed: nobody can be asked whether to carry out the plan. Give the plan as your answer.".into(),
+            ));
+        }
+        "plan_enter" => "Go on as you are.",
+        _ if need.command.is_some() && verdict.units.iter().any(|unit| unit.action == Action::Allow) => {
+            "The other parts of the line are allowed by themselves."
+        }
+        _ if asked.iter().any(|(need, _)| need.permission == "external_directory") => {
+            "What lies in the project needs no permission."
+        }
+        "edit" => "Leave the file as it is, and say in your answer what should be changed in it.",
+        _ => "Go on without it.",
+    };
+    Failure::Denied(Denial::Unanswered(format!(
+        "Not allowed: the user would be asked first ({}), and nobody can be asked here. {means} Do not make the same call again; say in your answer what could not be done.",
+        wording.short()
+    )))
 }
 
 /// Whether it is forbidden because the agent only reads, and not by a rule of the user or for its own sake.

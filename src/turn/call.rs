@@ -10,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::Value;
 
+use super::adopt::{adopt, known};
 use super::change_recorder::ChangeRecorder;
 use super::doom::Repeats;
 use super::frame::Frame;
@@ -74,8 +75,7 @@ pub async fn make(
         }
         match running.next().await {
             Some((place, call)) => {
-                let rejected =
-                    next::rejected(&call.state) && !scope.project.settings.experimental.continue_loop_on_deny;
+                let rejected = next::rejected(&call.state) && !scope.goes_on_after_rejection();
                 message.parts[place].content = Content::Tool(call);
                 if rejected {
                     // The turn ends here: what has not begun will not.
@@ -113,6 +113,7 @@ fn waiting<'a>(
         let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
         let unbroken = here as usize == earlier.len();
         let before = if unbroken { doom::repeats(history, &call.tool, &call.input) } else { Repeats::default() };
+        let refusals = here + doom::refusals(history, &call.tool, &call.input);
         earlier.push((call.tool.clone(), call.input.clone()));
         let repeats = Repeats { calls: here + before.calls, ..before };
         let (message, part, instructions, facts) = (id, part.id.clone(), instructions.clone(), LiveFacts::default());
@@ -131,6 +132,7 @@ fn waiting<'a>(
             order: None,
             facts,
             repeats,
+            refusals,
         };
         waiting.push_back((place, one));
     }
@@ -271,6 +273,8 @@ struct RunningCall<'a> {
     order: Option<String>,
     facts: LiveFacts,
     repeats: Repeats,
+    /// How often the same call was refused in this turn, because nobody could be asked.
+    refusals: u32,
 }
 
 impl RunningCall<'_> {
@@ -302,55 +306,66 @@ impl RunningCall<'_> {
                     cleared: None,
                 })
             }
-            Err(failure) => {
-                let mut cause = FailureCause::Error;
-                let error = match failure {
-                    Failure::Tell(text) => truncate::failure(text, &self.context()),
-                    Failure::Denied(denial) => {
-                        let goes_on = self.tool.as_ref().and_then(|tool| tool.rejected());
-                        match goes_on.filter(|_| denial == Denial::Rejected) {
-                            Some(words) => words.to_owned(),
-                            None => {
-                                if denial == Denial::Rejected {
-                                    cause = FailureCause::Rejected;
-                                }
-                                denial.to_string()
-                            }
-                        }
-                    }
-                    Failure::Stopped(text) => {
-                        cause = FailureCause::Rejected;
-                        text
-                    }
-                    // What never ran took no effect.
-                    Failure::Cancelled if !matches!(self.call.state, CallState::Running { .. }) => {
-                        cause = FailureCause::NotBegun;
-                        NOT_BEGUN.into()
-                    }
-                    Failure::Cancelled => {
-                        cause = FailureCause::Cancelled;
-                        CANCELLED.into()
-                    }
-                    Failure::CutOff(done) => {
-                        cause = FailureCause::Cancelled;
-                        let done = truncate::failure(done, &self.context());
-                        format!("{}\n\n{CANCELLED}", done.trim_end_matches('\n'))
-                    }
-                    Failure::Further(_) => "The call did not finish.".into(),
-                    Failure::Broken(cause) => {
-                        tracing::error!("{} failed: {cause}", self.call.tool);
-                        format!("The tool failed: {cause}")
-                    }
-                };
-                self.scope.resources.seen.show(&error);
-                CallState::Failed { error, cause, facts: self.facts.all() }
-            }
+            Err(failure) => self.failed(failure),
         };
         let update = CallUpdate { title, locations, ..CallUpdate::from(&self.call) };
         self.save().await;
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
         self.scope.resources.jobs.announced(&self.call.call);
         self.call
+    }
+
+    /// What a failure comes to: its words for the model, and what follows from it.
+    fn failed(&self, failure: Failure) -> CallState {
+        let mut cause = FailureCause::Error;
+        let error = match failure {
+            Failure::Tell(text) => truncate::failure(text, &self.context()),
+            Failure::Denied(Denial::Unanswered(words)) if self.refusals + 1 >= doom::LIMIT => {
+                cause = FailureCause::Rejected;
+                format!("{words} This call was refused {} times; the turn ends here.", doom::LIMIT)
+            }
+            Failure::Denied(Denial::Unanswered(words)) => {
+                cause = FailureCause::Unanswered;
+                words
+            }
+            Failure::Denied(denial) => {
+                let goes_on = self.tool.as_ref().and_then(|tool| tool.rejected());
+                match goes_on.filter(|_| denial == Denial::Rejected) {
+                    Some(words) => words.to_owned(),
+                    None => {
+                        if denial == Denial::Rejected {
+                            cause = FailureCause::Rejected;
+                        }
+                        denial.to_string()
+                    }
+                }
+            }
+            Failure::Stopped(text) => {
+                cause = FailureCause::Rejected;
+                text
+            }
+            // What never ran took no effect.
+            Failure::Cancelled if !matches!(self.call.state, CallState::Running { .. }) => {
+                cause = FailureCause::NotBegun;
+                NOT_BEGUN.into()
+            }
+            Failure::Cancelled => {
+                cause = FailureCause::Cancelled;
+                CANCELLED.into()
+            }
+            Failure::CutOff(done) => {
+                cause = FailureCause::Cancelled;
+                let done = truncate::failure(done, &self.context());
+                format!("{}\n\n{CANCELLED}", done.trim_end_matches('\n'))
+            }
+            Failure::Further(_) => "The call did not finish.".into(),
+            Failure::Broken(cause) => {
+                tracing::error!("{} failed: {cause}", self.call.tool);
+                format!("The tool failed: {cause}")
+            }
+        };
+        self.scope.resources.seen.show(&error);
+        CallState::Failed { error, cause, facts: self.facts.all() }
     }
 
     async fn save(&self) {
@@ -402,11 +417,9 @@ impl RunningCall<'_> {
         if self.repeats.is_loop() {
             let need = Need::new("doom_loop", &self.call.tool).always(&self.call.tool);
             let reason = self.repeats.reason(&self.call.tool);
-            self.permit(&need, Some(reason)).await?;
+            self.permit(&[need], Some(&reason)).await?;
         }
-        for need in &prepared.needs {
-            self.permit(need, None).await?;
-        }
+        self.permit(&prepared.needs, None).await?;
         self.changes.before(self.scope, self.call.kind, tool.name(), &prepared.needs).await;
         if self.scope.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
@@ -501,9 +514,7 @@ impl RunningCall<'_> {
                     return Ok(output);
                 }
                 Err(Failure::Further(further)) => {
-                    for need in &further.needs {
-                        self.permit(need, None).await?;
-                    }
+                    self.permit(&further.needs, None).await?;
                     run = further.run;
                 }
                 Err(failure) => return Err(failure),
@@ -547,9 +558,9 @@ impl RunningCall<'_> {
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
     }
 
-    /// Judges a need, and asks where the rules say so.
-    async fn permit(&self, need: &Need, reason: Option<String>) -> Result<(), Failure> {
-        permit::permit(self.scope, &self.frame.agent, &self.call, need, reason).await
+    /// Judges needs, and asks where the rules say so.
+    async fn permit(&self, needs: &[Need], reason: Option<&str>) -> Result<(), Failure> {
+        permit::permit(self.scope, &self.frame.agent, &self.call, needs, reason).await
     }
 
     fn context(&self) -> ToolContext {
@@ -566,23 +577,6 @@ impl RunningCall<'_> {
             ..context.call
         };
         ToolContext { call, limits, ..context }
-    }
-}
-
-/// The files that are as the model knows them.
-async fn known(context: &ToolContext) -> Vec<PathBuf> {
-    let seen = context.session.seen.clone();
-    crate::task::spawn_blocking(move || seen.as_known()).await.unwrap_or_default()
-}
-
-/// What has changed in these files since is the agent's own change.
-async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
-    if files.is_empty() {
-        return;
-    }
-    let seen = context.session.seen.clone();
-    if let Err(e) = crate::task::spawn_blocking(move || seen.adopt(files)).await {
-        tracing::warn!("what a command has changed was not looked at: {e}");
     }
 }
 

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{History, next};
-use crate::message::{Call, CallState};
+use crate::message::{Call, CallState, FailureCause};
 
 /// How much repetition makes a loop.
 pub const LIMIT: u32 = 3;
@@ -40,8 +40,21 @@ pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
     let same = finished.take_while(|call| call.tool == tool && *call.input == *input && !brought_news(call));
     same.fold(Repeats::default(), |so_far, call| Repeats {
         calls: so_far.calls + 1,
-        failed: so_far.failed + u32::from(call.kind.acts() && matches!(call.state, CallState::Failed { .. })),
+        failed: so_far.failed + u32::from(call.kind.acts() && has_failed(call)),
     })
+}
+
+/// How often this turn's calls of `tool` with `input` were refused, because nobody could be asked.
+pub fn refusals(history: &History, tool: &str, input: &Value) -> u32 {
+    let calls = next::turn(history).iter().flat_map(|m| m.calls());
+    let refused = |call: &&Call| call.state.cause() == Some(FailureCause::Unanswered);
+    let same = calls.filter(|call| call.tool == tool && *call.input == *input).filter(refused);
+    u32::try_from(same.count()).unwrap_or(u32::MAX)
+}
+
+/// Whether it was made and failed: what was refused has done nothing.
+fn has_failed(call: &Call) -> bool {
+    call.state.cause().is_some_and(|cause| cause != FailureCause::Unanswered)
 }
 
 /// To look again at what goes on, and to see something new there, is no loop.

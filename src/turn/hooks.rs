@@ -14,7 +14,7 @@ use crate::extension::advice::Advice;
 use crate::extension::moment::Moment;
 use crate::extension::subagents::TurnLoan;
 use crate::extension::{any, guards};
-use crate::message::{Call, CallState, Content, Message, ModelRef, Text};
+use crate::message::{Call, Content, Message, ModelRef, Text};
 use crate::model::Request;
 use crate::permission::approve::judge_in_doubt;
 use crate::permission::{Action, Need, Verdict};
@@ -269,7 +269,7 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
     }
     remember(history, scope, false);
     let word = match outcome {
-        Outcome::Ended => "ended",
+        Outcome::Ended | Outcome::Rejected => "ended",
         Outcome::Refused => "refused",
         Outcome::MaxTokens | Outcome::StepLimit => "limit",
         Outcome::Failed(_) => "failed",
@@ -287,7 +287,7 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
         .with("continued", sent_on > 0)
         .with("text", last.map(Message::visible_text).unwrap_or_default());
     let advice = scope.resources.extensions.ask(moment, &context).await.ok()?;
-    if *outcome != Outcome::Ended || rejected(history) {
+    if *outcome != Outcome::Ended {
         return None;
     }
     let more = scripts.wants_more().await;
@@ -303,14 +303,6 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
     let busy = json!({ "sessionID": scope.session.as_str(), "status": { "type": "busy" } });
     scripts.event("session.status", busy).await;
     Some(words.join("\n\n"))
-}
-
-/// Whether the turn has ended because the user said no.
-fn rejected(history: &History) -> bool {
-    let last = history.messages.last();
-    last.is_some_and(|last| {
-        last.calls().any(|call: &Call| next::rejected(&call.state) && call.state != CallState::Pending)
-    })
 }
 
 /// The history is about to be summarised; what hooks want kept in it.

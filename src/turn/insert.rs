@@ -193,9 +193,7 @@ impl InsertCall<'_> {
     async fn attempt(&mut self, tool: &dyn AnyTool) -> Result<ToolOutput, Failure> {
         let context = tool_context::context(self.scope, self.agent, &self.call.call);
         let prepared = call::caught(tool.prepare(Value::clone(&self.call.input), &context)).await?;
-        for need in &prepared.needs {
-            permit::permit(self.scope, self.agent, &self.call, need, None).await?;
-        }
+        permit::permit(self.scope, self.agent, &self.call, &prepared.needs, None).await?;
         self.call.state = CallState::Running { facts: CallFacts::default() };
         self.tell(CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) }).await;
         // No tool that a command runs comes to more than it said.

@@ -6,7 +6,9 @@ use super::budget::Remaining;
 use super::{History, Outcome, pictures, size, view};
 use crate::message::{Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role};
 use crate::text::thousands;
-use crate::tool::structured_output;
+use crate::tool::question::QuestionTool;
+use crate::tool::task::TaskTool;
+use crate::tool::{Tool, structured_output};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
@@ -83,7 +85,7 @@ pub fn next(history: &History, limits: &Limits) -> Next {
         return step();
     }
     if !limits.continue_on_deny && last.calls().any(|call| rejected(&call.state)) {
-        return Next::Finish(Outcome::Ended);
+        return Next::Finish(Outcome::Rejected);
     }
     let owes = turn(history).first().is_some_and(|prompt| prompt.format().is_some());
     if owes && last.calls().any(|call| result(call).is_some()) {
@@ -273,6 +275,25 @@ pub fn turn(history: &History) -> &[Message] {
     &history.messages[start..]
 }
 
+/// What a turn says at its end whose last calls were rejected. `attended`: somebody could have allowed them.
+pub(super) fn rejection(message: &Message, attended: bool) -> String {
+    let calls: Vec<&Call> = message.calls().filter(|call| rejected(&call.state)).collect();
+    let titles = calls.iter().map(|call| call.title.as_str()).collect::<Vec<_>>().join("; ");
+    let is = |tool: &str| calls.iter().all(|call| call.tool == tool);
+    match attended {
+        false => format!("This was refused too often, because nobody can be asked: {titles}. The turn ends here."),
+        true if is(QuestionTool::NAME) => {
+            "You have not answered. I stopped here, and wait for what you say.".to_owned()
+        }
+        true if is(TaskTool::NAME) => {
+            format!(
+                "You rejected what a subagent wanted to do ({titles}). I stopped here, and wait for what you want instead."
+            )
+        }
+        true => format!("You rejected this: {titles}. I stopped here, and wait for what you want instead."),
+    }
+}
+
 pub(super) fn rejected(state: &CallState) -> bool {
     state.cause() == Some(FailureCause::Rejected)
 }
@@ -385,7 +406,12 @@ pub(super) mod tests {
             (
                 vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Rejected)])],
                 None,
-                Next::Finish(Outcome::Ended),
+                Next::Finish(Outcome::Rejected),
+            ),
+            (
+                vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Unanswered)])],
+                None,
+                Next::Step { made: 1, last: false },
             ),
             (
                 vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Error)])],

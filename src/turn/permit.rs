@@ -11,55 +11,134 @@ use crate::approvals::Approvals;
 use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use crate::message::Call;
 use crate::permission::approve::{self, settles};
-use crate::permission::explain::{explain, unit_line};
-use crate::permission::{Action, Denial, Need, Verdict};
+use crate::permission::explain::explain;
+use crate::permission::wording::{self, Wording};
+use crate::permission::{Action, Denial, Need, Rules, Verdict};
 use crate::tool::{Failure, refusal};
 
-/// Judges a need, and asks where the rules say so.
+/// A need that the user is asked about.
+struct AskedNeed<'n> {
+    need: Cow<'n, Need>,
+    verdict: Verdict,
+    /// A hook asks, or the verdict was another without one: no grant answers it.
+    hooked: bool,
+}
+
+/// Judges what a call needs, and asks where the rules say so: after all of it was judged, so that nothing is asked
+/// that another need forbids, and once for each file. `reason` is why the needs arise, where they do not say it.
 pub(super) async fn permit(
     scope: &TurnContext,
     agent: &Agent,
     call: &Call,
-    need: &Need,
-    reason: Option<String>,
+    needs: &[Need],
+    reason: Option<&str>,
 ) -> Result<(), Failure> {
-    let approvals = || scope.permissions.chosen.borrow().approvals();
-    let need = &as_held(scope, agent, need, approvals()).await;
-    later::forbidden(scope, agent, need, false).await?;
-    let doubt = scope.project.settings.doubt();
-    let doubt = doubt.as_deref();
-    let grants = || scope.permissions.grants.of(&agent.name);
-    let judge = || approve::judge_in_doubt(doubt, approvals(), &agent.rules, &grants(), need);
-    // Subscribed before judging: a grant given in between is not missed.
-    let mut changes = scope.permissions.grants.changes();
-    let verdict = judge();
-    tracing::info!("for {}: {}", agent.name, explain(&verdict, need, &agent.rules));
-    let verdict = hooks::judged(scope, agent, call, need, verdict).await?;
-    match verdict.action {
-        Action::Allow => return Ok(()),
-        Action::Deny => return Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, need, &agent.rules)))),
-        Action::Ask if need.agreed => return Ok(()),
-        Action::Ask => {}
+    let mut asked: Vec<Vec<AskedNeed<'_>>> = Vec::new();
+    for need in needs {
+        let Some(one) = judged(scope, agent, call, need).await? else { continue };
+        let together =
+            |group: &&mut Vec<AskedNeed<'_>>| group.iter().any(|other| is_one_question(&other.need, &one.need));
+        match asked.iter_mut().find(together) {
+            Some(group) => group.push(one),
+            None => asked.push(vec![one]),
+        }
+    }
+    if asked.is_empty() {
+        return Ok(());
     }
     // What the user is asked about is kept first: the process may not live to hear the answer.
     if let Err(e) = scope.record.flush().await {
         tracing::warn!("asking although the call could not be recorded: {e}");
     }
+    for group in &asked {
+        ask(scope, agent, call, group, reason).await?;
+    }
+    Ok(())
+}
+
+fn is_one_question(one: &Need, other: &Need) -> bool {
+    matches!((&one.file, &other.file), (Some(one), Some(other)) if one.is_same(other))
+}
+
+/// Judges a need. None: it is allowed.
+async fn judged<'n>(
+    scope: &TurnContext,
+    agent: &Agent,
+    call: &Call,
+    need: &'n Need,
+) -> Result<Option<AskedNeed<'n>>, Failure> {
+    let need = as_held(scope, agent, need, approvals(scope)).await;
+    later::forbidden(scope, agent, &need, false).await?;
+    let verdict = judge(scope, agent, &need);
+    tracing::info!("for {}: {}", agent.name, explain(&verdict, &need, &agent.rules));
+    let verdict = hooks::judged(scope, agent, call, &need, verdict).await?;
+    match verdict.action {
+        Action::Allow => Ok(None),
+        Action::Deny => Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, &need, &agent.rules)))),
+        Action::Ask if need.agreed => Ok(None),
+        Action::Ask => {
+            let hooked = judge(scope, agent, &need).action == Action::Allow;
+            Ok(Some(AskedNeed { need, verdict, hooked }))
+        }
+    }
+}
+
+fn approvals(scope: &TurnContext) -> Approvals {
+    scope.permissions.chosen.borrow().approvals()
+}
+
+fn judge(scope: &TurnContext, agent: &Agent, need: &Need) -> Verdict {
+    let doubt = scope.project.settings.doubt();
+    let grants = scope.permissions.grants.of(&agent.name);
+    approve::judge_in_doubt(doubt.as_deref(), approvals(scope), &agent.rules, &grants, need)
+}
+
+/// Asks one question about needs that belong together.
+async fn ask(
+    scope: &TurnContext,
+    agent: &Agent,
+    call: &Call,
+    asked: &[AskedNeed<'_>],
+    reason: Option<&str>,
+) -> Result<(), Failure> {
+    // Subscribed before judging: a grant given in between is not missed.
+    let mut changes = scope.permissions.grants.changes();
+    let granted = || asked.iter().all(|one| !one.hooked && judge(scope, agent, &one.need).action == Action::Allow);
+    if granted() {
+        return Ok(());
+    }
+    let pairs: Vec<(&Need, &Verdict)> = asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
+    let grants = scope.permissions.grants.of(&agent.name);
+    let doubt = scope.project.settings.doubt();
+    let settled = |need| settles(doubt.as_deref(), approvals(scope), &agent.rules, &grants, need);
+    let lasting = asked.iter().all(|one| !one.hooked && settled(&one.need));
+    let wording = Wording::new(&pairs, reason);
+    let allowing = || {
+        let needs: Vec<&Need> = asked.iter().map(|one| &*one.need).collect();
+        wording::allowing(&needs, |need, rules| {
+            let rules = agent.rules.clone().then(&Rules(rules.to_vec()));
+            !asked.iter().any(|one| one.hooked)
+                && approve::judge_in_doubt(doubt.as_deref(), approvals(scope), &rules, &grants, need).action
+                    == Action::Allow
+        })
+    };
+    let attended = scope.permissions.attended;
     let (reply, mut answer) = oneshot::channel();
-    let hooked = verdict.action == Action::Ask && judge().action == Action::Allow;
-    let lasting = !hooked && settles(doubt, approvals(), &agent.rules, &grants(), need);
-    let ask = PermissionRequest {
+    let request = PermissionRequest {
         call: call.call.clone(),
-        show: question(call, need),
-        reason: asks(need, reason.as_ref().or(verdict.reason.as_ref())),
-        details: details(need, &verdict, lasting),
-        always: lasting.then(|| shown(need)),
+        show: question(call, &pairs),
+        details: details(&pairs, &wording, lasting),
+        wording: wording.clone(),
+        unattended: (!attended).then(allowing),
+        always: lasting.then(|| asked.iter().map(|one| shown(&one.need)).collect::<Vec<_>>().join(", ")),
         agent: None,
         session: None,
         reply,
     };
-    hooks::asked(scope, call, need).await;
-    if !scope.outlet.send(TurnMessage::AskPermission(Box::new(ask))).await {
+    for one in asked {
+        hooks::asked(scope, call, &one.need).await;
+    }
+    if !scope.outlet.send(TurnMessage::AskPermission(Box::new(request))).await {
         return Err(Failure::Cancelled);
     }
     loop {
@@ -67,23 +146,35 @@ pub(super) async fn permit(
             biased;
             () = scope.cancelled.cancelled() => return Err(Failure::Cancelled),
             answer = &mut answer => return match answer {
-                Ok(PermissionReply::Once) => later::forbidden(scope, agent, need, true).await,
+                Ok(PermissionReply::Once) => still_allowed(scope, agent, asked).await,
                 Ok(PermissionReply::Always) => {
-                    later::forbidden(scope, agent, need, true).await?;
-                    scope.permissions.grants.give(&agent.name, &need.permission, &need.always).await;
+                    still_allowed(scope, agent, asked).await?;
+                    for one in asked {
+                        let Need { permission, always, .. } = &*one.need;
+                        scope.permissions.grants.give(&agent.name, permission, always).await;
+                    }
                     Ok(())
                 }
+                Ok(PermissionReply::No(Denial::Rejected)) if !attended => Err(refusal::unanswered(&pairs, &wording)),
                 Ok(PermissionReply::No(denial)) => Err(Failure::Denied(denial)),
                 // The editor went away, or answered with an error: that is no approval.
                 Err(_) => Err(Failure::Denied(Denial::Rejected)),
             },
             Ok(()) = changes.changed() => {
-                if !hooked && judge().action == Action::Allow {
+                if granted() {
                     return Ok(());
                 }
             }
         }
     }
+}
+
+/// Refuses what was allowed just now where the settings have come to deny it meanwhile.
+async fn still_allowed(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) -> Result<(), Failure> {
+    for one in asked {
+        later::forbidden(scope, agent, &one.need, true).await?;
+    }
+    Ok(())
 }
 
 /// The use of a file that a command could make as well: of a short-lived one, or a change where the user wants no
@@ -105,10 +196,15 @@ async fn as_held<'n>(scope: &TurnContext, agent: &Agent, need: &'n Need, approva
 }
 
 /// The call as the question shows it: complete, because some editors show nothing else.
-fn question(call: &Call, need: &Need) -> CallUpdate {
-    let mut facts = need.metadata.clone();
-    let words = [("sandbox", &need.sandbox), ("from", &need.origin)];
-    facts.extend(words.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into()))));
+fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
+    let needs = || asked.iter().map(|(need, _)| *need);
+    let mut facts = serde_json::Map::new();
+    for need in needs() {
+        facts.extend(need.metadata.clone());
+        let words = [("sandbox", &need.sandbox), ("from", &need.origin)];
+        facts.extend(words.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into()))));
+    }
+    let changes: Vec<_> = needs().flat_map(|need| need.changes.clone()).collect();
     CallUpdate {
         title: Some(call.title.clone()),
         tool: Some(call.tool.clone()),
@@ -116,35 +212,37 @@ fn question(call: &Call, need: &Need) -> CallUpdate {
         progress: Some(Progress::Pending),
         input: call.input.is_object().then(|| Value::clone(&call.input)),
         locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
-        changes: (!need.changes.is_empty()).then(|| need.changes.clone()),
+        changes: (!changes.is_empty()).then_some(changes),
         metadata: Some(facts).filter(|facts| !facts.is_empty()),
         ..CallUpdate::of(&call.call)
     }
 }
 
-/// Why the user is asked, as the end of a sentence.
-fn asks(need: &Need, reason: Option<&String>) -> String {
-    match reason {
-        Some(reason) => format!("because {}", reason.trim_end_matches('.')),
-        None if need.command.is_some() => "to run this command".to_owned(),
-        None => format!("for {}: {}", need.permission, need.patterns.join(", ")),
+/// Where a page leads from, what holds a command, why it cannot be allowed for good.
+fn details(asked: &[(&Need, &Verdict)], wording: &Wording, lasting: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (need, _) in asked {
+        lines.extend(need.origin.as_ref().map(|from| format!("{from} leads there.")));
+        lines.extend(need.sandbox.as_ref().map(|sandbox| format!("Sandbox: {sandbox}.")));
     }
+    if !lasting && wording.whole.is_none() {
+        lines.push(format!("No \"always\": {}.", once(asked)));
+    }
+    lines
 }
 
-/// Which parts of a command make it a question, where a page leads from, what holds the command, why it
-/// cannot be allowed for good.
-fn details(need: &Need, verdict: &Verdict, lasting: bool) -> String {
-    let asked = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
-    let several = verdict.units.len() > 1 || verdict.reason.is_none();
-    let asked = asked.filter(|_| need.command.is_some() && several);
-    let mut lines: Vec<String> = asked.map(|unit| unit_line(unit).trim_start().to_owned()).collect();
-    lines.extend(need.origin.as_ref().map(|from| format!("{from} leads there.")));
-    lines.extend(need.sandbox.as_ref().map(|sandbox| format!("Sandbox: {sandbox}.")));
-    if !lasting && need.command.is_some() {
-        let reason = need.once.as_deref().unwrap_or("the same question would come again");
-        lines.push(format!("No \"always\": {reason}."));
+/// Why nothing can be allowed for good.
+fn once(asked: &[(&Need, &Verdict)]) -> String {
+    if let Some(why) = asked.iter().find_map(|(need, _)| need.once.clone()) {
+        return why;
     }
-    lines.join("\n")
+    let floored = |(need, verdict): &&(&Need, &Verdict)| {
+        need.floor.as_ref().is_some_and(|(_, reason)| verdict.reason.as_ref() == Some(reason))
+    };
+    match asked.iter().find(floored) {
+        Some((need, _)) if need.file.is_some() => "such a file is asked about each time".to_owned(),
+        _ => "the same question would come again".to_owned(),
+    }
 }
 
 /// What "always" would store, in the words it is stored in.

@@ -143,7 +143,7 @@ fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<Mode
     let mut results = Vec::new();
     for part in message.answer() {
         match &part.content {
-            Content::Text(text) if !text.text.trim().is_empty() => {
+            Content::Text(text) if !text.ignored && !text.text.trim().is_empty() => {
                 outputs.push(ModelOutput::Text { text: text.text.clone(), provider: kept(&text.provider) });
             }
             Content::Reasoning(reasoning) if same => {

@@ -59,6 +59,9 @@ async fn make_steps(history: &mut History, scope: &TurnContext) -> Outcome {
     let mut changed = None;
     let outcome = steps(history, scope, &mut changed).await;
     step::enter(history, scope, changed).await;
+    if outcome == Outcome::Rejected {
+        step::say_rejected(history, scope).await;
+    }
     outcome
 }
 
@@ -209,7 +212,7 @@ fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
             true if spoken_last => Remaining::Over,
             true => Remaining::Spent,
         },
-        continue_on_deny: scope.project.settings.experimental.continue_loop_on_deny,
+        continue_on_deny: scope.goes_on_after_rejection(),
         usable: model.map(|(model, _)| model.usable(settings.reserved)),
     }
 }

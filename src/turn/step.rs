@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::change_recorder::{ChangeRecorder, StepChanges};
 use super::frame::Frame;
-use super::{History, TurnContext, call, hooks, request, retry, size};
+use super::{History, TurnContext, call, hooks, next, request, retry, size};
 use crate::environment::Timestamp;
 use crate::event::{CallUpdate, Event, Progress, Status};
 use crate::id::MessageId;
@@ -195,11 +195,23 @@ async fn ask(
 const EMPTY: &str = "(The model gave an empty answer.)";
 const REFUSED: &str = "(The model, or a filter at its provider, refused to answer.)";
 
+/// Says what was rejected, and that the turn ends with it: a client that shows nothing but the answer has one. The
+/// model knows it from the call.
+pub async fn say_rejected(history: &mut History, scope: &TurnContext) {
+    let Some(message) = history.messages.last_mut() else { return };
+    let text = next::rejection(message, scope.permissions.attended);
+    add_text(scope, message, Text { text, ignored: true, ..Text::default() }).await;
+}
+
 /// A turn never ends without a word: an answer without any is said to be so.
 async fn remark(scope: &TurnContext, message: &mut Message, text: &str) {
-    let text = text.to_owned();
-    let part = scope.part(Content::Text(Text { text: text.clone(), ..Text::default() }));
-    scope.outlet.event(Event::Text { part: part.id.clone(), delta: text }).await;
+    add_text(scope, message, Text { text: text.to_owned(), ..Text::default() }).await;
+}
+
+async fn add_text(scope: &TurnContext, message: &mut Message, text: Text) {
+    let delta = text.text.clone();
+    let part = scope.part(Content::Text(text));
+    scope.outlet.event(Event::Text { part: part.id.clone(), delta }).await;
     scope.record.part(&message.id, &part).await;
     message.parts.push(part);
 }

@@ -97,7 +97,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         history.messages.push(message);
         step::enter(history, scope, changed).await;
         step::usage(history, scope, &frame.model).await;
-        if stopped && !scope.project.settings.experimental.continue_loop_on_deny || scope.cancelled.is_cancelled() {
+        if stopped && !scope.goes_on_after_rejection() || scope.cancelled.is_cancelled() {
             return Ok(());
         }
         note::add(history, scope, &frame, remind::note(prompts::reminder("subtask"))).await;

@@ -161,7 +161,7 @@ async fn answers_to_questions_decide() {
     assert!(once.play("go").await.events.contains(&"done: hi".to_owned()));
     let mut no = Stage::new(scripts()).rules(&ask).answering([PermissionReply::No(Denial::Rejected)]);
     let played = no.play("go").await;
-    assert_eq!((played.outcome, no.model.left()), (Outcome::Ended, 1), "a rejection ends the turn");
+    assert_eq!((played.outcome, no.model.left()), (Outcome::Rejected, 1), "a rejection ends the turn");
     let words = Denial::Corrected("use ls".into());
     let mut corrected = Stage::new(scripts()).rules(&ask).answering([PermissionReply::No(words)]);
     let played = corrected.play("go").await;
@@ -171,6 +171,61 @@ async fn answers_to_questions_decide() {
     let played = denied.play("go").await;
     assert!(played.events.iter().any(|e| e.starts_with("failed: Not allowed")), "{:?}", played.events);
     assert_eq!(denied.model.left(), 0, "a denial by rule goes to the model");
+}
+
+#[tokio::test]
+async fn a_rejection_without_words_says_what_was_rejected() {
+    let call = ScriptedAnswer::calls(&[("bash", json!({"command": "touch x"}))]);
+    let mut stage = Stage::new([call, ScriptedAnswer::text("I see.")])
+        .rules(&[("bash", "*", Action::Ask)])
+        .answering([PermissionReply::No(Denial::Rejected)]);
+    let played = stage.play("go").await;
+    let words = "text: You rejected this: touch x. I stopped here, and wait for what you want instead.";
+    assert_eq!(played.events.last().map(String::as_str), Some(words), "{:?}", played.events);
+    played.is_settled("the words are kept");
+    stage.play("why?").await;
+    let asked = format!("{:?}", stage.model.asked().last().unwrap().messages);
+    assert!(asked.contains("The user rejected") && !asked.contains("I stopped here"), "{asked}");
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_can_answer_is_refused_to_the_model() {
+    let no = || std::iter::repeat_n(PermissionReply::No(Denial::Rejected), 9);
+    let bash = |command: &str| ScriptedAnswer::calls(&[("bash", json!({ "command": command }))]);
+    let ask = [("bash", "touch *", Action::Ask)];
+    let unattended = |scripts: Vec<ScriptedAnswer>| {
+        let mut stage = Stage::new(scripts).rules(&ask).answering(no());
+        stage.attended = false;
+        stage.settings.experimental.continue_loop_on_deny = true;
+        stage
+    };
+    let mut stage = unattended(vec![bash("touch x"), ScriptedAnswer::text("I left it out.")]);
+    let played = stage.play("go").await;
+    assert_eq!((played.outcome.clone(), stage.model.left()), (Outcome::Ended, 0), "the turn goes on");
+    let told = "failed: Not allowed: the user would be asked first (this is asked unless your settings say otherwise), and nobody can be asked here.";
+    assert!(played.events.iter().any(|event| event.starts_with(told)), "{:?}", played.events);
+    played.is_settled("unanswered");
+    // The same call for the third time, whatever came between.
+    let mut stage = unattended(vec![bash("touch x"), bash("echo a"), bash("touch x"), bash("echo b"), bash("touch x")]);
+    let played = stage.play("go").await;
+    assert_eq!((played.outcome.clone(), stage.model.left()), (Outcome::Rejected, 0), "{:?}", played.events);
+    let end = "text: This was refused too often, because nobody can be asked: touch x. The turn ends here.";
+    assert_eq!(played.events.last().map(String::as_str), Some(end));
+    // A model that goes round in circles.
+    let list = || ScriptedAnswer::calls(&[("list", json!({}))]);
+    let mut stage = unattended(vec![list(), list(), list(), ScriptedAnswer::text("never said")]);
+    let played = stage.play("go").await;
+    assert_eq!((played.outcome, stage.model.left()), (Outcome::Rejected, 1), "{:?}", played.events);
+}
+
+#[tokio::test]
+async fn one_file_is_asked_about_once() {
+    let call = || ScriptedAnswer::calls(&[("write", json!({"filePath": "../elsewhere/x", "content": "x"}))]);
+    let rules = [("edit", "*", Action::Ask)];
+    let mut stage = Stage::new([call(), ScriptedAnswer::text("done")]).rules(&rules).answering([PermissionReply::Once]);
+    let played = stage.play("go").await;
+    assert_eq!(played.events.iter().filter(|event| event.starts_with("ask")).count(), 1, "{:?}", played.events);
+    assert!(stage.dir.path().join("elsewhere/x").exists());
 }
 
 #[tokio::test(start_paused = true)]
@@ -353,7 +408,7 @@ async fn every_exit_leaves_a_session_that_goes_on() {
             Outcome::MaxTokens,
         ),
         ("a filter in every call", Stage::new((0..3).map(|_| call().then_ends(Finish::Refusal))), Outcome::Refused),
-        ("rejected", Stage::new([call()]).rules(&ask).answering(no()), Outcome::Ended),
+        ("rejected", Stage::new([call()]).rules(&ask).answering(no()), Outcome::Rejected),
         ("steered", spoken(Stage::new([call()])), Outcome::Steered),
         ("step limit", steps(Stage::new([call(), call()]), 2), Outcome::StepLimit),
         ("wrong key", Stage::new([call(), fails(Error::Auth("no".into()))]), Outcome::Failed(failed(FaultKind::Auth))),

@@ -7,11 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use anstyle::Style;
 use protocol::acp::v1;
-use protocol::table::{Cx, Reply};
+use protocol::table::{self, Cx};
+use tokio::sync::oneshot;
 
-use super::keyboard::Keyboard;
+use super::keyboard::{Keyboard, LineCheck};
 use super::{Args, OutputFormat};
 use crate::cli::form;
+use crate::cli::refused::{self, RefusedCall};
+use crate::cli::reply::{self, Reply};
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::{BAD, FAINT, GOOD, Palette, STRONG, Styled};
 use crate::editor::ask::YES;
@@ -31,8 +34,8 @@ pub(super) struct Client {
     silent: bool,
     allow: bool,
     deny: bool,
-    /// Something was asked for and rejected.
-    rejected: AtomicBool,
+    /// The turn ended because something was rejected: what was said last is no answer.
+    stopped: AtomicBool,
     pub(super) screen: Arc<Screen>,
     keyboard: Keyboard,
     // A std mutex: a leaf, never held across an await.
@@ -48,6 +51,10 @@ struct RunProgress {
     before: String,
     /// The calls that are not over: their titles, and what they change.
     calls: HashMap<v1::ToolCallId, (String, Vec<v1::Diff>)>,
+    /// Something was said since the last call.
+    answered: bool,
+    /// What was refused without a word.
+    refused: Vec<RefusedCall>,
     /// What runs in the background.
     background: BTreeSet<String>,
 }
@@ -60,7 +67,7 @@ impl Client {
             silent: args.schema.is_some(),
             allow: args.allow,
             deny: args.deny,
-            rejected: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             keyboard: Keyboard::new(screen.clone()),
             screen,
             told: Mutex::default(),
@@ -72,9 +79,19 @@ impl Client {
         self.format == OutputFormat::Text && !self.allow && !self.deny && io::stdin().is_terminal()
     }
 
-    /// Whether something was asked for and rejected.
-    pub(super) fn was_rejected(&self) -> bool {
-        self.rejected.load(Ordering::Relaxed)
+    /// Whether something was asked for and refused.
+    pub(super) fn has_refused(&self) -> bool {
+        !self.told().refused.is_empty()
+    }
+
+    /// Whether the model said something after its last call.
+    pub(super) fn is_answered(&self) -> bool {
+        self.told().answered
+    }
+
+    /// Takes note that the turn ended because something was rejected.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
     }
 
     /// Says which session it is, and shows that work has begun.
@@ -89,14 +106,16 @@ impl Client {
     /// was said last; where the run has failed there is none.
     pub(super) fn end(&self, failed: bool) {
         self.screen.finish();
+        let RunProgress { words, before, background, refused, .. } = std::mem::take(&mut *self.told());
         if self.format == OutputFormat::Json {
-            return;
+            return self.list(&refused);
         }
-        let (words, before, background) = {
-            let told = &mut *self.told();
-            (std::mem::take(&mut told.words), std::mem::take(&mut told.before), std::mem::take(&mut told.background))
+        let (narration, answer) = match words.trim() {
+            "" => (String::new(), before),
+            // That the turn was stopped is said by us.
+            _ if self.stopped.load(Ordering::Relaxed) => (words, before),
+            _ => (before, words),
         };
-        let (narration, answer) = if words.trim().is_empty() { (String::new(), before) } else { (before, words) };
         self.narrate(&narration);
         if failed {
             self.narrate(&answer);
@@ -109,10 +128,19 @@ impl Client {
             let ids: Vec<String> = background.into_iter().collect();
             self.screen.aside(&format!("note: what runs in the background ends with this run: {}", ids.join(", ")));
         }
+        self.list(&refused);
+    }
+
+    /// Lists what was refused because nobody could be asked.
+    fn list(&self, refused: &[RefusedCall]) {
+        if let Some(list) = refused::listed(refused).filter(|_| !self.person()) {
+            self.screen.aside(&list);
+        }
     }
 
     /// session/update.
     pub(super) fn update(client: &Arc<Self>, note: v1::SessionNotification) {
+        client.take_note(&note.update);
         if client.format == OutputFormat::Json {
             return;
         }
@@ -127,6 +155,18 @@ impl Client {
             }
             v1::SessionUpdate::CompactionUpdate(update) if update.status == v1::CompactionStatus::InProgress => {
                 client.screen.aside("note: summarising the conversation to make room");
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes note of whether there is an answer.
+    fn take_note(&self, update: &v1::SessionUpdate) {
+        match update {
+            v1::SessionUpdate::ToolCall(_) => self.told().answered = false,
+            v1::SessionUpdate::AgentMessageChunk(chunk) => {
+                let says = matches!(&chunk.content, v1::ContentBlock::Text(text) if !text.text.trim().is_empty());
+                self.told().answered |= says;
             }
             _ => {}
         }
@@ -239,10 +279,10 @@ impl Client {
         client: &Arc<Self>,
         cx: Cx,
         request: v1::RequestPermissionRequest,
-    ) -> Reply<v1::RequestPermissionResponse> {
+    ) -> table::Reply<v1::RequestPermissionResponse> {
         use v1::PermissionOptionKind::{AllowAlways, AllowOnce, RejectOnce};
         let client = client.clone();
-        Reply::later(async move {
+        table::Reply::later(async move {
             // A question about the session, whose answer is kept: only a person can give it.
             let kept = request.options.iter().any(|option| *option.option_id.0 == *YES);
             let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
@@ -271,9 +311,12 @@ impl Client {
             let chosen = request.options.iter().find(|option| Some(option.kind) == asked);
             // What was withdrawn was settled by another answer, or ended with its turn.
             if !kept && !is_withdrawn && said.is_none() && !matches!(asked, Some(AllowOnce | AllowAlways)) {
-                client.rejected.store(true, Ordering::Relaxed);
-                let title = request.tool_call.fields.title.clone().unwrap_or_default();
-                client.screen.aside(&format!("rejected: {title}"));
+                let refused = RefusedCall::new(&request);
+                if !client.person() {
+                    let because = if client.deny { "as --deny says" } else { "nobody to ask" };
+                    client.screen.aside(&refused.said(because));
+                }
+                client.told().refused.push(refused);
             }
             Ok(v1::RequestPermissionResponse::new(match chosen {
                 Some(option) => {
@@ -291,9 +334,9 @@ impl Client {
         client: &Arc<Self>,
         cx: Cx,
         request: v1::CreateElicitationRequest,
-    ) -> Reply<v1::CreateElicitationResponse> {
+    ) -> table::Reply<v1::CreateElicitationResponse> {
         let client = client.clone();
-        Reply::later(async move {
+        table::Reply::later(async move {
             let answer = tokio::select! {
                 answer = client.fill(&request) => answer,
                 () = cx.cancelled.cancelled() => None,
@@ -314,21 +357,29 @@ impl Client {
         if let v1::ElicitationMode::Url(visit) = &request.mode {
             let (message, url) = (text::shown(&request.message), text::shown(&visit.url));
             let question = format!("\n? {message}\n  {url}\nOpen it in a browser, then answer y (n to decline)> ");
-            let line = self.keyboard.ask(Palette::plain(&question)).await?;
-            return matches!(line.trim(), "y" | "yes").then_some(content);
+            let explained =
+                "y: you have opened the address and done what it asks. n: the server is told that you declined.";
+            return self.agree(&question, explained).await?.then_some(content);
         }
         let fields = form::fields(request)?;
         if fields.is_empty() {
             let question = format!("\n? {} (y/n)> ", text::shown(&request.message));
-            let line = self.keyboard.ask(Palette::plain(&question)).await?;
-            return matches!(line.trim(), "y" | "yes").then_some(content);
+            let explained = "y: the server is told yes. n: it is told that you declined.";
+            return self.agree(&question, explained).await?.then_some(content);
         }
         // One question stands in its own field.
         if fields.len() > 1 || !fields.iter().any(|field| field.words.contains(request.message.trim())) {
             self.screen.aside(&request.message);
         }
         for field in fields {
-            let line = self.keyboard.ask(Palette::plain(&format!("\n{}> ", field.words))).await?;
+            let again = Palette::plain("Answer y or n; an empty line leaves it out.\n> ");
+            let is_switch = field.is_switch();
+            let check: LineCheck = Box::new(move |line| {
+                let is_answer = matches!(reply::read(line), Reply::Yes | Reply::No | Reply::Nothing);
+                (is_switch && !is_answer).then(|| again.clone())
+            });
+            let words = Palette::plain(&format!("\n{}> ", field.words));
+            let line = self.keyboard.ask(words, check).await?;
             field.take(&line, &mut content);
         }
         Some(content)
@@ -337,8 +388,9 @@ impl Client {
     /// Asks at the terminal. Beside a no may stand what the user said instead.
     async fn ask(&self, request: &v1::RequestPermissionRequest) -> Option<(v1::PermissionOptionKind, Option<String>)> {
         use v1::PermissionOptionKind::{AllowAlways, AllowOnce, RejectOnce};
-        let once = request.options.iter().any(|option| option.kind == AllowOnce);
-        let yes = if once { AllowOnce } else { AllowAlways };
+        let has = |kind| request.options.iter().any(|option| option.kind == kind);
+        let answers = PermissionAnswers { once: has(AllowOnce), always: has(AllowAlways) };
+        let yes = if answers.once { AllowOnce } else { AllowAlways };
         let mut words = self.question(request);
         for option in &request.options {
             let key = match option.kind {
@@ -350,23 +402,73 @@ impl Client {
             words.push(&self.screen.aside.line(Style::new(), &option.name));
             words.push(&Palette::plain("\n"));
         }
-        words.push(&Palette::plain(if once { "  or what to do instead\n> " } else { "> " }));
-        Some(match self.keyboard.ask(words).await?.trim() {
-            "y" | "yes" => (yes, None),
-            "a" | "always" => (AllowAlways, None),
-            "" | "n" | "no" => (RejectOnce, None),
-            words => (RejectOnce, Some(words.to_owned())),
-        })
+        words.push(&Palette::plain(if answers.once {
+            "  ?  Explain; other words are a no\n> "
+        } else {
+            "  ?  Explain\n> "
+        }));
+        // Other words are taken when they are sent off with an empty line.
+        let mut instead: Option<String> = None;
+        let (last, taken) = oneshot::channel();
+        let mut last = Some(last);
+        let check: LineCheck = Box::new(move |line| {
+            let answer = match reply::read(line) {
+                Reply::Yes => (yes, None),
+                Reply::Always if answers.always => (AllowAlways, None),
+                Reply::No => (RejectOnce, None),
+                Reply::Nothing if instead.is_some() => (RejectOnce, instead.take()),
+                Reply::Words(words) if answers.once => {
+                    let again = format!(
+                        "  That is a no, and the agent is told: {}\n  Enter sends it, or answer again\n> ",
+                        text::escaped(words)
+                    );
+                    instead = Some(words.to_owned());
+                    return Some(Palette::plain(&again));
+                }
+                other => {
+                    instead = None;
+                    return Some(Palette::plain(&answers.again(other)));
+                }
+            };
+            if let Some(last) = last.take() {
+                // Whoever asked may have been cancelled since.
+                last.send(answer).ok();
+            }
+            None
+        });
+        self.keyboard.ask(words, check).await?;
+        taken.await.ok()
+    }
+
+    /// Asks for a yes or no; none at the end of the input.
+    async fn agree(&self, question: &str, explained: &'static str) -> Option<bool> {
+        let again = question.trim_start_matches('\n').to_owned();
+        let check: LineCheck = Box::new(move |line| {
+            let words = match reply::read(line) {
+                Reply::Yes | Reply::No => return None,
+                Reply::Explain => explained,
+                _ => "Answer y or n; ? explains.",
+            };
+            Some(Palette::plain(&format!("{words}\n{again}")))
+        });
+        let line = self.keyboard.ask(Palette::plain(question), check).await?;
+        Some(reply::read(&line) == Reply::Yes)
     }
 
     /// What is asked, and all there is to see of it.
     fn question(&self, request: &v1::RequestPermissionRequest) -> Styled {
         let palette = self.screen.aside;
         let mut words = Palette::plain("\n");
-        let title = request.tool_call.fields.title.as_deref().unwrap_or_default();
+        let contents = request.tool_call.fields.content.iter().flatten();
+        // A command that stands in the question whole is shown there alone.
+        let whole = contents.clone().any(|content| {
+            matches!(content, v1::ToolCallContent::Content(content)
+            if matches!(&content.content, v1::ContentBlock::Text(text) if text.text.starts_with("```sh\n")))
+        });
+        let title = request.tool_call.fields.title.as_deref().filter(|_| !whole).unwrap_or("Run this?");
         words.push(&palette.line(STRONG, &format!("? {title}")));
         words.push(&Palette::plain("\n"));
-        for content in request.tool_call.fields.content.iter().flatten() {
+        for content in contents {
             match content {
                 v1::ToolCallContent::Diff(diff) => {
                     let old = diff.old_text.as_deref().unwrap_or_default();
@@ -385,6 +487,35 @@ impl Client {
 
     fn told(&self) -> MutexGuard<'_, RunProgress> {
         locked(&self.told)
+    }
+}
+
+/// Which answers a question offers.
+#[derive(Debug, Clone, Copy)]
+struct PermissionAnswers {
+    once: bool,
+    always: bool,
+}
+
+impl PermissionAnswers {
+    /// What is shown when a line was no answer.
+    fn again(self, reply: Reply<'_>) -> String {
+        let mut lines = Vec::new();
+        match reply {
+            Reply::Explain => {
+                lines.push(if self.once { "y  allows it this once" } else { "y  says yes, which is kept" });
+                if self.once && self.always {
+                    lines.push("a  allows from now on what stands behind it, in this project; `adjutant permissions` lists it and takes it back");
+                }
+                lines.push(if self.once { "n  refuses it, and the turn stops" } else { "n  says no" });
+                if self.once {
+                    lines.push("other words  refuse it, and the agent is told them and goes on");
+                }
+            }
+            Reply::Always => lines.push("There is no \"always\" for this."),
+            _ => lines.push("Answer y or n; ? explains."),
+        }
+        format!("  {}\n> ", lines.join("\n  "))
     }
 }
 

@@ -14,8 +14,12 @@ pub(super) struct Keyboard(mpsc::UnboundedSender<LineRequest>);
 
 struct LineRequest {
     words: Styled,
+    check: LineCheck,
     answer: oneshot::Sender<Option<String>>,
 }
+
+/// Looks at a line before it is taken: what to show, and to ask again, where it is no answer.
+pub(super) type LineCheck = Box<dyn FnMut(&str) -> Option<Styled> + Send>;
 
 impl Keyboard {
     pub(super) fn new(screen: Arc<Screen>) -> Self {
@@ -24,10 +28,11 @@ impl Keyboard {
         Self(sender)
     }
 
-    /// Shows a question and waits for a line; none at the end of the input. Dropping the future withdraws it.
-    pub(super) async fn ask(&self, words: Styled) -> Option<String> {
+    /// Shows a question and waits for a line that is an answer; none at the end of the input. No other question comes in
+    /// between. Dropping the future withdraws it.
+    pub(super) async fn ask(&self, words: Styled, check: LineCheck) -> Option<String> {
         let (answer, line) = oneshot::channel();
-        self.0.send(LineRequest { words, answer }).ok()?;
+        self.0.send(LineRequest { words, check, answer }).ok()?;
         line.await.ok().flatten()
     }
 }
@@ -46,23 +51,31 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
         }
     });
     let mut reads = false;
-    while let Some(LineRequest { words, mut answer }) = questions.recv().await {
+    while let Some(LineRequest { mut words, mut check, mut answer }) = questions.recv().await {
         if answer.is_closed() {
             continue;
         }
         // Typed for a question that was withdrawn.
         reads &= lines.try_recv().is_err();
-        if !std::mem::replace(&mut reads, true) && wanted.send(()).is_err() {
-            return;
-        }
-        screen.ask(&words).ok();
-        tokio::select! {
-            line = lines.recv() => {
-                reads = false;
-                // Whoever asked may have been cancelled since.
-                answer.send(line.flatten()).ok();
+        loop {
+            if !std::mem::replace(&mut reads, true) && wanted.send(()).is_err() {
+                return;
             }
-            () = answer.closed() => screen.aside("(withdrawn)"),
+            screen.ask(&words).ok();
+            tokio::select! {
+                line = lines.recv() => {
+                    reads = false;
+                    let line = line.flatten();
+                    if let Some(again) = line.as_deref().and_then(&mut check) {
+                        words = again;
+                        continue;
+                    }
+                    // Whoever asked may have been cancelled since.
+                    answer.send(line).ok();
+                }
+                () = answer.closed() => screen.aside("(withdrawn)"),
+            }
+            break;
         }
         screen.asked();
     }

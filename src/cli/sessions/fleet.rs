@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail};
 use serde_json::json;
 
 use super::ProjectSessions;
+use crate::cli::refused;
 use crate::cli::work::PromptAnswer;
 use crate::environment::Environment;
 use crate::id::SessionId;
@@ -50,8 +51,8 @@ pub(super) async fn running(store: &Store, environment: &Environment, all: bool,
     Ok(0)
 }
 
-/// Waits until a prompt is answered, and prints the answer.
-pub(super) async fn wait(store: &Store, session: &SessionId) -> anyhow::Result<u8> {
+/// Waits until a prompt is answered, and prints the answer. `strict`: what was refused makes an exit code of its own.
+pub(super) async fn wait(store: &Store, session: &SessionId, strict: bool) -> anyhow::Result<u8> {
     loop {
         let Some(task) = store.task(session).await? else {
             bail!("no prompt of session {session} was put into the store");
@@ -63,6 +64,11 @@ pub(super) async fn wait(store: &Store, session: &SessionId) -> anyhow::Result<u
         let answer: Option<PromptAnswer> =
             task.outcome.as_deref().and_then(|outcome| serde_json::from_str(outcome).ok());
         let answer = answer.unwrap_or_default();
+        let refused = refused::listed(&answer.refused);
+        let code = if strict && refused.is_some() && answer.code == 0 { 5 } else { answer.code };
+        if let Some(list) = refused {
+            crate::cli::terminal::aside(&list);
+        }
         return match (task.state, answer.result) {
             (TaskState::Failed, _) => Err(anyhow!("{}", answer.text)),
             (TaskState::Cancelled, _) => {
@@ -71,11 +77,11 @@ pub(super) async fn wait(store: &Store, session: &SessionId) -> anyhow::Result<u
             }
             (_, Some(result)) => {
                 crate::cli::terminal::json(&format!("{result:#}"));
-                Ok(answer.code)
+                Ok(code)
             }
             (_, None) => {
                 crate::cli::say(&answer.text);
-                Ok(answer.code)
+                Ok(code)
             }
         };
     }

@@ -18,7 +18,8 @@ pub(super) fn ask(
     let one = |answer: AnswerOption| v1::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind));
     let options = asked.answers.into_iter().map(one).collect();
     let show = cards.question(&asked.show, &asked.text);
-    let request = Explicit(v1::RequestPermissionRequest::new(session.share(), show, options));
+    let request = v1::RequestPermissionRequest::new(session.share(), show, options).meta(asked.meta);
+    let request = Explicit(request);
     let peer = peer.clone();
     Box::pin(async move { Ok(picked(peer.call(&request, None).await?.outcome)) })
 }

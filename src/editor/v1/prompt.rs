@@ -69,7 +69,7 @@ async fn answer(
 fn response(outcome: Outcome) -> Result<v1::PromptResponse, rpc::Error> {
     let reason = match outcome {
         // Words that came meanwhile have a turn, and an answer, of their own.
-        Outcome::Ended | Outcome::Steered => v1::StopReason::EndTurn,
+        Outcome::Ended | Outcome::Rejected | Outcome::Steered => v1::StopReason::EndTurn,
         Outcome::Cancelled => v1::StopReason::Cancelled,
         Outcome::Refused => v1::StopReason::Refusal,
         Outcome::MaxTokens => v1::StopReason::MaxTokens,

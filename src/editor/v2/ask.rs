@@ -22,7 +22,7 @@ pub(super) fn ask(
     let subject =
         call.map(|call| v2::RequestPermissionSubject::ToolCall(Box::new(v2::ToolCallPermissionSubject::new(call))));
     let request = v2::RequestPermissionRequest::new(session.share(), title, options).description(asked.text);
-    let request = request.subject(subject);
+    let request = request.subject(subject).meta(asked.meta);
     let peer = peer.clone();
     Box::pin(async move { Ok(picked(peer.call(&request, None).await?.outcome)) })
 }

@@ -69,7 +69,7 @@ impl SessionView for ShownState {
 fn stop_reason(outcome: Outcome) -> v2::StopReason {
     match outcome {
         // Words that came meanwhile have a turn of their own.
-        Outcome::Ended | Outcome::Steered => v2::StopReason::EndTurn,
+        Outcome::Ended | Outcome::Rejected | Outcome::Steered => v2::StopReason::EndTurn,
         Outcome::Cancelled => v2::StopReason::Cancelled,
         Outcome::Refused => v2::StopReason::Refusal,
         Outcome::MaxTokens => v2::StopReason::MaxTokens,

@@ -110,7 +110,7 @@ impl<'a> ChildProgress<'a> {
             return;
         }
         let stop = match outcome {
-            Outcome::Ended | Outcome::Steered => SubagentStop::Done,
+            Outcome::Ended | Outcome::Rejected | Outcome::Steered => SubagentStop::Done,
             Outcome::Cancelled => SubagentStop::Cancelled,
             Outcome::Refused => SubagentStop::Refused,
             Outcome::MaxTokens => SubagentStop::MaxTokens,

@@ -53,6 +53,8 @@ pub(crate) struct Stage {
     pub(crate) cancel_at: Option<&'static str>,
     /// What becomes of the files is recorded.
     pub(crate) tracked: bool,
+    /// Somebody is there to answer questions.
+    pub(crate) attended: bool,
 }
 
 /// Where a flush waits for no disk, if there is such a place: many turns are played.
@@ -141,6 +143,7 @@ impl Stage {
             mark: ReminderMark::default(),
             cancel_at: None,
             tracked: false,
+            attended: true,
         }
     }
 
@@ -184,7 +187,7 @@ impl Stage {
                 grants: Grants::open("project", &environment, store).await,
                 inherited: Rules::default(),
                 confinement: tool::confinement::Confinement::none(&environment),
-                attended: true,
+                attended: self.attended,
                 account: AccountAccess::default(),
                 chosen: watch::channel(Choice::of("build", None)).1,
             },

@@ -1,0 +1,94 @@
+//! Calls that were refused because nobody could be asked: named as it happens, and once more at the end of a run, with
+//! what would have allowed them.
+
+use protocol::acp::v1;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::editor::meta::{UNATTENDED, of_ours};
+use crate::text;
+
+/// A call that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RefusedCall {
+    title: String,
+    /// Why it is asked about, in a few words.
+    reason: String,
+    /// What `permission` in the settings would have to hold; none where no rule allows it.
+    permission: Option<Value>,
+}
+
+impl RefusedCall {
+    /// The call that a question is about.
+    pub(super) fn new(request: &v1::RequestPermissionRequest) -> Self {
+        let fact = |key: &str| of_ours(request.meta.as_ref(), UNATTENDED).and_then(|facts| facts.get(key));
+        Self {
+            title: text::title(request.tool_call.fields.title.as_deref().unwrap_or_default()),
+            reason: text::title(fact("reason").and_then(Value::as_str).unwrap_or_default()),
+            permission: fact("permission").filter(|permission| permission.is_object()).cloned(),
+        }
+    }
+
+    /// Says at once that it was refused; `because` is "nobody to ask".
+    pub(super) fn said(&self, because: &str) -> String {
+        format!("not allowed, {because}: {}; --allow permits it", self.named())
+    }
+
+    fn named(&self) -> String {
+        if self.reason.is_empty() { self.title.clone() } else { format!("{} ({})", self.title, self.reason) }
+    }
+}
+
+/// Lists what was refused, each call once; none where nothing was.
+pub(super) fn listed(refused: &[RefusedCall]) -> Option<String> {
+    let mut different: Vec<&RefusedCall> = Vec::new();
+    for call in refused {
+        if !different.contains(&call) {
+            different.push(call);
+        }
+    }
+    if different.is_empty() {
+        return None;
+    }
+    let were = if different.len() == 1 { "was" } else { "were" };
+    let mut lines = vec![format!("adjutant: {} {were} not allowed:", text::count(different.len(), "call"))];
+    for call in different {
+        lines.push(format!("  {}", call.named()));
+        lines.push(match &call.permission {
+            Some(permission) => {
+                format!("    permitted by --allow, or in the settings by {}", json!({ "permission": permission }))
+            }
+            None => "    permitted by --allow; no rule in the settings permits it".to_owned(),
+        });
+    }
+    Some(lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_were_refused_are_listed_once_with_what_permits_them() {
+        let call = |title: &str, permission: Option<Value>| RefusedCall {
+            title: title.into(),
+            reason: "outside the project".into(),
+            permission,
+        };
+        assert_eq!(listed(&[]), None);
+        let read = call("Read /etc/hosts", Some(json!({ "external_directory": { "/etc/*": "allow" } })));
+        assert_eq!(
+            read.said("nobody to ask"),
+            "not allowed, nobody to ask: Read /etc/hosts (outside the project); --allow permits it"
+        );
+        let all = [read.clone(), call("Write .git/config", None), read];
+        assert_eq!(
+            listed(&all).unwrap(),
+            "adjutant: 2 calls were not allowed:\n  \
+             Read /etc/hosts (outside the project)\n    \
+             permitted by --allow, or in the settings by {\"permission\":{\"external_directory\":{\"/etc/*\":\"allow\"}}}\n  \
+             Write .git/config (outside the project)\n    \
+             permitted by --allow; no rule in the settings permits it"
+        );
+    }
+}

@@ -1,0 +1,22 @@
+//! Files that the model knows, and that a command or a hook has changed: the change is the agent's own.
+
+use std::path::PathBuf;
+
+use crate::tool::ToolContext;
+
+/// The files that are as the model knows them.
+pub(super) async fn known(context: &ToolContext) -> Vec<PathBuf> {
+    let seen = context.session.seen.clone();
+    crate::task::spawn_blocking(move || seen.as_known()).await.unwrap_or_default()
+}
+
+/// What has changed in these files since is the agent's own change.
+pub(super) async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
+    if files.is_empty() {
+        return;
+    }
+    let seen = context.session.seen.clone();
+    if let Err(e) = crate::task::spawn_blocking(move || seen.adopt(files)).await {
+        tracing::warn!("what a command has changed was not looked at: {e}");
+    }
+}
