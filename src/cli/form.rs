@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use protocol::acp::v1;
 
-use super::reply::{self, Reply};
+use super::reply::{self, TypedReply};
 
 /// A field that is asked about.
 #[derive(Debug)]
@@ -83,8 +83,8 @@ impl Field {
             None => {
                 let put = match self.takes {
                     AnswerType::Switch => match reply::read(line) {
-                        Reply::Yes => Put::Boolean(true),
-                        Reply::No => Put::Boolean(false),
+                        TypedReply::Yes => Put::Boolean(true),
+                        TypedReply::No => Put::Boolean(false),
                         _ => return,
                     },
                     AnswerType::Number => match (line.parse(), line.parse()) {

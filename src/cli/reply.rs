@@ -3,7 +3,7 @@
 
 /// An answer to a question with a yes and a no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply<'t> {
+pub(super) enum TypedReply<'t> {
     Yes,
     Always,
     No,
@@ -15,15 +15,15 @@ pub(super) enum Reply<'t> {
 }
 
 /// Reads an answer from a line.
-pub(super) fn read(line: &str) -> Reply<'_> {
+pub(super) fn read(line: &str) -> TypedReply<'_> {
     let line = line.trim();
     match line.to_lowercase().as_str() {
-        "y" | "yes" | "ok" | "okay" => Reply::Yes,
-        "a" | "always" => Reply::Always,
-        "n" | "no" => Reply::No,
-        "?" => Reply::Explain,
-        "" => Reply::Nothing,
-        _ => Reply::Words(line),
+        "y" | "yes" | "ok" | "okay" => TypedReply::Yes,
+        "a" | "always" => TypedReply::Always,
+        "n" | "no" => TypedReply::No,
+        "?" => TypedReply::Explain,
+        "" => TypedReply::Nothing,
+        _ => TypedReply::Words(line),
     }
 }
 
@@ -40,12 +40,12 @@ pub(super) fn yes_or_no(
     loop {
         let Some(line) = ask(&shown)? else { return Ok(None) };
         match read(&line) {
-            Reply::Yes => return Ok(Some(true)),
-            Reply::No => return Ok(Some(false)),
-            Reply::Nothing if default.is_some() => return Ok(default),
-            Reply::Explain => shown = format!("{explained}\n{question}"),
-            Reply::Always => shown = format!("There is no \"always\" here. {question}"),
-            Reply::Nothing | Reply::Words(_) => shown = format!("Answer y or n; ? explains. {question}"),
+            TypedReply::Yes => return Ok(Some(true)),
+            TypedReply::No => return Ok(Some(false)),
+            TypedReply::Nothing if default.is_some() => return Ok(default),
+            TypedReply::Explain => shown = format!("{explained}\n{question}"),
+            TypedReply::Always => shown = format!("There is no \"always\" here. {question}"),
+            TypedReply::Nothing | TypedReply::Words(_) => shown = format!("Answer y or n; ? explains. {question}"),
         }
     }
 }
@@ -57,19 +57,19 @@ mod tests {
     #[test]
     fn answers_mean_what_they_say_in_any_case() {
         let table = [
-            ("y", Reply::Yes),
-            (" Y \n", Reply::Yes),
-            ("yes", Reply::Yes),
-            ("Ok", Reply::Yes),
-            ("a", Reply::Always),
-            ("A", Reply::Always),
-            ("n", Reply::No),
-            ("N", Reply::No),
-            ("NO", Reply::No),
-            ("?", Reply::Explain),
-            ("\n", Reply::Nothing),
-            ("yse", Reply::Words("yse")),
-            ("use ls instead\n", Reply::Words("use ls instead")),
+            ("y", TypedReply::Yes),
+            (" Y \n", TypedReply::Yes),
+            ("yes", TypedReply::Yes),
+            ("Ok", TypedReply::Yes),
+            ("a", TypedReply::Always),
+            ("A", TypedReply::Always),
+            ("n", TypedReply::No),
+            ("N", TypedReply::No),
+            ("NO", TypedReply::No),
+            ("?", TypedReply::Explain),
+            ("\n", TypedReply::Nothing),
+            ("yse", TypedReply::Words("yse")),
+            ("use ls instead\n", TypedReply::Words("use ls instead")),
         ];
         for (line, reply) in table {
             assert_eq!(read(line), reply, "{line:?}");

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use super::paths::{Located, roots};
 use super::protected::{self, Protected};
-use super::{Access, FileUse, PermissionContext};
+use super::{Access, PermissionContext};
 use crate::text::is_odd;
 
 /// A working directory that is no project, because everything of the user's lies below it.
@@ -16,50 +15,50 @@ pub enum UnboundedRoot {
 }
 
 impl UnboundedRoot {
-    pub(super) fn of(path: &Path, place: &PermissionContext) -> Option<Self> {
-        if !path.starts_with(&place.root) || roots(place).any(|root| *root == place.root) {
-            return None;
-        }
-        Some(if place.home.as_ref() == Some(&place.root) { Self::Home } else { Self::Above })
+    /// The root of a place where it is none that could be a project.
+    pub(super) fn of(place: &PermissionContext) -> Self {
+        if place.home.as_ref() == Some(&place.root) { Self::Home } else { Self::Above }
     }
 }
 
-impl Located {
-    pub(super) fn in_use(&self, access: Access) -> FileUse {
-        let verb = match access {
-            Access::List => "look into",
-            Access::Read => "read",
-            Access::Edit if self.protected == Some(Protected::Control) => "change",
-            Access::Edit => "write",
-        };
-        let name = if self.inside { self.relative.clone() } else { self.path.display().to_string() };
-        FileUse { verb, name, which: None }
+/// What is done with a file.
+pub(super) fn verb(access: Access, protected: Option<Protected>) -> &'static str {
+    match access {
+        Access::List => "look into",
+        Access::Read => "read",
+        Access::Edit if protected == Some(Protected::Control) => "change",
+        Access::Edit => "write",
     }
+}
 
-    pub(super) fn why_outside(&self) -> &'static str {
-        match self.unbounded {
-            None => "is outside the project",
-            Some(UnboundedRoot::Home) => {
-                "is in no project: the working directory is your home directory, whose files are all asked about"
-            }
-            Some(UnboundedRoot::Above) => {
-                "is in no project: your home directory lies below the working directory, whose files are all asked about"
-            }
+/// That a file is in no project, as a clause that "which" begins.
+pub(super) fn why_outside(unbounded: Option<UnboundedRoot>) -> &'static str {
+    match unbounded {
+        None => "is outside the project",
+        Some(UnboundedRoot::Home) => {
+            "is in no project: the working directory is your home directory, whose files are all asked about"
+        }
+        Some(UnboundedRoot::Above) => {
+            "is in no project: your home directory lies below the working directory, whose files are all asked about"
         }
     }
+}
 
-    /// What makes the file special, as a clause that "which" begins.
-    pub(super) fn why_special(&self, access: Access) -> Option<String> {
-        let clause = match self.protected {
-            Some(Protected::Own) => return None,
-            Some(Protected::Secret) => "may hold keys",
-            _ if access != Access::Edit => return None,
-            Some(Protected::Control) if self.inside => protected::effect(Path::new(&self.relative)),
-            Some(Protected::Control) => protected::effect(&self.path),
-            None if self.shared => "has a second name elsewhere (a hard link)",
-            None if self.relative.chars().any(is_odd) => "has characters in its name that cannot be seen",
-            None => return None,
-        };
-        Some(clause.to_owned())
+/// What makes a file special, as a clause that "which" begins. `path` is relative to the project where it lies in it;
+/// `shared`: it has a second name.
+pub(super) fn why_special(
+    access: Access,
+    protected: Option<Protected>,
+    path: &Path,
+    shared: bool,
+) -> Option<&'static str> {
+    match protected {
+        Some(Protected::Own) => None,
+        Some(Protected::Secret) => Some("may hold keys"),
+        _ if access != Access::Edit => None,
+        Some(Protected::Control) => Some(protected::effect(path)),
+        None if shared => Some("has a second name elsewhere (a hard link)"),
+        None if path.to_string_lossy().chars().any(is_odd) => Some("has characters in its name that cannot be seen"),
+        None => None,
     }
 }

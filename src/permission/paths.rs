@@ -12,7 +12,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::file_use::UnboundedRoot;
+use super::file_use::{self, UnboundedRoot};
 use super::hardlinks::LinkedFiles;
 use super::places::{holder, is_temporary};
 use super::protected::{self, Protected};
@@ -378,6 +378,11 @@ pub(super) fn holds_everything(root: &Path, place: &PermissionContext) -> bool {
     root.parent().is_none() || place.home.as_ref().is_some_and(|home| home.starts_with(root))
 }
 
+fn unbounded(path: &Path, place: &PermissionContext) -> Option<UnboundedRoot> {
+    let is_project = || roots(place).any(|root| *root == place.root);
+    (path.starts_with(&place.root) && !is_project()).then(|| UnboundedRoot::of(place))
+}
+
 fn inside(path: &Path, place: &PermissionContext) -> bool {
     roots(place).chain(&place.scratch).any(|root| below_dir(path, root))
 }
@@ -432,7 +437,7 @@ impl Located {
             shared: false,
             temporary: place.temporary.iter().any(|dir| is_temporary(path, dir, place)),
             protected,
-            unbounded: UnboundedRoot::of(path, place),
+            unbounded: unbounded(path, place),
             path: path.into(),
         }
     }
@@ -444,7 +449,7 @@ impl Located {
         let nothing = access == Access::List && self.is_absent();
         let mut needs: Vec<Need> = self.leaving().filter(|_| !nothing).into_iter().collect();
         let file = |which| Some(FileUse { which, ..self.in_use(access) });
-        needs.iter_mut().for_each(|need| need.file = file(Some(self.why_outside().to_owned())));
+        needs.iter_mut().for_each(|need| need.file = file(Some(file_use::why_outside(self.unbounded).to_owned())));
         let permission = match access {
             Access::List => return needs,
             Access::Read => "read",
@@ -480,6 +485,17 @@ impl Located {
         need.metadata.insert("filepath".into(), Value::String(self.path.display().to_string()));
         need.metadata.insert("parentDir".into(), Value::String(folder.display().to_string()));
         Some(need)
+    }
+
+    fn in_use(&self, access: Access) -> FileUse {
+        let name = if self.inside { self.relative.clone() } else { self.path.display().to_string() };
+        FileUse { verb: file_use::verb(access, self.protected), name, which: None }
+    }
+
+    /// What makes the file special, as a clause that "which" begins.
+    fn why_special(&self, access: Access) -> Option<String> {
+        let path = if self.inside { Path::new(&self.relative) } else { &self.path };
+        file_use::why_special(access, self.protected, path, self.shared).map(str::to_owned)
     }
 
     /// The least a use may be judged, whatever the rules say, and why.

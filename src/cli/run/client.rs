@@ -14,7 +14,7 @@ use super::keyboard::{Keyboard, LineCheck};
 use super::{Args, OutputFormat};
 use crate::cli::form;
 use crate::cli::refused::{self, RefusedCall};
-use crate::cli::reply::{self, Reply};
+use crate::cli::reply::{self, TypedReply};
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::{BAD, FAINT, GOOD, Palette, STRONG, Styled};
 use crate::editor::ask::YES;
@@ -375,7 +375,7 @@ impl Client {
             let again = Palette::plain("Answer y or n; an empty line leaves it out.\n> ");
             let is_switch = field.is_switch();
             let check: LineCheck = Box::new(move |line| {
-                let is_answer = matches!(reply::read(line), Reply::Yes | Reply::No | Reply::Nothing);
+                let is_answer = matches!(reply::read(line), TypedReply::Yes | TypedReply::No | TypedReply::Nothing);
                 (is_switch && !is_answer).then(|| again.clone())
             });
             let words = Palette::plain(&format!("\n{}> ", field.words));
@@ -413,11 +413,11 @@ impl Client {
         let mut last = Some(last);
         let check: LineCheck = Box::new(move |line| {
             let answer = match reply::read(line) {
-                Reply::Yes => (yes, None),
-                Reply::Always if answers.always => (AllowAlways, None),
-                Reply::No => (RejectOnce, None),
-                Reply::Nothing if instead.is_some() => (RejectOnce, instead.take()),
-                Reply::Words(words) if answers.once => {
+                TypedReply::Yes => (yes, None),
+                TypedReply::Always if answers.always => (AllowAlways, None),
+                TypedReply::No => (RejectOnce, None),
+                TypedReply::Nothing if instead.is_some() => (RejectOnce, instead.take()),
+                TypedReply::Words(words) if answers.once => {
                     let again = format!(
                         "  That is a no, and the agent is told: {}\n  Enter sends it, or answer again\n> ",
                         text::escaped(words)
@@ -445,14 +445,14 @@ impl Client {
         let again = question.trim_start_matches('\n').to_owned();
         let check: LineCheck = Box::new(move |line| {
             let words = match reply::read(line) {
-                Reply::Yes | Reply::No => return None,
-                Reply::Explain => explained,
+                TypedReply::Yes | TypedReply::No => return None,
+                TypedReply::Explain => explained,
                 _ => "Answer y or n; ? explains.",
             };
             Some(Palette::plain(&format!("{words}\n{again}")))
         });
         let line = self.keyboard.ask(Palette::plain(question), check).await?;
-        Some(reply::read(&line) == Reply::Yes)
+        Some(reply::read(&line) == TypedReply::Yes)
     }
 
     /// What is asked, and all there is to see of it.
@@ -499,10 +499,10 @@ struct PermissionAnswers {
 
 impl PermissionAnswers {
     /// What is shown when a line was no answer.
-    fn again(self, reply: Reply<'_>) -> String {
+    fn again(self, reply: TypedReply<'_>) -> String {
         let mut lines = Vec::new();
         match reply {
-            Reply::Explain => {
+            TypedReply::Explain => {
                 lines.push(if self.once { "y  allows it this once" } else { "y  says yes, which is kept" });
                 if self.once && self.always {
                     lines.push("a  allows from now on what stands behind it, in this project; `adjutant permissions` lists it and takes it back");
@@ -512,7 +512,7 @@ impl PermissionAnswers {
                     lines.push("other words  refuse it, and the agent is told them and goes on");
                 }
             }
-            Reply::Always => lines.push("There is no \"always\" for this."),
+            TypedReply::Always => lines.push("There is no \"always\" for this."),
             _ => lines.push("Answer y or n; ? explains."),
         }
         format!("  {}\n> ", lines.join("\n  "))
