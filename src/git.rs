@@ -116,6 +116,15 @@ pub fn index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bo
     entries(&bytes, hash, see).and_then(|rest| shared(rest, hash)) == Some(None)
 }
 
+/// Calls `see` with every entry of the index in `dir` and of the one that it is the difference to: of the latter some
+/// are there no more, or differ. False where it is not such a one, or cannot be read.
+pub fn split_index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bool {
+    let Ok(Some(bytes)) = read(&dir.join("index")) else { return false };
+    let Some(Some(base)) = entries(&bytes, hash, see).and_then(|rest| shared(rest, hash)) else { return false };
+    let Ok(Some(bytes)) = read(&dir.join(format!("sharedindex.{base}"))) else { return false };
+    entries(&bytes, hash, see).is_some()
+}
+
 fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() && meta.len() <= LARGEST => {}

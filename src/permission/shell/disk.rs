@@ -18,8 +18,8 @@ use std::rc::Rc;
 
 use below::Listings;
 pub(super) use git_config::{Cause, Repository};
-pub(super) use git_shown::ShownFiles;
 use git_shown::TrackedSecrets;
+pub(super) use git_shown::{IndexUnreadable, ShownFiles};
 use globs::Globs;
 use loss::Loss;
 use origin::Origins;

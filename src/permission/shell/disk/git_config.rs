@@ -65,6 +65,8 @@ pub(crate) struct Repository {
     pub(crate) aliases: HashMap<String, Vec<String>>,
     /// A command that git does not know runs as the one that it is taken for: how that is set.
     pub(crate) autocorrects: Option<String>,
+    /// `git stash show` shows differences, not only names.
+    pub(crate) shows_stash: bool,
     /// Where the working tree begins, if it has one.
     pub(crate) top: Option<PathBuf>,
     /// The names of remotes that keep objects for it.
@@ -176,6 +178,8 @@ impl Repository {
                 self.aliases.entry(name).or_default().push(value);
             } else if key == "help.autocorrect" {
                 self.autocorrects = autocorrection(&value);
+            } else if key == "stash.showpatch" {
+                self.shows_stash = value != "false";
             } else if (key == "include.path" || (key.starts_with("includeif.") && key.ends_with(".path"))) && depth > 0
             {
                 let path = match (value.strip_prefix("~/"), home) {
@@ -208,6 +212,7 @@ impl Repository {
                 self.hooks_path = Some(value.to_owned());
             }
             ("core", "worktree") => self.work_tree = Some(value.to_owned()),
+            ("stash", "showpatch") => self.shows_stash = value != "false",
             ("help", "autocorrect") => self.autocorrects = autocorrection(value),
             ("core", "sshcommand" | "gitproxy" | "askpass") if set => helper(Cause::Transport),
             ("credential", "helper") if value.contains(['!', '/', ' ']) => helper(Cause::Transport),

@@ -168,7 +168,10 @@ impl CommitReader {
 
     /// Returns what a revision names: a reference, an id, one cut short, with `~2`, `^`, `^2`, `@{1}` behind it.
     pub(super) fn resolve(&self, revision: &str) -> Read<ObjectId> {
-        let end = revision.find(['~', '^', '@']).filter(|at| *at > 0).unwrap_or(revision.len());
+        // `@` alone is `HEAD`.
+        let from = usize::from(revision.starts_with('@') && !revision.starts_with("@{"));
+        let end = revision[from..].find(['~', '^', '@']).map(|at| at + from).filter(|at| *at > 0);
+        let end = end.unwrap_or(revision.len());
         let (name, mut rest) = revision.split_at(end);
         let (name, log) = match rest.strip_prefix("@{").and_then(|rest| rest.split_once('}')) {
             Some((number, behind)) => {

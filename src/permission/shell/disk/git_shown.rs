@@ -2,6 +2,7 @@
 //! commit holds, or that differ between two of them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -53,8 +54,21 @@ pub(super) struct TrackedSecret {
     changed: bool,
 }
 
-/// The tracked secrets of working trees, by the directory they begin in.
-pub(super) type TrackedSecrets = HashMap<PathBuf, Rc<[TrackedSecret]>>;
+impl TrackedSecret {
+    /// An entry of the index, if it is a file with secrets. That it has changed is to be assumed.
+    fn of(entry: &git::IndexEntry<'_>) -> Option<Self> {
+        let path = String::from_utf8_lossy(entry.path);
+        let id = ObjectId::try_from(entry.id).ok()?;
+        protected::secret(Path::new(&*path)).then(|| Self { path: path.into_owned(), id, changed: true })
+    }
+}
+
+/// The tracked secrets of working trees, by the directory they begin in; none where their index cannot be read.
+pub(super) type TrackedSecrets = HashMap<PathBuf, Option<Rc<[TrackedSecret]>>>;
+
+/// The index is there and is not read: it is of another format, or too large.
+#[derive(Debug)]
+pub(crate) struct IndexUnreadable;
 
 impl Disk<'_> {
     /// The directory where the working tree begins that git would work in.
@@ -64,18 +78,21 @@ impl Disk<'_> {
 
     /// Returns the first file with secrets that is shown, of those whose paths below `top` are `wanted`. Where
     /// commits cannot be read, what the index knows counts.
+    ///
+    /// # Errors
+    /// Where the index cannot be read: then nobody knows which files are shown.
     pub(in crate::permission::shell) fn secret_shown(
         &mut self,
         top: &Path,
         shown: &ShownFiles,
         wanted: &dyn Fn(&str) -> bool,
-    ) -> Option<String> {
-        let tracked = self.tracked_secrets(top);
+    ) -> Result<Option<String>, IndexUnreadable> {
+        let tracked = self.tracked_secrets(top).ok_or(IndexUnreadable)?;
         let mut tracked_here = tracked.iter().filter(|secret| wanted(&secret.path));
         let first = |secret: &TrackedSecret| secret.path.clone();
         match shown {
-            ShownFiles::Tracked => return tracked_here.next().map(first),
-            ShownFiles::Unstaged => return tracked_here.find(|secret| secret.changed).map(first),
+            ShownFiles::Tracked => return Ok(tracked_here.next().map(first)),
+            ShownFiles::Unstaged => return Ok(tracked_here.find(|secret| secret.changed).map(first)),
             _ => {}
         }
         let is_secret = |path: &str| protected::secret(Path::new(path)) && wanted(path);
@@ -83,7 +100,7 @@ impl Disk<'_> {
             let mut reader = Reader { objects, tracked: &tracked, is_secret: &is_secret };
             reader.shown(shown)
         });
-        found.unwrap_or_else(|ObjectUnreadable| tracked_here.next().map(first))
+        Ok(found.unwrap_or_else(|ObjectUnreadable| tracked_here.next().map(first)))
     }
 
     /// Whether a word names a commit or a tree.
@@ -91,26 +108,45 @@ impl Disk<'_> {
         CommitReader::open(top).is_some_and(|objects| objects.resolve(word).is_ok())
     }
 
-    fn tracked_secrets(&mut self, top: &Path) -> Rc<[TrackedSecret]> {
+    fn tracked_secrets(&mut self, top: &Path) -> Option<Rc<[TrackedSecret]>> {
         if let Some(known) = self.tracked.get(top) {
             return known.clone();
         }
-        let mut found = vec![];
-        if let Some(dir) = git::dirs(top).first() {
-            git::index(dir, 20, &mut |entry| {
-                let path = String::from_utf8_lossy(entry.path);
-                if protected::secret(Path::new(&*path))
-                    && let Ok(id) = ObjectId::try_from(entry.id)
-                {
-                    let changed = !entry.plain || is_changed(&top.join(&*path), &entry);
-                    found.push(TrackedSecret { path: path.into_owned(), id, changed });
-                }
-            });
-        }
-        let found: Rc<[TrackedSecret]> = found.into();
+        let found = tracked_secrets(top).map(Rc::from);
         self.tracked.insert(top.to_owned(), found.clone());
         found
     }
+}
+
+/// Reads from the index which files with secrets it knows; `None` where there is one that cannot be read.
+fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
+    let dirs = git::dirs(top);
+    let dir = dirs.first()?;
+    let mut found = vec![];
+    let is_whole = git::index(dir, 20, &mut |entry| {
+        if let Some(secret) = TrackedSecret::of(&entry) {
+            let changed = !entry.plain || is_changed(&top.join(&secret.path), &entry);
+            found.push(TrackedSecret { changed, ..secret });
+        }
+    });
+    // Before anything is added there is none.
+    let is_absent = || dir.join("index").symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    if is_whole || is_absent() {
+        return Some(found);
+    }
+    found.clear();
+    let is_split = git::split_index(dir, 20, &mut |entry| {
+        if let Some(secret) = TrackedSecret::of(&entry) {
+            // What it is by now stands in the difference: it counts as another than any commit has.
+            found.push(TrackedSecret {
+                id: ObjectId::null(gix_hash::Kind::Sha1),
+                path: secret.path.clone(),
+                changed: true,
+            });
+            found.push(secret);
+        }
+    });
+    is_split.then_some(found)
 }
 
 /// Whether a file is not what the index remembers, by its times and its size, else by its content.

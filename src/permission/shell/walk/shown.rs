@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use super::Walk;
-use crate::permission::shell::disk::ShownFiles;
+use crate::permission::Action;
+use crate::permission::shell::disk::{IndexUnreadable, ShownFiles};
 use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Unit;
@@ -13,12 +14,19 @@ use crate::worktree::normal;
 
 /// Options with which differences are counted or named, and not shown.
 const WITHOUT_CONTENT: &str = "-s --no-patch --stat --numstat --shortstat --dirstat --summary --name-only --name-status \
-    --raw --compact-summary --check --quiet --cumulative -X";
+    --raw --compact-summary --quiet --cumulative -X";
 /// Options with which they are shown where they would not be.
 const WITH_CONTENT: &str = "-p -u --patch -U --unified --patch-with-stat --patch-with-raw -c --cc --remerge-diff --dd \
     --word-diff --word-diff-regex --color-words -W --function-context --binary --full-diff";
 /// Options of `git grep` with which no line is shown.
 const GREP_NAMES: &str = "-l -L -c -q --files-with-matches --name-only --files-without-match --count --quiet";
+/// Options with which commits are shown that no word names.
+const FROM_ELSEWHERE: &str = "--all --branches --tags --remotes --glob --reflog -g --walk-reflogs --stdin --not --bisect \
+    --exclude --alternate-refs --boundary";
+/// Options with which commits are passed over: `-1` is not the newest one then, but the newest that fits.
+const NARROWING: &str = "--skip -S -G --find-object --grep --grep-reflog --author --committer --since --since-as-filter \
+    --after --until --before --max-age --min-age --merges --no-merges --min-parents --max-parents --diff-filter \
+    --cherry-pick --cherry --left-only --right-only --simplify-by-decoration --ancestry-path --merge --remove-empty -L";
 /// Letters whose value may stand in the same word: of `git grep`, and of those that show differences.
 const VALUED_BY_GREP: &str = "ABCOefm";
 const VALUED: &str = "BCGLMOSUXln";
@@ -29,6 +37,8 @@ struct Words<'a> {
     /// Those that are neither options nor paths behind `--`.
     plain: Vec<&'a Arg>,
     paths: Vec<&'a Arg>,
+    /// Whether `--` stands among them: what is before it is no path.
+    has_dashes: bool,
     /// How many commits are shown.
     most: Option<usize>,
     /// Letters whose value may stand in the same word.
@@ -41,11 +51,13 @@ impl<'a> Words<'a> {
         const NEXT: &str = "-n --max-count --skip --since --after --until --before --author --committer --grep --format \
             --date -S -G -O -e -f -A -B -C -m --threads --max-depth --context --after-context --before-context --prefix \
             -o --output --mtime --add-file --inter-hunk-context --diff-filter --exec";
-        let end = args.iter().position(|arg| arg.is("--")).unwrap_or(args.len());
+        let dashes = args.iter().position(|arg| arg.is("--"));
+        let end = dashes.unwrap_or(args.len());
         let mut words = Self {
             options: vec![],
             plain: vec![],
             paths: args.iter().skip(end + 1).collect(),
+            has_dashes: dashes.is_some(),
             most: None,
             valued: if name == "grep" { VALUED_BY_GREP } else { VALUED },
         };
@@ -84,20 +96,58 @@ impl<'a> Words<'a> {
         let mut paths = vec![];
         for (at, arg) in self.plain.iter().enumerate() {
             match arg.text().filter(|_| paths.is_empty()) {
-                Some(text) if !self.paths.is_empty() || is_revision(text) => revisions.push(text),
+                Some(text) if self.has_dashes || is_revision(text) => revisions.push(text),
                 _ => paths.extend_from_slice(&self.plain[at..=at]),
             }
         }
         paths.extend(&self.paths);
         (revisions, paths)
     }
+
+    /// The words that may be revisions or paths.
+    fn undecided(&self, name: &str) -> &[&'a Arg] {
+        let has_pattern = name == "grep" && !self.has("-e -f");
+        match name {
+            "diff" | "difftool" | "diff-index" | "diff-tree" | "show" | "log" | "whatchanged" | "format-patch"
+            | "grep"
+                if !self.has_dashes =>
+            {
+                self.plain.get(usize::from(has_pattern)..).unwrap_or_default()
+            }
+            _ => &[],
+        }
+    }
+
+    /// How many commits are looked at: all where those that are shown need not be the first.
+    fn most_of(&self, paths: &[&Arg]) -> Option<usize> {
+        if paths.is_empty() && !self.has(NARROWING) { self.most } else { None }
+    }
+}
+
+/// Whether a word that is neither a file nor a revision that can be read may be a revision all the same: `@{u}`,
+/// `HEAD^{commit}`, `:/text`. With any other word git ends, except with a pattern of paths and a path behind a
+/// colon, which is judged as one.
+fn may_be_revision(name: &str, text: &str, is_file: &dyn Fn(&str) -> bool) -> bool {
+    let is_magic = [":(", ":!", ":^"].iter().any(|start| text.starts_with(start)) || text == ":/";
+    let is_pattern = text.contains(['*', '?', '[']) && !text.contains(['@', '^', '~', '{', ':']);
+    if is_magic || is_pattern {
+        return false;
+    }
+    let end = text.rsplit('}').next().unwrap_or(text);
+    match end.rsplit_once(':').filter(|_| !text.starts_with(":/")) {
+        // A directory is compared or searched with all that is in it; of `git show`, only its names are shown.
+        Some((_, path)) => name != "show" && !is_file(path),
+        None => true,
+    }
 }
 
 /// Returns what a command of git shows, with the paths that it is limited to; none where it shows no contents of
-/// files, or only of those that its words name.
+/// files, or only of those that its words name. `shows_stash` is a setting of git, with which `git stash show` shows
+/// more than names.
 fn shown<'a>(
     name: &str,
     words: &Words<'a>,
+    shows_stash: bool,
     is_revision: &mut dyn FnMut(&str) -> bool,
 ) -> Option<(Vec<ShownFiles>, Vec<&'a Arg>)> {
     let head = || "HEAD".to_owned();
@@ -126,6 +176,7 @@ fn shown<'a>(
         "diff-tree" if patch => {
             let (revisions, paths) = words.split(is_revision);
             let shown = match revisions.as_slice() {
+                _ if words.has("--stdin") => ShownFiles::Tracked,
                 [one] if !one.contains("..") => ShownFiles::Change((*one).to_owned()),
                 revisions => difference(revisions, false),
             };
@@ -138,26 +189,13 @@ fn shown<'a>(
             if revisions.is_empty() && words.plain.is_empty() {
                 revisions.push("HEAD");
             }
-            Some((revisions.into_iter().map(changes).collect(), paths))
+            let everywhere = words.has(FROM_ELSEWHERE).then_some(ShownFiles::Tracked);
+            Some((revisions.into_iter().map(changes).chain(everywhere).collect(), paths))
         }
-        "log" | "whatchanged" | "reflog" if patch => {
-            let (revisions, paths) = words.split(is_revision);
-            let everywhere = words.has("--all --branches --tags --remotes --glob --reflog -g --walk-reflogs");
-            let shown =
-                if everywhere || name == "reflog" { ShownFiles::Tracked } else { history(&revisions, words.most) };
-            Some((vec![shown], paths))
-        }
-        "format-patch" => {
-            let (revisions, paths) = words.split(is_revision);
-            let shown = match (revisions.as_slice(), words.most) {
-                ([since], None) if !since.contains("..") => {
-                    ShownFiles::History(vec![head()], vec![(*since).to_owned()], None)
-                }
-                (revisions, most) => history(revisions, most),
-            };
-            Some((vec![shown], paths))
-        }
-        "stash" => stashed(words),
+        "log" | "whatchanged" | "reflog" if patch || words.has("-L") => Some(logged(name, words, is_revision)),
+        "format-patch" => Some(formatted(words, is_revision)),
+        "stash" => stashed(words, shows_stash),
+        "am" | "rebase" if words.has("--show-current-patch") => every(vec![ShownFiles::Tracked]),
         "archive" if !words.has("--remote --list -l") => {
             let tree = words.plain.first().map_or_else(head, |arg| arg.normal());
             Some((vec![ShownFiles::Tree(tree)], words.plain.iter().skip(1).chain(&words.paths).copied().collect()))
@@ -170,10 +208,40 @@ fn shown<'a>(
             every(named.chain(all).collect())
         }
         _ if shows_head(name, words) => every(vec![ShownFiles::Since(head())]),
-        "range-diff" => every(vec![ShownFiles::Tracked]),
+        "range-diff" | "diff-pairs" => every(vec![ShownFiles::Tracked]),
         "fast-export" if !words.has("--no-data") => every(vec![ShownFiles::Tracked, ShownFiles::Tree(head())]),
         _ => None,
     }
+}
+
+/// What a list of commits shows besides their messages.
+fn logged<'a>(
+    name: &str,
+    words: &Words<'a>,
+    is_revision: &mut dyn FnMut(&str) -> bool,
+) -> (Vec<ShownFiles>, Vec<&'a Arg>) {
+    let (revisions, mut paths) = words.split(is_revision);
+    let most = words.most_of(&paths);
+    // All that a commit changed is shown, though it was found by a path.
+    if words.has("--full-diff -L") {
+        paths.clear();
+    }
+    let everywhere = words.has(FROM_ELSEWHERE) || words.has("-L") || name == "reflog";
+    let shown = if everywhere { ShownFiles::Tracked } else { history(&revisions, most) };
+    (vec![shown], paths)
+}
+
+/// What patches made of commits show.
+fn formatted<'a>(words: &Words<'a>, is_revision: &mut dyn FnMut(&str) -> bool) -> (Vec<ShownFiles>, Vec<&'a Arg>) {
+    let (revisions, paths) = words.split(is_revision);
+    let shown = match (revisions.as_slice(), words.most_of(&paths)) {
+        _ if words.has(FROM_ELSEWHERE) => ShownFiles::Tracked,
+        ([since], None) if !since.contains("..") && words.most.is_none() => {
+            ShownFiles::History(vec!["HEAD".to_owned()], vec![(*since).to_owned()], None)
+        }
+        (revisions, most) => history(revisions, most),
+    };
+    (vec![shown], paths)
 }
 
 /// Whether it shows what differs from the last commit, though that is not what it is for.
@@ -245,11 +313,13 @@ fn number_of(option: &str) -> Option<usize> {
     digits.parse().ok()
 }
 
-fn stashed<'a>(words: &Words<'a>) -> Option<(Vec<ShownFiles>, Vec<&'a Arg>)> {
+fn stashed<'a>(words: &Words<'a>, shows_stash: bool) -> Option<(Vec<ShownFiles>, Vec<&'a Arg>)> {
     let verb = words.plain.first().and_then(|arg| arg.text()).unwrap_or_default();
+    // Without an option only names are shown; with one that does not say what, the differences.
+    let has_options = !words.options.is_empty();
     let rest: Vec<&str> = words.plain.iter().skip(1).filter_map(|arg| arg.text()).collect();
     match verb {
-        "show" if words.has(WITH_CONTENT) || !words.has(WITHOUT_CONTENT) => {
+        "show" if words.has(WITH_CONTENT) || !words.has(WITHOUT_CONTENT) && (shows_stash || has_options) => {
             let stash = match rest.first() {
                 Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => format!("stash@{{{number}}}"),
                 Some(stash) => (*stash).to_owned(),
@@ -309,12 +379,22 @@ impl Walk<'_> {
         let words = Words::of(name, args);
         for cwd in &state.cwd {
             let Some(top) = self.disk.work_tree(cwd).and_then(|top| top.canonicalize().ok()) else { continue };
+            let shows_stash = self.disk.repository(cwd).shows_stash;
             let disk = &mut self.disk;
             let mut is_revision = |word: &str| {
                 let ends: Vec<&str> = word.split("..").map(|end| end.trim_matches(['.', '^'])).collect();
                 !cwd.join(word).exists() && ends.iter().all(|end| end.is_empty() || disk.is_revision(&top, end))
             };
-            let Some((mut all, paths)) = shown(name, &words, &mut is_revision) else { return };
+            let Some((mut all, mut paths)) = shown(name, &words, shows_stash, &mut is_revision) else { return };
+            let is_file = |path: &str| top.join(path).is_file() || cwd.join(path).is_file();
+            let is_unread = |text: &str, is_revision: &mut dyn FnMut(&str) -> bool| {
+                !cwd.join(text).exists() && !is_revision(text) && may_be_revision(name, text, &is_file)
+            };
+            let mut undecided = words.undecided(name).iter().filter_map(|arg| arg.text());
+            if undecided.any(|text| is_unread(text, &mut is_revision)) {
+                all.push(ShownFiles::Tracked);
+                paths.clone_from(&words.paths);
+            }
             if words.plain.iter().any(|arg| arg.text().is_none()) {
                 // A word that is computed may name any commit.
                 all.push(ShownFiles::Tracked);
@@ -322,9 +402,17 @@ impl Walk<'_> {
             let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone());
             let only_here = matches!(name, "grep" | "archive");
             let wanted = |path: &str| is_meant(path, &paths, &real, &top, only_here);
-            let found = all.iter().find_map(|shown| self.disk.secret_shown(&top, shown, &wanted));
-            if let Some(path) = found {
-                unit.secret(&path, &format!("it shows {path}, which may hold keys or passwords"));
+            for shown in &all {
+                match self.disk.secret_shown(&top, shown, &wanted) {
+                    Ok(Some(path)) => {
+                        unit.secret(&path, &format!("it shows {path}, which may hold keys or passwords"));
+                        break;
+                    }
+                    Ok(None) => {}
+                    Err(IndexUnreadable) => {
+                        unit.floor(Action::Ask, "git's index cannot be read, so which files this shows is not known");
+                    }
+                }
             }
         }
     }
