@@ -191,6 +191,7 @@ fn every_command() {
         &["auth", "login", HOSTILE],
         &["auth", "logout", HOSTILE],
         &["trust"],
+        &["trust", "--no"],
         &["trust", "--list"],
         &["trust", HOSTILE],
         &[HOSTILE],

@@ -27,8 +27,10 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
         writable: existing(outskirts(&environment)),
         protected: vec![],
         foreign: false,
+        hidden: vec![],
+        shown: vec![],
     };
     let program = Program::new("/bin/true", "/", adjutant::process::Variables::default().tame(&environment));
-    let program = if how == "bare" { program } else { sandbox.wrap(&held, &policy, program) };
+    let program = if how == "bare" { program } else { sandbox.wrap(&held, &policy, program).unwrap() };
     bencher.bench_local(|| runtime.block_on(program.run(Duration::from_secs(5))).unwrap());
 }
