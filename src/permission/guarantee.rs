@@ -2,7 +2,7 @@
 //!
 //! The principle stands at the top of the README of this folder: a command is asked about because a rule says so,
 //! because something is at stake that the sandbox does not hold, or because there is no sandbox. What a part of a
-//! command line has at stake is noted in it while the line is walked ([`Unit::at_stake`]); here it is decided whether
+//! command line has at stake is noted in it while the line is walked (`Unit::at_stake`); here it is decided whether
 //! the rest of what is not known about it is a reason to ask.
 
 use super::rule::BUILT_IN;
