@@ -112,7 +112,11 @@ call structured_output {"result":[80,443]}
             "shape.json: the model's answers were cut off at its output limit",
         ),
         ("finish content_filter", 3, "shape.json: the model refused to answer"),
-        (r#"call read {"filePath":"/etc/hostname"}"#, 5, "shape.json: something was not permitted"),
+        (
+            &format!("call read {{\"filePath\":\"/etc/hostname\"}}{}", "\n---\ntext: It was not allowed.".repeat(4)),
+            1,
+            "the model did not give a result that fits the schema",
+        ),
     ];
     for (script, code, words) in table {
         let output = run(object, script, &["--deny"]);

@@ -402,11 +402,11 @@ pub(super) fn rules(denied: &[(String, String)]) -> Rules {
     Rules(denied.iter().map(rule).collect())
 }
 
-/// What the child said last in this turn.
+/// Returns what the child said last in this turn. What adjutant says to the user there is none of it.
 fn last_words(history: &History) -> String {
     let words = |message: &Message| {
         let texts = message.answer().iter().filter_map(|part| match &part.content {
-            Content::Text(text) if !text.synthetic => Some(text.text.trim()),
+            Content::Text(text) if !text.synthetic && !text.ignored => Some(text.text.trim()),
             _ => None,
         });
         let text = texts.collect::<Vec<_>>().join("\n");
