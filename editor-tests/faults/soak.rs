@@ -36,8 +36,8 @@ const WAITING: usize = 40;
 /// What may be resident more at the end of a process than after its first part, in kB; and how many files open.
 const GROWTH: u64 = 32 << 10;
 const FILES: usize = 8;
-/// How many threads more: those of the runtime's pool for what blocks end some seconds after their last work.
-const THREADS: usize = 24;
+/// How long the runtime's pool may take to end threads that have nothing to do: it keeps them for 10 seconds.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub fn soak() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -135,10 +135,15 @@ impl Soak {
         let before = self.look();
         self.act(time * 2 / 3);
         self.quiet(end);
-        let after = self.look();
+        let mut after = self.look();
+        let start = Instant::now();
+        while after.threads > before.threads + FILES && start.elapsed() < POOL_IDLE_TIMEOUT {
+            self.hear(Duration::from_millis(200));
+            after = self.look();
+        }
         if after.resident > before.resident + GROWTH
             || after.files > before.files + FILES
-            || after.threads > before.threads + THREADS
+            || after.threads > before.threads + FILES
         {
             self.wrong.push(format!("{end:?}: it grew from {before:?} to {after:?}"));
         }
