@@ -42,7 +42,7 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
         let short = text::cut_chars(&whole, NAME - "Always allow ".len());
         if short != whole {
             // What is granted must be seen word for word.
-            details.push(format!("\"Always\" would allow: {}", code(&whole)));
+            details.push(format!("\"Always\" would allow: {}", plainly(&whole)));
         }
         answers.push(answer(ALWAYS, format!("Always allow {short}"), AnswerKind::Always));
     }

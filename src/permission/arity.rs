@@ -85,7 +85,7 @@ const TWO: [&str; 76] = [
     "cabal",
 ];
 
-const THREE: [&str; 45] = [
+const THREE: [&str; 50] = [
     "aws",
     "az",
     "bun run",
@@ -104,6 +104,9 @@ const THREE: [&str; 45] = [
     "eksctl create",
     "gcloud",
     "gh",
+    "go mod",
+    "go run",
+    "go tool",
     "git config",
     "git remote",
     "git stash",
@@ -131,12 +134,77 @@ const THREE: [&str; 45] = [
     "terraform workspace",
     "vault auth",
     "vault kv",
+    "uv pip",
+    "yarn workspace",
 ];
 
 const THREE_MORE: [&str; 2] = ["yarn dlx", "yarn run"];
 
+/// Commands of which each one is a question of its own: what they do stands behind these words, or cannot be undone.
+const EACH: [&str; 12] = [
+    "gh api",
+    "npm publish",
+    "pnpm publish",
+    "yarn publish",
+    "yarn npm",
+    "bun publish",
+    "cargo publish",
+    "uv publish",
+    "poetry publish",
+    "kubectl",
+    "oc",
+    "npx",
+];
+
+/// Sub-commands of programs that also run other programs.
+const SUBCOMMANDS: [&str; 16] = [
+    "bun add",
+    "bun build",
+    "bun install",
+    "bun pm",
+    "bun remove",
+    "bun run",
+    "bun test",
+    "bun update",
+    "uv add",
+    "uv build",
+    "uv lock",
+    "uv pip",
+    "uv remove",
+    "uv sync",
+    "uv tree",
+    "uv venv",
+];
+
+/// Commands that use the network and only show what is there.
+const ONLINE: [&str; 8] = [
+    "kubectl get",
+    "kubectl describe",
+    "kubectl logs",
+    "kubectl explain",
+    "oc get",
+    "oc describe",
+    "oc logs",
+    "oc explain",
+];
+
+/// Commands that are asked about anyway where they would lose what is not committed.
+const LOSES: [&str; 3] = ["git checkout", "git restore", "git switch"];
+
+/// Programs that work with containers.
+const CONTAINERS: [&str; 8] = ["docker", "podman", "nerdctl", "finch", "container", "docker-compose", "lxc", "incus"];
+
+fn begins_like(words: &[&str], known: &[&str]) -> bool {
+    let begins = |text: &str| words.iter().copied().take(text.split(' ').count()).eq(text.split(' '));
+    known.iter().any(|text| begins(text))
+}
+
 /// The words that name what a command does; the longest known beginning decides.
 pub fn prefix<'w, 's>(words: &'w [&'s str]) -> &'w [&'s str] {
+    &words[..length(words).min(words.len())]
+}
+
+fn length(words: &[&str]) -> usize {
     let known = |count: usize| {
         let text = words.get(..count)?.join(" ");
         let text = text.as_str();
@@ -148,13 +216,40 @@ pub fn prefix<'w, 's>(words: &'w [&'s str]) -> &'w [&'s str] {
             ONE.contains(&text).then_some(1)
         }
     };
-    let count = [2, 1].into_iter().find_map(known).unwrap_or(1);
-    &words[..count.min(words.len())]
+    [2, 1].into_iter().find_map(known).unwrap_or(1)
+}
+
+/// Returns the same for "always": none where there are fewer words, or where they do not say what would be granted.
+pub fn granted<'w, 's>(words: &'w [&'s str]) -> Option<&'w [&'s str]> {
+    let each = begins_like(words, &EACH) && !begins_like(words, &ONLINE);
+    if each { None } else { words.get(..length(words)) }
+}
+
+/// Whether the second word is a sub-command, of a program that takes the name of another program there too.
+pub fn is_subcommand(words: &[&str]) -> bool {
+    begins_like(words, &SUBCOMMANDS)
+}
+
+/// Whether a command that uses the network can be granted by the words that name what it does.
+pub fn is_granted_online(words: &[&str]) -> bool {
+    begins_like(words, &ONLINE) || words.first() == Some(&"git")
+}
+
+/// Whether what a command may destroy is found out, and asked about, each time.
+pub fn loses_nothing_unasked(words: &[&str]) -> bool {
+    begins_like(words, &LOSES)
+}
+
+/// Whether it starts a program in a container.
+pub fn runs_in_container(words: &[&str]) -> bool {
+    let Some((name, rest)) = words.split_first() else { return false };
+    let starts = |word: &&str| matches!(*word, "run" | "exec" | "create" | "start" | "attach");
+    CONTAINERS.contains(name) && rest.iter().take(2).any(starts)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::prefix;
+    use super::{granted, prefix};
 
     #[test]
     fn prefixes() {
@@ -165,7 +260,8 @@ mod tests {
             ("python a.py", "python a.py"),
             ("rm -rf x", "rm"),
             ("npm --silent run x", "npm --silent"),
-            ("git", "git"),
+            ("go run x.go y", "go run x.go"),
+            ("kubectl get pods", "kubectl get"),
             ("mytool a b", "mytool"),
             ("gh pr list", "gh pr list"),
             ("yarn dlx x y", "yarn dlx x"),
@@ -173,6 +269,11 @@ mod tests {
         for (command, expected) in table {
             let words: Vec<&str> = command.split(' ').collect();
             assert_eq!(prefix(&words).join(" "), expected, "{command}");
+            assert_eq!(granted(&words), Some(prefix(&words)), "{command}");
+        }
+        for command in ["git", "make", "gh pr", "gh api /x", "npm publish", "kubectl delete pod"] {
+            let words: Vec<&str> = command.split(' ').collect();
+            assert_eq!(granted(&words), None, "{command}");
         }
     }
 }

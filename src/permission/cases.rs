@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::approve::settles;
 use super::rule;
+use super::shell::{analyse, need_of};
 use super::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
 use crate::approvals::Approvals;
 
@@ -254,9 +255,9 @@ fn what_always_grants() {
         ("tar tf a.tar", &["tar tf *"]),
         ("ls | wc", &["ls *", "wc *"]),
         ("env ls -l", &["env ls -l", "ls -l"]),
-        ("npx tsc", &["npx tsc", "tsc"]),
+        ("npx tsc", &["npx tsc *"]),
         ("python3 -c 'print(1)'", &[]),
-        ("curl https://x.test", &[]),
+        ("curl -L https://x.test", &[]),
         ("ls > f", &[]),
         ("ls *.txt", &[]),
         ("git -c a.b=c diff", &[]),
@@ -293,6 +294,117 @@ fn what_always_grants() {
     assert_eq!(verdict("git diff --stat > f"), Action::Ask);
     assert_eq!(verdict("git diff --stat; ls"), Action::Ask);
     assert_eq!(verdict("git diff"), Action::Ask);
+}
+
+/// "Always" names what a tool of a project does: its sub-command, target, script or package, and nothing wider.
+#[test]
+fn always_for_tools_of_a_project() {
+    let lab = Lab::new();
+    let place = &lab.place;
+    // Whatever is installed here: as if it were.
+    let need = |command: &str| {
+        let mut line = analyse(command, place);
+        line.units.iter_mut().filter(|unit| unit.runner.is_none()).for_each(|unit| unit.foreign = None);
+        need_of(command, line)
+    };
+    // A command, what "always" grants, another command that is granted by it, one that is not.
+    let table = [
+        ("yarn test --x", "yarn test *", "yarn test a", "yarn build"),
+        ("yarn run build", "yarn run build *", "yarn run build -w", "yarn run deploy"),
+        ("pnpm run dev", "pnpm run dev *", "pnpm run dev -- --port 1", "pnpm dlx x"),
+        ("bun test", "bun test *", "bun test a.ts", "bun x.ts"),
+        ("bun run dev", "bun run dev *", "bun run dev -w", "bun run y"),
+        ("uv sync", "uv sync *", "uv sync --all-extras", "uv pip list"),
+        ("uv run pytest -q", "uv run pytest *", "uv run pytest -x tests", "uv run ruff"),
+        (
+            "uv run python3 x.py",
+            "uv run python3 x.py *, python3 x.py *",
+            "uv run python3 x.py 1",
+            "uv run python3 y.py",
+        ),
+        ("uvx ruff check", "uvx ruff *", "uvx ruff format .", "uvx black"),
+        ("pip install -r r.txt", "pip install *", "pip install x", "pip download x"),
+        ("go test ./...", "go test *", "go test -run X ./a", "go run x.go"),
+        ("go run ./cmd/x", "go run ./cmd/x *", "go run ./cmd/x -v", "go run ./cmd/y"),
+        ("pytest -q tests", "pytest *", "pytest", "pytester"),
+        ("python3 -m pytest -q", "python3 -m pytest *", "python3 -m pytest -x", "python3 -m http.server"),
+        ("gh pr view 12", "gh pr view *", "gh pr view 13", "gh pr merge 13"),
+        ("gh api /x", "gh api /x", "gh api /x", "gh api -X DELETE /x"),
+        ("git checkout main", "git checkout *", "git checkout -b x", "git commit"),
+        ("git restore a.txt", "git restore *", "git restore --staged b.txt", "git reset"),
+        ("git switch x", "git switch *", "git switch -c y", "git checkout y"),
+        ("cargo test", "cargo test *", "cargo test --release", "cargo run"),
+        ("cargo run", "cargo run", "cargo run", "cargo run --bin x"),
+        ("cargo publish", "cargo publish", "cargo publish", "cargo publish --allow-dirty"),
+        ("make test", "make test *", "make test V=1", "make deploy"),
+        ("make", "make", "make", "make deploy"),
+        ("npx tsc --noEmit", "npx tsc *", "npx tsc -w", "npx eslint"),
+        ("kubectl get pods", "kubectl get *", "kubectl get svc -n x", "kubectl delete pod x"),
+        ("kubectl logs -f x", "kubectl logs *", "kubectl logs y", "kubectl get pods"),
+        ("kubectl delete pod x", "kubectl delete pod x", "kubectl delete pod x", "kubectl delete pod y"),
+        ("curl -s 'https://x.test/a?b'", "curl https://x.test", "curl https://x.test/c", "curl https://x.test.evil/c"),
+        (
+            "curl -d a=1 http://x.test:80",
+            "curl http://x.test:80",
+            "curl -H 'A: b' http://x.test:80/",
+            "curl http://x.test/",
+        ),
+        ("git push origin", "git push origin", "git push -u origin", "git push other"),
+        ("git push origin main", "git push origin main", "git push origin main", "git push origin other"),
+        ("docker ps", "docker ps *", "docker ps -a", "docker rm x"),
+    ];
+    let ask = with(place, &[("*", Action::Ask)]);
+    let mut wrong = vec![];
+    for (command, wanted, held, other) in table {
+        let always = need(command).always;
+        let grants = Rules(always.iter().map(|pattern| rule_for(pattern)).collect());
+        let verdict = |command: &str| evaluate(&ask, &grants, &need(command)).action;
+        let got = (always.join(", "), verdict(command), verdict(held), verdict(other));
+        if got != (wanted.to_owned(), Action::Allow, Action::Allow, Action::Ask) {
+            wrong.push(format!("{command}: {got:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for command in [
+        "curl -o f https://x.test/",
+        "curl -L https://x.test/",
+        "curl -T a.txt https://x.test/",
+        "curl -d @a.txt https://x.test/",
+        "curl -K a.txt https://x.test/",
+        "curl https://x.test/ https://y.test/",
+        "curl --proxy y.test https://x.test/",
+        "curl 'https://x.test\\@y.test/'",
+        "curl https://me@x.test/",
+        "curl https://{x,y}.test/",
+        "curl $URL",
+        "git push -f origin",
+        "git push origin +main",
+        "git push origin :main",
+        "git push --tags origin",
+        "git push https://x.test/y",
+        "docker run x",
+        "docker exec x ls",
+        "docker compose run x ls",
+        "docker container exec x ls",
+        "make test --eval=x",
+    ] {
+        let grants = ["curl https://x.test", "git push origin", "make test"].map(rule_for);
+        let need = need(command);
+        let granted = evaluate(&ask, &Rules(grants.into()), &need).action;
+        let wide = need.always.iter().any(|pattern| pattern != &need.patterns[0]);
+        assert!(granted == Action::Ask && !wide, "{command}: {:?}", need.always);
+    }
+}
+
+/// What throws away all that is not committed is asked about whatever was granted.
+#[test]
+fn a_grant_does_not_cover_the_whole_project() {
+    let lab = Lab::new();
+    let ask = with(&lab.place, &[("*", Action::Ask)]);
+    let grants = Rules(["git checkout *", "git restore *", "git switch *"].map(rule_for).into());
+    for command in ["git checkout -f x", "git restore .", "git checkout .", "git switch --discard-changes x"] {
+        assert_eq!(evaluate(&ask, &grants, &command_need(command, &lab.place)).action, Action::Ask, "{command}");
+    }
 }
 
 /// "Always" is not offered where the same question would come again.

@@ -557,12 +557,21 @@ impl<'r> Bash<'r> {
             return false;
         }
         self.grants.0.iter().any(|rule| {
-            let exact = rule.pattern == unit.normal;
+            let exact = rule.pattern == unit.normal || unit.place_reached() == Some(&*rule.pattern);
             let shape = rule.pattern != "*"
                 && wildcard::matches(&rule.pattern, &unit.normal)
                 && Self::hinders(rule, unit).is_none();
-            wildcard::matches(&rule.permission, "bash") && (exact || shape)
+            wildcard::matches(&rule.permission, "bash") && (exact || shape || Self::is_run_as(rule, unit))
         })
+    }
+
+    /// Whether a grant names a program together with the one that runs it: `uv run pytest *`.
+    fn is_run_as(rule: &Rule, unit: &Unit) -> bool {
+        let names = |runner: &String| {
+            rule.pattern.starts_with(&**runner) && wildcard::matches(&rule.pattern, &format!("{runner}{}", unit.normal))
+        };
+        let named = unit.dangers.iter().all(|danger| rule.pattern.contains(danger.as_str()));
+        unit.foreign.is_some() && named && unit.runner.as_ref().is_some_and(names)
     }
 }
 

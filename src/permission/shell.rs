@@ -33,7 +33,11 @@ pub const LONGEST: usize = 128 * 1024;
 
 /// The need of a command line: everything it does, to be judged at once.
 pub fn command_need(command: &str, place: &PermissionContext) -> Need {
-    let line = analyse(command, place);
+    need_of(command, analyse(command, place))
+}
+
+/// Returns what a command line needs, once everything it does is known.
+pub(in crate::permission) fn need_of(command: &str, line: JudgedLine) -> Need {
     let (always, once) = match always(&line) {
         Ok(always) => (always, None),
         Err(reason) => (vec![], Some(reason)),
@@ -89,7 +93,7 @@ fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<Unit> {
     units.filter(|unit| unit.floor.as_ref().is_some_and(|(least, _)| *least == Action::Deny)).collect()
 }
 
-/// What "always" would grant, one pattern for each command; or why it is not offered.
+/// Returns what "always" would grant, one pattern for each command; or why it is not offered.
 fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
     /// More cannot be taken in at a glance.
     const MOST: usize = 4;
@@ -97,8 +101,12 @@ fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
         return Err(reason.clone());
     }
     let mut patterns = vec![];
-    for unit in &line.units {
-        let pattern = pattern(unit)?;
+    for (at, unit) in line.units.iter().enumerate() {
+        if unit.runner.is_some() && unit.foreign.is_some() {
+            // The pattern of what runs it names it.
+            continue;
+        }
+        let pattern = pattern(unit, line.units.get(at + 1))?;
         if !patterns.contains(&pattern) {
             patterns.push(pattern);
         }
@@ -110,8 +118,9 @@ fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
     }
 }
 
-/// For a command the words that name what it does and ` *`; all its words where a few do not say that.
-fn pattern(unit: &Unit) -> Result<String, String> {
+/// Returns the words of a command that name what it does and ` *`; all its words where a few do not say that; for what
+/// goes to the network, where it goes. `next` is the unit behind it, which it may run.
+fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
     let said = unit.opaque.as_ref().or(unit.broad_only.as_ref()).or(unit.doubt.as_ref());
     if let Some(reason) = said.or(unit.floor.as_ref().map(|(_, reason)| reason)) {
         return Err(reason.clone());
@@ -124,22 +133,50 @@ fn pattern(unit: &Unit) -> Result<String, String> {
     let name = unit.program.as_deref().map(|program| program.rsplit('/').next().unwrap_or(program));
     let reason = match name {
         None => "no program is named in it",
-        Some(_) if unit.network => "it uses the network",
+        Some(_) if let Some(place) = unit.place_reached() => return Ok(place.to_owned()),
+        Some(_) if unit.network && !arity::is_granted_online(&words) => "it uses the network",
+        Some(_) if arity::runs_in_container(&words) => "what it runs in a container is asked about each time",
         Some(_) if !unit.texts.is_empty() => "what its text does is not known",
         Some(_) if unit.normal.contains(['*', '?', '\\']) => "in a rule, its * or ? would stand for other words too",
         Some(name) => {
-            let script = judge::is_language(judge::family(name)) && words.len() > 1 && unit.tails.is_empty();
-            // Of a language, no less than the script.
-            let prefix = &words[..arity::prefix(&words).len().max(if script { 2 } else { 1 })];
-            let named = prefix.iter().skip(1).all(|word| !word.starts_with('-'));
-            let exact = unit.layer > 0
-                || unit.foreign.is_some()
-                || !unit.dangers.is_empty()
-                || unit.destroys
-                || (unit.carrier && !script)
-                || !named;
-            return Ok(if exact { unit.normal.clone() } else { format!("{} *", prefix.join(" ")) });
+            let wide = runner_prefix(unit, next).or_else(|| prefix(unit, name, &words));
+            return Ok(wide.map_or_else(|| unit.normal.clone(), |prefix| format!("{prefix} *")));
         }
     };
     Err(reason.to_owned())
+}
+
+/// Returns the words that name what a command does, where they do: those of the program it is, or of a script.
+fn prefix(unit: &Unit, name: &str, words: &[&str]) -> Option<String> {
+    if unit.layer > 0 && unit.runner.is_none() || unit.destroys && !arity::loses_nothing_unasked(words) {
+        return None;
+    }
+    let language = judge::is_language(judge::family(name));
+    if let [_, "-m", module, ..] = words
+        && language
+        && unit.foreign.is_none()
+        && !module.starts_with('-')
+    {
+        return Some(words[..3].join(" "));
+    }
+    let script = language && words.len() > 1 && unit.tails.is_empty();
+    let known = arity::granted(words)?;
+    // Of a language, no less than the script.
+    let known = &words[..known.len().max(if script { 2 } else { 1 })];
+    let named = known.iter().skip(1).all(|word| !word.starts_with('-'));
+    let foreign = unit.foreign.is_some() && unit.runner.is_none();
+    let carries = unit.carrier && !script && !arity::is_subcommand(words);
+    (named && !foreign && !carries && unit.dangers.is_empty()).then(|| known.join(" "))
+}
+
+/// Returns the same for a program that runs what the words behind its own name: `npx tsc`, `uv run pytest`.
+fn runner_prefix(unit: &Unit, next: Option<&Unit>) -> Option<String> {
+    let inner = next?;
+    let runner = inner.runner.as_ref()?;
+    if unit.foreign.is_some() || unit.normal.strip_prefix(&**runner)? != inner.normal {
+        return None;
+    }
+    let words: Vec<&str> = inner.normal.split(' ').collect();
+    let inner = prefix(inner, words.first()?, &words)?;
+    Some(format!("{runner}{inner}"))
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::explain::shown;
 use super::rule::BUILT_IN;
+use super::shell::JudgedLine;
 use super::{Action, Need, Rule, Verdict};
 use crate::text;
 
@@ -163,6 +164,45 @@ fn rules(asked: &[(&Need, &Verdict)]) -> Vec<String> {
     lines
 }
 
+/// What "always" would grant, in words: "commands that begin with git log".
+pub fn granting(need: &Need) -> String {
+    let beginning = |pattern: &str| pattern.strip_suffix(" *").filter(|_| need.permission == "bash").map(str::to_owned);
+    let beginnings: Vec<String> = need.always.iter().filter_map(|pattern| beginning(pattern)).collect();
+    let others =
+        need.always.iter().filter(|pattern| beginning(pattern).is_none()).map(|pattern| granted(need, pattern));
+    let begin = (!beginnings.is_empty()).then(|| format!("commands that begin with {}", beginnings.join(" or ")));
+    begin.into_iter().chain(others).collect::<Vec<_>>().join(", ")
+}
+
+fn granted(need: &Need, pattern: &str) -> String {
+    let below = pattern.strip_suffix("/*");
+    match (need.permission.as_str(), below) {
+        ("bash", _) => granted_command(need, pattern),
+        ("external_directory", Some(directory)) => format!("files in {directory}"),
+        ("webfetch", Some(site)) => format!("fetching from {site}"),
+        ("edit", _) => format!("changes to {pattern}"),
+        ("read", _) => match pattern.strip_prefix("mcp:").and_then(|rest| rest.strip_suffix(":*")) {
+            Some(server) => format!("reading what {server} offers"),
+            None => format!("reading {pattern}"),
+        },
+        ("skill", _) => format!("the skill {pattern}"),
+        ("task", _) => format!("the subagent {pattern}"),
+        ("list", _) => format!("listing {pattern}"),
+        ("glob" | "grep", _) => "searching the project".to_owned(),
+        ("doom_loop", _) => format!("repeated calls of {pattern}"),
+        (permission, _) if pattern == "*" => permission.to_owned(),
+        (permission, _) => format!("{permission} {pattern}"),
+    }
+}
+
+fn granted_command(need: &Need, pattern: &str) -> String {
+    let reaches = |line: &JudgedLine| line.units.iter().any(|unit| unit.place_reached() == Some(pattern));
+    match pattern.rsplit_once(' ').filter(|_| need.command.as_deref().is_some_and(reaches)) {
+        Some((command, place)) => format!("{command} to {place}"),
+        None => format!("exactly {pattern}"),
+    }
+}
+
 /// Settings that would have allowed needs: what `permission` would have to hold. None where no rule can.
 pub fn allowing(asked: &[&Need], allows: impl Fn(&Need, &[Rule]) -> bool) -> Option<Value> {
     let mut permission = Map::new();
@@ -184,4 +224,33 @@ pub fn allowing(asked: &[&Need], allows: impl Fn(&Need, &[Rule]) -> bool) -> Opt
         }
     }
     Some(Value::Object(permission))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permission::shell::Unit;
+
+    #[test]
+    fn what_always_would_grant_in_words() {
+        let table: [(&str, &[&str], &str); 8] = [
+            ("bash", &["git log *", "rm a", "head *"], "commands that begin with git log or head, exactly rm a"),
+            ("edit", &["src/a.rs"], "changes to src/a.rs"),
+            ("read", &["mcp:notes:*"], "reading what notes offers"),
+            ("external_directory", &["/etc/*"], "files in /etc"),
+            ("webfetch", &["https://x.test/*"], "fetching from https://x.test"),
+            ("notes_find", &["*"], "notes_find"),
+            ("station", &["Bonn"], "station Bonn"),
+            ("task", &["explore"], "the subagent explore"),
+        ];
+        for (permission, always, words) in table {
+            let always = always.iter().map(|pattern| (*pattern).to_owned()).collect();
+            assert_eq!(granting(&Need { permission: permission.into(), always, ..Need::default() }), words);
+        }
+        let reach = Some("curl https://x.test".to_owned());
+        let line = JudgedLine { units: vec![Unit { reach, ..Unit::default() }], ..JudgedLine::default() };
+        let always = vec!["curl https://x.test".to_owned()];
+        let curl = Need { permission: "bash".into(), always, command: Some(line.into()), ..Need::default() };
+        assert_eq!(granting(&curl), "curl to https://x.test");
+    }
 }

@@ -130,7 +130,7 @@ async fn ask(
         details: details(&pairs, &wording, lasting),
         wording: wording.clone(),
         unattended: (!attended).then(allowing),
-        always: lasting.then(|| asked.iter().map(|one| shown(&one.need)).collect::<Vec<_>>().join(", ")),
+        always: lasting.then(|| asked.iter().map(|one| wording::granting(&one.need)).collect::<Vec<_>>().join(", ")),
         agent: None,
         session: None,
         reply,
@@ -243,9 +243,4 @@ fn once(asked: &[(&Need, &Verdict)]) -> String {
         Some((need, _)) if need.file.is_some() => "such a file is asked about each time".to_owned(),
         _ => "the same question would come again".to_owned(),
     }
-}
-
-/// What "always" would store, in the words it is stored in.
-fn shown(need: &Need) -> String {
-    need.always.iter().map(|pattern| format!("{} {pattern}", need.permission)).collect::<Vec<_>>().join(", ")
 }

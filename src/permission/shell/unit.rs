@@ -69,6 +69,10 @@ pub struct Unit {
     /// It removes or overwrites without return.
     pub destroys: bool,
     pub network: bool,
+    /// Where it goes on the network and nowhere else, in the words that "always" stores: `curl https://host`.
+    pub reach: Option<String>,
+    /// The words before it of the program that runs it by its name: `npx `, `uv run `.
+    pub runner: Option<String>,
     /// Its program runs other programs or program text.
     pub carrier: bool,
     /// The paths it uses, as needs of their own.
@@ -83,6 +87,11 @@ pub struct Unit {
 }
 
 impl Unit {
+    /// Where it goes on the network and nowhere else, if its program is the system's.
+    pub fn place_reached(&self) -> Option<&str> {
+        self.reach.as_deref().filter(|_| self.foreign.is_none())
+    }
+
     pub(super) fn effect_at_least(&mut self, effect: Effect) {
         self.effect = self.effect.max(effect);
     }

@@ -100,6 +100,8 @@ pub(crate) enum Deed {
     Secret(String, String),
     Carrier,
     Network,
+    /// The one place on the network that it goes to, in the words that "always" stores.
+    Reaches(String),
     Destroys,
 }
 

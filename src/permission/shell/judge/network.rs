@@ -4,7 +4,7 @@
 use percent_encoding::percent_decode_str;
 
 use super::read::{GivenOption, ParsedArgs};
-use super::table::Utility;
+use super::table::{Does, Utility};
 use super::{Deed, Judge, globs};
 use crate::permission::shell::expand::Arg;
 use crate::permission::shell::unit::Effect;
@@ -19,8 +19,91 @@ fn ask(judge: &mut Judge<'_>, reason: &str) {
     judge.add(Deed::Floor(Action::Ask, reason.to_owned()));
 }
 
+/// Returns the scheme and host of an address that says no more than that and where to go there: as far as readers of
+/// addresses might disagree, there is none.
+fn host_of(address: &str) -> Option<&str> {
+    let scheme = ["https://", "http://"].into_iter().find(|scheme| address.starts_with(scheme))?;
+    let rest = &address[scheme.len()..];
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:".contains(&byte));
+    (plain && !host.is_empty() && !address.contains(['{', '[', '\\', ' ']))
+        .then(|| &address[..scheme.len() + host.len()])
+}
+
+/// Notes the one host that `curl` talks to, where it does nothing but show what that answers. Options that save, send or
+/// name a file, or lead elsewhere, are not among these.
+fn one_host(judge: &mut Judge<'_>, reading: &ParsedArgs) {
+    const PLAIN: [&str; 36] = [
+        "-f",
+        "-s",
+        "-S",
+        "-v",
+        "-i",
+        "-I",
+        "-G",
+        "-g",
+        "-k",
+        "-A",
+        "-e",
+        "-m",
+        "-X",
+        "-H",
+        "-d",
+        "-0",
+        "-4",
+        "-6",
+        "--fail",
+        "--silent",
+        "--show-error",
+        "--insecure",
+        "--verbose",
+        "--include",
+        "--get",
+        "--head",
+        "--request",
+        "--user-agent",
+        "--referer",
+        "--max-time",
+        "--connect-timeout",
+        "--retry",
+        "--compressed",
+        "--header",
+        "--data",
+        "--data-raw",
+    ];
+    let [address] = reading.operands.as_slice() else { return };
+    let plain = |given: &GivenOption| {
+        let value = given.value.as_ref();
+        let file = given.does == Some(Does::Sends) && value.is_some_and(|value| value.prefix().starts_with(['@', '<']));
+        given.does.is_some() && PLAIN.contains(&&*given.name) && value.is_none_or(Arg::known) && !file
+    };
+    if !reading.unknown
+        && !reading.words
+        && reading.given.iter().all(plain)
+        && let Some(host) = address.text().and_then(host_of)
+    {
+        judge.add(Deed::Reaches(format!("curl {host}")));
+    }
+}
+
+/// Notes the one remote that `git push` sends the usual branches to: nothing is forced, deleted or given another name.
+pub(super) fn push(judge: &mut Judge<'_>, reading: &ParsedArgs) {
+    const PLAIN: [&str; 8] = ["-u", "--set-upstream", "-v", "--verbose", "-q", "--quiet", "--progress", "--porcelain"];
+    let [remote] = reading.operands.as_slice() else { return };
+    let plain = |given: &GivenOption| given.value.is_none() && PLAIN.contains(&&*given.name);
+    let name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    if let Some(remote) = remote.text().filter(|remote| !remote.is_empty() && remote.bytes().all(name))
+        && !reading.unknown
+        && !reading.words
+        && reading.given.iter().all(plain)
+    {
+        judge.add(Deed::Reaches(format!("git push {remote}")));
+    }
+}
+
 /// What `curl` does besides what its options say.
 pub(super) fn curl(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs) {
+    one_host(judge, reading);
     for url in values(reading, &["--url"]) {
         if url.prefix().starts_with('@') {
             ask(judge, "which addresses it opens stands in a file");

@@ -82,6 +82,7 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
         }
         "curl" => network::curl(judge, program, reading),
         "wget" => network::wget(judge, reading),
+        "git push" => network::push(judge, reading),
         "sockets" => sockets(judge, args),
         "make" => make(judge, reading, args),
         "diskutil" => {

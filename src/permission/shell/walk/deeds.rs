@@ -379,6 +379,7 @@ fn note(deed: Deed, unit: &mut Unit) {
         Deed::Secret(shown, reason) => unit.secret(&shown, &reason),
         Deed::Carrier => unit.carrier = true,
         Deed::Network => unit.network = true,
+        Deed::Reaches(place) => unit.reach = Some(place),
         Deed::Destroys => unit.destroys = true,
         // Those that need the walk: see `carry_out`.
         _ => {}

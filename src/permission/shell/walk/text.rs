@@ -10,6 +10,25 @@ use crate::permission::unread;
 /// How many parts of a text that cannot be read are looked at.
 const GUESSES: usize = 64;
 
+/// The words of programs that find the next word by its name, where the project's own tools are.
+const RUNNERS: [&str; 15] = [
+    "bundle exec ",
+    "bunx ",
+    "hatch run ",
+    "npx ",
+    "npx --no-install ",
+    "npx -y ",
+    "pdm run ",
+    "pipenv run ",
+    "pnpm dlx ",
+    "pnpm exec ",
+    "poetry run ",
+    "uv run ",
+    "uvx ",
+    "yarn dlx ",
+    "yarn exec ",
+];
+
 /// Whether a program that runs a text is bash. What others take is what `sh` is on the machine.
 fn is_bash(unit: &Unit) -> bool {
     unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("bash"))
@@ -34,7 +53,10 @@ impl Walk<'_> {
             args
         };
         let text = args.iter().map(|arg| &*arg.raw).collect::<Vec<_>>().join(" ");
+        let named = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
+        let runner = outer.normal.strip_suffix(&named).filter(|before| RUNNERS.contains(before));
         let unit = Unit {
+            runner: runner.map(str::to_owned),
             normal: text.clone(),
             text,
             layer: outer.layer + 1,
