@@ -21,7 +21,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 16] = [
+pub const ALL: [(&str, fn()); 17] = [
     ("a planner writes nothing (bwrap)", || a_planner_writes_nothing("bwrap")),
     ("a planner writes nothing (landlock)", || a_planner_writes_nothing("landlock")),
     ("a planner's command in the background writes nothing", a_command_in_the_background),
@@ -31,6 +31,7 @@ pub const ALL: [(&str, fn()); 16] = [
     ("a builder stays in the project (landlock)", || a_builder_stays_in_the_project("landlock")),
     ("the network is open when it is told to be", the_network_is_open),
     ("without a sandbox a planner asks", without_a_sandbox_a_planner_asks),
+    ("the sandbox is told of once, and again to whoever loads the session", the_sandbox_is_told_of_once),
     ("what is required and not there", what_is_required_and_not_there),
     ("what changes nothing cannot", what_changes_nothing_cannot),
     ("a command has a session of its own", a_command_has_a_session_of_its_own),
@@ -138,10 +139,12 @@ fn asides(updates: &[Value]) -> Vec<&str> {
     thoughts.filter_map(|update| update["content"]["text"].as_str()).collect()
 }
 
-/// Whether a call's card says something.
-fn in_a_card(updates: &[Value], words: &str) -> bool {
-    let cards = updates.iter().filter(|update| update["sessionUpdate"] == "tool_call_update");
-    cards.map(|update| update["content"].to_string()).any(|content| content.contains(words))
+/// Whether something is said once beside the conversation, and on no card.
+fn is_told(updates: &[Value], words: &str) -> bool {
+    let mut cards = updates.iter().filter(|update| update["sessionUpdate"] == "tool_call_update");
+    let asides = asides(updates);
+    asides.iter().filter(|aside| aside.contains(words)).count() == 1
+        && !cards.any(|update| update["content"].to_string().contains(words))
 }
 
 /// Names in a directory.
@@ -197,7 +200,7 @@ fn a_planner_writes_nothing(mechanism: &str) {
     assert!(told.contains("read-only") && told.contains("no network"), "{told}");
     let question = questions[0]["toolCall"]["content"].to_string();
     assert!(question.contains(&format!("Sandbox: {told}.")), "{question}");
-    assert!(in_a_card(&updates, &format!("Commands run in a sandbox: {told}.")), "{updates:#?}");
+    assert!(is_told(&updates, &format!("Commands run in a sandbox: {told}.")), "{updates:#?}");
     assert!(said.contains(&format!("\"sandbox\":\"{told}\"")), "{said}");
     let project = talk.leave();
     assert_eq!(names(&project.cwd()), ["attack.sh", "victim"]);
@@ -364,9 +367,9 @@ false
     let told = told["told"].as_str().unwrap();
     let open = told.contains("control files not protected");
     let asides = asides(&updates);
-    assert!(in_a_card(&updates, &format!("Commands run in a sandbox: {told}.")), "{updates:#?}");
-    assert_eq!(asides.len(), usize::from(open), "{asides:?}");
-    assert!(!open || asides[0].contains("changed files that decide what runs on this machine: .git/hooks/pre-commit"));
+    assert!(is_told(&updates, &format!("Commands run in a sandbox: {told}.")), "{updates:#?}");
+    assert_eq!(asides.len(), 1 + usize::from(open), "{asides:?}");
+    assert!(!open || asides[1].contains("changed files that decide what runs on this machine: .git/hooks/pre-commit"));
     let project = talk.leave();
     if let Some(outside) = &outside {
         assert_eq!(names(outside.path()), Vec::<String>::new());
@@ -422,10 +425,45 @@ fn without_a_sandbox_a_planner_asks() {
             assert!(text.contains("this is not known to be harmless"), "{text}");
             assert!(text.contains("Sandbox: none: it could do what you can do."), "{text}");
         }
-        assert!(in_a_card(&updates, "without a sandbox") && in_a_card(&updates, "left out by"), "{updates:#?}");
+        assert!(is_told(&updates, "without a sandbox") && is_told(&updates, "left out by"), "{updates:#?}");
         talk.leave();
         assert_eq!(model.problems(), Vec::<String>::new());
     }
+}
+
+/// A notice where the editor knows them, whatever became of the command. It is not kept with the session, so who
+/// loads it later is told anew.
+fn the_sandbox_is_told_of_once() {
+    let call = |command: &str| format!("call bash {}", json!({ "command": command, "description": "Run" }));
+    let script = format!("{}\n---\n{}\n---\ntext: Done.", call("exit 3"), call("true"));
+    let model = Model::start(model::script(&script).unwrap());
+    let mut project = Project::new();
+    project.provider(&model.base(), &json!({ "sandbox": "auto" }));
+    project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
+    let knows = json!({ "session": { "notices": {} } });
+    let notices = |updates: &[Value]| {
+        let told = |update: &&Value| update["sessionUpdate"] == "notice";
+        updates.iter().filter(told).filter_map(|update| update["title"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let wanted = ["Commands run without a sandbox: one that you allow can do what you can do."];
+    let mut talk = Talk::capable(project, &knows);
+    let session = talk.open();
+    let (_, updates) = turn(&mut talk, &session, "build");
+    assert_eq!(notices(&updates), wanted);
+    let project = talk.leave();
+    let mut talk = Talk::capable(project, &knows);
+    let cwd = talk.project.cwd();
+    talk.request(1, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    talk.answer(1);
+    let told = loop {
+        let update = talk.hear()["params"]["update"].clone();
+        if update["sessionUpdate"] == "notice" {
+            break update;
+        }
+    };
+    assert_eq!(told["title"], wanted[0]);
+    talk.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 fn what_is_required_and_not_there() {

@@ -28,8 +28,19 @@ impl Talk {
 
     /// Shakes hands with an agent that was started.
     pub fn of(project: Arc<Project>, editor: Editor) -> Self {
+        Self::shaking_hands(project, editor, &json!({}))
+    }
+
+    /// Starts an agent in a project, as an editor with these capabilities.
+    pub fn capable(project: impl Into<Arc<Project>>, capabilities: &Value) -> Self {
+        let project = project.into();
+        let editor = Editor::start(&project);
+        Self::shaking_hands(project, editor, capabilities)
+    }
+
+    fn shaking_hands(project: Arc<Project>, editor: Editor, capabilities: &Value) -> Self {
         let mut talk = Self { project, editor, laws: Laws::default() };
-        talk.request(0, "initialize", &json!({ "protocolVersion": 1 }));
+        talk.request(0, "initialize", &json!({ "protocolVersion": 1, "clientCapabilities": capabilities }));
         talk.answer(0);
         talk
     }

@@ -270,15 +270,6 @@ pub struct CallUpdate {
     pub metadata: Option<Map<String, Value>>,
     /// The call may be one of an earlier turn, which the editor has been shown.
     pub earlier: bool,
-    /// What the user should know about it, and hears once.
-    pub note: Option<Note>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
-    pub severity: Severity,
-    pub title: String,
-    pub details: Option<String>,
 }
 
 impl CallUpdate {

@@ -38,8 +38,6 @@ pub struct ShownCall {
     time_limit: Option<u64>,
     /// A question stands where the content was.
     pub asked: bool,
-    /// What is to be known about it, where the editor has no better place.
-    pub note: Option<String>,
     progress: Option<Progress>,
     changes: Vec<Change>,
     /// Which errors the changes have introduced, as far as somebody knows: Markdown.
@@ -162,7 +160,6 @@ impl ShownCall {
             _ => out.extend(code(&self.tail)),
         }
         out.extend(self.attachments.iter().map(CardPart::File));
-        out.extend(self.note.as_deref().map(words));
         out
     }
 

@@ -18,7 +18,7 @@ use super::server::{Capabilities, Server};
 use super::updates::UpdateSender;
 use crate::config::settings::{McpEntry, OAuth, Transport};
 use crate::environment::Timestamp;
-use crate::event::{Event, Severity};
+use crate::event::{Event, Severity, ToolKind};
 use crate::id::SessionId;
 use crate::session::handle::SavedReceiver;
 use crate::session::open::{OpenError, OpenOptions, OpenedSession};
@@ -110,11 +110,20 @@ pub fn create(
     }
 }
 
-/// A session that was opened again, and what is to be shown of it after the answer.
+/// A session that was opened, and what is to be shown of it after the answer.
 pub struct Reopened {
     pub session: Handle,
     /// What the editor has not been shown.
-    pub left: Vec<Event>,
+    left: Vec<Event>,
+    /// The history that it was shown has commands in it.
+    ran: bool,
+}
+
+impl Reopened {
+    /// For a session of which all was shown that there is.
+    pub fn whole(session: Handle) -> Self {
+        Self { session, left: Vec::new(), ran: false }
+    }
 }
 
 /// Opens a session that is kept. Where its history is shown, that is over when this is.
@@ -157,6 +166,7 @@ pub fn reopen(
         let OpenedSession { handle: session, mut replay } = opened;
         let mut updates = UpdateSender::new(&server, &session);
         let live = LiveSession::new(session.clone(), options);
+        let mut ran = false;
         let left = match history {
             HistoryMode::Known => replay.associations(),
             HistoryMode::Shown => {
@@ -166,8 +176,10 @@ pub fn reopen(
                         session.close().await;
                         return Err(Refusal::Cancelled);
                     }
-                    if let Event::Usage { cost: Some(cost), .. } = event {
-                        live.live_turns.costs(cost);
+                    match &event {
+                        Event::Usage { cost: Some(cost), .. } => live.live_turns.costs(*cost),
+                        Event::Call(call) => ran |= call.kind == Some(ToolKind::Execute),
+                        _ => {}
                     }
                     updates.event(event).await;
                 }
@@ -179,7 +191,7 @@ pub fn reopen(
         updates.state(SessionActivity::Idle(None)).await;
         drop(updates);
         server.take_in(live);
-        Ok(Reopened { session, left })
+        Ok(Reopened { session, left, ran })
     }
 }
 
@@ -231,13 +243,14 @@ async fn come_back(
         }
         updates.state(SessionActivity::Idle(None)).await;
     }
-    Ok(CameBack::To(Reopened { session, left: Vec::new() }))
+    Ok(CameBack::To(Reopened::whole(session)))
 }
 
 /// What follows the answer to an opened session, for as long as it is open: what is left of it; the commands,
 /// twice, for editors that may miss them, and again when a server has other prompts; the models again when a local server was found; titles; notices, where
 /// the editor knows them.
-pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
+pub async fn introduce(server: Arc<Server>, opened: Reopened) {
+    let Reopened { session, left, ran } = opened;
     session.start_servers();
     let mut commands = session.commands();
     let Capabilities { shows, misses_commands, .. } = server.capabilities();
@@ -288,6 +301,10 @@ pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
                 // There is more to choose from now.
                 if holds {
                     updates.event(Event::Options).await;
+                }
+                // It was told when these commands ran, and is not kept with them.
+                if let Some(notice) = (ran && shows.notices).then(|| session.sandbox_notice()).flatten() {
+                    updates.event(notice).await;
                 }
             }
             true = models.changed() => updates.event(Event::Options).await,

@@ -262,6 +262,11 @@ impl Handle {
         confinement.holds().await && !before
     }
 
+    /// What the user is to be told of the sandbox that was tried for commands of those who may edit, once.
+    pub fn sandbox_notice(&self) -> Option<Event> {
+        self.confined().notice()
+    }
+
     /// Whether a sandbox was tried that holds commands of those who may edit.
     pub fn sandboxes(&self) -> bool {
         self.confined().is_known_to_hold()

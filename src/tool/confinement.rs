@@ -15,7 +15,7 @@ use super::{Failure, ToolContext, scratch, watch};
 use crate::config::Settings;
 use crate::config::settings::{self, SandboxMode};
 use crate::environment::Environment;
-use crate::event::{CallUpdate, Note, Severity};
+use crate::event::{Event, Severity};
 use crate::permission::evaluate::only_reads;
 use crate::permission::shell::JudgedLine;
 use crate::permission::{Rules, SandboxGuarantee, protected};
@@ -209,30 +209,37 @@ impl Confinement {
             line: None,
             hidden: OnceLock::new(),
         };
-        self.tell(&lock, context).await;
+        let telling = lock.words.is_some() && !(self.aside && lock.held.mechanism.is_some());
+        if let Some(notice) = telling.then(|| self.notice_of(&lock.held, network)).flatten() {
+            context.client.outlet.event(notice).await;
+        }
         Ok(lock)
     }
 
-    async fn tell(&self, lock: &CommandSandbox, context: &ToolContext) {
+    /// What the user is to be told of the sandbox, once in a session and level. None where that was done, where no
+    /// sandbox is wanted, and where none was tried yet.
+    pub fn notice(&self) -> Option<Event> {
+        let held = self.sandbox.known(self.level).filter(|_| self.wish.mode != SandboxMode::Off)?;
+        self.notice_of(held, self.wish.network.unwrap_or(!self.reads_only()))
+    }
+
+    fn notice_of(&self, held: &ProvenSandbox, network: bool) -> Option<Event> {
         let [reading, writing] = &*self.told;
-        if self.aside && lock.held.mechanism.is_some() {
-            return;
+        let told = if self.reads_only() { reading } else { writing };
+        if told.swap(true, Ordering::Relaxed) {
+            return None;
         }
-        let told = if self.level == Level::ReadOnly { reading } else { writing };
-        let Some(words) = lock.words.as_ref().filter(|_| !told.swap(true, Ordering::Relaxed)) else { return };
-        let note = if lock.held.mechanism.is_some() {
-            let title = format!("Commands run in a sandbox: {words}.");
-            Note { severity: Severity::Info, title, details: None }
-        } else {
-            reading.store(true, Ordering::Relaxed);
-            writing.store(true, Ordering::Relaxed);
-            Note {
-                severity: Severity::Warning,
-                title: "Commands run without a sandbox: one that you allow can do what you can do.".into(),
-                details: Some(format!("{}.", lock.held.reasons())),
-            }
-        };
-        context.progress(CallUpdate { note: Some(note), ..CallUpdate::default() }).await;
+        if held.mechanism.is_some() {
+            let title = format!("Commands run in a sandbox: {}.", held.words(network));
+            return Some(Event::Notice { severity: Severity::Info, title, details: None });
+        }
+        reading.store(true, Ordering::Relaxed);
+        writing.store(true, Ordering::Relaxed);
+        Some(Event::Notice {
+            severity: Severity::Warning,
+            title: "Commands run without a sandbox: one that you allow can do what you can do.".into(),
+            details: Some(format!("{}.", held.reasons())),
+        })
     }
 
     fn roots(&self, context: &ToolContext) -> Vec<PathBuf> {

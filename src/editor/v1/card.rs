@@ -14,7 +14,6 @@ use crate::editor::card::{self, CardPart, ShownCall};
 use crate::editor::meta::own;
 use crate::event::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 use crate::id::CallId;
-use crate::text;
 
 /// What has been shown of the calls that are not over yet.
 #[derive(Debug, Default)]
@@ -29,8 +28,8 @@ impl ShownCalls {
         Self { terminals, all: HashMap::new() }
     }
 
-    /// The updates that show news about a call. `noticed`: what there is to be known about it was said elsewhere.
-    pub(super) fn updates(&mut self, update: &CallUpdate, noticed: bool) -> Vec<v1::SessionUpdate> {
+    /// The updates that show news about a call.
+    pub(super) fn updates(&mut self, update: &CallUpdate) -> Vec<v1::SessionUpdate> {
         let Some(id) = &update.call else { return vec![] };
         let first = !update.earlier && !self.all.contains_key(id);
         let card = self.all.entry(id.clone()).or_default();
@@ -40,10 +39,6 @@ impl ShownCalls {
             card.terminal = self.terminals && kind == ToolKind::Execute && !update.earlier;
         }
         let mut changed = card.take(update);
-        if let Some(note) = update.note.as_ref().filter(|_| !noticed) {
-            card.note = Some(text::sentences([note.title.as_str(), note.details.as_deref().unwrap_or_default()]));
-            changed = true;
-        }
         let over = update.progress.is_some_and(Progress::is_over);
         // What a question has replaced is put back.
         changed |= std::mem::take(&mut card.asked) || (over && card.terminal);

@@ -24,7 +24,7 @@ pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1
         let session = session.await?;
         let (modes, options) = choices(&server, &session);
         let response = v1::NewSessionResponse::new(session.id.share()).modes(modes).config_options(options);
-        cx.after(introduce(server, session, Vec::new()));
+        cx.after(introduce(server, Reopened::whole(session)));
         Ok(response)
     })
 }
@@ -38,9 +38,9 @@ pub(super) fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<
         sessions::reopen(server, &cx, &request.session_id.0, place.again(request.meta.as_ref()), HistoryMode::Shown);
     let server = server.clone();
     Reply::later(async move {
-        let Reopened { session, left } = opened.await?;
-        let (modes, options) = choices(&server, &session);
-        cx.after(introduce(server, session, left));
+        let opened = opened.await?;
+        let (modes, options) = choices(&server, &opened.session);
+        cx.after(introduce(server, opened));
         Ok(v1::LoadSessionResponse::new().modes(modes).config_options(options))
     })
 }
@@ -57,9 +57,9 @@ pub(super) fn resume(
         sessions::reopen(server, &cx, &request.session_id.0, place.again(request.meta.as_ref()), HistoryMode::Known);
     let server = server.clone();
     Reply::later(async move {
-        let Reopened { session, left } = opened.await?;
-        let (modes, options) = choices(&server, &session);
-        cx.after(introduce(server, session, left));
+        let opened = opened.await?;
+        let (modes, options) = choices(&server, &opened.session);
+        cx.after(introduce(server, opened));
         Ok(v1::ResumeSessionResponse::new().modes(modes).config_options(options))
     })
 }
@@ -75,7 +75,7 @@ pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest
         let session = session.await?;
         let (modes, options) = choices(&server, &session);
         let response = v1::ForkSessionResponse::new(session.id.share()).modes(modes).config_options(options);
-        cx.after(introduce(server, session, Vec::new()));
+        cx.after(introduce(server, Reopened::whole(session)));
         Ok(response)
     })
 }

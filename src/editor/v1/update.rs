@@ -18,7 +18,7 @@ use crate::editor::face::{
     UpdateLines,
 };
 use crate::event::{
-    CompactionState, Event, Note, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
+    CompactionState, Event, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
 };
 use crate::id::SessionId;
 use crate::message::{Priority, Todo, TodoStatus, attached};
@@ -90,14 +90,7 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         }
         Event::Text { part, delta } => chunks(delta, &part.share()).map(U::AgentMessageChunk).collect(),
         Event::Thought { part, delta } => chunks(delta, &part.share()).map(U::AgentThoughtChunk).collect(),
-        Event::Call(update) => {
-            let mut out = Vec::new();
-            if let Some(Note { severity, title, details }) = update.note.as_ref().filter(|_| seen.shows.notices) {
-                out.push(notice(*severity, title, details.as_deref(), seen));
-            }
-            out.extend(seen.cards.updates(update, seen.shows.notices));
-            out
-        }
+        Event::Call(update) => seen.cards.updates(update),
         Event::Plan(todos) => {
             let entries = todos.iter().filter_map(entry).collect();
             vec![match seen.shows.plans {

@@ -27,7 +27,7 @@ pub(super) fn new(server: &Arc<Server>, cx: Cx, request: v2::NewSessionRequest) 
         let response = v2::NewSessionResponse::new(session.id.share())
             .config_options(choices(&server, &session))
             .available_commands(commands(&session));
-        cx.after(introduce(server, session, Vec::new()));
+        cx.after(introduce(server, Reopened::whole(session)));
         Ok(response)
     })
 }
@@ -53,11 +53,11 @@ pub(super) fn resume(
     let opened = opened.map(|(history, place)| sessions::reopen(server, &cx, &request.session_id.0, place, history));
     let server = server.clone();
     Reply::later(async move {
-        let Reopened { session, left } = opened?.await?;
+        let opened = opened?.await?;
         let response = v2::ResumeSessionResponse::new()
-            .config_options(choices(&server, &session))
-            .available_commands(commands(&session));
-        cx.after(introduce(server, session, left));
+            .config_options(choices(&server, &opened.session))
+            .available_commands(commands(&opened.session));
+        cx.after(introduce(server, opened));
         Ok(response)
     })
 }
@@ -74,7 +74,7 @@ pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest
         let response = v2::ForkSessionResponse::new(session.id.share())
             .config_options(choices(&server, &session))
             .available_commands(commands(&session));
-        cx.after(introduce(server, session, Vec::new()));
+        cx.after(introduce(server, Reopened::whole(session)));
         Ok(response)
     })
 }

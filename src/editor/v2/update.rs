@@ -105,9 +105,6 @@ fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
         Event::Thought { part, delta } => chunks(delta, part.share()).map(U::AgentThoughtChunk).collect(),
         Event::Call(update) => {
             let mut out = Vec::new();
-            if let Some(note) = &update.note {
-                out.push(notice(note.severity, &note.title, note.details.as_deref()));
-            }
             cards.updates(update, &mut out);
             out
         }

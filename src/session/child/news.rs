@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::TurnFuture;
 use crate::channel::Receiver;
 use crate::event::{
-    CallUpdate, Event, LiveFacts, Note, PermissionRequest, Progress, Status, Subagent, SubagentInfo, SubagentState,
+    CallUpdate, Event, LiveFacts, PermissionRequest, Progress, Status, Subagent, SubagentInfo, SubagentState,
     SubagentStop, TurnMessage,
 };
 use crate::id::{CallId, SessionId};
@@ -172,13 +172,7 @@ impl<'a> ChildProgress<'a> {
             return self.expose(up).await;
         }
         match up {
-            TurnMessage::Event(Event::Call(mut update)) => {
-                if let Some(Note { severity, title, details }) = update.note.take() {
-                    let title = format!("{}: {title}", self.agent);
-                    self.parent.outlet.event(Event::Notice { severity, title, details }).await;
-                }
-                self.update(*update).await;
-            }
+            TurnMessage::Event(Event::Call(update)) => self.update(*update).await,
             TurnMessage::Event(Event::Notice { severity, title, details }) => {
                 let title = format!("{}: {title}", self.agent);
                 self.parent.outlet.event(Event::Notice { severity, title, details }).await;
