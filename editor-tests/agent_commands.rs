@@ -158,8 +158,8 @@ fn policy(top: &Path, set: &RuleSet) -> (Rules, PermissionContext) {
 /// the new figures here.
 const MOST: [(&str, &str, usize, usize); 5] = [
     ("build", "none", 330, 125),
-    ("build", "bubblewrap", 5, 3),
-    ("build", "Landlock", 5, 3),
+    ("build", "bubblewrap", 4, 2),
+    ("build", "Landlock", 4, 2),
     ("plan", "bubblewrap", 0, 0),
     ("plan", "Landlock", 0, 0),
 ];

@@ -49,6 +49,7 @@ mod replay;
 mod repositories;
 mod result;
 mod sandbox;
+mod sandbox_notice;
 mod sandboxed_lines;
 mod screen;
 mod searches;
@@ -132,6 +133,7 @@ fn main() -> ExitCode {
         ("searches/", &searches::ALL),
         ("sandbox/", &sandbox::ALL),
         ("sandbox/", &sandboxed_lines::ALL),
+        ("sandbox/", &sandbox_notice::ALL),
         ("sandbox/", &probes::ALL),
         ("hidden/", &hidden::ALL),
         ("anytime/", &anytime::ALL),

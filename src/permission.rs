@@ -24,6 +24,7 @@ pub mod laws;
 pub mod laxer;
 pub mod lint;
 pub mod paths;
+pub mod pattern_index;
 mod places;
 mod posture;
 pub mod protected;

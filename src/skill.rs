@@ -8,7 +8,7 @@
 
 pub mod index;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,6 +54,8 @@ pub struct Skill {
     pub text: Arc<str>,
     /// It came with the project.
     pub project: bool,
+    /// The folder of skills it was found in, where that holds nothing else by its kind; as it really is.
+    collection: Option<Arc<Path>>,
     origin: Arc<ConfigOrigin>,
 }
 
@@ -78,6 +80,7 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
         disk: ConfigReader::new(environment, worktree),
         found: Vec::new(),
         read: HashSet::new(),
+        within: None,
         directories: DIRECTORIES,
         bytes: BYTES,
         end: Instant::now() + PATIENCE,
@@ -92,21 +95,21 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
         if !search.exists(&dir) {
             missing.push(address.clone());
         }
-        search.folder(&dir, Layer::Global, false);
+        search.collection(&dir, Layer::Global, false);
     }
     if !on("DISABLE_EXTERNAL_SKILLS") {
         let claude = !on("DISABLE_CLAUDE_CODE") && !on("DISABLE_CLAUDE_CODE_SKILLS");
         let names: &[&str] = if claude { &[".claude", ".agents"] } else { &[".agents"] };
         if let Some(home) = &environment.home {
-            names.iter().for_each(|name| search.folder(&home.join(name).join("skills"), Layer::Global, false));
+            names.iter().for_each(|name| search.collection(&home.join(name).join("skills"), Layer::Global, false));
         }
         for dir in if project { down_to(&worktree.root, cwd) } else { Vec::new() } {
-            names.iter().for_each(|name| search.folder(&dir.join(name).join("skills"), Layer::Project, true));
+            names.iter().for_each(|name| search.collection(&dir.join(name).join("skills"), Layer::Project, true));
         }
     }
     for directory in &settings.directories {
         for name in ["skill", "skills"] {
-            search.folder(&directory.path.join(name), Layer::Directory, directory.project);
+            search.collection(&directory.path.join(name), Layer::Directory, directory.project);
         }
     }
     for path in &settings.skills.paths {
@@ -133,6 +136,8 @@ struct SkillSearch<'a> {
     found: Vec<Skill>,
     /// The files that were read, by where they really are: two paths may lead to one.
     read: HashSet<PathBuf>,
+    /// The folder that is looked through, where it is one of skills alone.
+    within: Option<Arc<Path>>,
     /// How much is left of each limit.
     directories: usize,
     bytes: usize,
@@ -146,6 +151,14 @@ impl SkillSearch<'_> {
         self.disk.look(dir).is_ok_and(|meta| meta.is_some())
     }
 
+    /// Looks through a folder that is for skills.
+    fn collection(&mut self, dir: &Path, layer: Layer, project: bool) {
+        self.within = std::fs::canonicalize(dir).ok().map(Arc::from);
+        self.folder(dir, layer, project);
+        self.within = None;
+    }
+
+    /// Looks through a folder that somebody named, and that may hold anything.
     fn folder(&mut self, dir: &Path, layer: Layer, project: bool) {
         self.enter(dir, layer, project, DEEPEST, &mut Vec::new());
     }
@@ -250,7 +263,8 @@ impl SkillSearch<'_> {
         }
         self.bytes = self.bytes.saturating_sub(body.len());
         let text = body.into();
-        self.found.push(Skill { name, description, dir: dir.to_path_buf(), text, project, origin });
+        let collection = self.within.clone();
+        self.found.push(Skill { name, description, dir: dir.to_path_buf(), text, project, collection, origin });
     }
 }
 
@@ -264,13 +278,17 @@ impl Skills {
         self.0.iter().find(|skill| skill.name == name)
     }
 
-    /// The folders of those that lie outside a project: its agents may read them.
+    /// Returns the folders of those that lie outside a project, which its agents may read: one for a folder of skills,
+    /// one for each skill that lies elsewhere.
     pub fn directories(&self, worktree: &Worktree) -> Vec<PathBuf> {
-        let real = |skill: &Skill| std::fs::canonicalize(&skill.dir).unwrap_or_else(|_| skill.dir.clone());
-        let mut dirs: Vec<PathBuf> = self.0.iter().filter(|skill| !skill.project).map(real).collect();
-        dirs.retain(|dir| !worktree.contains(dir));
-        dirs.dedup();
-        dirs
+        let outside = self.0.iter().filter(|skill| !skill.project);
+        let folder = |skill: &Skill| {
+            let real = std::fs::canonicalize(&skill.dir).unwrap_or_else(|_| skill.dir.clone());
+            let whole = skill.collection.as_deref().filter(|whole| real.starts_with(whole));
+            whole.map_or(real, Path::to_path_buf)
+        };
+        let dirs: BTreeSet<PathBuf> = outside.map(folder).filter(|dir| !worktree.contains(dir)).collect();
+        dirs.into_iter().collect()
     }
 
     /// Those that may be loaded under some rules, asked about or not.

@@ -7,6 +7,7 @@ use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity, nearest};
 use crate::permission::lint::{self, LintKind};
+use crate::permission::pattern_index::PatternIndex;
 use crate::permission::{Action, Rule, Rules, laxer, wildcard};
 
 /// Names of permissions that are read as others: see [`super::legacy`].
@@ -188,14 +189,16 @@ pub(crate) fn unreachable(permission: &Node, way: &str, problems: &mut Vec<Probl
 }
 
 fn hidden(entries: &[&MapEntry], way: &str, problems: &mut Vec<Problem>) {
+    let index = PatternIndex::new(entries.iter().map(|entry| &*entry.key));
     for (at, entry) in entries.iter().enumerate() {
         let Some(verdict) = entry.node.as_text().and_then(action) else { continue };
-        let hides = |later: &&&MapEntry| {
+        let hides = |place: &usize| {
+            let Some(later) = entries.get(*place).filter(|_| *place > at) else { return false };
             let Some(other) = later.node.as_text().and_then(action) else { return false };
             let broader = !later.key.contains('?') && wildcard::matches(&later.key, &entry.key);
             broader && (verdict != Action::Deny || other == Action::Deny)
         };
-        if let Some(later) = entries.get(at + 1..).unwrap_or_default().iter().find(hides) {
+        if let Some(later) = index.candidates(&entry.key).filter(hides).min().and_then(|place| entries.get(place)) {
             let text = format!("this rule never decides: \"{}\" after it fits everything it fits", later.key);
             let problem =
                 Problem::warning(ProblemCode::UnreachableRule, &entry.at, format!("{way}.{}", entry.key), text);

@@ -9,7 +9,7 @@ use super::rule::{BUILT_IN, POSTURE};
 use super::shell::{Effect, JudgedLine, Unit};
 use super::url::{self, Address};
 use super::wildcard::UNKNOWN;
-use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unheld, unread, wildcard};
+use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unheld, unread, wildcard, wording};
 
 /// Why something is not asked that a rule asks about.
 const HELD: &str = "what the sandbox holds is not asked here";
@@ -338,10 +338,7 @@ impl<'r> Bash<'r> {
                 verdict.action = verdict.action.min(Action::Ask);
             }
             if verdict.action > action {
-                let what = match need.permission.as_str() {
-                    "external_directory" => format!("it reaches outside the project: {}", verdict.pattern),
-                    permission => format!("it needs {permission} of {}", verdict.pattern),
-                };
+                let what = wording::used(&need.permission, &verdict.pattern);
                 (action, rule, reason) = (verdict.action, verdict.rule, verdict.reason.or(Some(what)));
             }
         }

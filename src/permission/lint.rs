@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::pattern_index::PatternIndex;
 use super::rule::BUILT_IN;
 use super::{Action, Rule, Rules, wildcard};
 
@@ -33,6 +34,7 @@ pub enum LintKind {
 /// one.
 pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
     let mut lints = vec![];
+    let index = PatternIndex::new(rules.0.iter().map(|rule| &*rule.pattern));
     let written = rules.0.iter().enumerate().filter(|(_, rule)| rule.source != BUILT_IN);
     for (at, rule) in written {
         let lint = |kind, message: String| Lint { at, source: rule.source.clone(), kind, message };
@@ -42,15 +44,14 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
         };
         // A later rule that says everything this one says decides in its place, unless this one is a
         // deny that a broader rule does not lift.
-        let later = rules.0[at + 1..]
-            .iter()
-            .find(|other| covers(other) && !(rule.action == Action::Deny && other.broader_than(rule)));
-        let standing = rules.0[..at].iter().find(|other| {
-            other.action == Action::Deny
-                && rule.action != Action::Deny
-                && rule.broader_than(other)
-                && other.pattern != "*"
-        });
+        let decides = |other: &Rule| covers(other) && !(rule.action == Action::Deny && other.broader_than(rule));
+        let after = index.candidates(&rule.pattern).filter(|place| *place > at);
+        let later = after.filter(|place| decides(&rules.0[*place])).min().map(|place| &rules.0[place]);
+        let is_narrower = |other: &&Rule| rule.broader_than(other) && other.pattern != "*";
+        let standing = (rule.action != Action::Deny
+            && [&rule.pattern, &rule.permission].iter().any(|text| text.contains(['*', '?'])))
+        .then(|| rules.0[..at].iter().filter(|other| other.action == Action::Deny).find(is_narrower))
+        .flatten();
         if rule.pattern.trim().is_empty() || rule.permission.trim().is_empty() {
             lints.push(lint(
                 LintKind::MatchesNothing,

@@ -10,15 +10,25 @@ pub const UNKNOWN: char = '\0';
 /// Whether the wildcard `pattern` of a rule matches `text`.
 pub fn matches(pattern: &str, text: &str) -> bool {
     either(pattern, |pattern| {
-        ends_fit(pattern, text, slash) && run(pattern.chars().map(slash), text.chars().map(slash), alike)
+        begins_fit(pattern, text, slash)
+            && ends_fit(pattern, text, slash)
+            && run(pattern.chars().map(slash), text.chars().map(slash), alike)
     })
 }
 
 /// As [`matches`](fn@matches), letters compared without regard to case: for rules that deny.
 pub fn matches_folded(pattern: &str, text: &str) -> bool {
     either(pattern, |pattern| {
-        ends_fit(pattern, text, fold) && run(pattern.chars().map(fold), text.chars().map(fold), alike)
+        begins_fit(pattern, text, fold)
+            && ends_fit(pattern, text, fold)
+            && run(pattern.chars().map(fold), text.chars().map(fold), alike)
     })
+}
+
+/// Whether the letters before the first star or question mark fit, as far as the text goes.
+fn begins_fit(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
+    let certain = pattern.chars().take_while(|c| !matches!(c, '*' | '?'));
+    certain.zip(text.chars()).all(|(p, t)| p == t || same(p) == same(t))
 }
 
 /// Whether the last letter fits. Most rules are about the ends of names, and most names have another one.
@@ -95,7 +105,8 @@ pub fn covers(broad: &str, narrow: &str) -> bool {
     let within = |pattern: &str, text: &str| {
         run(pattern.chars().map(slash), text.chars().map(letter), |p, t| (p == '?' && t != '\u{1}') || p == t)
     };
-    readings(narrow).iter().all(|text| either(broad, |pattern| within(pattern, text)))
+    begins_fit(broad, narrow, slash)
+        && readings(narrow).iter().all(|text| either(broad, |pattern| within(pattern, text)))
 }
 
 /// What a pattern may be read as, so that `*` is all that is left to read: with and without the parts

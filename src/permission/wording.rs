@@ -80,6 +80,19 @@ impl Wording {
     }
 }
 
+/// Words what a part of a command line does to a path, as a reason to ask: "it reads .env".
+pub(super) fn used(permission: &str, path: &str) -> String {
+    match permission {
+        "external_directory" => {
+            let place = path.strip_suffix("/*").filter(|place| !place.is_empty()).unwrap_or(path);
+            format!("it uses {place}, which is outside the project")
+        }
+        "read" => format!("it reads {path}"),
+        "edit" => format!("it changes {path}"),
+        permission => format!("it needs {permission} of {path}"),
+    }
+}
+
 /// What a need is about, as a verb and its object.
 fn deed(need: &Need) -> (String, Option<String>) {
     if let Some(file) = &need.file {

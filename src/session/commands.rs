@@ -1,5 +1,6 @@
 //! The `/words` of a session: templates that are sent to the model, and orders to the session.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -47,16 +48,21 @@ impl TypedPrompt {
 pub struct Commands {
     commands: Vec<settings::CommandEntry>,
     skills: Arc<Skills>,
-    denied: Vec<String>,
+    /// The names of the skills that can be said: rules allow them, and no command or order has them.
+    said: HashSet<String>,
 }
 
 impl Commands {
     /// What the settings say, and what comes with the program.
     /// Skills that `rules` deny are not available.
     pub fn new(settings: &Settings, skills: &Arc<Skills>, rules: &Rules) -> Self {
-        let denied = skills.all().filter(|skill| !skills.allowed(rules).any(|other| other.name == skill.name));
-        let denied = denied.map(|skill| skill.name.clone()).collect();
-        Self { commands: command::list(settings), skills: skills.clone(), denied }
+        let commands = command::list(settings);
+        let orders = BuiltinName::ALL.iter().map(|(_, name, ..)| *name);
+        let taken: HashSet<&str> = commands.iter().map(|command| &*command.name).chain(orders).collect();
+        let sayable = |name: &str| !taken.contains(name) && !name.contains(|c: char| c.is_whitespace() || c == '/');
+        let allowed = skills.allowed(rules).map(|skill| &*skill.name);
+        let said = allowed.filter(|name| sayable(name)).map(str::to_owned).collect();
+        Self { commands, skills: skills.clone(), said }
     }
 
     pub fn list(&self) -> Vec<event::CommandInfo> {
@@ -76,24 +82,21 @@ impl Commands {
             description: skill.description.as_deref().map_or_else(|| "A skill".to_owned(), text::title),
             hint: None,
         };
-        let skills = self.skills.all().filter(|skill| self.skill(&skill.name).is_some());
+        let skills = self.skills.all().filter(|skill| self.said.contains(&skill.name));
         self.commands.iter().map(one).chain(orders.map(order)).chain(skills.map(skill)).collect()
     }
 
     /// The same, with the prompts of servers whose names are left.
     pub fn with_prompts(&self, servers: &McpServers) -> Vec<event::CommandInfo> {
         let mut all = self.list();
-        let prompts = servers.prompts().into_iter().filter(|prompt| !all.iter().any(|known| known.name == prompt.name));
-        let prompts: Vec<_> = prompts.collect();
-        all.extend(prompts);
+        let taken: HashSet<String> = all.iter().map(|known| known.name.clone()).collect();
+        all.extend(servers.prompts().into_iter().filter(|prompt| !taken.contains(&prompt.name)));
         all
     }
 
     /// The skill that a word loads: one whose name no command and no order has.
     fn skill(&self, name: &str) -> Option<&Skill> {
-        let taken = self.find(name).is_some() || BuiltinName::ALL.iter().any(|(_, known, ..)| *known == name);
-        let said = !name.contains(|c: char| c.is_whitespace() || c == '/');
-        self.skills.get(name).filter(|skill| !taken && said && !self.denied.contains(&skill.name))
+        self.skills.get(name).filter(|skill| self.said.contains(&skill.name))
     }
 
     /// The order that a text is; none for every other text.
