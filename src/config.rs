@@ -147,30 +147,14 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     let mut items = trust::review(&layers, &alone, &disk.uses, environment, worktree, cwd);
     items.extend(trust::hooks::meant(&alone, worktree, cwd));
     items.extend(trust::scripts::items(&scripts, worktree));
-    let digest = trust::digest(&items);
-    for file in items.iter().flat_map(|item| &item.covered.files) {
-        disk.look(file).ok();
-    }
     let everywhere = alone.get("trust").and_then(Node::as_text) == Some("all")
         || environment.setting("TRUST").is_some_and(|value| value == "all");
-    let store = trust::TrustStore::path(environment);
-    disk.look(&store).ok();
-    let decision = match (items.is_empty(), everywhere) {
-        (true, _) => trust::Decision::Nothing,
-        (false, true) => trust::Decision::Trusted,
-        (false, false) => trust::TrustStore::open(environment).decision(&worktree.root, &digest),
-    };
-    let is_pure = environment.setting("PURE").is_some_and(resolve::on);
-    let mut trust = trust::Review { items, digest, decision, is_pure, lost_guards: Vec::new() };
-    if trust.decision == trust::Decision::Unasked && environment.is_declined(&trust.declined_as(&worktree.root)) {
-        trust.decision = trust::Decision::Refused;
-    }
-    let guards = lost_guards(&mut trust, &layers, &scripts, environment, worktree);
+    let (trust, lost_guards) = answered(items, everywhere, &layers, &scripts, &mut disk);
     if trust.is_withheld() {
         trust::strip(&mut layers, &disk.uses, environment, worktree);
         scripts.retain(|script| !script.project);
     }
-    if is_pure {
+    if trust.is_pure {
         drop_extensions(&mut layers, &mut scripts, &mut disk.problems);
     }
     let (below, contributed) = contributed;
@@ -187,6 +171,7 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     for problem in &mut problems {
         problem.can_hide_deny |= lost_denies::is_possible(problem);
     }
+    problems.extend(trust.unread_answers.clone());
     settings.unread = problems.iter().filter(|problem| problem.can_hide_deny).cloned().collect();
     settings.trust_all |= everywhere;
     settings.trusted = everywhere || trust.decision == trust::Decision::Trusted;
@@ -194,10 +179,11 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     settings.directories = directories;
     settings.scripts = scripts;
     for hook in settings.hooks.iter_mut().filter(|_| trust.is_withheld()) {
-        hook.waits = !hook.project && trust.items.iter().any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
+        let has_changed = trust.items.iter().any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
+        hook.withheld = (!hook.project && has_changed).then_some(hook::UNTRUSTED);
     }
-    problems.extend(guards.iter().map(|guard| guard.problem.clone()));
-    settings.hooks.extend(guards.into_iter().filter_map(|guard| guard.hook));
+    problems.extend(lost_guards.iter().map(|guard| guard.problem.clone()));
+    settings.hooks.extend(lost_guards.into_iter().filter_map(|guard| guard.hook));
     loosen::keep_denies(&mut settings, &layers, &alone, environment.home.as_deref());
     for command in &mut settings.commands {
         let template = tree.at(&["command", &command.name, "template"]);
@@ -209,21 +195,53 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     Loaded { settings, problems, trust, fingerprint: disk.seen, tree, origins }
 }
 
-/// The guards that the user trusted and has to be asked about again.
-fn lost_guards(
-    trust: &mut trust::Review,
+/// Returns what the user has answered to what the project asks for, with the guards that were trusted and do not hold.
+fn answered(
+    items: Vec<trust::TrustItem>,
+    everywhere: bool,
     layers: &[ParsedLayer],
     scripts: &[script::ScriptEntry],
-    environment: &Environment,
-    worktree: &Worktree,
-) -> Vec<trust::guards::LostGuard> {
-    if trust.is_pure || trust.decision != trust::Decision::Unasked {
-        return Vec::new();
+    disk: &mut ConfigReader,
+) -> (trust::Review, Vec<trust::guards::LostGuard>) {
+    let (environment, root) = (disk.environment, &disk.worktree.root);
+    let digest = trust::digest(&items);
+    for file in items.iter().flat_map(|item| &item.covered.files) {
+        disk.seen.look(file).ok();
     }
-    let store = trust::TrustStore::open(environment);
-    let guards = trust::guards::lost(trust, store.entry(&worktree.root), &join(layers.iter()), scripts);
-    trust.lost_guards = guards.iter().map(|guard| guard.problem.key.clone()).collect();
-    guards
+    let path = trust::TrustStore::path(environment);
+    disk.seen.look(&path).ok();
+    let answers = trust::TrustStore::open(environment);
+    let is_pure = environment.setting("PURE").is_some_and(resolve::on);
+    let can_ask = !everywhere && !is_pure;
+    let guards = trust::guards::guards(&items, &join(layers.iter()), scripts);
+    let mut lost = match can_ask {
+        true => trust::guards::lost(&items, &digest, &guards, answers.entry(root)),
+        false => Vec::new(),
+    };
+    let mut unread_answers = answers.problem(disk::shown(&path, disk.worktree, environment));
+    let mut decision = match (items.is_empty(), everywhere) {
+        (true, _) if can_ask && !(lost.is_empty() && unread_answers.is_none()) => trust::Decision::Unasked,
+        (true, _) => trust::Decision::Nothing,
+        (false, true) => trust::Decision::Trusted,
+        (false, false) => answers.decision(root, &digest),
+    };
+    let mut trust = trust::Review { items, digest, decision, is_pure, guards, ..trust::Review::default() };
+    if decision == trust::Decision::Unasked && environment.is_declined(&trust.declined_as(root)) {
+        decision = trust::Decision::Refused;
+    }
+    if decision != trust::Decision::Unasked {
+        lost.clear();
+    }
+    if let Some(problem) = &mut unread_answers {
+        problem.can_hide_deny = can_ask && decision == trust::Decision::Unasked;
+    }
+    let keys = |is_changed: bool| {
+        let keys = lost.iter().filter(|guard| guard.is_changed == is_changed).map(|guard| guard.problem.key.clone());
+        keys.collect()
+    };
+    (trust.changed_guards, trust.gone_guards) = (keys(true), keys(false));
+    (trust.decision, trust.unread_answers) = (decision, unread_answers);
+    (trust, lost)
 }
 
 /// Takes out all hooks, custom tools and plugins, as the user wants it for this process.

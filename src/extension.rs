@@ -269,7 +269,7 @@ mod tests {
                 limit: std::time::Duration::from_secs(1),
                 environment: Vec::new(),
                 format: HookFormat::Adjutant,
-                waits: false,
+                withheld: None,
                 project: false,
                 source: String::new(),
             }];

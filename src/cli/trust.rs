@@ -80,10 +80,10 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         Decision::Nothing => super::say(&format!("Nothing in {} needs trust.", root.display())),
         Decision::Trusted if !args.no => super::say(&format!("{} is trusted:\n{wants}", root.display())),
         Decision::Trusted | Decision::Unasked | Decision::Refused => {
-            if let Some(lost) = review.lost() {
-                super::say(&lost);
+            if let Some(introduction) = review.introduction() {
+                super::say(&introduction);
             }
-            super::say(&format!("The files of {} would do this:\n{wants}", root.display()));
+            super::say(format!("{}\n{wants}", review.subject(root)).trim_end_matches('\n'));
             if review.is_pure {
                 super::say("ADJUTANT_PURE or OPENCODE_PURE is set: nothing is asked, and no answer is kept.");
                 return Ok(u8::from(review.decision == Decision::Unasked));
@@ -105,8 +105,12 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
                 super::say("Not trusted now: these are off. `adjutant trust --no` keeps that answer.");
                 return Ok(0);
             }
-            let kept = TrustStore::open(environment).decide(root, review, yes, environment.now());
-            kept.context("the answer cannot be kept")?;
+            let mut store = TrustStore::open(environment);
+            let aside = store.aside();
+            store.decide(root, review, yes, environment.now()).context("the answer cannot be kept")?;
+            if let Some(aside) = aside {
+                super::say(&format!("The answers that could not be read are in {}.", aside.display()));
+            }
             tell_others(&here.worktree, environment).await?;
             super::say(if yes {
                 "Trusted. You are asked again when any of these changes; `adjutant trust --revoke` takes it back."
@@ -128,6 +132,10 @@ fn asked(root: &Path) -> anyhow::Result<Option<bool>> {
 
 fn list(environment: &Environment) -> u8 {
     let store = TrustStore::open(environment);
+    if let Some(problem) = store.problem(TrustStore::path(environment).display().to_string()) {
+        super::say(&problem.to_string());
+        return 1;
+    }
     let mut any = false;
     for (root, entry) in store.list() {
         any = true;

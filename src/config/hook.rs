@@ -8,6 +8,12 @@ pub use super::file::{HookFormat, HookPoint};
 /// How long a hook may take that says nothing about it.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Why a hook does not run that runs files of a project which is not trusted.
+pub(crate) const UNTRUSTED: &str = "it runs files of this project, which is not trusted; `adjutant trust` shows them";
+
+/// Why a guard cannot run that the user trusted and that is not there any more.
+pub(crate) const GONE: &str = "you trusted it, and it is gone; `adjutant trust` asks whether that is all right";
+
 /// A command that runs when something happens in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookEntry {
@@ -23,8 +29,8 @@ pub struct HookEntry {
     /// Set for it, over what commands get.
     pub environment: Vec<(String, String)>,
     pub format: HookFormat,
-    /// It runs files of a project that is not trusted, and so does not run.
-    pub waits: bool,
+    /// Why it does not run, as the end of "it failed: ".
+    pub withheld: Option<&'static str>,
     /// A project's file says so: it may not allow anything.
     pub project: bool,
     /// Where it was last said something about, for people.
@@ -80,7 +86,7 @@ pub(crate) fn entry(
         limit: written.timeout.map_or(LIMIT, Duration::from_millis),
         environment: written.environment.unwrap_or_default().0,
         format: written.format.unwrap_or_default(),
-        waits: false,
+        withheld: None,
         project,
         source,
         name,

@@ -115,8 +115,14 @@ pub struct Review {
     pub decision: Decision,
     /// Hooks and plugins do not run in this process: it neither asks nor keeps an answer.
     pub is_pure: bool,
-    /// The keys of guards that held when the user last answered and do not hold now.
-    pub lost_guards: Vec<String>,
+    /// What of `items` can refuse calls.
+    pub guards: Vec<guards::TrustedGuard>,
+    /// The keys of guards that held when the user last answered and are different now.
+    pub changed_guards: Vec<String>,
+    /// The keys of guards that held when the user last answered and are gone.
+    pub gone_guards: Vec<String>,
+    /// Why the answers of the user cannot be read.
+    pub unread_answers: Option<Problem>,
 }
 
 /// What the user said about a project.
@@ -161,12 +167,28 @@ impl Review {
         format!("trust {} {}", root.display(), self.digest)
     }
 
-    /// One sentence about guards that held and do not hold now.
-    pub fn lost(&self) -> Option<String> {
-        let guards = self.lost_guards.join(", ");
-        (!guards.is_empty()).then(|| {
-            format!("These guards held until now, and do not hold because something below has changed: {guards}.")
-        })
+    /// Returns what the question says before the list: answers that cannot be read, and guards that held until now.
+    pub fn introduction(&self) -> Option<String> {
+        let unread = self.unread_answers.as_ref().map(|problem| {
+            format!("{problem}. With your answer a new file is begun, and this one is kept beside it as *.unreadable.")
+        });
+        let changed = self.changed_guards.join(", ");
+        let changed = (!changed.is_empty()).then(|| {
+            format!("These guards held until now, and do not hold because something below has changed: {changed}.")
+        });
+        let gone = self.gone_guards.join(", ");
+        let gone = (!gone.is_empty())
+            .then(|| format!("These guards held until now, and are gone from the project or switched off: {gone}."));
+        let parts: Vec<String> = [unread, changed, gone].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("\n\n"))
+    }
+
+    /// Returns what the user is asked about: what the project's files would do.
+    pub fn subject(&self, root: &Path) -> String {
+        match self.items.is_empty() {
+            true => format!("Nothing that is left in {} needs trust.", root.display()),
+            false => format!("The files of {} would do this:", root.display()),
+        }
     }
 
     /// One sentence where files are covered: none is followed to what it starts.

@@ -227,7 +227,7 @@ mod tests {
             limit: Duration::from_secs(1),
             environment: Vec::new(),
             format,
-            waits: false,
+            withheld: None,
             project: false,
             source: String::new(),
         }

@@ -33,8 +33,7 @@ pub(super) async fn run(
     file: Option<&Path>,
     context: &ToolContext,
 ) -> Result<Result<HookAnswer, String>, Failure> {
-    if hook.waits {
-        let why = "it runs files of this project, which is not trusted; `adjutant trust` shows them";
+    if let Some(why) = hook.withheld {
         return Ok(Err(why.into()));
     }
     let confinement = context.confinement.quietly();

@@ -63,12 +63,21 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
 /// Shows the question as a call of its own, for the editors that show questions with calls only.
 async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
     let call = scope.call_id();
-    let text = format!(
-        "{}The files of {} would do this:\n\n{}\nWithout your trust they do not, and everything else works. Trust is kept for exactly this list and for what is in the files it runs by name, not for what these load in turn; `adjutant trust --revoke` takes it back. \"Not now\" holds until adjutant ends.",
-        review.lost().map(|lost| format!("{lost}\n\n")).unwrap_or_default(),
-        scope.project.worktree.root.display(),
-        review.list(),
-    );
+    let introduction = review.introduction().map(|text| format!("{text}\n\n")).unwrap_or_default();
+    let subject = review.subject(&scope.project.worktree.root);
+    let text = if review.items.is_empty() {
+        format!(
+            "{introduction}{subject} Trust it if that is what you want: calls are no longer asked about for this reason. \
+             \"Not now\" holds until adjutant ends."
+        )
+    } else {
+        format!(
+            "{introduction}{subject}\n\n{}\nWithout your trust they do not, and everything else works. Trust is kept for \
+             exactly this list and for what is in the files it runs by name, not for what these load in turn; `adjutant \
+             trust --revoke` takes it back. \"Not now\" holds until adjutant ends.",
+            review.list(),
+        )
+    };
     let tell = |update: CallUpdate| scope.outlet.event(Event::Call(Box::new(update)));
     let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();
     let facts = json!({ "project": scope.project.worktree.root, "wants": items });

@@ -384,3 +384,156 @@ fn a_projects_files_are_no_links_to_its_secrets() {
         assert!(told.iter().any(|line| line.starts_with(&expected)), "{expected}\n{told:#?}");
     }
 }
+
+/// A guard, a log beside it, and a plugin that can refuse calls.
+const GUARDED: &str = r#"{"hook": {
+  "log": {"on": "tool.after", "command": ["sh", "-c", "true"]},
+  "guard": {"on": "tool.before", "tool": "write|edit", "pattern": "*.rs", "command": ["sh", "./guard.sh"]}}}"#;
+const PLUGIN: &str = "export const Plugin = async () => ({ \"tool.execute.before\": async () => {} })\n";
+
+fn lost(loaded: &Loaded) -> Vec<String> {
+    let lost = loaded.problems.iter().filter(|problem| problem.code == ProblemCode::LostGuard);
+    lost.map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_guard_that_is_gone_is_reported_and_still_covers_what_it_covered() {
+    let guard = |on: &str, tool: &str| GUARDED.replace("tool.before", on).replace("write|edit", tool);
+    // The settings afterwards; what is said of the guard; the tools that are asked about.
+    let gone = "this guard, which you trusted, is gone or switched off; until you answer";
+    let silent = "this guard, which you trusted, can refuse no call any more; until you answer";
+    let changed = "this guard does not hold, because something of this project has changed since you trusted it";
+    let table = [
+        ("deleted", r#"{"hook": {"log": {"on": "tool.after", "command": ["true"]}}}"#.to_owned(), gone),
+        ("nothing left", "{}".to_owned(), gone),
+        ("switched off", r#"{"hook": {"guard": {"disabled": true}}}"#.to_owned(), gone),
+        ("no file", String::new(), gone),
+        ("it hooks in too late", guard("tool.after", "write|edit"), silent),
+        ("it covers another tool", guard("tool.before", "webfetch"), changed),
+    ];
+    for (what, after, said) in table {
+        let place = ConfigFixture::new();
+        place.write("work/repo/opencode.json", GUARDED).write("work/repo/guard.sh", "exit 0\n");
+        place.trust();
+        assert_eq!(lost(&place.load()), [] as [&str; 0], "{what}");
+        if after.is_empty() {
+            std::fs::remove_file(place.path("work/repo/opencode.json")).unwrap();
+        } else {
+            place.write("work/repo/opencode.json", &after);
+        }
+        let loaded = place.load();
+        let lost = lost(&loaded);
+        assert!(lost.len() == 1 && lost[0].contains(said), "{what}: {lost:?}");
+        assert!(lost[0].starts_with("opencode.json:3:3: hook.guard: "), "{what}: {lost:?}");
+        assert_eq!(loaded.trust.decision, Decision::Unasked, "{what}");
+        let waiting: Vec<_> = loaded.settings.hooks.iter().filter(|hook| hook.withheld.is_some()).collect();
+        assert_eq!(waiting.len(), 1, "{what}");
+        let covered = (waiting[0].on, waiting[0].tools.join("|"), waiting[0].pattern.as_deref());
+        assert_eq!(covered, (hook::HookPoint::ToolBefore, "write|edit".to_owned(), Some("*.rs")), "{what}");
+        // An answer settles it, and nothing else is trusted with it.
+        place.trust();
+        assert_eq!(self::lost(&place.load()), [] as [&str; 0], "{what}");
+        assert_eq!(place.load().settings.trusted, !loaded.trust.items.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn a_plugin_that_guards_no_more_is_reported() {
+    let place = ConfigFixture::new();
+    place.write("work/repo/.opencode/plugin/guard.js", PLUGIN);
+    place.trust();
+    assert_eq!(lost(&place.load()), [] as [&str; 0]);
+    place.write("work/repo/.opencode/plugin/guard.js", PLUGIN.replace("tool.execute.before", "event"));
+    let lost = lost(&place.load());
+    assert!(lost.len() == 1 && lost[0].contains("can refuse no call any more"), "{lost:?}");
+    std::fs::remove_file(place.path("work/repo/.opencode/plugin/guard.js")).unwrap();
+    let lost = self::lost(&place.load());
+    assert!(lost.len() == 1 && lost[0].contains("is gone or switched off"), "{lost:?}");
+}
+
+#[test]
+fn a_guard_in_an_answer_of_an_earlier_version_is_known_by_its_line() {
+    let place = ConfigFixture::new();
+    place.write("work/repo/opencode.json", GUARDED).write("work/repo/guard.sh", "exit 0\n");
+    place.write("work/repo/.opencode/plugin/guard.js", PLUGIN);
+    place.trust();
+    let path = TrustStore::path(&place.environment());
+    let mut answers: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    for entry in answers.as_object_mut().unwrap().values_mut() {
+        assert_eq!(entry["guards"].as_array().map(Vec::len), Some(2));
+        entry.as_object_mut().unwrap().remove("guards");
+    }
+    std::fs::write(&path, answers.to_string()).unwrap();
+    assert_eq!(lost(&place.load()), [] as [&str; 0]);
+    std::fs::remove_file(place.path("work/repo/.opencode/plugin/guard.js")).unwrap();
+    place.write("work/repo/opencode.json", "{}");
+    let lost = lost(&place.load());
+    assert_eq!(lost.len(), 2, "{lost:?}");
+    assert!(lost[0].starts_with("opencode.json:3:1: hook.guard: "), "{lost:?}");
+}
+
+#[test]
+fn answers_that_cannot_be_read_are_a_problem_that_may_hide_a_guard() {
+    let place = ConfigFixture::new();
+    place.write("work/repo/opencode.json", GUARDED).write("work/repo/guard.sh", "exit 0\n");
+    place.trust();
+    let environment = place.environment();
+    let path = TrustStore::path(&environment);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    // Whatever the project says: its guard may be gone as well.
+    for project in [GUARDED, "{}"] {
+        place.write("work/repo/opencode.json", project);
+        let loaded = place.load();
+        let unread = &loaded.settings.unread;
+        assert!(unread.len() == 1 && unread[0].can_hide_deny && unread[0].location.line > 1, "{unread:?}");
+        assert!(unread[0].to_string().contains("your answers about projects cannot be read: EOF"), "{unread:?}");
+        assert_eq!(loaded.trust.decision, Decision::Unasked);
+        assert!(loaded.trust.introduction().unwrap().contains("trust.json:"));
+    }
+    // Only an answer of the user replaces them, and they are kept.
+    let root = place.worktree().root.clone();
+    let mut store = TrustStore::open(&environment);
+    store.revoke(&root).unwrap_err();
+    store.take(&root, TrustStore::taken_back(Timestamp(1))).unwrap_err();
+    assert_eq!(std::fs::read(&path).unwrap(), &whole[..whole.len() / 2]);
+    place.trust();
+    assert_eq!(place.load().settings.unread, []);
+    assert_eq!(std::fs::read(path.with_file_name("trust.json.unreadable")).unwrap(), &whole[..whole.len() / 2]);
+    // A second one does not replace the first.
+    std::fs::write(&path, "[").unwrap();
+    place.trust();
+    assert_eq!(std::fs::read(path.with_file_name("trust.json.unreadable-2")).unwrap(), b"[");
+}
+
+#[test]
+fn whatever_keeps_answers_from_being_read_is_told() {
+    let table: [(&str, fn(&Path)); 4] = [
+        ("it is not a file", |path| std::fs::create_dir(path).unwrap()),
+        ("it is not a file", |path| {
+            nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        }),
+        ("it is a link to something that cannot be reached", |path| {
+            std::os::unix::fs::symlink("nowhere", path).unwrap();
+        }),
+        ("invalid type", |path| std::fs::write(path, "[]").unwrap()),
+    ];
+    for (why, make) in table {
+        let place = ConfigFixture::new();
+        let path = TrustStore::path(&place.environment());
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        make(&path);
+        let unread = place.load().settings.unread;
+        assert!(unread.len() == 1 && unread[0].message.contains(why), "{why}: {unread:?}");
+        place.trust();
+        assert_eq!(place.load().settings.unread, [], "{why}");
+    }
+    // Where the user trusts everything, no answer is looked for.
+    let mut place = ConfigFixture::new();
+    place.var("ADJUTANT_TRUST", "all");
+    let path = TrustStore::path(&place.environment());
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, "[").unwrap();
+    let loaded = place.load();
+    assert_eq!((loaded.settings.unread.len(), loaded.trust.decision), (0, Decision::Nothing));
+}
