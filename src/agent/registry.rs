@@ -8,7 +8,7 @@ use crate::config::roster::{Roster, RosterEntry};
 use crate::config::settings::{AgentEntry, Settings};
 use crate::config::{Problem, ProblemCode, nearest};
 use crate::environment::Environment;
-use crate::permission::{Action, Need, Rules, evaluate};
+use crate::permission::{Action, Need, Rule, Rules, evaluate};
 use crate::worktree::Worktree;
 
 /// All agents, the built-in ones first, then in the order of the settings.
@@ -52,6 +52,25 @@ impl Agents {
         problems.extend(default_problem(settings, &all, &default));
         problems.extend(mentions(settings, &all));
         (Self { all: all.into_iter().map(Arc::new).collect(), default }, problems)
+    }
+
+    /// Returns the same agents, each of which is denied what its namesake in `other` is denied by rules of its own that
+    /// `counts` picks. Exceptions from those rules are left out, so that nothing is loosened.
+    #[must_use]
+    pub fn denying_as(&self, other: &Self, counts: impl Fn(&Rule) -> bool) -> Self {
+        let stricter = |agent: &Arc<Agent>| {
+            let Some(other) = other.get(&agent.name) else { return agent.clone() };
+            let is_known = |rule: &Rule| {
+                let same = |own: &Rule| {
+                    (&own.permission, &own.pattern, own.action) == (&rule.permission, &rule.pattern, rule.action)
+                };
+                agent.rules.0.iter().any(same)
+            };
+            let is_new = |rule: &&Rule| rule.action == Action::Deny && counts(rule) && !is_known(rule);
+            let denies = Rules(other.rules.0.iter().filter(is_new).cloned().collect());
+            Arc::new(Agent { rules: agent.rules.clone().then(&denies), ..Agent::clone(agent) })
+        };
+        Self { all: self.all.iter().map(stricter).collect(), default: self.default.clone() }
     }
 
     /// All of them, hidden ones included.

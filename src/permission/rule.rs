@@ -87,6 +87,11 @@ impl Rules {
 }
 
 impl Rule {
+    /// Whether this rule decides what a search may show.
+    pub fn is_about_reading(&self) -> bool {
+        ["read", "external_directory"].iter().any(|one| wildcard::matches(&self.permission, one))
+    }
+
     /// Whether this rule is strictly broader than another: everything the other one speaks about is
     /// also spoken about here, and more.
     pub(super) fn broader_than(&self, other: &Self) -> bool {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::evaluate::{Decider, settled};
 use super::hardlinks::{self, FileId, LinkedFiles};
 use super::paths::{Located, below_dir, relative, roots};
-use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, protected, wildcard};
+use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, protected};
 use crate::text;
 
 /// How many of the files that were left out are named.
@@ -23,10 +23,7 @@ pub struct Sight {
 impl Sight {
     /// By these rules. Only those about reading matter.
     pub fn new(policy: &Policy) -> Self {
-        let about = |rules: &Rules| {
-            let matters = |key: &str| ["read", "external_directory"].iter().any(|one| wildcard::matches(key, one));
-            Rules(rules.0.iter().filter(|rule| matters(&rule.permission)).cloned().collect())
-        };
+        let about = |rules: &Rules| Rules(rules.0.iter().filter(|rule| rule.is_about_reading()).cloned().collect());
         let place: PermissionContext = policy.place.clone();
         Self {
             policy: Policy { rules: about(&policy.rules), grants: about(&policy.grants), place, ..Policy::default() },

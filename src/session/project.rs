@@ -21,10 +21,11 @@ use crate::environment::Environment;
 use crate::event::{Event, Severity};
 use crate::instruction;
 use crate::model::registry::Registry;
+use crate::permission::Rule;
 use crate::skill::{self, Skills};
 use crate::system::Surroundings;
 use crate::task::JoinHandle;
-use crate::turn::later::SettingsRead;
+use crate::turn::later::{self, SettingsRead};
 use crate::turn::models::Models;
 use crate::turn::{Background, Choice, TurnContext};
 use crate::worktree::Worktree;
@@ -61,8 +62,18 @@ pub(super) struct ConfigSnapshot {
     /// What the project asks for beyond what an untrusted one may have.
     trust: Arc<Review>,
     named_models: NamedModels,
-    /// What is wrong with changed settings, in whose place the earlier ones are kept.
-    broken: Vec<Problem>,
+    /// Changed settings in whose place the earlier ones are kept.
+    broken: Option<BrokenSettings>,
+}
+
+/// Settings that have become worse than they were.
+struct BrokenSettings {
+    /// What is wrong with them.
+    problems: Vec<Problem>,
+    /// The agents as they were before.
+    earlier: Arc<Agents>,
+    /// The agents of what could be read since they were whole. What they deny holds.
+    forbidding: Vec<Arc<Agents>>,
 }
 
 /// Something on the web that is read from where it is kept.
@@ -116,7 +127,7 @@ impl ConfigSnapshot {
             settings: Arc::new(loaded.settings),
             problems: problems.into(),
             named_models: models,
-            broken: Vec::new(),
+            broken: None,
             trust: Arc::new(loaded.trust),
             added: paths.added.clone(),
             fingerprint: Arc::new(loaded.fingerprint),
@@ -132,18 +143,25 @@ impl ConfigSnapshot {
     }
 
     /// Reads again what has changed; none if nothing has. Costs a look at each file's metadata as
-    /// long as nothing has. Where the changed settings are broken, the earlier ones are kept.
-    fn again(&self, paths: &ProjectPaths) -> Option<Self> {
+    /// long as nothing has. Where the changed settings are broken, the earlier ones are kept, and what could be read of
+    /// the changed ones is denied besides, as is what was denied already while the last turn ran, in `forbidding`.
+    fn again(&self, paths: &ProjectPaths, mut forbidding: Vec<Arc<Agents>>) -> Option<Self> {
         let today = paths.environment.now().day() == self.background.surroundings.day;
         if today && self.added == paths.added && !self.fingerprint.is_stale() {
             return None;
         }
         let loaded = paths.load();
-        let broken: Vec<Problem> = loaded.errors_since(&self.problems).cloned().collect();
-        if broken.is_empty() {
+        let problems: Vec<Problem> = loaded.errors_since(&self.problems).cloned().collect();
+        if problems.is_empty() {
             return Some(Self::of(paths, loaded));
         }
-        let sight = sight(&self.agents, &paths.environment, &paths.worktree, &paths.cwd);
+        let earlier = self.broken.as_ref().map_or(&self.agents, |broken| &broken.earlier).clone();
+        let partial = Arc::new(Agents::build(&loaded.settings, &paths.environment, &paths.worktree).0);
+        later::forbid(&mut forbidding, partial);
+        // Searches show files without a call of their own.
+        let stricter = |agents: Agents, other: &Arc<Agents>| agents.denying_as(other, Rule::is_about_reading);
+        let agents = Arc::new(forbidding.iter().fold(Agents::clone(&earlier), stricter));
+        let sight = sight(&agents, &paths.environment, &paths.worktree, &paths.cwd);
         let instructions = instruction::load(&self.settings, &paths.environment, &paths.worktree, &paths.cwd, &sight);
         let skills = skill::load(&self.settings, &paths.environment, &paths.worktree, &paths.cwd);
         let mut fingerprint = loaded.fingerprint;
@@ -153,11 +171,11 @@ impl ConfigSnapshot {
         let skills = Arc::new(skills.skills);
         Some(Self {
             settings: self.settings.clone(),
-            agents: self.agents.clone(),
-            commands: Arc::new(Commands::new(&self.settings, &skills, &self.agents.default().rules)),
+            commands: Arc::new(Commands::new(&self.settings, &skills, &agents.default().rules)),
+            agents,
             problems: self.problems.clone(),
             named_models: NamedModels::default(),
-            broken,
+            broken: Some(BrokenSettings { problems, earlier, forbidding }),
             trust: self.trust.clone(),
             added: paths.added.clone(),
             fingerprint: Arc::new(fingerprint),
@@ -172,7 +190,11 @@ impl ConfigSnapshot {
         ProjectConfig {
             settings: self.settings.clone(),
             agents: self.agents.clone(),
-            read: Arc::new(SettingsRead::new(self.fingerprint.clone())),
+            read: Arc::new(SettingsRead::new(
+                self.fingerprint.clone(),
+                self.problems.clone(),
+                self.broken.as_ref().map(|broken| broken.forbidding.clone()).unwrap_or_default(),
+            )),
             models,
             commands: self.commands.clone(),
             background: self.background.clone(),
@@ -181,7 +203,10 @@ impl ConfigSnapshot {
 
     /// What the user is to hear of it: what is wrong and not among `known`.
     pub(super) fn news(&self, known: &[Problem]) -> Vec<Event> {
-        let broken = self.broken.iter().map(|problem| notice(format!("The earlier settings are kept: {problem}")));
+        let broken = self.broken.iter().flat_map(|broken| &broken.problems);
+        let broken = broken.map(|problem| {
+            notice(format!("The earlier settings are kept, and new denies hold as far as they can be read: {problem}"))
+        });
         let fresh = self.problems.iter().filter(|problem| !known.contains(problem));
         broken.chain(configuration::notices(fresh)).collect()
     }
@@ -372,7 +397,8 @@ impl ConfigWatcher {
     /// Reads again what has changed.
     async fn reload(&mut self, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
         let (read, paths) = (self.read.clone(), self.paths.clone());
-        let again = crate::task::spawn_blocking(move || read.again(&paths)).await;
+        let forbidding = self.current.borrow().read.forbidding();
+        let again = crate::task::spawn_blocking(move || read.again(&paths, forbidding)).await;
         match again {
             Ok(None) => {}
             Ok(Some(read)) => {

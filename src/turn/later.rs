@@ -1,5 +1,8 @@
 //! What the settings forbid by now, though the turn began before. Settings hold from the next prompt on; what the user
 //! denies holds from the next call on, and for the call that a question was open about.
+//!
+//! Files that break meanwhile lift nothing: what they denied when they were last whole stays denied, and so does what
+//! can be read of them now.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -9,7 +12,7 @@ use tokio::time::Instant;
 
 use super::TurnContext;
 use crate::agent::{Agent, Agents};
-use crate::config::{self, ConfigFingerprint};
+use crate::config::{self, ConfigFingerprint, Problem};
 use crate::environment::Environment;
 use crate::lock::locked;
 use crate::permission::{Action, Denial, Need, Rules, evaluate};
@@ -28,6 +31,7 @@ struct SettingsSource {
 /// The files of the settings as they were read for a turn, and what they say since.
 #[derive(Debug)]
 pub struct SettingsRead {
+    known: Arc<[Problem]>,
     later: Mutex<Later>,
 }
 
@@ -35,14 +39,35 @@ pub struct SettingsRead {
 struct Later {
     looked: Instant,
     fingerprint: Arc<ConfigFingerprint>,
-    /// Who there is by now; none as long as nothing has changed.
-    agents: Option<Arc<Agents>>,
+    /// The agents whose denies hold besides those that the turn began with.
+    forbidding: Vec<Arc<Agents>>,
+}
+
+/// How many readings of broken files are told apart.
+const MAX_READINGS: usize = 16;
+
+/// Adds what could be read of broken files to what forbids already.
+pub fn forbid(forbidding: &mut Vec<Arc<Agents>>, partial: Arc<Agents>) {
+    if forbidding.contains(&partial) {
+        return;
+    }
+    if forbidding.len() < MAX_READINGS {
+        forbidding.push(partial);
+    } else if let Some(last) = forbidding.last_mut() {
+        *last = Arc::new(last.denying_as(&partial, |_| true));
+    }
 }
 
 impl SettingsRead {
-    /// As they looked when they were read.
-    pub fn new(fingerprint: Arc<ConfigFingerprint>) -> Self {
-        Self { later: Mutex::new(Later { looked: Instant::now(), fingerprint, agents: None }) }
+    /// As they looked when they were read. `known` is what was wrong with them, `forbidding` what could be read of files
+    /// that are broken and in whose place the earlier settings are kept.
+    pub fn new(fingerprint: Arc<ConfigFingerprint>, known: Arc<[Problem]>, forbidding: Vec<Arc<Agents>>) -> Self {
+        Self { known, later: Mutex::new(Later { looked: Instant::now(), fingerprint, forbidding }) }
+    }
+
+    /// The agents whose denies hold besides those that the turn began with.
+    pub fn forbidding(&self) -> Vec<Arc<Agents>> {
+        locked(&self.later).forbidding.clone()
     }
 
     fn is_due(&self) -> bool {
@@ -54,37 +79,44 @@ impl SettingsRead {
         due
     }
 
-    /// Who there is, where a file has changed. Reads files.
-    fn look(&self, place: &SettingsSource) -> Option<Arc<Agents>> {
-        let (fingerprint, agents) = {
+    /// Returns whose denies hold by now. Reads files if one has changed.
+    fn look(&self, place: &SettingsSource) -> Vec<Arc<Agents>> {
+        let (fingerprint, mut forbidding) = {
             let later = locked(&self.later);
-            (later.fingerprint.clone(), later.agents.clone())
+            (later.fingerprint.clone(), later.forbidding.clone())
         };
         if !fingerprint.is_stale() {
-            return agents;
+            return forbidding;
         }
         let loaded = config::load(&place.environment, &place.worktree, &place.cwd);
-        let agents = Some(Arc::new(Agents::build(&loaded.settings, &place.environment, &place.worktree).0));
+        let agents = Arc::new(Agents::build(&loaded.settings, &place.environment, &place.worktree).0);
+        if loaded.errors_since(&self.known).next().is_some() {
+            forbid(&mut forbidding, agents);
+        } else {
+            forbidding = vec![agents];
+        }
         let mut later = locked(&self.later);
-        (later.fingerprint, later.agents) = (Arc::new(loaded.fingerprint), agents.clone());
-        agents
+        (later.fingerprint, later.forbidding) = (Arc::new(loaded.fingerprint), forbidding.clone());
+        forbidding
     }
 }
 
 /// Refuses what the settings deny by now. `at_once`: looks at the files whenever that was last done.
 pub(super) async fn forbidden(scope: &TurnContext, agent: &Agent, need: &Need, at_once: bool) -> Result<(), Failure> {
     let read = scope.project.read.clone();
-    let agents = if at_once || read.is_due() {
+    let forbidding = if at_once || read.is_due() {
         let (worktree, cwd) = (scope.project.worktree.clone(), scope.project.cwd.clone());
         let place = SettingsSource { environment: scope.environment.clone(), worktree, cwd };
         crate::task::spawn_blocking(move || read.look(&place)).await.unwrap_or_default()
     } else {
-        locked(&read.later).agents.clone()
+        read.forbidding()
     };
-    let Some(now) = agents.and_then(|agents| agents.get(&agent.name)) else { return Ok(()) };
-    let verdict = evaluate(&now.rules, &Rules::default(), need);
-    if verdict.action != Action::Deny {
-        return Ok(());
+    for agents in forbidding {
+        let Some(now) = agents.get(&agent.name) else { continue };
+        let verdict = evaluate(&now.rules, &Rules::default(), need);
+        if verdict.action == Action::Deny {
+            return Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, need, &now.rules))));
+        }
     }
-    Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, need, &now.rules))))
+    Ok(())
 }

@@ -217,7 +217,7 @@ impl Stage {
                 roots: Arc::new([]),
                 settings,
                 agents: Arc::new(agents),
-                read: Arc::new(SettingsRead::new(Arc::default())),
+                read: Arc::new(SettingsRead::new(Arc::default(), Arc::default(), Vec::new())),
                 models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
                 tools: Arc::new(tool::registry::ToolRegistry::built_in()),
                 background: Arc::new(Background {
