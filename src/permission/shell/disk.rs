@@ -19,7 +19,7 @@ use std::rc::Rc;
 use below::Listings;
 pub(super) use git_config::{Cause, Repository};
 use git_shown::TrackedSecrets;
-pub(super) use git_shown::{IndexUnreadable, ShownFiles};
+pub(super) use git_shown::{NotKnown, ShownFiles};
 use globs::Globs;
 use loss::Loss;
 use origin::Origins;

@@ -18,9 +18,16 @@ const LARGEST_OBJECT: usize = 16 << 20;
 /// References that lead to references.
 const MAX_REFERENCES: usize = 5;
 
-/// What could not be read, or is more than is read.
-#[derive(Debug)]
-pub(super) struct ObjectUnreadable;
+/// Why it is not known what a command of git shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ObjectUnreadable {
+    /// A word names no revision that is known here.
+    Revision,
+    /// An object is missing or damaged.
+    Object,
+    /// There is more than is read for one command.
+    TooMuch,
+}
 
 type Read<T> = Result<T, ObjectUnreadable>;
 
@@ -29,6 +36,8 @@ pub(super) struct CommitReader {
     handle: Handle<Arc<Store>>,
     /// Where its own references lie, and those of all its working trees.
     dirs: Vec<PathBuf>,
+    /// Commits of a shallow clone whose parents are not here: git takes them for the first ones.
+    shallow: HashSet<ObjectId>,
     trees: usize,
 }
 
@@ -43,7 +52,8 @@ pub(super) struct Commit {
 type TreeEntry = (Vec<u8>, ObjectId, bool);
 
 impl CommitReader {
-    pub(super) fn open(top: &Path) -> Option<Self> {
+    /// Opens the objects of the repository of a working tree. Without a directory of objects git takes it for none.
+    pub(super) fn open(top: &Path) -> Read<Self> {
         let dirs = git::dirs(top);
         let options = store::init::Options {
             // The current directory would be asked for otherwise.
@@ -51,14 +61,26 @@ impl CommitReader {
             alloc_limit_bytes: Some(LARGEST_OBJECT),
             ..Default::default()
         };
-        let objects = dirs.last()?.join("objects");
-        let store = Store::at_opts(objects, gix_hash::Kind::Sha1, &mut std::iter::empty(), options).ok()?;
-        Some(Self { handle: Arc::new(store).to_handle_arc(), dirs, trees: 0 })
+        let common = dirs.last().ok_or(ObjectUnreadable::Revision)?;
+        let objects = common.join("objects");
+        if !objects.is_dir() {
+            return Err(ObjectUnreadable::Revision);
+        }
+        let store = Store::at_opts(objects, gix_hash::Kind::Sha1, &mut std::iter::empty(), options)
+            .map_err(|_| ObjectUnreadable::Object)?;
+        let shallow = std::fs::read_to_string(common.join("shallow")).unwrap_or_default();
+        let shallow = shallow.lines().filter_map(|line| ObjectId::from_hex(line.as_bytes()).ok()).collect();
+        Ok(Self { handle: Arc::new(store).to_handle_arc(), dirs, shallow, trees: 0 })
     }
 
     fn object(&self, id: ObjectId) -> Read<(Kind, Vec<u8>)> {
         let mut bytes = Vec::new();
-        let kind = self.handle.try_find(&id, &mut bytes).map_err(|_| ObjectUnreadable)?.ok_or(ObjectUnreadable)?.kind;
+        let kind = self
+            .handle
+            .try_find(&id, &mut bytes)
+            .map_err(|_| ObjectUnreadable::Object)?
+            .ok_or(ObjectUnreadable::Object)?
+            .kind;
         Ok((kind, bytes))
     }
 
@@ -67,7 +89,7 @@ impl CommitReader {
     }
 
     pub(super) fn commit(&self, id: ObjectId) -> Read<Commit> {
-        let (Kind::Commit, bytes) = self.object(id)? else { return Err(ObjectUnreadable) };
+        let (Kind::Commit, bytes) = self.object(id)? else { return Err(ObjectUnreadable::Object) };
         let head = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
         let mut tree = None;
         let mut parents = vec![];
@@ -75,10 +97,13 @@ impl CommitReader {
             if let Some(hex) = line.strip_prefix(b"tree ") {
                 tree = ObjectId::from_hex(hex).ok();
             } else if let Some(hex) = line.strip_prefix(b"parent ") {
-                parents.push(ObjectId::from_hex(hex).map_err(|_| ObjectUnreadable)?);
+                parents.push(ObjectId::from_hex(hex).map_err(|_| ObjectUnreadable::Object)?);
             }
         }
-        Ok(Commit { tree: tree.ok_or(ObjectUnreadable)?, parents })
+        if self.shallow.contains(&id) {
+            parents.clear();
+        }
+        Ok(Commit { tree: tree.ok_or(ObjectUnreadable::Object)?, parents })
     }
 
     /// Follows tags to what they are about, and commits to their trees.
@@ -88,25 +113,25 @@ impl CommitReader {
                 (Kind::Tree, _) => return Ok(id),
                 (Kind::Commit, _) => return Ok(self.commit(id)?.tree),
                 (Kind::Tag, bytes) => id = target(&bytes)?,
-                (Kind::Blob, _) => return Err(ObjectUnreadable),
+                (Kind::Blob, _) => return Err(ObjectUnreadable::Object),
             }
         }
-        Err(ObjectUnreadable)
+        Err(ObjectUnreadable::Object)
     }
 
     fn tree(&mut self, id: ObjectId) -> Read<Vec<TreeEntry>> {
         self.trees += 1;
         if self.trees > MAX_TREES {
-            return Err(ObjectUnreadable);
+            return Err(ObjectUnreadable::TooMuch);
         }
-        let (Kind::Tree, bytes) = self.object(id)? else { return Err(ObjectUnreadable) };
+        let (Kind::Tree, bytes) = self.object(id)? else { return Err(ObjectUnreadable::Object) };
         let mut rest = bytes.as_slice();
         let mut entries = vec![];
         while !rest.is_empty() {
-            let end = rest.iter().position(|byte| *byte == 0).ok_or(ObjectUnreadable)?;
+            let end = rest.iter().position(|byte| *byte == 0).ok_or(ObjectUnreadable::Object)?;
             let (head, behind) = (&rest[..end], &rest[end + 1..]);
-            let blank = head.iter().position(|byte| *byte == b' ').ok_or(ObjectUnreadable)?;
-            let id = behind.get(..20).and_then(|id| ObjectId::try_from(id).ok()).ok_or(ObjectUnreadable)?;
+            let blank = head.iter().position(|byte| *byte == b' ').ok_or(ObjectUnreadable::Object)?;
+            let id = behind.get(..20).and_then(|id| ObjectId::try_from(id).ok()).ok_or(ObjectUnreadable::Object)?;
             entries.push((head[blank + 1..].to_vec(), id, head[..blank].ends_with(b"40000")));
             rest = &behind[20..];
         }
@@ -176,7 +201,7 @@ impl CommitReader {
         let (name, log) = match rest.strip_prefix("@{").and_then(|rest| rest.split_once('}')) {
             Some((number, behind)) => {
                 rest = behind;
-                (name, Some(number.parse::<usize>().map_err(|_| ObjectUnreadable)?))
+                (name, Some(number.parse::<usize>().map_err(|_| ObjectUnreadable::Revision)?))
             }
             None => (name, None),
         };
@@ -187,13 +212,14 @@ impl CommitReader {
         while !rest.is_empty() {
             let (sign, behind) = rest.split_at(1);
             let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
-            let number = if digits == 0 { 1 } else { behind[..digits].parse().map_err(|_| ObjectUnreadable)? };
+            let number =
+                if digits == 0 { 1 } else { behind[..digits].parse().map_err(|_| ObjectUnreadable::Revision)? };
             rest = &behind[digits..];
             id = match sign {
                 "^" if number == 0 => id,
-                "^" => *self.commit(self.peeled(id)?)?.parents.get(number - 1).ok_or(ObjectUnreadable)?,
+                "^" => *self.commit(self.peeled(id)?)?.parents.get(number - 1).ok_or(ObjectUnreadable::Revision)?,
                 "~" => self.ancestor(id, number)?,
-                _ => return Err(ObjectUnreadable),
+                _ => return Err(ObjectUnreadable::Revision),
             };
         }
         Ok(id)
@@ -202,7 +228,7 @@ impl CommitReader {
     fn ancestor(&self, id: ObjectId, number: usize) -> Read<ObjectId> {
         let mut id = self.peeled(id)?;
         for _ in 0..number.min(MAX_TREES) {
-            id = *self.commit(id)?.parents.first().ok_or(ObjectUnreadable)?;
+            id = *self.commit(id)?.parents.first().ok_or(ObjectUnreadable::Revision)?;
         }
         Ok(id)
     }
@@ -215,13 +241,13 @@ impl CommitReader {
                 _ => return Ok(id),
             }
         }
-        Err(ObjectUnreadable)
+        Err(ObjectUnreadable::Object)
     }
 
     fn named(&self, name: &str) -> Read<ObjectId> {
         let name = if name == "@" { "HEAD" } else { name };
         if name.split('/').any(|part| part == "..") {
-            return Err(ObjectUnreadable);
+            return Err(ObjectUnreadable::Revision);
         }
         for prefix in ["", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"] {
             if let Some(id) = self.reference(&format!("{prefix}{name}"), MAX_REFERENCES) {
@@ -234,8 +260,8 @@ impl CommitReader {
         if let Ok(id) = ObjectId::from_hex(name.as_bytes()) {
             return Ok(id);
         }
-        let prefix = gix_hash::Prefix::from_hex(name).map_err(|_| ObjectUnreadable)?;
-        self.handle.lookup_prefix(prefix, None).ok().flatten().and_then(Result::ok).ok_or(ObjectUnreadable)
+        let prefix = gix_hash::Prefix::from_hex(name).map_err(|_| ObjectUnreadable::Revision)?;
+        self.handle.lookup_prefix(prefix, None).ok().flatten().and_then(Result::ok).ok_or(ObjectUnreadable::Revision)
     }
 
     fn reference(&self, name: &str, depth: usize) -> Option<ObjectId> {
@@ -252,17 +278,51 @@ impl CommitReader {
         ObjectId::from_hex(line.split_once(' ')?.0.as_bytes()).ok()
     }
 
+    /// Returns what all references name, and what they named before, as far as it is recorded.
+    pub(super) fn everything(&self) -> Read<Vec<ObjectId>> {
+        let mut found = vec![];
+        let mut ahead: Vec<PathBuf> = self.dirs.iter().flat_map(|dir| [dir.join("refs"), dir.join("logs")]).collect();
+        let mut looked = 0;
+        while let Some(path) = ahead.pop() {
+            looked += 1;
+            if looked > MAX_TREES {
+                return Err(ObjectUnreadable::TooMuch);
+            }
+            if path.is_dir() {
+                let entries = std::fs::read_dir(&path).map_err(|_| ObjectUnreadable::Object)?;
+                ahead.extend(entries.flatten().map(|entry| entry.path()));
+            } else if path.is_file() {
+                found.extend(ids_in(&std::fs::read_to_string(&path).map_err(|_| ObjectUnreadable::Object)?));
+            }
+        }
+        for dir in &self.dirs {
+            for name in ["HEAD", "packed-refs"] {
+                found.extend(ids_in(&std::fs::read_to_string(dir.join(name)).unwrap_or_default()));
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
     /// What a reference was a number of changes ago.
     fn logged(&self, name: &str, number: usize) -> Read<ObjectId> {
         let name = if name.is_empty() || name == "@" { "HEAD" } else { name };
         let logs =
             ["", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"].map(|prefix| format!("logs/{prefix}{name}"));
         let mut files = logs.iter().flat_map(|log| self.dirs.iter().map(move |dir| dir.join(log)));
-        let text = files.find_map(|file| std::fs::read_to_string(file).ok()).ok_or(ObjectUnreadable)?;
-        let line = text.lines().rev().nth(number).ok_or(ObjectUnreadable)?;
-        let id = line.split(' ').nth(1).ok_or(ObjectUnreadable)?;
-        ObjectId::from_hex(id.as_bytes()).map_err(|_| ObjectUnreadable)
+        let text = files.find_map(|file| std::fs::read_to_string(file).ok()).ok_or(ObjectUnreadable::Revision)?;
+        let line = text.lines().rev().nth(number).ok_or(ObjectUnreadable::Revision)?;
+        let id = line.split(' ').nth(1).ok_or(ObjectUnreadable::Revision)?;
+        ObjectId::from_hex(id.as_bytes()).map_err(|_| ObjectUnreadable::Revision)
     }
+}
+
+/// The ids at the beginnings of lines, but for the one that stands for nothing; in a log of references, what each line
+/// says that there was before and after.
+fn ids_in(text: &str) -> Vec<ObjectId> {
+    let words = text.lines().flat_map(|line| line.trim_start_matches('^').split(' ').take(2));
+    words.filter_map(|word| ObjectId::from_hex(word.as_bytes()).ok()).filter(|id| !id.is_null()).collect()
 }
 
 /// The entries of a tree by their names.
@@ -274,5 +334,5 @@ fn by_name(entries: &[TreeEntry]) -> BTreeMap<&[u8], (ObjectId, bool)> {
 fn target(tag: &[u8]) -> Read<ObjectId> {
     let line = tag.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let id = line.strip_prefix(b"object ").and_then(|hex| ObjectId::from_hex(hex).ok());
-    id.ok_or(ObjectUnreadable)
+    id.ok_or(ObjectUnreadable::Object)
 }

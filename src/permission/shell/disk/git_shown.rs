@@ -43,6 +43,10 @@ pub(crate) enum ShownFiles {
     History(Vec<String>, Vec<String>, Option<usize>),
     /// All that a commit holds.
     Tree(String),
+    /// What the commits of all references changed, and those that were ever named by one.
+    Everything,
+    /// What a commit changed that no word names so that it could be read: any of them.
+    Unknown,
 }
 
 /// A file with secrets that the index knows.
@@ -66,9 +70,14 @@ impl TrackedSecret {
 /// The tracked secrets of working trees, by the directory they begin in; none where their index cannot be read.
 pub(super) type TrackedSecrets = HashMap<PathBuf, Option<Rc<[TrackedSecret]>>>;
 
-/// The index is there and is not read: it is of another format, or too large.
-#[derive(Debug)]
-pub(crate) struct IndexUnreadable;
+/// Why nobody knows which files a command shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotKnown {
+    /// The index is there and is not read: it is of another format, or too large.
+    Index,
+    /// There are more commits than are read, or objects that cannot be read.
+    History,
+}
 
 impl Disk<'_> {
     /// The directory where the working tree begins that git would work in.
@@ -76,18 +85,18 @@ impl Disk<'_> {
         self.repository(cwd).top.clone()
     }
 
-    /// Returns the first file with secrets that is shown, of those whose paths below `top` are `wanted`. Where
-    /// commits cannot be read, what the index knows counts.
+    /// Returns the first file with secrets that is shown, of those whose paths below `top` are `wanted`. Where a word
+    /// names no commit, what the index knows counts: git ends there.
     ///
     /// # Errors
-    /// Where the index cannot be read: then nobody knows which files are shown.
+    /// Where the index or the commits cannot be read: then nobody knows which files are shown.
     pub(in crate::permission::shell) fn secret_shown(
         &mut self,
         top: &Path,
         shown: &ShownFiles,
         wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<Option<String>, IndexUnreadable> {
-        let tracked = self.tracked_secrets(top).ok_or(IndexUnreadable)?;
+    ) -> Result<Option<String>, NotKnown> {
+        let tracked = self.tracked_secrets(top).ok_or(NotKnown::Index)?;
         let mut tracked_here = tracked.iter().filter(|secret| wanted(&secret.path));
         let first = |secret: &TrackedSecret| secret.path.clone();
         match shown {
@@ -96,16 +105,24 @@ impl Disk<'_> {
             _ => {}
         }
         let is_secret = |path: &str| protected::secret(Path::new(path)) && wanted(path);
-        let found = CommitReader::open(top).ok_or(ObjectUnreadable).and_then(|objects| {
+        let found = CommitReader::open(top).and_then(|objects| {
             let mut reader = Reader { objects, tracked: &tracked, is_secret: &is_secret };
             reader.shown(shown)
         });
-        Ok(found.unwrap_or_else(|ObjectUnreadable| tracked_here.next().map(first)))
+        match (found, shown) {
+            (Ok(path), ShownFiles::Unknown) => Ok(tracked_here.next().map(first).or(path)),
+            (Ok(path), _) => Ok(path),
+            (Err(_), ShownFiles::Unknown) | (Err(ObjectUnreadable::Revision), _) => Ok(tracked_here.next().map(first)),
+            (Err(ObjectUnreadable::Object | ObjectUnreadable::TooMuch), _) => match tracked_here.next() {
+                Some(secret) => Ok(Some(first(secret))),
+                None => Err(NotKnown::History),
+            },
+        }
     }
 
     /// Whether a word names a commit or a tree.
     pub(in crate::permission::shell) fn is_revision(&mut self, top: &Path, word: &str) -> bool {
-        CommitReader::open(top).is_some_and(|objects| objects.resolve(word).is_ok())
+        CommitReader::open(top).is_ok_and(|objects| objects.resolve(word).is_ok())
     }
 
     fn tracked_secrets(&mut self, top: &Path) -> Option<Rc<[TrackedSecret]>> {
@@ -189,10 +206,21 @@ impl Reader<'_> {
             }
             // What only the second of them has changed since.
             ShownFiles::Parted(one, other) => {
-                self.history(std::slice::from_ref(other), std::slice::from_ref(one), None)
+                let left_out = self.reached(std::slice::from_ref(one), MAX_COMMITS * 4)?;
+                let from = self.ids(std::slice::from_ref(other))?;
+                self.history(from, &left_out, None)
             }
             ShownFiles::Change(revision) => self.change(revision),
-            ShownFiles::History(from, without, most) => self.history(from, without, *most),
+            ShownFiles::History(from, without, most) => {
+                let (from, left_out) = (self.ids(from)?, self.reached(without, MAX_COMMITS * 4)?);
+                self.history(from, &left_out, *most)
+            }
+            ShownFiles::Everything | ShownFiles::Unknown => {
+                let all = self.objects.everything()?;
+                let commits = all.into_iter().filter_map(|id| self.objects.peeled(id).ok());
+                let commits = commits.filter(|id| matches!(self.objects.kind(*id), Ok(Kind::Commit))).collect();
+                self.history(commits, &HashSet::new(), None)
+            }
         }
     }
 
@@ -247,12 +275,10 @@ impl Reader<'_> {
 
     fn history(
         &mut self,
-        from: &[String],
-        without: &[String],
+        mut ahead: VecDeque<ObjectId>,
+        left_out: &HashSet<ObjectId>,
         most: Option<usize>,
     ) -> Result<Option<String>, ObjectUnreadable> {
-        let left_out = self.reached(without, MAX_COMMITS * 4)?;
-        let mut ahead = self.ids(from)?;
         let mut seen = HashSet::new();
         let mut most = most.unwrap_or(usize::MAX);
         while let Some(id) = ahead.pop_front() {
@@ -263,14 +289,17 @@ impl Reader<'_> {
                 return Ok(None);
             }
             if seen.len() > MAX_COMMITS {
-                return Err(ObjectUnreadable);
+                return Err(ObjectUnreadable::TooMuch);
             }
             if let Some(path) = self.changed_by(id)? {
                 return Ok(Some(path));
             }
             let parents = self.objects.commit(id)?.parents;
-            // In which order commits are shown is not looked at: behind a merge, either side may come first.
-            most = most.saturating_add(parents.len().saturating_sub(1) * most.min(MAX_COMMITS));
+            // In which order commits are shown is not looked at: behind a merge, either side may come first, and not
+            // every command counts the merge itself.
+            if parents.len() > 1 {
+                most = most.saturating_add(parents.len() * most.min(MAX_COMMITS) + 1);
+            }
             ahead.extend(parents);
         }
         Ok(None)

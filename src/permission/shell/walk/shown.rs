@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Walk;
 use crate::permission::Action;
-use crate::permission::shell::disk::{IndexUnreadable, ShownFiles};
+use crate::permission::shell::disk::{NotKnown, ShownFiles};
 use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Unit;
@@ -176,7 +176,7 @@ fn shown<'a>(
         "diff-tree" if patch => {
             let (revisions, paths) = words.split(is_revision);
             let shown = match revisions.as_slice() {
-                _ if words.has("--stdin") => ShownFiles::Tracked,
+                _ if words.has("--stdin") => ShownFiles::Unknown,
                 [one] if !one.contains("..") => ShownFiles::Change((*one).to_owned()),
                 revisions => difference(revisions, false),
             };
@@ -189,13 +189,13 @@ fn shown<'a>(
             if revisions.is_empty() && words.plain.is_empty() {
                 revisions.push("HEAD");
             }
-            let everywhere = words.has(FROM_ELSEWHERE).then_some(ShownFiles::Tracked);
+            let everywhere = words.has(FROM_ELSEWHERE).then_some(ShownFiles::Everything);
             Some((revisions.into_iter().map(changes).chain(everywhere).collect(), paths))
         }
         "log" | "whatchanged" | "reflog" if patch || words.has("-L") => Some(logged(name, words, is_revision)),
         "format-patch" => Some(formatted(words, is_revision)),
         "stash" => stashed(words, shows_stash),
-        "am" | "rebase" if words.has("--show-current-patch") => every(vec![ShownFiles::Tracked]),
+        "am" | "rebase" if words.has("--show-current-patch") => every(vec![ShownFiles::Unknown]),
         "archive" if !words.has("--remote --list -l") => {
             let tree = words.plain.first().map_or_else(head, |arg| arg.normal());
             Some((vec![ShownFiles::Tree(tree)], words.plain.iter().skip(1).chain(&words.paths).copied().collect()))
@@ -204,12 +204,12 @@ fn shown<'a>(
             let is_batch = |option: &&str| option.starts_with("--batch") && !option.starts_with("--batch-check");
             let blobs = words.plain.iter().filter_map(|arg| arg.text()).filter(|text| !text.contains(':'));
             let named = blobs.filter(|text| is_revision(text)).map(|text| ShownFiles::Change(text.to_owned()));
-            let all = words.options.iter().any(is_batch).then_some(ShownFiles::Tracked);
+            let all = words.options.iter().any(is_batch).then_some(ShownFiles::Unknown);
             every(named.chain(all).collect())
         }
         _ if shows_head(name, words) => every(vec![ShownFiles::Since(head())]),
-        "range-diff" | "diff-pairs" => every(vec![ShownFiles::Tracked]),
-        "fast-export" if !words.has("--no-data") => every(vec![ShownFiles::Tracked, ShownFiles::Tree(head())]),
+        "range-diff" | "diff-pairs" => every(vec![ShownFiles::Unknown]),
+        "fast-export" if !words.has("--no-data") => every(vec![ShownFiles::Tracked, ShownFiles::Everything]),
         _ => None,
     }
 }
@@ -222,12 +222,17 @@ fn logged<'a>(
 ) -> (Vec<ShownFiles>, Vec<&'a Arg>) {
     let (revisions, mut paths) = words.split(is_revision);
     let most = words.most_of(&paths);
-    // All that a commit changed is shown, though it was found by a path.
-    if words.has("--full-diff -L") {
+    // All that a commit changed is shown, though it was found by a path; and a file under the names it had before.
+    if words.has("--full-diff --follow -L") {
         paths.clear();
     }
-    let everywhere = words.has(FROM_ELSEWHERE) || words.has("-L") || name == "reflog";
-    let shown = if everywhere { ShownFiles::Tracked } else { history(&revisions, most) };
+    let shown = if words.has(FROM_ELSEWHERE) || name == "reflog" {
+        ShownFiles::Everything
+    } else if words.has("-L") {
+        ShownFiles::Unknown
+    } else {
+        history(&revisions, most)
+    };
     (vec![shown], paths)
 }
 
@@ -235,7 +240,7 @@ fn logged<'a>(
 fn formatted<'a>(words: &Words<'a>, is_revision: &mut dyn FnMut(&str) -> bool) -> (Vec<ShownFiles>, Vec<&'a Arg>) {
     let (revisions, paths) = words.split(is_revision);
     let shown = match (revisions.as_slice(), words.most_of(&paths)) {
-        _ if words.has(FROM_ELSEWHERE) => ShownFiles::Tracked,
+        _ if words.has(FROM_ELSEWHERE) => ShownFiles::Everything,
         ([since], None) if !since.contains("..") && words.most.is_none() => {
             ShownFiles::History(vec!["HEAD".to_owned()], vec![(*since).to_owned()], None)
         }
@@ -268,7 +273,7 @@ fn difference(revisions: &[&str], staged: bool) -> ShownFiles {
         },
         [one, other] => ShownFiles::Between(owned(one), owned(other)),
         // A merge of more than two.
-        _ => ShownFiles::Tracked,
+        _ => ShownFiles::Unknown,
     }
 }
 
@@ -331,7 +336,7 @@ fn stashed<'a>(words: &Words<'a>, shows_stash: bool) -> Option<(Vec<ShownFiles>,
             }
             Some((shown, vec![]))
         }
-        "list" if words.has(WITH_CONTENT) => Some((vec![ShownFiles::Tracked], vec![])),
+        "list" if words.has(WITH_CONTENT) => Some((vec![ShownFiles::Tracked, ShownFiles::Everything], vec![])),
         "" | "push" | "save" if words.has("-p --patch") => Some((vec![ShownFiles::Since("HEAD".to_owned())], vec![])),
         _ => None,
     }
@@ -373,6 +378,15 @@ fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool
     any || only_left_out && (here || !only_here)
 }
 
+/// Whether a command is limited to files that are there, by their names: nothing else of a history is shown.
+fn all_are_files(paths: &[&Arg], from: &Path) -> bool {
+    let is_file = |arg: &&Arg| {
+        arg.text()
+            .is_some_and(|text| !text.starts_with(':') && !text.contains(['*', '?', '[']) && from.join(text).is_file())
+    };
+    !paths.is_empty() && paths.iter().all(is_file)
+}
+
 impl Walk<'_> {
     /// Asks about a command of git that would show a file with secrets, where its words name none.
     pub(super) fn shown_by_git(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
@@ -392,12 +406,12 @@ impl Walk<'_> {
             };
             let mut undecided = words.undecided(name).iter().filter_map(|arg| arg.text());
             if undecided.any(|text| is_unread(text, &mut is_revision)) {
-                all.push(ShownFiles::Tracked);
+                all.push(ShownFiles::Unknown);
                 paths.clone_from(&words.paths);
             }
             if words.plain.iter().any(|arg| arg.text().is_none()) {
                 // A word that is computed may name any commit.
-                all.push(ShownFiles::Tracked);
+                all.push(ShownFiles::Unknown);
             }
             let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone());
             let only_here = matches!(name, "grep" | "archive");
@@ -409,8 +423,17 @@ impl Walk<'_> {
                         break;
                     }
                     Ok(None) => {}
-                    Err(IndexUnreadable) => {
-                        unit.floor(Action::Ask, "git's index cannot be read, so which files this shows is not known");
+                    Err(NotKnown::Index) => {
+                        let why = "git's index cannot be read, so which files this shows is not known; a repository with \
+                                   SHA-256 has such an index";
+                        unit.floor(Action::Ask, why);
+                    }
+                    // A file is no directory that could have held another one.
+                    Err(NotKnown::History) if all_are_files(&paths, &real) => {}
+                    Err(NotKnown::History) => {
+                        let why = "its history has more commits than are looked at, or some that cannot be read, so which \
+                                   files this shows is not known";
+                        unit.floor(Action::Ask, why);
                     }
                 }
             }
