@@ -48,6 +48,8 @@ pub(crate) use declare::keys::{lean_text, table};
 pub use declare::schema_text;
 pub use disk::ConfigFingerprint;
 pub use problem::{Problem, ProblemCode, ProblemSeverity, nearest};
+#[cfg(test)]
+pub(crate) use rules::meant_permission;
 pub use settings::Settings;
 pub use show::{check, show};
 
@@ -136,7 +138,7 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     let mut disk = ConfigReader::new(environment, worktree);
     let layers::LayersRead { mut layers, contributed, directories, mut scripts } =
         layers::read(&mut disk, cwd, contributions);
-    let tools = tool_names(&layers, &scripts);
+    let tools = rules::ToolNames::of(layers.iter().map(|layer| (&layer.node, layer.origin.project)), &scripts);
     trust::drop_doubles(&mut layers, &mut disk.problems);
     trust::drop_idle(&mut layers);
 
@@ -164,6 +166,7 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     let mut tree = join(layers.iter());
     let mut problems = disk.problems;
     narrow::keep_lists(&mut tree, &alone, &mut problems);
+    let tools = tools.without_project(trust.is_withheld());
     problems.extend(rules::odd(&tree, &tools, environment.home.as_deref(), &worktree.root, &problems));
     problems.extend(reference::problems(&tree, environment, worktree));
     problems.extend(withheld(&trust));
@@ -253,15 +256,6 @@ fn drop_extensions(layers: &mut [ParsedLayer], scripts: &mut Vec<script::ScriptE
         let text = "not loaded: ADJUTANT_PURE or OPENCODE_PURE is set";
         problems.push(Problem::note(ProblemCode::NoEffect, &script.place, script.name, text));
     }
-}
-
-/// What the permissions of servers' tools and custom tools begin with.
-fn tool_names(layers: &[ParsedLayer], scripts: &[script::ScriptEntry]) -> Vec<String> {
-    let servers = layers.iter().filter_map(|layer| layer.node.get("mcp")).flat_map(Node::entries);
-    let servers = servers.map(|server| server.key.as_str());
-    let tools = scripts.iter().filter(|script| script.kind == script::ScriptKind::Tool);
-    let tools = tools.filter_map(|script| script.path.file_stem()?.to_str());
-    servers.chain(tools).map(|name| crate::text::plain(name).into_owned()).collect()
 }
 
 /// A project that narrows the sandbox narrows the user's own: its word replaces an object of theirs, and what that

@@ -3,8 +3,8 @@
 //! `"approvals": "ask"` asks about is asked: [`crate::permission::approve::judge_in_doubt`].
 //!
 //! What cannot have denied anything does not count: a model that is misspelt, an agent's `steps` that is no number, a
-//! rule that only allows. A permission that no tool here has counts if it resembles one that there is: `bahs`. One that
-//! resembles none may belong to a server or plugin of another project.
+//! rule that only allows. A permission that no tool here has counts (`bahs`, `shell`), unless its name is that of a
+//! server's tool (`jira_search`) or plugins are there, whose tools are known only once they run.
 
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};

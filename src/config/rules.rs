@@ -3,15 +3,47 @@
 
 use std::path::Path;
 
+use super::file::PERMISSIONS;
 use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity, nearest};
+use super::script::{ScriptEntry, ScriptKind};
 use crate::permission::lint::{self, LintKind};
 use crate::permission::pattern_index::PatternIndex;
 use crate::permission::{Action, Rule, Rules, laxer, wildcard};
+use crate::text::plain;
 
 /// Names of permissions that are read as others: see [`super::legacy`].
 const OLD_PERMISSIONS: [&str; 5] = ["write", "patch", "multiedit", "apply_patch", "ls"];
+
+/// Names of permissions that OpenCode has and that nothing here asks for.
+const OTHERS: [&str; 2] = ["batch", "invalid"];
+
+/// What tools are called in other agents, in small letters without `-` and `_`, by the permission that covers them here.
+/// All that models call them is among these: see `tool::aliases`.
+const ELSEWHERE: [(&str, &str); 12] = [
+    (
+        "bash",
+        "shell sh zsh powershell pwsh cmd command commands run runcommand runshellcommand localshell execute \
+         executecommand exec execcommand terminal runterminalcmd runinterminal process",
+    ),
+    (
+        "edit",
+        "create writefile createfile writetofile filewrite savefile newfile strreplaceeditor strreplacebasededittool \
+         strreplace replace replaceinfile searchreplace editfile fileedit stringreplace multieditfile multistrreplace \
+         applydiff delete deletefile modify update files filesystem fs",
+    ),
+    ("read", "view readfile viewfile openfile open cat fileread getfilecontents"),
+    ("list", "listdir listdirectory listfiles dir"),
+    ("glob", "findfiles filesearch globsearch globfiles"),
+    ("grep", "grepsearch rg ripgrep searchfilecontent searchfiles search searchcode textsearch"),
+    ("webfetch", "fetch fetchurl browse browser openurl readurl network internet web http"),
+    ("websearch", "searchweb googlesearch internetsearch"),
+    ("task", "agent agents subagent subagents spawnagent dispatchagent runsubagent"),
+    ("skill", "skills useskill loadskill readskill"),
+    ("lsp", "languageserver codeintelligence"),
+    ("external_directory", "external outside"),
+];
 
 /// Reads a checked `permission` value.
 pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
@@ -62,7 +94,7 @@ fn placed(node: &Node, home: Option<&Path>) -> Vec<PlacedRule> {
 /// What is odd about the rules of a joined tree, over all layers: rules that can never decide, that
 /// lift nothing, that match nothing, that say more than they seem to. Of a rule that its own file shows
 /// never to decide, `known` tells already. Looks at the disk.
-pub(crate) fn odd(tree: &Node, tools: &[String], home: Option<&Path>, root: &Path, known: &[Problem]) -> Vec<Problem> {
+pub(crate) fn odd(tree: &Node, tools: &ToolNames, home: Option<&Path>, root: &Path, known: &[Problem]) -> Vec<Problem> {
     let general = tree.get("permission").map(|node| ("permission".to_owned(), node));
     let agents = tree
         .get("agent")
@@ -124,22 +156,89 @@ fn with_arguments(permission: &str, pattern: &str, action: Action) -> Option<Str
     is_read_so.then(|| format!("{bare} *"))
 }
 
-/// Tells of a permission that no tool of ours, of a server or of a custom file has, where it resembles one of ours.
-/// `tools` are the servers and custom tools. One that resembles none may be that of a plugin's tool, or of a server that
-/// another project has.
-fn unknown_permission(entry: &MapEntry, way: &str, tools: &[String]) -> Option<Problem> {
-    let known = || super::file::PERMISSIONS.iter().map(|(key, _)| *key);
+/// Tells of a permission that no tool of ours, of a server or of a custom file has. If it does more than allow, it may
+/// have been meant to deny something that there is.
+fn unknown_permission(entry: &MapEntry, way: &str, tools: &ToolNames) -> Option<Problem> {
     let key = entry.key.as_str();
-    let is_of =
-        |tool: &String| key.strip_prefix(tool.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
-    if key.contains('*') || known().any(|known| known == key) || tools.iter().any(is_of) {
+    let is_known = PERMISSIONS.iter().any(|(known, _)| *known == key) || OTHERS.contains(&key) || key.contains('*');
+    if is_known || tools.has(key, entry.at.origin.project) {
         return None;
     }
-    let near = nearest(key, known().chain(OLD_PERMISSIONS))?;
+    let meant = meant_permission(key);
+    if meant.is_none() && tools.may_have(key, entry.at.origin.project) {
+        return None;
+    }
     let text = format!("no tool asks for \"{key}\"");
     let mut problem = Problem::warning(ProblemCode::UnknownPermission, &entry.at, format!("{way}.{key}"), text);
     problem.can_hide_deny = lost_denies::is_stricter(&entry.node);
-    Some(problem.hint(format!("did you mean \"{near}\"?")))
+    Some(problem.hint(match meant {
+        Some(meant) => format!("did you mean \"{meant}\"?"),
+        None => format!("write \"{key}*\" if it is a tool of another project"),
+    }))
+}
+
+/// Returns the permission that was meant by a name: one that resembles it, or what other agents call so. `None` if it is
+/// no such name.
+pub(crate) fn meant_permission(key: &str) -> Option<&'static str> {
+    let known = PERMISSIONS.iter().map(|(key, _)| *key).chain(OLD_PERMISSIONS);
+    let plain: String = key.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect();
+    let elsewhere = || ELSEWHERE.iter().find(|(_, names)| names.split(' ').any(|name| name == plain));
+    nearest(key, known).or_else(|| elsewhere().map(|(permission, _)| *permission))
+}
+
+/// The names of tools that are not the program's own.
+#[derive(Debug, Default)]
+pub(crate) struct ToolNames {
+    /// What the permissions of servers' tools and of custom tools begin with; whether a project's file says so.
+    names: Vec<(String, bool)>,
+    /// Whether there are plugins, whose tools are known only once they run: the user's, the project's.
+    plugins: [bool; 2],
+    /// What the project brings is not in use, and tells nothing about the user's rules.
+    is_withheld: bool,
+}
+
+impl ToolNames {
+    /// Finds the names in all layers, those of a project that is not trusted included. `layers` are what each says, and
+    /// whether it is a project's.
+    pub(crate) fn of<'n>(layers: impl Iterator<Item = (&'n Node, bool)>, scripts: &[ScriptEntry]) -> Self {
+        let mut found = Self::default();
+        for (node, project) in layers {
+            let servers = node.get("mcp").map(Node::entries).unwrap_or_default();
+            found.names.extend(servers.iter().map(|server| (plain(&server.key).into_owned(), project)));
+            let plugins = node.get("plugin").map(|node| &node.value);
+            let has_plugins = matches!(plugins, Some(NodeValue::List(list)) if !list.is_empty());
+            found.plugins[usize::from(project)] |= has_plugins;
+        }
+        for script in scripts {
+            match script.kind {
+                ScriptKind::Tool => {
+                    let name = script.path.file_stem().and_then(|stem| stem.to_str());
+                    found.names.extend(name.map(|name| (plain(name).into_owned(), script.project)));
+                }
+                ScriptKind::Plugin => found.plugins[usize::from(script.project)] = true,
+            }
+        }
+        found
+    }
+
+    /// Takes out what an untrusted project brings, for all rules but its own.
+    #[must_use]
+    pub(crate) fn without_project(self, is_withheld: bool) -> Self {
+        Self { is_withheld, ..self }
+    }
+
+    fn has(&self, key: &str, of_project: bool) -> bool {
+        let is_in_use = |project: bool| !project || of_project || !self.is_withheld;
+        let begins = |name: &str| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+        self.names.iter().any(|(name, project)| is_in_use(*project) && begins(name))
+    }
+
+    /// Whether a name that is not known may be that of a tool all the same: one of a plugin, or of a server that only
+    /// the editor or another project has.
+    fn may_have(&self, key: &str, of_project: bool) -> bool {
+        let [own, project] = self.plugins;
+        own || project && (of_project || !self.is_withheld) || key.contains(['_', '-', '.', ':', '/'])
+    }
 }
 
 fn default_first(entries: &[MapEntry]) -> impl Iterator<Item = &MapEntry> {

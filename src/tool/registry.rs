@@ -123,6 +123,16 @@ mod tests {
         tools.iter().filter(|tool| tool.listed()).map(|tool| tool.name()).collect::<Vec<_>>().join(" ")
     }
 
+    /// Who denies a name that models use for a tool means that tool.
+    #[test]
+    fn a_name_that_models_use_is_known_among_rules() {
+        let acts = ["bash", "edit", "read", "list", "glob", "grep", "webfetch", "websearch", "task", "skill", "lsp"];
+        let tools = PROPERTIES.iter().filter(|tool| acts.contains(&tool.name) || tool.permission == "edit");
+        let names = tools.flat_map(|tool| tool.aliases.also);
+        let unknown: Vec<_> = names.filter(|name| crate::config::meant_permission(name).is_none()).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
     #[test]
     fn what_is_offered() {
         let all =

@@ -537,3 +537,50 @@ fn whatever_keeps_answers_from_being_read_is_told() {
     let loaded = place.load();
     assert_eq!((loaded.settings.unread.len(), loaded.trust.decision), (0, Decision::Nothing));
 }
+
+#[test]
+fn a_server_of_an_untrusted_project_hides_no_misspelt_deny() {
+    let place = ConfigFixture::new();
+    place.write("home/.config/adjutant/adjutant.json", r#"{"permission": {"bahs": "deny", "shell": "deny"}}"#);
+    let servers =
+        r#"{"mcp": {"bahs": {"type": "local", "command": ["true"]}, "shell": {"type": "local", "command": ["true"]}}"#;
+    place.write("work/repo/opencode.json", format!("{servers}}}"));
+    assert_eq!(place.load().settings.unread.len(), 2);
+    // Its own rules may be about its own servers.
+    place.write("home/.config/adjutant/adjutant.json", "{}");
+    place.write("work/repo/opencode.json", format!(r#"{servers}, "permission": {{"shell": "deny"}}}}"#));
+    assert_eq!(place.load().settings.unread, []);
+    place.write("home/.config/adjutant/adjutant.json", r#"{"permission": {"bahs": "deny", "shell": "deny"}}"#);
+    place.write("work/repo/opencode.json", format!("{servers}}}"));
+    place.trust();
+    assert_eq!(place.load().settings.unread, []);
+}
+
+#[test]
+fn a_name_that_no_tool_has_counts_where_it_may_have_denied() {
+    // The permissions, what else there is, whether they count as not read, the hint.
+    let table = [
+        (r#"{"shell": "deny"}"#, "", true, "did you mean \"bash\"?"),
+        (r#"{"run_command": {"rm *": "deny"}}"#, "", true, "did you mean \"bash\"?"),
+        (r#"{"Execute-Command": "ask"}"#, "", true, "did you mean \"bash\"?"),
+        (r#"{"web_fetch": "deny"}"#, "", true, "did you mean \"webfetch\"?"),
+        (r#"{"filesystem": "deny"}"#, "", true, "did you mean \"edit\"?"),
+        (r#"{"deploy": "deny"}"#, "", true, "write \"deploy*\" if it is a tool of another project"),
+        (r#"{"shell": "allow"}"#, "", false, "did you mean \"bash\"?"),
+        (r#"{"deploy": {"*": "allow"}}"#, "", false, "write \"deploy*\" if it is a tool of another project"),
+        (r#"{"shell": "deny"}"#, r#", "plugin": ["x"]"#, true, "did you mean \"bash\"?"),
+        (r#"{"deploy": "deny"}"#, r#", "plugin": ["x"]"#, false, ""),
+        (r#"{"jira_search": "deny", "lsp-hover": "deny", "repo_clone": "ask"}"#, "", false, ""),
+        (r#"{"shell*": "deny", "batch": "deny", "doom_loop": "deny"}"#, "", false, ""),
+        (r#"{"shell": "deny"}"#, r#", "mcp": {"shell": {"type": "local", "command": ["x"]}}"#, false, ""),
+    ];
+    for (permission, rest, counts, hint) in table {
+        let place = ConfigFixture::new();
+        place.write("home/.config/adjutant/adjutant.json", format!(r#"{{"permission": {permission}{rest}}}"#));
+        let loaded = place.load();
+        assert_eq!(!loaded.settings.unread.is_empty(), counts, "{permission}{rest}");
+        let unknown = loaded.problems.iter().find(|problem| problem.code == ProblemCode::UnknownPermission);
+        let found = unknown.and_then(|problem| problem.hint.as_deref()).unwrap_or_default();
+        assert_eq!(found, hint, "{permission}{rest}");
+    }
+}
