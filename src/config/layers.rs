@@ -162,7 +162,14 @@ impl LayerReader<'_, '_> {
     fn organisation(&mut self, environment: &Environment) {
         for path in super::remote::logins(environment) {
             // Somebody may log in later: that is a change like any other.
-            self.disk.look(&path).ok();
+            let origin = self.disk.origin(&path, Layer::Remote, false);
+            let Some(text) = self.disk.read(&origin) else { continue };
+            if let Err(e) = serde_json::from_str::<serde::de::IgnoredAny>(&text) {
+                let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
+                let place = SourceLocation { origin, line: number(e.line()), column: number(e.column().max(1)) };
+                let text = "this is not valid JSON; what organisations say that you logged in to is not used";
+                self.disk.problems.push(Problem::error(ProblemCode::Syntax, &place, "", text));
+            }
         }
         let remotes = super::remote::wanted(environment);
         self.disk.tokens = remotes.iter().filter_map(|remote| remote.token.clone()).collect();

@@ -28,6 +28,10 @@ pub(crate) fn logins(environment: &Environment) -> [PathBuf; 2] {
 pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
     let mut found: Vec<RemoteDefaults> = Vec::new();
     for path in logins(environment) {
+        // Reading a pipe would wait for its writer.
+        if !path.is_file() {
+            continue;
+        }
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let Ok(Value::Object(entries)) = serde_json::from_str(&text) else { continue };
         for (url, entry) in entries {

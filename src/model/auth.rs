@@ -49,7 +49,7 @@ impl Auth {
         }
         let mut all = Self::default();
         for path in Self::their_path(environment).into_iter().chain([Self::path(environment)]) {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let text = text_of(&path);
             all.all.extend(Self::parse(&text).all);
         }
         all
@@ -118,7 +118,7 @@ impl Auth {
         let files = [Some(environment.dirs.data.clone()), Self::their_data(environment)];
         let mut found = Vec::new();
         for data in files.into_iter().flatten() {
-            let text = std::fs::read_to_string(data.join("mcp-auth.json")).unwrap_or_default();
+            let text = text_of(&data.join("mcp-auth.json"));
             let all: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
             let named = [("tokens", "accessToken"), ("tokens", "refreshToken"), ("clientInfo", "clientSecret")];
             let of = |entry: &Value| named.map(|(part, name)| entry[part][name].as_str().map(str::to_owned));
@@ -169,7 +169,7 @@ impl Auth {
         if let Some(text) = environment.setting("AUTH_CONTENT") {
             return of(Self::parse(text), Self::VARIABLE);
         }
-        let read = |path: PathBuf| Self::parse(&std::fs::read_to_string(path).unwrap_or_default());
+        let read = |path: PathBuf| Self::parse(&text_of(&path));
         let mut all = of(read(Self::path(environment)), Self::OURS);
         all.extend(Self::their_path(environment).into_iter().flat_map(|path| of(read(path), Self::THEIRS)));
         all
@@ -226,6 +226,11 @@ impl Auth {
         file.as_file().sync_all()?;
         file.persist(path).map(drop).map_err(|e| e.error)
     }
+}
+
+/// Reads a file of secrets; empty if that is not possible. Reading a pipe would wait for its writer.
+fn text_of(path: &Path) -> String {
+    if path.is_file() { std::fs::read_to_string(path).unwrap_or_default() } else { String::new() }
 }
 
 #[cfg(test)]
