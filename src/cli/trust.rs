@@ -96,6 +96,13 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             };
             let Some(yes) = answer else {
                 let state = if review.decision == Decision::Refused { "Not trusted" } else { "Not decided yet" };
+                if review.items.is_empty() {
+                    super::say(
+                        "Not decided yet: calls are asked about for this reason. `adjutant trust --yes` ends that, and so \
+                         does `--no`.",
+                    );
+                    return Ok(1);
+                }
                 super::say(&format!(
                     "{state}: these are off. `adjutant trust --yes` turns them on; with `--no` you are not asked again."
                 ));

@@ -205,7 +205,7 @@ fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, Unread> {
     let bytes = std::fs::read(path).map_err(|e| unreadable(plain(&e)))?;
     serde_json::from_slice(&bytes).map_err(|e| {
         let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
-        let (line, column) = (number(e.line()), number(e.column()));
+        let (line, column) = (number(e.line()), number(e.column().max(1)));
         let text = e.to_string();
         let why = text.split(" at line ").next().unwrap_or_default().to_owned();
         Unread { code: ProblemCode::Syntax, line, column, why }
