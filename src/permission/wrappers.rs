@@ -4,7 +4,8 @@
 //! program has not, or with a value the real option does not take, moves the start of the wrapped command: it
 //! is judged as something else. So every wrapper is given every option that its own `--help` prints, in every
 //! form, around three commands that do something visible. What the judge allows is run, as an ordinary user,
-//! and must not have done it.
+//! and must not have done it. Then so are pairs: of the options that the program was seen to accept, each with
+//! each, apart and as one cluster of letters.
 //!
 //! What is installed differs from machine to machine, and programs are started in hundreds of ways: that is tried
 //! with `ADJUTANT_WRAPPERS=all` alone, as `.ci/run` does.
@@ -14,6 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::cases::{judge, with};
 use super::shell::judge::wrappers;
@@ -31,6 +33,10 @@ const KILLED: i32 = 137;
 const KILLED_SHARE: usize = 4;
 /// Commands that do something visible: they remove a file, print a secret, write what git runs.
 const BODIES: [&str; 3] = ["rm a.txt", "cat .env", "cp b.txt .git/hooks/pre-commit"];
+/// How many of a wrapper's options are paired.
+const MAX_PAIRED: usize = 16;
+/// How long a wrapper's options are tried one by one, to see which it accepts: some programs start slowly.
+const TRYING_TIMEOUT: Duration = Duration::from_secs(4);
 /// Words for what has to stand between a wrapper and its program.
 const BETWEEN: [&str; 2] = ["1", "x86_64"];
 
@@ -67,9 +73,11 @@ impl Stage {
         }
     }
 
-    /// Runs a command line without a shell; returns what it printed, and whether it was killed.
+    /// Runs a command line without a shell; returns what it printed, and whether it was killed. What it leaves running is
+    /// killed as well: a pipe that it holds open is waited for by nobody.
     #[expect(clippy::disallowed_methods, reason = "the programs whose entries are tested are started as they are")]
     fn run(&self, line: &str) -> (String, bool) {
+        let printed = std::fs::File::create(self.path("printed")).unwrap();
         let mut command = Command::new("timeout");
         command
             .args(["-s", "KILL", TIMEOUT])
@@ -79,13 +87,20 @@ impl Stage {
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
             .env("HOME", self.path("home"))
             .envs([("LC_ALL", "C"), ("npm_config_offline", "true"), ("UV_OFFLINE", "1"), ("SHELL", "/bin/sh")])
-            .stdin(Stdio::null());
+            .stdin(Stdio::null())
+            .stdout(printed.try_clone().unwrap())
+            .stderr(printed);
         if rustix::process::geteuid().is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
-        let output = command.output().unwrap();
-        let killed = output.status.code().is_none_or(|code| code == KILLED);
-        (String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(), killed)
+        let mut child = command.spawn().unwrap();
+        let group = rustix::process::Pid::from_child(&child);
+        let status = child.wait().unwrap();
+        // `timeout` leads a group of its own, with all that it has started. It may be gone.
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
+        let killed = status.code().is_none_or(|code| code == KILLED);
+        let printed = std::fs::read(self.path("printed")).unwrap();
+        (String::from_utf8_lossy(&printed).into_owned(), killed)
     }
 
     /// Runs a command line; whether it did what one of the bodies does. None where it was killed before it did.
@@ -152,17 +167,53 @@ fn installed(stage: &Stage) -> Vec<(&'static str, usize)> {
 #[derive(Debug, Default)]
 struct LineCounts {
     judged: usize,
+    /// Beginnings of lines with two options.
+    pairs: usize,
     run: usize,
     killed: usize,
 }
 
+/// Returns the options, with their values, behind which a wrapper still runs its program: each of them once in every
+/// form that it takes.
+fn accepted(stage: &Stage, wrapper: &str, between: usize, options: &BTreeSet<String>) -> Vec<String> {
+    let words = " 1".repeat(between);
+    let begun = Instant::now();
+    let runs = |form: &String| stage.does_harm(&format!("{wrapper} {form}{words} {}", BODIES[0])) == Some(true);
+    let forms = options.iter().flat_map(|option| {
+        let joined = if option.starts_with("--") { "=" } else { "" };
+        [option.clone(), format!("{option} 1"), format!("{option}{joined}1")]
+    });
+    forms.take_while(|_| begun.elapsed() < TRYING_TIMEOUT).filter(runs).take(MAX_PAIRED).collect()
+}
+
+/// Returns the beginnings of lines that two accepted options make: one after the other and, if both are letters, as
+/// one word.
+fn pairs(wrapper: &str, between: usize, accepted: &[String]) -> Vec<String> {
+    let words = " 1".repeat(between);
+    let is_letter = |form: &str| form.len() == 2 && !form.starts_with("--");
+    let mut heads = vec![];
+    for first in accepted {
+        for second in accepted.iter().filter(|second| *second != first) {
+            heads.push(format!("{wrapper} {first} {second}{words}"));
+            if is_letter(first) && second.starts_with('-') && !second.starts_with("--") {
+                heads.push(format!("{wrapper} {first}{}{words}", &second[1..]));
+            }
+        }
+    }
+    heads
+}
+
 /// Returns the lines of one wrapper that the judge allows though they do harm, and counts what was judged and run.
-fn wrong(stage: &Stage, wrapper: &str, between: usize, counts: &mut LineCounts) -> Vec<String> {
+/// Options are paired only if it is known to run what its words say: else none would be seen to be accepted.
+fn wrong(stage: &Stage, wrapper: &str, between: usize, is_seen: bool, counts: &mut LineCounts) -> Vec<String> {
     let place = stage.place();
     let rules = with(&place, &[("*", Action::Allow), ("rm*", Action::Deny)]);
-    let mut heads = vec![];
-    for option in options(&stage.run(&format!("{wrapper} --help")).0) {
-        heads.extend(forms(wrapper, between, &option));
+    let options = options(&stage.run(&format!("{wrapper} --help")).0);
+    let mut heads: Vec<String> = options.iter().flat_map(|option| forms(wrapper, between, option)).collect();
+    if is_seen {
+        let paired = pairs(wrapper, between, &accepted(stage, wrapper, between, &options));
+        counts.pairs += paired.len();
+        heads.extend(paired);
     }
     let mut found = vec![];
     for line in heads.iter().flat_map(|head| BODIES.map(|body| format!("{head} {body}"))) {
@@ -214,8 +265,9 @@ fn wrappers_installed_here_have_the_options_of_their_entries() {
                     let mut shown = 0;
                     let mut found = vec![];
                     for (wrapper, between) in wrappers {
-                        shown += usize::from(seen(&stage, wrapper, *between));
-                        found.extend(wrong(&stage, wrapper, *between, &mut counts));
+                        let is_seen = seen(&stage, wrapper, *between);
+                        shown += usize::from(is_seen);
+                        found.extend(wrong(&stage, wrapper, *between, is_seen, &mut counts));
                     }
                     (found, counts, shown)
                 })
@@ -225,11 +277,15 @@ fn wrappers_installed_here_have_the_options_of_their_entries() {
     });
     let found: Vec<&String> = parts.iter().flat_map(|part| &part.0).collect();
     let judged: usize = parts.iter().map(|part| part.1.judged).sum();
+    let pairs: usize = parts.iter().map(|part| part.1.pairs).sum();
     let run: usize = parts.iter().map(|part| part.1.run).sum();
     let killed: usize = parts.iter().map(|part| part.1.killed).sum();
     let shown: usize = parts.iter().map(|part| part.2).sum();
     let count = wrappers.len();
-    println!("{count} wrappers, {judged} lines judged, {run} run, {killed} killed, {shown} wrappers seen to work");
+    println!(
+        "{count} wrappers, {pairs} pairs of options, {judged} lines judged, {run} run, {killed} killed, {shown} wrappers \
+         seen to work"
+    );
     assert!(shown >= 4.min(count), "{shown} of {count}");
     assert!(killed * KILLED_SHARE <= run, "{killed} of {run} lines were killed before they ended");
     assert!(found.is_empty(), "{} of {judged}:\n{found:#?}", found.len());
