@@ -508,7 +508,8 @@ fn answers_that_cannot_be_read_are_a_problem_that_may_hide_a_guard() {
 
 #[test]
 fn whatever_keeps_answers_from_being_read_is_told() {
-    let table: [(&str, fn(&Path)); 4] = [
+    type Case = (&'static str, fn(&Path));
+    let table: [Case; 4] = [
         ("it is not a file", |path| std::fs::create_dir(path).unwrap()),
         ("it is not a file", |path| {
             nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
