@@ -12,6 +12,7 @@ use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
 use crate::message::Change;
 use crate::permission::Need;
+use crate::task::spawn_blocking;
 use crate::text;
 
 #[derive(Default)]
@@ -69,8 +70,8 @@ impl Tool for EditTool {
 
     async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let document = target(context, &input.file_path).await?;
-        let pieces = [(&*input.old_string, &*input.new_string, input.replace_all.unwrap_or(false))];
-        ready(document, &pieces, context).await
+        let all = input.replace_all.unwrap_or(false);
+        ready(document, vec![EditPiece { from: input.old_string, to: input.new_string, all }], context).await
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -87,35 +88,60 @@ pub(super) fn describe(verb: &str, path: &str, context: &ToolContext) -> CallDes
     }
 }
 
+/// One replacement of a call.
+#[derive(Debug)]
+pub(super) struct EditPiece {
+    pub(super) from: String,
+    pub(super) to: String,
+    /// Every place, not one.
+    pub(super) all: bool,
+}
+
 /// Makes all replacements in a document, one after the other, or none.
 pub(super) async fn ready(
     mut document: Document,
-    pieces: &[(&str, &str, bool)],
+    pieces: Vec<EditPiece>,
     context: &ToolContext,
 ) -> Result<(Vec<Need>, Ready), Failure> {
-    if !document.exists && pieces.first().is_some_and(|(from, ..)| !from.is_empty()) {
+    if !document.exists && pieces.first().is_some_and(|piece| !piece.from.is_empty()) {
         return Err(document.missing(context).await);
     }
+    // What a model and a file may make large is not looked for where messages are read.
+    let context = context.clone();
+    let made = spawn_blocking(move || {
+        let (new, remarks) = made(&mut document, &pieces, &context)?;
+        let change = document.change(&new);
+        Ok((document.needs(&change), Ready { document, new, change, remarks }))
+    });
+    made.await.map_err(|e| Failure::Tell(format!("The edit could not be made: {e}.")))?
+}
+
+/// The text with all replacements, and what there is to say about them.
+fn made(
+    document: &mut Document,
+    pieces: &[EditPiece],
+    context: &ToolContext,
+) -> Result<(String, Vec<String>), Failure> {
     let shown = document.place.shown.clone();
     let single = pieces.len() == 1;
     let which = |n: usize| if single { String::new() } else { format!("Edit {} of {}: ", n + 1, pieces.len()) };
     let mut new = document.text.clone();
     let (mut remarks, mut failed) = (Vec::new(), Vec::new());
-    if document.exists && pieces.first().is_some_and(|(from, ..)| !from.is_empty()) {
+    if document.exists && pieces.first().is_some_and(|piece| !piece.from.is_empty()) {
         remarks.extend(document.check_quoted(context)?);
     }
     let mut made = 0;
-    for (n, (from, to, all)) in pieces.iter().enumerate() {
-        if n == 0 && !document.exists && from.is_empty() {
-            new = (*to).to_owned();
+    for (n, wanted) in pieces.iter().enumerate() {
+        if n == 0 && !document.exists && wanted.from.is_empty() {
+            new.clone_from(&wanted.to);
             made += 1;
             continue;
         }
-        match piece(&document, &new, (from, to, *all), context) {
+        match piece(document, &new, wanted, context) {
             Ok(replaced) => {
                 made += replaced.lines.len();
                 let places = text::count(replaced.lines.len(), "place");
-                if *all {
+                if wanted.all {
                     remarks.push(format!("{}{places} replaced, at lines {}.", which(n), list(&replaced.lines)));
                 }
                 remarks.extend(remark(&replaced).map(|remark| format!("{}{remark}", which(n))));
@@ -145,16 +171,14 @@ pub(super) async fn ready(
             format!("{} made, {} in all.", text::count(pieces.len(), "edit"), text::count(made, "replacement")),
         );
     }
-    let change = document.change(&new);
-    let needs = document.needs(&change);
-    Ok((needs, Ready { document, new, change, remarks }))
+    Ok((new, remarks))
 }
 
 /// Makes one replacement in what the ones before it have left.
 fn piece(
     document: &Document,
     now: &str,
-    (from, to, all): (&str, &str, bool),
+    EditPiece { from, to, all }: &EditPiece,
     context: &ToolContext,
 ) -> Result<Replacement, Failure> {
     let shown = &document.place.shown;
@@ -163,7 +187,7 @@ fn piece(
             "oldString is empty, but {shown} exists. Name the text to replace, or use the write tool to replace the whole file."
         )));
     }
-    let replaced = replace(now, from, to, all).map_err(|e| {
+    let replaced = replace(now, from, to, *all).map_err(|e| {
         let more = match e {
             Error::Missing => format!("\n{}", document.nearest(now, from, context)),
             Error::TooLarge(first, last) => format!("\n{}", numbered(now, first, last)),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::aliases::{ALL, Aliases, NEW, OLD, PATH};
 use super::document::target;
-use super::edit::{Ready, describe, ready};
+use super::edit::{EditPiece, Ready, describe, ready};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
 use crate::permission::Need;
@@ -63,12 +63,13 @@ impl Tool for MultieditTool {
         if input.edits.is_empty() {
             return Err(Failure::tell("edits is empty; there is nothing to change."));
         }
-        let pieces: Vec<_> = input
-            .edits
-            .iter()
-            .map(|edit| (&*edit.old_string, &*edit.new_string, edit.replace_all.unwrap_or(false)))
-            .collect();
-        ready(document, &pieces, context).await
+        let edits = input.edits.into_iter();
+        let piece = |edit: EditEntry| EditPiece {
+            from: edit.old_string,
+            to: edit.new_string,
+            all: edit.replace_all.unwrap_or(false),
+        };
+        ready(document, edits.map(piece).collect(), context).await
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {

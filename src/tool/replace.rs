@@ -9,7 +9,7 @@ mod line_ends;
 mod strategies;
 
 use line_ends::NormalizedText;
-use strategies::{Match, STRATEGIES, lines, starts, too_large};
+use strategies::{MOST, Match, STRATEGIES, SoughtText, lines, starts, too_large};
 
 use super::spelling::differences;
 use crate::text;
@@ -50,6 +50,13 @@ pub enum Error {
     Missing,
     #[error("Found multiple matches for oldString, at lines {}. Provide more surrounding context to make the match unique, or set replaceAll.", list(.0))]
     Ambiguous(Vec<usize>),
+    #[error("oldString is at more than {MOST} places. Write more of its surroundings, or set replaceAll.")]
+    TooMany,
+    /// In the way it was looked for, the places that resemble it are too many.
+    #[error(
+        "oldString is not in the file exactly, and {0} too much resembles it. Write it as it stands in the file, with more of its surroundings."
+    )]
+    TooAlike(&'static str),
     /// Only a much larger piece of text was found.
     #[error(
         "The only match for oldString is much larger than oldString itself (lines {0}-{1}). Write oldString in full."
@@ -106,7 +113,12 @@ fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool)
         if name.is_some() && old.trim().is_empty() {
             break;
         }
-        let mut found = way(&file.text, old, new);
+        let Some(mut found) = way(&SoughtText { file: &file.text, old, new, all }) else {
+            return Err(Error::TooAlike(name.unwrap_or("as it is")));
+        };
+        if found.len() > MOST && !all {
+            return Err(Error::TooMany);
+        }
         found.sort_by_key(|found| found.span.start);
         found.dedup_by_key(|found| found.span.clone());
         if found.is_empty() {
@@ -222,6 +234,26 @@ mod tests {
     use super::super::spelling::{FoldLevel, FoldedText};
     use super::line_ends::shared;
     use super::*;
+
+    /// However many places resemble what is looked for, the work is bounded, and the answer says how to go on.
+    #[test]
+    fn places_without_number_are_no_answer() {
+        let file = "call( a,  b );\n".repeat(6_000);
+        let many = |old: &str, all| replace(&file, old, "x", all).unwrap_err().to_string();
+        assert!(many("call( a, b );", true).contains("ignoring how wide the spaces are too much resembles it"));
+        assert!(many("call( a, b );", false).contains("too much resembles it"));
+        assert!(many("call( a,  b );", false).starts_with("oldString is at more than 5000 places. Write more"));
+        assert_eq!(replace(&file, "call( a,  b );", "x", true).unwrap().lines.len(), 6_000);
+        // All in one line, lines that are all alike, a text that fits itself at every letter.
+        let line = file.replace('\n', " ");
+        assert!(matches!(replace(&line, "call( a, b );", "x", true), Err(Error::TooAlike(_))));
+        let braces = "}\n".repeat(4_000);
+        let wanted = format!("}}\n{}{{\n}}\n", "}\n".repeat(1_000));
+        assert!(matches!(replace(&braces, &wanted, "x", false), Err(Error::TooAlike(_))));
+        let letters = "a".repeat(40_000);
+        assert_eq!(replace(&letters, &"a".repeat(10_000), "x", false), Err(Error::TooMany));
+        assert_eq!(replace(&letters, &"a".repeat(10_000), "x", true).unwrap().text, "xxxx");
+    }
 
     #[test]
     fn replacements() {

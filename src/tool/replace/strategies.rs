@@ -1,5 +1,7 @@
 //! The ways of looking for a text that a model remembers badly, the strictest first.
 
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::super::merge::merged;
@@ -12,22 +14,62 @@ pub(super) struct Match {
     pub(super) new: String,
 }
 
-pub(super) type MatchStrategy = fn(&str, &str, &str) -> Vec<Match>;
+/// What is looked for, and where; all with line breaks alike.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SoughtText<'a> {
+    pub(super) file: &'a str,
+    pub(super) old: &'a str,
+    pub(super) new: &'a str,
+    /// Every place is to be replaced, not the only one.
+    pub(super) all: bool,
+}
+
+/// How many places are found at most that are not the very text, and how many of the very text where one is wanted.
+pub(super) const MOST: usize = 5_000;
+
+/// How many letters, or lines, are compared at most.
+const COMPARED: usize = 50_000_000;
+
+/// In how many bytes the change is tried at most, all places together.
+const TRIED: usize = 2_000_000;
+
+/// None where there is too much that resembles what is sought.
+pub(super) type MatchStrategy = fn(&SoughtText<'_>) -> Option<Vec<Match>>;
+
+impl SoughtText<'_> {
+    /// Makes the change in each of these places where it fits; none where they are too many.
+    fn tried<T>(&self, places: impl Iterator<Item = T>, change: impl Fn(T) -> Option<Match>) -> Option<Vec<Match>> {
+        let most = (TRIED / self.old.len().max(1)).clamp(2, 2 * MOST);
+        let mut found = Vec::new();
+        for (n, place) in places.enumerate() {
+            if n >= most || found.len() > MOST {
+                return None;
+            }
+            found.extend(change(place));
+        }
+        Some(found)
+    }
+}
 
 /// The ways of looking; all but the first have a name that the model is told.
 pub(super) const STRATEGIES: &[(Option<&str>, MatchStrategy)] = &[
     (None, exact),
     (Some("ignoring spaces around lines"), trimmed_lines),
-    (Some("in other characters"), |file, old, new| respelled(file, old, new, FoldLevel::Characters)),
-    (Some("ignoring how wide the spaces are"), |file, old, new| respelled(file, old, new, FoldLevel::Blanks)),
+    (Some("in other characters"), |wanted| respelled(wanted, FoldLevel::Characters)),
+    (Some("ignoring how wide the spaces are"), |wanted| respelled(wanted, FoldLevel::Blanks)),
     (Some("by its first and last line"), anchored),
     (Some("after undoing escapes"), unescaped),
     (Some("ignoring spaces around it"), trimmed),
     (Some("by its context"), context),
 ];
 
-fn exact(file: &str, old: &str, new: &str) -> Vec<Match> {
-    starts(file, old).map(|start| Match { span: start..start + old.len(), new: new.to_owned() }).collect()
+fn exact(&SoughtText { file, old, new, all }: &SoughtText<'_>) -> Option<Vec<Match>> {
+    let found = |start| Match { span: start..start + old.len(), new: new.to_owned() };
+    // Of places that overlap, the first is replaced where all are; else there is not one place only.
+    if all {
+        return Some(memchr::memmem::find_iter(file.as_bytes(), old).map(found).collect());
+    }
+    Some(starts(file, old).take(MOST + 1).map(found).collect())
 }
 
 /// Where a text begins in another. Overlapping places count: "aa" in "aaa" is not one place.
@@ -40,85 +82,92 @@ pub(super) fn starts(text: &str, wanted: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-fn trimmed_lines(file: &str, old: &str, new: &str) -> Vec<Match> {
-    let (all, wanted) = (LineSpans::of(file), lines(old));
-    all.windows(wanted.len())
-        .filter(|window| window.texts().zip(&wanted).all(|(line, wanted)| line.trim() == wanted.trim()))
-        .filter_map(|window| window.found(file, old, new))
-        .collect()
+fn trimmed_lines(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
+    let (all, lines) = (LineSpans::of(wanted.file), trimmed_of(wanted.old));
+    let left = Cell::new(COMPARED);
+    let fits = |window: &LineWindow<'_, '_>| {
+        let same = window.texts().zip(&lines).take_while(|(line, wanted)| line.trim() == **wanted).count();
+        left.set(left.get().saturating_sub(same + 1));
+        same == lines.len()
+    };
+    let fitting = all.windows(lines.len()).take_while(|_| left.get() > 0).filter(fits);
+    wanted.tried(fitting, |window| window.found(wanted)).filter(|_| left.get() > 0)
+}
+
+fn trimmed_of(text: &str) -> Vec<&str> {
+    lines(text).into_iter().map(str::trim).collect()
 }
 
 /// The same in another spelling: whole lines, or a piece of some.
-fn respelled(file: &str, old: &str, new: &str, level: FoldLevel) -> Vec<Match> {
+fn respelled(wanted: &SoughtText<'_>, level: FoldLevel) -> Option<Vec<Match>> {
+    let SoughtText { file, old, new, .. } = *wanted;
     if file.len().max(old.len()) > LONGEST {
-        return Vec::new();
+        return Some(Vec::new());
     }
-    let (folded, wanted) = (FoldedText::of(file, level), FoldedText::of(old, level).text);
-    if wanted.trim().is_empty() {
-        return Vec::new();
+    let (folded, plain) = (FoldedText::of(file, level), FoldedText::of(old, level).text);
+    if plain.trim().is_empty() {
+        return Some(Vec::new());
     }
-    let mut found = Vec::new();
-    for start in starts(&folded.text, &wanted) {
-        let Some(span) = folded.original(&(start..start + wanted.len())) else { continue };
+    let all = LineSpans::of(file);
+    let (old_lines, new_lines): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
+    let height = lines(old).len();
+    let spans = starts(&folded.text, &plain).filter_map(|start| folded.original(&(start..start + plain.len())));
+    wanted.tried(spans, |span| {
         let end = span.end - usize::from(file[span.clone()].ends_with('\n'));
-        let (before, after) = (&file[..span.start], &file[end..]);
-        let (lead, trail) = (before.rfind('\n').map_or(0, |at| at + 1), after.find('\n').unwrap_or(after.len()));
-        if before[lead..].trim().is_empty() && after[..trail].trim().is_empty() && !old.starts_with('\n') {
+        let first = all.line_at(span.start);
+        if all.begins(first, span.start) && all.ends(all.line_at(end), end) && !old.starts_with('\n') {
             // Whole lines, which may have to be indented otherwise.
-            let first = memchr::memchr_iter(b'\n', before.as_bytes()).count();
-            let all = LineSpans::of(file);
-            let window = all.windows(lines(old).len()).nth(first);
-            found.extend(window.and_then(|window| window.found(file, old, new)));
-        } else {
-            let there: Vec<&str> = file[span.clone()].split('\n').collect();
-            let old: Vec<&str> = old.split('\n').collect();
-            if let Some(new) = merged(&old, &new.split('\n').collect::<Vec<_>>(), &there) {
-                found.push(Match { span, new: new.join("\n") });
-            }
+            return all.window(first, height)?.found(wanted);
         }
-    }
-    found
+        let there: Vec<&str> = file[span.clone()].split('\n').collect();
+        let new = merged(&old_lines, &new_lines, &there)?.join("\n");
+        Some(Match { span, new })
+    })
 }
 
-fn anchored(file: &str, old: &str, new: &str) -> Vec<Match> {
-    let (all, wanted) = (LineSpans::of(file), lines(old));
-    let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
-        return Vec::new();
-    };
-    if wanted.len() < 3 || first.trim().is_empty() || last.trim().is_empty() {
-        return Vec::new();
+fn anchored(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
+    let (all, lines) = (LineSpans::of(wanted.file), trimmed_of(wanted.old));
+    let [first, .., last] = lines.as_slice() else { return Some(Vec::new()) };
+    if lines.len() < 3 || first.is_empty() || last.is_empty() {
+        return Some(Vec::new());
     }
-    let slack = (wanted.len() / 4).max(1);
-    let sizes = wanted.len().saturating_sub(slack).max(2)..=wanted.len() + slack;
-    let mut found: Vec<Match> = Vec::new();
-    for size in sizes {
-        for window in all.windows(size) {
-            let ends = window.line(0).trim() == first.trim() && window.line(size - 1).trim() == last.trim();
-            if ends && alike(&window, &wanted) >= 0.65 {
-                found.extend(window.found(file, old, new));
-            }
-        }
-    }
-    found
+    let slack = (lines.len() / 4).max(1);
+    let sizes = lines.len().saturating_sub(slack).max(2)..=lines.len() + slack;
+    let beginnings: Vec<usize> = all.places_of(first).collect();
+    let is_end: HashSet<usize> = all.places_of(last).collect();
+    let left = Cell::new(COMPARED);
+    let windows = sizes.flat_map(|size| beginnings.iter().map(move |at| (*at, size)));
+    let ended = windows.take_while(|_| left.get() > 0).filter(|(at, size)| {
+        left.set(left.get().saturating_sub(1));
+        is_end.contains(&(at + size - 1))
+    });
+    let fitting =
+        ended.filter_map(|(at, size)| all.window(at, size)).filter(|window| alike(window, &lines, &left) >= 0.65);
+    wanted.tried(fitting, |window| window.found(wanted)).filter(|_| left.get() > 0)
 }
 
-/// How alike the lines between the first and the last are, 0 to 1.
-fn alike(window: &LineWindow<'_, '_>, wanted: &[&str]) -> f64 {
+/// How alike the lines between the first and the last are, 0 to 1. `left` is how much may be compared; 0 where that is
+/// not enough.
+fn alike(window: &LineWindow<'_, '_>, wanted: &[&str], left: &Cell<usize>) -> f64 {
     let middle = window.lines.len().min(wanted.len()).saturating_sub(2);
     if middle == 0 {
         return 1.0;
     }
-    let each = (1..=middle).map(|n| similarity(window.line(n).trim(), wanted[n].trim()));
+    let each = (1..=middle).map(|n| {
+        let (one, other) = (window.line(n).trim(), wanted[n]);
+        left.set(left.get().saturating_sub(if one == other { one.len() } else { one.len() * other.len() } + 1));
+        if left.get() == 0 { 0.0 } else { similarity(one, other) }
+    });
     each.sum::<f64>() / f64::from(u32::try_from(middle).unwrap_or(u32::MAX))
 }
 
 /// 1 − edit distance / longer length, in characters. Very long lines are alike or not.
 fn similarity(one: &str, other: &str) -> f64 {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let longer = one.len().max(other.len());
-    if longer == 0 || one == other {
+    if one == other {
         return 1.0;
     }
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let longer = one.len().max(other.len());
     if longer > 1_000 {
         return 0.0;
     }
@@ -136,10 +185,10 @@ fn similarity(one: &str, other: &str) -> f64 {
     1.0 - float(row[other.len()]) / float(longer)
 }
 
-fn unescaped(file: &str, old: &str, new: &str) -> Vec<Match> {
-    let plain = unescape(old);
+fn unescaped(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
+    let (old, new) = (unescape(wanted.old), unescape(wanted.new));
     // Who escaped the one will have escaped the other.
-    if plain == old { Vec::new() } else { exact(file, &plain, &unescape(new)) }
+    if old == wanted.old { Some(Vec::new()) } else { exact(&SoughtText { old: &old, new: &new, ..*wanted }) }
 }
 
 fn unescape(text: &str) -> String {
@@ -162,33 +211,39 @@ fn unescape(text: &str) -> String {
     out
 }
 
-fn trimmed(file: &str, old: &str, new: &str) -> Vec<Match> {
+fn trimmed(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
+    let SoughtText { old, new, .. } = *wanted;
     let bare = old.trim();
     if bare == old {
-        return Vec::new();
+        return Some(Vec::new());
     }
     // What blanks the new text shares with the old one around it are in the file already, in some form.
     let lead = &old[..old.len() - old.trim_start().len()];
     let trail = &old[old.trim_end().len()..];
     let new = new.strip_prefix(lead).unwrap_or(new);
     let new = new.strip_suffix(trail).unwrap_or(new);
-    exact(file, bare, new)
+    exact(&SoughtText { old: bare, new, ..*wanted })
 }
 
-fn context(file: &str, old: &str, new: &str) -> Vec<Match> {
-    let (all, wanted) = (LineSpans::of(file), lines(old));
-    if wanted.len() < 3 {
-        return Vec::new();
+fn context(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
+    let (all, lines) = (LineSpans::of(wanted.file), trimmed_of(wanted.old));
+    if lines.len() < 3 {
+        return Some(Vec::new());
     }
-    let last = wanted.len() - 1;
+    let last = lines.len() - 1;
+    let left = Cell::new(COMPARED);
     let fits = |window: &LineWindow<'_, '_>| {
-        let ends = window.line(0).trim() == wanted[0].trim() && window.line(last).trim() == wanted[last].trim();
-        let middle = (1..last).filter(|n| !wanted[*n].trim().is_empty() || !window.line(*n).trim().is_empty());
-        let (all, same) = middle
-            .fold((0, 0), |(all, same), n| (all + 1, same + usize::from(window.line(n).trim() == wanted[n].trim())));
-        ends && same * 2 >= all
+        if window.line(0).trim() != lines[0] || window.line(last).trim() != lines[last] {
+            return false;
+        }
+        left.set(left.get().saturating_sub(lines.len()));
+        let middle = (1..last).map(|n| (window.line(n).trim(), lines[n])).filter(|pair| *pair != ("", ""));
+        let (all, same) =
+            middle.fold((0, 0), |(all, same), (line, wanted)| (all + 1, same + usize::from(line == wanted)));
+        same * 2 >= all
     };
-    all.windows(wanted.len()).filter(fits).filter_map(|window| window.found(file, old, new)).collect()
+    let fitting = all.windows(lines.len()).take_while(|_| left.get() > 0).filter(fits);
+    wanted.tried(fitting, |window| window.found(wanted)).filter(|_| left.get() > 0)
 }
 
 pub(super) fn too_large(found: &str, old: &str) -> bool {
@@ -224,6 +279,31 @@ impl<'a> LineSpans<'a> {
     fn windows(&self, size: usize) -> impl Iterator<Item = LineWindow<'a, '_>> {
         self.0.windows(size.max(1)).map(|lines| LineWindow { lines })
     }
+
+    /// So many lines from one on, counted from 0; none where there are fewer.
+    fn window(&self, first: usize, size: usize) -> Option<LineWindow<'a, '_>> {
+        self.0.get(first..first.checked_add(size)?).map(|lines| LineWindow { lines })
+    }
+
+    /// The lines that are this text but for blanks at their ends.
+    fn places_of<'s>(&'s self, text: &'s str) -> impl Iterator<Item = usize> + 's {
+        self.0.iter().enumerate().filter(move |(_, (_, line))| line.trim() == text).map(|(n, _)| n)
+    }
+
+    /// The line that a place in the text belongs to.
+    fn line_at(&self, at: usize) -> usize {
+        self.0.partition_point(|(start, _)| *start <= at).saturating_sub(1)
+    }
+
+    /// Whether nothing but blanks stands before a place in its line.
+    fn begins(&self, line: usize, at: usize) -> bool {
+        self.0.get(line).is_none_or(|(start, text)| at <= start + (text.len() - text.trim_start().len()))
+    }
+
+    /// Whether nothing but blanks stands behind a place in its line.
+    fn ends(&self, line: usize, at: usize) -> bool {
+        self.0.get(line).is_none_or(|(start, text)| at >= start + text.trim_end().len())
+    }
 }
 
 struct LineWindow<'a, 'l> {
@@ -241,7 +321,7 @@ impl<'a> LineWindow<'a, '_> {
 
     /// The change of `old` into `new`, made to these lines: with the last line break where `old` has one.
     /// None where the change replaces what these lines do not have.
-    fn found(&self, file: &str, old: &str, new: &str) -> Option<Match> {
+    fn found(&self, &SoughtText { file, old, new, .. }: &SoughtText<'_>) -> Option<Match> {
         let start = self.lines.first().map_or(0, |(start, _)| *start);
         let end = self.lines.last().map_or(0, |(start, text)| start + text.len());
         let breaks = old.ends_with('\n') && file[end..].starts_with('\n');
