@@ -62,6 +62,7 @@ mod talk;
 mod terminal;
 mod transcript;
 mod traps;
+mod undo;
 mod waits;
 mod web;
 mod wire;
@@ -92,6 +93,37 @@ const FOLDERS: [&str; 14] = [
     "version-2",
 ];
 
+type WrittenTests = &'static [(&'static str, fn())];
+
+/// Tests that are written, by the beginning of their names.
+const WRITTEN: &[(&str, WrittenTests)] = &[
+    #[cfg(target_os = "linux")]
+    ("faults/", &faults::ALL),
+    ("sessions/", &replay::ALL),
+    ("sessions/undone in ", &repositories::ALL),
+    ("sessions/", &sessions::ALL),
+    ("conversations/", &conversations::ALL),
+    ("files/", &files::ALL),
+    ("providers/", &providers::ALL),
+    ("searches/", &searches::ALL),
+    ("sandbox/", &sandbox::ALL),
+    ("sandbox/", &sandboxed_lines::ALL),
+    ("sandbox/", &sandbox_notice::ALL),
+    ("sandbox/", &probes::ALL),
+    ("undo/", &undo::ALL),
+    ("hidden/", &hidden::ALL),
+    ("anytime/", &anytime::ALL),
+    ("servers/", &servers::ALL),
+    ("servers/", &oauth::ALL),
+    ("screen/", &screen::ALL),
+    ("shown/", &shown::ALL),
+    ("remote/", &remote::ALL),
+    ("fleet/", &fleet::ALL),
+    ("moves/", &moves::ALL),
+    ("waits/", &waits::ALL),
+    ("machine/", &machine::ALL),
+];
+
 fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
     faults::write_if_asked();
@@ -120,35 +152,8 @@ fn main() -> ExitCode {
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
         trials.push(test(format!("wire/{same} in version 2"), move || wire::run_second(&same)));
     }
-    type Tests = &'static [(&'static str, fn())];
-    let written: &[(&str, Tests)] = &[
-        #[cfg(target_os = "linux")]
-        ("faults/", &faults::ALL),
-        ("sessions/", &replay::ALL),
-        ("sessions/undone in ", &repositories::ALL),
-        ("sessions/", &sessions::ALL),
-        ("conversations/", &conversations::ALL),
-        ("files/", &files::ALL),
-        ("providers/", &providers::ALL),
-        ("searches/", &searches::ALL),
-        ("sandbox/", &sandbox::ALL),
-        ("sandbox/", &sandboxed_lines::ALL),
-        ("sandbox/", &sandbox_notice::ALL),
-        ("sandbox/", &probes::ALL),
-        ("hidden/", &hidden::ALL),
-        ("anytime/", &anytime::ALL),
-        ("servers/", &servers::ALL),
-        ("servers/", &oauth::ALL),
-        ("screen/", &screen::ALL),
-        ("shown/", &shown::ALL),
-        ("remote/", &remote::ALL),
-        ("fleet/", &fleet::ALL),
-        ("moves/", &moves::ALL),
-        ("waits/", &waits::ALL),
-        ("machine/", &machine::ALL),
-    ];
     trials.extend(hands::all().into_iter().map(|(name, run)| test(format!("hands/{name}"), run)));
-    for (kind, tests) in written {
+    for (kind, tests) in WRITTEN {
         trials.extend(tests.iter().map(|(name, run)| test(format!("{kind}{name}"), *run)));
     }
     trials.extend(traps::all().into_iter().map(|(name, row)| test(format!("traps/{name}"), move || traps::run(&row))));

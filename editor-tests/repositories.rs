@@ -100,12 +100,12 @@ fn undone(made: &str, work: &str, more: &[&str]) {
     assert_eq!(differ(&before, &after), changed);
     // What is ignored stays as the command left it.
     let ignored = [format!("{work}/secret.txt"), format!("{work}/z.log")];
-    for (id, word) in [(3, "/undo"), (4, "/redo"), (5, "/undo")] {
+    for (id, word) in [(3, "/undo force"), (4, "/redo"), (5, "/undo force")] {
         talk.prompt(id, &session, word);
         let (_, said) = talk.answer(id);
         let now = tree(&project.cwd());
         match word {
-            "/undo" => assert_eq!(differ(&before, &now), ignored, "{said:?}"),
+            "/undo force" => assert_eq!(differ(&before, &now), ignored, "{said:?}"),
             _ => assert_eq!(differ(&after, &now), Vec::<String>::new(), "{said:?}"),
         }
     }

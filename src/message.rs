@@ -218,6 +218,9 @@ pub enum Content {
         /// The step had not ended when this was written: it is what was about to be done.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         begun: bool,
+        /// What it wrote without its earlier state being kept.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unkept: Vec<UnkeptWrite>,
     },
     /// The user named an agent with `@`.
     Agent {
@@ -338,6 +341,31 @@ pub struct FileChange {
     /// None where there is no file any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<FileState>,
+    /// It was found by comparing the project before and after something ran, so another program may have made it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compared: bool,
+}
+
+/// Something that was written, or may have been, and that an undo cannot set back.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct UnkeptWrite {
+    /// A path, absolute; or a call by its title, where no file is known.
+    pub what: String,
+    pub why: UnkeptReason,
+}
+
+/// Why the earlier state of something is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnkeptReason {
+    /// It is ignored, or lies in a directory that is.
+    Ignored,
+    /// It could not be read.
+    Unreadable,
+    /// A directory that was renamed holds more than is kept.
+    Large,
+    /// The system does not report what this call wrote, and the project is too large to be compared.
+    Unreported,
 }
 
 /// What a file was at one moment. Equal states are equal files.

@@ -15,11 +15,11 @@ mod variables;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
@@ -32,12 +32,17 @@ pub use self::family::{MARK, be_known, is_ours};
 use self::family::{ProcessStat, family, processes};
 pub use self::variables::{GIT_HELD, Variables, secret};
 use crate::environment::Environment;
+use crate::lock::locked;
 
 /// How many files this process wants to be allowed to have open. More would only make tables larger.
 const FILES: u64 = 65_536;
 
 /// How many files we were allowed to have open at our start, where that was changed.
 static ALLOWED: OnceLock<u64> = OnceLock::new();
+
+/// Held while a program is started: for reading, or for writing if a descriptor is passed on to it, which nothing
+/// else that is started at that moment may get.
+static STARTING: RwLock<()> = RwLock::new(());
 
 /// Whether this process has started a program: if not, there is nothing to look for at its end.
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -88,6 +93,8 @@ pub struct Program {
     guarded: bool,
     /// It begins a session by itself, before anything else.
     begins_session: bool,
+    /// A descriptor that it gets under the same number, once.
+    passed: Option<Arc<Mutex<Option<OwnedFd>>>>,
 }
 
 /// What is done with a program's stdout and stderr.
@@ -112,7 +119,15 @@ pub struct ProgramOutput {
 impl Program {
     /// A program by its path, or by its name if it is to be looked for in the `PATH` of `env`.
     pub fn new(path: impl Into<OsString>, cwd: impl Into<PathBuf>, env: BTreeMap<OsString, OsString>) -> Self {
-        Self { path: path.into(), args: Vec::new(), cwd: cwd.into(), env, guarded: false, begins_session: false }
+        Self {
+            path: path.into(),
+            args: Vec::new(),
+            cwd: cwd.into(),
+            env,
+            guarded: false,
+            begins_session: false,
+            passed: None,
+        }
     }
 
     #[must_use]
@@ -139,6 +154,13 @@ impl Program {
     #[must_use]
     pub fn begins_session(self) -> Self {
         Self { begins_session: true, ..self }
+    }
+
+    /// Passes a descriptor on to it, under the number it has here. It is closed here when the program was started, or
+    /// will not be.
+    #[must_use]
+    pub fn passing(self, descriptor: OwnedFd) -> Self {
+        Self { passed: Some(Arc::new(Mutex::new(Some(descriptor)))), ..self }
     }
 
     #[must_use]
@@ -184,7 +206,8 @@ impl Program {
         }
         command.wrap(KillOnDrop);
         STARTED.store(true, Ordering::Relaxed);
-        let child = command.spawn()?;
+        let passed = self.passed.as_ref().and_then(|passed| locked(passed).take());
+        let child = spawn(&mut command, passed)?;
         // The command holds our copies of the pipe's writing end; with them it would never end.
         drop(command);
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
@@ -246,6 +269,20 @@ impl Program {
         }
         answered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
+}
+
+/// Starts a program. A descriptor stays open in it, and in no other.
+fn spawn(command: &mut CommandWrap, passed: Option<OwnedFd>) -> io::Result<Box<dyn ChildWrapper>> {
+    let Some(passed) = passed else {
+        let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+        return command.spawn();
+    };
+    let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+    rustix::io::fcntl_setfd(passed.as_fd(), rustix::io::FdFlags::empty())?;
+    let started = command.spawn();
+    // Closed before another program may be started.
+    drop(passed);
+    started
 }
 
 /// Gives a child its input and takes what it writes until it has ended.

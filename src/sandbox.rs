@@ -22,6 +22,7 @@ mod probe;
 mod restrict;
 mod seatbelt;
 mod trial;
+mod writes;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ use crate::process::Program;
 
 pub use calls::applied;
 pub use inside::confined;
+pub use writes::{PendingWrite, WriteObserver};
 
 /// Names mechanisms that are left out, with commas between them.
 pub const DISABLE: &str = "ADJUTANT_SANDBOX_DISABLE";
@@ -110,6 +112,8 @@ pub struct ProvenSandbox {
     pub signals: bool,
     /// Landlock holds as well, inside another mechanism.
     pub landlock: bool,
+    /// What a command writes is reported before it does.
+    pub reported: bool,
     /// What was tried before, and why it does not hold.
     pub failed: Vec<(Mechanism, String)>,
 }
@@ -124,6 +128,7 @@ impl ProvenSandbox {
             modes: false,
             signals: false,
             landlock: false,
+            reported: false,
             failed,
         }
     }
@@ -272,9 +277,15 @@ impl Sandbox {
     ///
     /// # Errors
     /// What the sandbox that was proved needs and is not there any more: the program must not be started.
-    pub fn wrap(&self, held: &ProvenSandbox, policy: &SandboxPolicy, program: Program) -> Result<Program, String> {
+    pub fn wrap(
+        &self,
+        held: &ProvenSandbox,
+        policy: &SandboxPolicy,
+        observer: Option<Arc<dyn WriteObserver>>,
+        program: Program,
+    ) -> Result<Program, String> {
         let bare = inside::Orders { parent: own_id(), ..inside::Orders::default() };
-        self.wrapped(held, policy, bare, program)
+        self.wrapped(held, policy, bare, observer.filter(|_| held.reported), program)
     }
 
     fn wrapped(
@@ -282,6 +293,7 @@ impl Sandbox {
         held: &ProvenSandbox,
         policy: &SandboxPolicy,
         mut orders: inside::Orders,
+        observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, String> {
         let Some(own) = self.own(&policy.writable) else {
@@ -296,6 +308,10 @@ impl Sandbox {
         let seccomp = calls::Seccomp { read_only, network: policy.network, trace };
         orders.foreign = policy.foreign;
         orders.session = held.mechanism != Some(Mechanism::Seatbelt);
+        let program = match observer {
+            Some(observer) => watched(observer, &mut orders, program)?,
+            None => program,
+        };
         Ok(match held.mechanism {
             Some(Mechanism::Landlock) => {
                 orders.seccomp = Some(seccomp);
@@ -357,6 +373,20 @@ fn privileged() -> bool {
         .is_ok_and(|has| has.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN));
     #[cfg(not(target_os = "linux"))]
     false
+}
+
+/// Has what a program writes reported.
+#[cfg(target_os = "linux")]
+fn watched(observer: Arc<dyn WriteObserver>, orders: &mut inside::Orders, program: Program) -> Result<Program, String> {
+    use std::os::fd::AsRawFd;
+    let socket = writes::watch(observer).map_err(|e| format!("what it writes cannot be seen: {e}"))?;
+    orders.report = Some(socket.as_raw_fd());
+    Ok(program.passing(socket))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn watched(_: Arc<dyn WriteObserver>, _: &mut inside::Orders, program: Program) -> Result<Program, String> {
+    Ok(program)
 }
 
 fn own_id() -> Option<u32> {
@@ -437,6 +467,7 @@ mod tests {
             modes: false,
             signals: true,
             landlock: true,
+            reported: false,
             failed: vec![],
         }
     }
@@ -501,7 +532,7 @@ mod tests {
             foreign: false,
         };
         let start = |environment: &Environment, mechanism, writable: &[&Path]| {
-            Sandbox::new(environment).wrap(&held(mechanism), &policy(writable), program()).map(drop)
+            Sandbox::new(environment).wrap(&held(mechanism), &policy(writable), None, program()).map(drop)
         };
         // Nothing to put in between: only what is claimed to be confined is not started.
         assert!(start(&environment, Some(Mechanism::Landlock), &[]).unwrap_err().contains("is gone"));

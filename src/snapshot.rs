@@ -3,22 +3,27 @@
 //! nothing below `.git` is written. What is read there is the list of what is ignored, the index, and
 //! the contents that need not be kept twice (`snapshot/git.rs`).
 //!
-//! Two ways lead to a [`FileChange`]. Files that a tool names are looked at before and after it acts
-//! ([`Tracker::look`]). What a program may have done is found by comparing the whole project before
-//! and after: [`Tracker::mark`] and [`Tracker::since`]. For that an index remembers of every file
-//! what it was when it was read last; a file whose size, times and inode are still the same is not
-//! read again, a directory that is still the same is not listed again.
+//! Three ways lead to a [`FileChange`]. Files that a tool names are looked at before and after it acts
+//! ([`Tracker::look`]). What a program writes is kept as the system reports it, before it is written
+//! ([`WriteJournal`]): that costs what the program does, and nobody else's writes are among it. Where the system reports
+//! nothing, the whole project is compared before and after ([`Tracker::mark`], [`Tracker::since`]); what is found that
+//! way may be somebody else's doing, and says so ([`FileChange::compared`]). For comparing, an index remembers of every
+//! file what it was when it was read last; a file whose size, times and inode are still the same is not
+//! read again, a directory that is still the same is not listed again. A comparison takes a second at most.
 //!
 //! Contents lie in `snapshot/objects.rs`, named by what they are; who may read a file says
 //! `snapshot/modes.rs`. Ignored files, files over [`LARGEST`], and
-//! names that are no UTF-8 are not recorded by comparing; neither is a project with more than
-//! [`MOST_FILES`] files or [`MOST_BYTES`] bytes. What is not recorded is never touched later.
+//! names that are no UTF-8 are not recorded for programs; a project with more than
+//! [`MOST_FILES`] files or [`MOST_BYTES`] bytes is not compared. What is not recorded is never touched later, and an undo
+//! names it.
 //!
 //! Everything here blocks: it is called from threads that may.
 
 mod file;
 mod git;
+mod ignored;
 mod index;
+mod journal;
 mod modes;
 mod objects;
 
@@ -26,7 +31,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+pub use journal::{JournalEntries, WriteJournal};
 pub use modes::FileAccess;
 use modes::FileModes;
 pub use objects::Missing;
@@ -42,9 +49,12 @@ pub const LARGEST: u64 = 4 << 20;
 const LARGEST_NAMED: u64 = 64 << 20;
 
 /// The largest project that is compared as a whole, in files and in bytes.
-pub const MOST_FILES: usize = 100_000;
+pub const MOST_FILES: usize = 20_000;
 /// See [`MOST_FILES`].
-pub const MOST_BYTES: u64 = 1 << 30;
+pub const MOST_BYTES: u64 = 256 << 20;
+
+/// How long one comparison may take.
+const MAX_COMPARISON: Duration = Duration::from_secs(1);
 
 /// Why a project cannot be compared as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +68,9 @@ pub enum Untracked {
     /// More than [`MOST_BYTES`].
     #[error("there is more than {} MiB below {} that is not ignored", MOST_BYTES >> 20, .0.display())]
     ManyBytes(PathBuf),
+    /// It takes longer than [`MAX_COMPARISON`].
+    #[error("comparing the files below {} takes longer than a second", .0.display())]
+    Slow(PathBuf),
     /// An error of the file system, in its words.
     #[error("{0}")]
     Failed(String),
@@ -216,7 +229,6 @@ impl Tracker {
     /// # Errors
     /// [`Untracked`].
     pub fn mark(self: &Arc<Self>, stop: &AtomicBool) -> Result<Mark, Untracked> {
-        stopped(stop)?;
         let mut inner = locked(&self.inner);
         self.compare(&mut inner, stop)?;
         inner.marks += 1;
@@ -238,6 +250,8 @@ impl Tracker {
         if let Some(off) = self.off.as_ref().or(inner.off.as_ref()) {
             return Err(off.clone());
         }
+        let stop = &Deadline { stop: Some(stop), end: Instant::now() + MAX_COMPARISON, root: &self.root };
+        stop.check()?;
         let failed = |e: std::io::Error| Untracked::Failed(format!("{}: {e}", self.dir.display()));
         crate::environment::private_dir(&self.dir).map_err(failed)?;
         let fresh = inner.index.is_none();
@@ -269,6 +283,19 @@ impl Tracker {
             inner.log.extend(found.changes.into_iter().map(|(change, _)| change));
         }
         Ok(())
+    }
+
+    /// Removes contents that were not used for long, once a day.
+    fn clean(&self) {
+        if !index::is_cleaning_due(&self.dir) {
+            return;
+        }
+        let inner = locked(&self.inner);
+        match &inner.index {
+            Some(index) => index.clean(&self.dir, &self.objects, &self.modes),
+            // What it says is in use stays, though nothing was compared in this process.
+            None => index::FileIndex::load(&self.dir, &self.root).clean(&self.dir, &self.objects, &self.modes),
+        }
     }
 
     /// Writes down what is known, so that the next process need not find it out again.
@@ -312,8 +339,28 @@ impl Trackers {
     }
 }
 
-fn stopped(stop: &AtomicBool) -> Result<(), Untracked> {
-    if stop.load(Ordering::Relaxed) { Err(Untracked::Stopped) } else { Ok(()) }
+/// When a comparison is broken off.
+struct Deadline<'a> {
+    stop: Option<&'a AtomicBool>,
+    end: Instant,
+    root: &'a Path,
+}
+
+impl Deadline<'_> {
+    /// The same for work that must not be broken off because nobody waits for it any more.
+    fn unstopped(&self) -> Self {
+        Self { stop: None, ..*self }
+    }
+
+    fn check(&self) -> Result<(), Untracked> {
+        if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return Err(Untracked::Stopped);
+        }
+        if Instant::now() > self.end {
+            return Err(Untracked::Slow(self.root.to_owned()));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -98,6 +98,7 @@ use crate::id::{CallId, MessageId, SessionId};
 use crate::lsp::SessionServers;
 use crate::message::{CallFacts, Change, File};
 use crate::permission::{Need, Policy};
+use crate::sandbox::WriteObserver;
 use crate::text;
 use crate::text::mark::ReminderMark;
 use crate::worktree::Worktree;
@@ -217,6 +218,8 @@ pub struct CallContext {
     pub variables: Vec<(String, String)>,
     /// The instruction files the model has in front of it.
     pub instructions: Arc<loaded_instructions::LoadedInstructions>,
+    /// Learns what the programs of the call write. None for what belongs to no call.
+    pub observer: Option<Arc<dyn WriteObserver>>,
 }
 
 /// What the calls of one session share.

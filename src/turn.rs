@@ -19,6 +19,7 @@ pub mod frame;
 pub mod hooks;
 pub mod insert;
 pub mod jobs;
+pub mod late_changes;
 pub mod later;
 pub mod mend;
 pub mod models;
@@ -180,6 +181,10 @@ pub struct TurnContext {
     pub session_requests: SessionRequestSender,
     /// What subagents have cost and no message counts yet.
     pub spent: Arc<Spent>,
+    /// What subagents have changed and no step says yet.
+    pub child_changes: Arc<late_changes::ChildChanges>,
+    /// The same of the session that this one is a subagent's of.
+    pub parent_changes: Option<Arc<late_changes::ChildChanges>>,
     /// What the turn may cost, with everybody it sets to work.
     pub budget: Arc<budget::TurnBudget>,
 }
@@ -235,6 +240,8 @@ pub struct SessionResources {
     pub exec: Arc<[String]>,
     /// Keeps what becomes of the files, where the settings want it.
     pub snapshots: Option<Arc<Tracker>>,
+    /// What steps left running in the background, as far as it may still change files.
+    pub late_changes: Arc<late_changes::LateChanges>,
 }
 
 /// US dollars on their way into a message. A std mutex: a leaf around a number.

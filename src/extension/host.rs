@@ -156,7 +156,7 @@ impl PluginHost {
         }
         // Not in the project: Bun would load what its files there name before anything of ours runs.
         let program = Program::new(path, "/", env).args(args.iter().copied().chain([BOOT]));
-        let program = confinement.enter(&lock, context, program)?;
+        let program = confinement.enter_shared(&lock, context, program)?;
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let work = format!("extensions-{}", STARTED.fetch_add(1, Ordering::Relaxed));
         let child = program.start(StdioMode::Separate, &work);

@@ -71,6 +71,7 @@ pub(super) fn context(
             variables: Vec::new(),
             facts: LiveFacts::default(),
             instructions: Arc::default(),
+            observer: None,
         },
         session: SessionContext {
             id: SessionId::new(environment.fresh(SessionId::PREFIX)),

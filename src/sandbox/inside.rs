@@ -2,6 +2,7 @@
 //! has to be done between fork and exec, where little is safe.
 
 use std::ffi::OsString;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -36,6 +37,9 @@ pub(super) struct Orders {
     /// How many files it may have open.
     #[serde(default)]
     pub(super) files: Option<u64>,
+    /// Have what it writes reported, through the socket that it was started with under this number.
+    #[serde(default)]
+    pub(super) report: Option<RawFd>,
     /// There is no command: try what is forbidden instead, and report.
     pub(super) trial: Option<trial::Trial>,
 }
@@ -142,6 +146,10 @@ fn become_it(orders: Orders, command: Vec<OsString>) -> Result<ExitCode, String>
     }
     if let Some(seccomp) = &orders.seccomp {
         calls::filter(*seccomp)?;
+    }
+    #[cfg(target_os = "linux")]
+    if let Some(socket) = orders.report {
+        super::writes::install(socket)?;
     }
     if let Some(trial) = &orders.trial {
         return Ok(trial.run());

@@ -7,11 +7,13 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::trial::{Process, Trial, TrialOutcome};
-use super::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, inside};
+use super::{Level, Mechanism, PendingWrite, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, inside};
+use crate::lock::locked;
 use crate::process::Program;
 
 /// How long a trial may take; a mechanism that hangs does not hold.
@@ -113,6 +115,28 @@ impl Bait {
     }
 }
 
+/// What was reported of the trial's own writes.
+#[derive(Debug, Default)]
+struct ReportedWrites {
+    files: Mutex<Vec<PathBuf>>,
+}
+
+impl WriteObserver for ReportedWrites {
+    fn started(&self) {}
+
+    fn about_to_write(&self, write: PendingWrite) {
+        if let PendingWrite::File { path, .. } = write
+            && !path.exists()
+        {
+            locked(&self.files).push(path);
+        }
+    }
+
+    fn refused(&self) {}
+
+    fn ended(&self) {}
+}
+
 async fn attempt(
     sandbox: &Sandbox,
     level: Level,
@@ -143,15 +167,19 @@ async fn attempt(
     let trial = Trial { directory: directory.clone(), port: bait.port(), prober: Process::look(std::process::id()) };
     let orders = inside::Orders { trial: Some(trial.clone()), ..inside::Orders::default() };
     let held = ProvenSandbox { mechanism: Some(mechanism), landlock, ..ProvenSandbox::none(level, vec![]) };
+    // Commands at the other level write nothing that is recorded, and what Landlock alone confines may outlive us.
+    let reports = level == Level::WorkspaceWrite && mechanism == Mechanism::Bubblewrap;
+    let reports = reports.then(|| Arc::new(ReportedWrites::default()));
+    let observer = reports.clone().map(|reports| reports as Arc<dyn WriteObserver>);
     let env = crate::process::Variables::default().tame(&sandbox.environment);
     let program = match mechanism {
         // The lock and the trial are one process.
         Mechanism::Landlock | Mechanism::Bubblewrap => {
-            sandbox.wrapped(&held, &policy, orders, Program::new("true", &directory, env))
+            sandbox.wrapped(&held, &policy, orders, observer, Program::new("true", &directory, env))
         }
         Mechanism::Seatbelt => {
             let program = Program::new(own, &directory, env).args(orders.args());
-            sandbox.wrapped(&held, &policy, inside::Orders::default(), program)
+            sandbox.wrapped(&held, &policy, inside::Orders::default(), None, program)
         }
     };
     let program = program?;
@@ -163,7 +191,9 @@ async fn attempt(
     let done: TrialOutcome =
         serde_json::from_slice(&ran.stdout).map_err(|e| format!("the trial said nonsense: {e}"))?;
     let done = crate::task::spawn_blocking(move || bait.look(done)).await.map_err(|e| e.to_string())?;
-    judge(&held, &done)
+    // Each write waits until it was reported, so this is complete when the trial has ended.
+    let reported = reports.is_some_and(|reports| locked(&reports.files).contains(&path("inside/made")));
+    Ok(ProvenSandbox { reported, ..judge(&held, &done)? })
 }
 
 fn judge(held: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, String> {

@@ -26,7 +26,7 @@ use crate::message::{FileChange, Message};
 use crate::store::{Record, RecordChange, TitleSource, visible};
 use crate::task::JoinHandle;
 use crate::tool::scratch;
-use crate::turn::{History, Outcome, TurnContext, hooks, jobs, next, release};
+use crate::turn::{History, Outcome, TurnContext, hooks, jobs, late_changes, next, release};
 
 /// A session is named by the title agent only at its beginning.
 const FIRST: usize = 2;
@@ -300,6 +300,7 @@ impl Actor {
         let scratch = scratch::directory(&self.scope.environment, self.scope.session.as_str());
         crate::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
         jobs::settle(&mut self.history, &self.scope).await;
+        late_changes::collect(&mut self.history, &self.scope).await;
         if let Some(tracker) = self.scope.resources.snapshots.take() {
             // Only a memory: where this fails, the next process finds it out again.
             crate::task::spawn_blocking(move || tracker.save()).await.ok();

@@ -14,7 +14,7 @@ use crate::message::Message;
 use crate::store::{Record, visible};
 use crate::tool::Tool as _;
 use crate::tool::todowrite::TodowriteTool;
-use crate::turn::{History, Outcome, TurnContext, compact, frame, jobs, run, size};
+use crate::turn::{History, Outcome, TurnContext, compact, frame, jobs, late_changes, run, size};
 
 /// What is said where the settings forbid it.
 const NOT_KEPT: &str = "Changes to files are not recorded here: the setting `snapshot` is off.";
@@ -70,6 +70,7 @@ pub(super) async fn carry_out(order: &BuiltinCommand, mut cx: BuiltinContext<'_>
         return Outcome::Cancelled;
     }
     scope.outlet.event(Event::Status(Status::Busy)).await;
+    late_changes::collect(cx.history, scope).await;
     let outcome = match order.word {
         BuiltinName::Compact => {
             // As with a prompt, what was undone is gone for good.

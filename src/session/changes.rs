@@ -1,6 +1,8 @@
 //! What a history says about the files: the changes its steps recorded, put together per file.
 
-use crate::message::{Content, FileChange, Message};
+use std::collections::BTreeSet;
+
+use crate::message::{Content, FileChange, Message, UnkeptWrite};
 
 /// The changes of some messages, per file. Changes that follow on one another are one; where a file
 /// was something else when the next change began, somebody else had been at it, and a new one begins.
@@ -13,12 +15,25 @@ pub fn runs(messages: &[Message]) -> Vec<FileChange> {
     let mut runs: Vec<FileChange> = Vec::new();
     for change in patches.flatten() {
         match runs.iter_mut().rev().find(|run| run.path == change.path) {
-            Some(run) if run.new == change.old => run.new.clone_from(&change.new),
+            Some(run) if run.new == change.old => {
+                run.new.clone_from(&change.new);
+                run.compared |= change.compared;
+            }
             _ => runs.push(change.clone()),
         }
     }
     runs.retain(|run| run.old != run.new);
     runs
+}
+
+/// What was written without its earlier state being kept, each once.
+pub fn unkept(messages: &[Message]) -> Vec<UnkeptWrite> {
+    let parts = messages.iter().flat_map(|message| &message.parts);
+    let patches = parts.filter_map(|part| match &part.content {
+        Content::Patch { unkept, .. } => Some(unkept),
+        _ => None,
+    });
+    patches.flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// The last run of each file: what can be taken back without taking back what others did.
@@ -45,8 +60,9 @@ mod tests {
             path: (*path).into(),
             old: state(old),
             new: state(new),
+            compared: false,
         };
-        let content = Content::Patch { files: changes.iter().map(one).collect(), begun: false };
+        let content = Content::Patch { files: changes.iter().map(one).collect(), begun: false, unkept: Vec::new() };
         let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
         Message {
             id: MessageId::new("m"),

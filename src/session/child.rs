@@ -30,7 +30,7 @@ use crate::tool::scratch;
 use crate::turn::record::Recorder;
 use crate::turn::{Choice, History, Outcome, Permissions, SessionResources, TurnContext};
 use crate::turn::{budget, mend, run};
-use crate::turn::{frame, jobs, next};
+use crate::turn::{frame, jobs, late_changes, next};
 use crate::{text, tool};
 
 /// How many requests of a turn may wait.
@@ -215,6 +215,7 @@ impl ChildTask<'_> {
         let scratch = scratch::directory(&kept.environment, kept.session.as_str());
         crate::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
         jobs::settle(&mut history, &kept).await;
+        late_changes::collect(&mut history, &kept).await;
 
         record.updated = self.parent.now();
         record.agent = Some(self.agent.name.clone());
@@ -266,6 +267,7 @@ impl ChildTask<'_> {
                 seen: std::sync::Arc::default(),
                 todos: std::sync::Arc::new(tool::todos::Todos::new(record.todos.clone())),
                 jobs: std::sync::Arc::new(tool::jobs::Jobs::after(jobs::last(history))),
+                late_changes: std::sync::Arc::default(),
                 ..self.parent.resources.clone()
             },
             permissions: Permissions { inherited: rules(&record.denied), ..self.parent.permissions.clone() },
@@ -276,6 +278,8 @@ impl ChildTask<'_> {
             outlet,
             depth: self.parent.depth + 1,
             spent: std::sync::Arc::default(),
+            child_changes: std::sync::Arc::default(),
+            parent_changes: Some(self.parent.child_changes.clone()),
             ..self.parent.clone()
         }
     }

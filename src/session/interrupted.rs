@@ -44,7 +44,7 @@ fn look(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Pa
     let mut settled = Vec::new();
     for message in &mut history.messages {
         for part in &mut message.parts {
-            if let Content::Patch { files, begun } = &mut part.content
+            if let Content::Patch { files, begun, .. } = &mut part.content
                 && *begun
             {
                 sweep(files);
@@ -123,6 +123,7 @@ mod tests {
             path: path.display().to_string(),
             old: state(old),
             new: state(new),
+            compared: false,
         };
         for (planned, found, made) in [
             (&[("a", "b")][..], "b", 1),

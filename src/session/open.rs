@@ -359,6 +359,8 @@ impl Sessions {
             session_requests: mpsc::channel(1).0,
             depth: record.depth,
             spent: Arc::default(),
+            child_changes: Arc::default(),
+            parent_changes: None,
             budget: Arc::default(),
         };
         let choices = Choices::new(choice, recent);
@@ -502,6 +504,7 @@ impl Sessions {
             language: Arc::new(SessionServers::new(&self.language)),
             files: options.files,
             snapshots: Some(snapshots),
+            late_changes: Arc::default(),
             exec: self.served().exec,
         }
     }

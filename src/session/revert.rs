@@ -4,13 +4,16 @@
 //! kept, so that it can be redone. The next prompt makes it final.
 //!
 //! A file is set back only where it still is what the session made of it. One that somebody else has
-//! changed since, on the disk or in the editor, is left alone and named; by force it is set back as
-//! well, and what it held then comes back with the redo. What is about to be done to the files is
+//! changed since, on the disk or in the editor, is left alone and named; so is one that somebody else may have
+//! changed while a command ran, and one that a redo could not bring back. By force they are set back as
+//! well, and what they held then comes back with the redo, if it can be kept. What is about to be done to the files is
 //! written down before the first of them is touched: a process that is killed half-way leaves each
 //! file old or new, and an undo that can be finished or taken back.
 //!
 //! A file that is made anew has the mode it had, and is nobody's but its owner's where that is not known. At no
 //! moment can its words be read by more than may read it in the end.
+
+mod judge;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,9 +23,10 @@ use std::sync::Arc;
 
 use crate::task::spawn_blocking;
 
+use self::judge::{FileVerdict, RevertCare, judge};
 use super::{changes, interrupted};
 use crate::event::NotWritten;
-use crate::message::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
+use crate::message::{CallState, Content, FileChange, FileKind, FileState, Message, Todo, UnkeptReason, UnkeptWrite};
 use crate::snapshot::{FileAccess, Tracker};
 use crate::store::{Record, UndoEntry, visible};
 use crate::text;
@@ -87,6 +91,8 @@ pub struct RevertReport {
     pub between: Vec<String>,
     /// Commands that were cut off by the end of a process: nobody knows what they changed.
     pub unknown: Vec<String>,
+    /// What was written without its earlier state being kept.
+    pub unkept: Vec<UnkeptWrite>,
 }
 
 /// Makes final what is undone: it is forgotten.
@@ -136,7 +142,8 @@ pub async fn undo(
         wanted.append(&mut entry.files);
     }
     keep.fetch(&cx.tracker, &wanted).await;
-    let mut planned = plan(wanted, cx, force).await;
+    let care = if force { RevertCare::Force } else { RevertCare::Undo };
+    let mut planned = plan(wanted, cx, care).await;
     if unfinished {
         // Done by the one that was interrupted, and part of what can be redone.
         entry.files.append(&mut planned.already);
@@ -191,7 +198,7 @@ pub async fn redo(
     entry.done = false;
     let back: Vec<FileChange> = entry.files.iter().cloned().map(reversed).collect();
     keep.fetch(&cx.tracker, &back).await;
-    let planned = plan(back, cx, false).await;
+    let planned = plan(back, cx, RevertCare::Redo).await;
     if let Err(e) = written(record, keep, cx).await {
         *record = before;
         return Err(RevertError::Unsaved(e));
@@ -241,7 +248,7 @@ fn spoken(message: &Message) -> bool {
 }
 
 fn reversed(change: FileChange) -> FileChange {
-    FileChange { path: change.path, old: change.new, new: change.old }
+    FileChange { old: change.new, new: change.old, ..change }
 }
 
 fn between(messages: &[Message]) -> Vec<String> {
@@ -307,13 +314,13 @@ struct RevertPlan {
 
 /// Looks at every file. A change is ready where the file is what it begins with; by `force` whatever
 /// the file is, which is kept then.
-async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, force: bool) -> RevertPlan {
+async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, care: RevertCare) -> RevertPlan {
     let mut plan = RevertPlan::default();
     for change in wanted {
         let path = PathBuf::from(&change.path);
         let unsaved = cx.unsaved(&path).await;
         let tracker = cx.tracker.clone();
-        let judged = spawn_blocking(move || judge(&tracker, change, unsaved.as_deref(), force)).await;
+        let judged = spawn_blocking(move || judge(&tracker, change, unsaved.as_deref(), care)).await;
         match judged {
             Ok((change, FileVerdict::Ready)) => plan.ready.push(change),
             Ok((change, FileVerdict::Already)) => plan.already.push(change),
@@ -322,50 +329,6 @@ async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, force: bool) -> Reve
         }
     }
     plan
-}
-
-enum FileVerdict {
-    Ready,
-    Already,
-    Left(String),
-}
-
-fn judge(tracker: &Tracker, mut change: FileChange, unsaved: Option<&str>, force: bool) -> (FileChange, FileVerdict) {
-    let verdict = look(tracker, &mut change, unsaved, force);
-    (change, verdict)
-}
-
-fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, force: bool) -> FileVerdict {
-    let path = PathBuf::from(&change.path);
-    let is = |state: Option<&FileState>| tracker.is(&path, state);
-    let as_was = match (is(change.new.as_ref()), is(change.old.as_ref())) {
-        (Ok(true), _) if unsaved.is_none() => return FileVerdict::Already,
-        (Ok(_), Ok(as_was)) => as_was,
-        (Err(e), _) | (_, Err(e)) => return FileVerdict::Left(format!("it cannot be looked at ({e})")),
-    };
-    let kept = change.new.as_ref().map_or(Ok(()), |new| tracker.content(new).map(drop));
-    if let Err(e) = kept {
-        return FileVerdict::Left(e.to_string());
-    }
-    if as_was && unsaved.is_none() {
-        return FileVerdict::Ready;
-    }
-    if !force {
-        let why = if unsaved.is_some() { "it has unsaved changes in the editor" } else { "it has changed since" };
-        return FileVerdict::Left(why.into());
-    }
-    let now = match unsaved {
-        Some(text) => tracker.keep(text.as_bytes()).map(Some),
-        None => tracker.look(&path),
-    };
-    match now {
-        Ok(Some(state)) if state.large => FileVerdict::Left("it is too large now to be kept".into()),
-        Ok(now) => {
-            change.old = now;
-            FileVerdict::Ready
-        }
-        Err(e) => FileVerdict::Left(format!("what it is now cannot be kept ({e})")),
-    }
 }
 
 /// Makes a file what a change makes of it.
@@ -521,6 +484,7 @@ impl RevertReport {
     fn describe(&mut self, messages: &[Message]) {
         self.messages = messages.len();
         self.unknown = interrupted::commands(messages);
+        self.unkept = changes::unkept(messages);
         self.words = messages.iter().find(|m| spoken(m)).map(|m| text::title(&m.visible_text())).unwrap_or_default();
     }
 
@@ -545,8 +509,9 @@ impl RevertReport {
             }
         }
         if !self.left.is_empty() {
-            said += &format!("\n{}", phrases.force);
+            said = said.trim_end().to_owned() + &format!("\n\n{}", phrases.force);
         }
+        said = said.trim_end().to_owned() + &self.not_recorded(worktree);
         format!("{}\n\n{}", said.trim_end(), phrases.redo)
     }
 
@@ -559,10 +524,26 @@ impl RevertReport {
         (said + &self.files()).trim_end().to_owned()
     }
 
+    /// What an undo leaves as it is, because nobody knows what it was.
+    fn not_recorded(&self, worktree: &Worktree) -> String {
+        let mut said = String::new();
+        for UnkeptWrite { what, why } in &self.unkept {
+            let (name, why) = match why {
+                UnkeptReason::Ignored => (worktree.relative(what.as_ref()), "it is ignored"),
+                UnkeptReason::Unreadable => (worktree.relative(what.as_ref()), "it could not be read"),
+                UnkeptReason::Large => (worktree.relative(what.as_ref()), "too many files are below it"),
+                UnkeptReason::Unreported => (what.replace('`', "'"), "what this changed is not known"),
+            };
+            said += &format!("- `{}`: {why}\n", text::escaped(&name));
+        }
+        if said.is_empty() { said } else { format!("\n\nNot recorded, and left as it is:\n{said}") }
+    }
+
     fn files(&self) -> String {
         let mut said = String::new();
         if self.set.is_empty() && self.removed.is_empty() && self.left.is_empty() {
-            return "\n\nNo file had to be changed.".into();
+            let nothing = if self.unkept.is_empty() { "\n\nNo file had to be changed." } else { "" };
+            return nothing.into();
         }
         if !(self.set.is_empty() && self.removed.is_empty()) {
             said += "\n\n";

@@ -76,36 +76,61 @@ pub(super) fn read_known(
     objects: Option<&Objects>,
     in_git: Option<&FileState>,
 ) -> io::Result<Option<FileState>> {
-    let data = match rustix::fs::lstat(path) {
-        Ok(data) => FileStamp::of(&data),
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
-        Err(e) => return Err(e.into()),
-    };
     let name = |bytes: &[u8]| match (in_git, objects) {
         (Some(state), _) if blob_name(bytes) == state.hash => Ok(state.hash.clone()),
         (_, Some(objects)) => objects.put(bytes),
         (_, None) => Ok(objects::digest(bytes)),
     };
+    Ok(match load(path, limit)? {
+        FoundFile::Missing => None,
+        FoundFile::Large(state) => Some(state),
+        FoundFile::Content { bytes, kind, .. } => Some(FileState { hash: name(&bytes)?, kind, large: false }),
+    })
+}
+
+/// What is at a path.
+#[derive(Debug)]
+pub(super) enum FoundFile {
+    Missing,
+    /// Larger than the limit; it was not read.
+    Large(FileState),
+    Content {
+        bytes: Vec<u8>,
+        kind: FileKind,
+        mode: u32,
+    },
+}
+
+/// Reads a file, or where a link leads.
+///
+/// # Errors
+/// The system's, and for what is no regular file or link.
+pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
+    let data = match rustix::fs::lstat(path) {
+        Ok(data) => FileStamp::of(&data),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(FoundFile::Missing),
+        Err(e) => return Err(e.into()),
+    };
+    let mode = data.mode;
     if data.kind().is_symlink() {
-        let target = fs::read_link(path)?;
-        let hash = name(target.as_os_str().as_encoded_bytes())?;
-        return Ok(Some(FileState { hash, kind: FileKind::Link, large: false }));
+        let bytes = fs::read_link(path)?.into_os_string().into_encoded_bytes();
+        return Ok(FoundFile::Content { bytes, kind: FileKind::Link, mode });
     }
     if !data.kind().is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
     let kind = kind(&data);
     if data.size > limit {
-        return Ok(Some(large(&data, kind)));
+        return Ok(FoundFile::Large(large(&data, kind)));
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let mut bytes = Vec::with_capacity(usize::try_from(data.size).unwrap_or(0) + 1);
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).is_ok_and(|size| size > limit) {
-        return Ok(Some(large(&data, kind)));
+        return Ok(FoundFile::Large(large(&data, kind)));
     }
-    Ok(Some(FileState { hash: name(&bytes)?, kind, large: false }))
+    Ok(FoundFile::Content { bytes, kind, mode })
 }
 
 /// What a file is besides its content.

@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ignore::WalkBuilder;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -19,9 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use super::file::{FileStamp, born, kind, large, read_known};
 use super::git::{GitIndex, GitObjects, ObjectLookup};
+use super::ignored::{REPOSITORIES, excluding};
 use super::modes::FileModes;
 use super::objects::{Objects, is_blob_name};
-use super::{LARGEST, MOST_BYTES, MOST_FILES, Untracked, stopped};
+use super::{Deadline, LARGEST, MOST_BYTES, MOST_FILES, Untracked};
 use crate::environment::private_note;
 use crate::message::{FileChange, FileKind, FileState};
 
@@ -165,7 +165,7 @@ impl FileIndex {
         own: &Path,
         objects: &Objects,
         told: bool,
-        stop: &AtomicBool,
+        stop: &Deadline<'_>,
     ) -> Result<Refreshed, Untracked> {
         let failed = |e: io::Error| Untracked::Failed(format!("{}: {e}", own.display()));
         let at = tick(own).map_err(failed)?;
@@ -220,7 +220,7 @@ impl FileIndex {
             let_go(old.as_ref(), objects);
             if !first && told && made {
                 let (old, new) = (self.kept(old, objects), self.kept(state, objects));
-                let change = FileChange { path: path.display().to_string(), old, new };
+                let change = FileChange { path: path.display().to_string(), old, new, compared: true };
                 changes.push((change, [before.map(|print| print.mode), Some(task.print.mode)]));
             }
         }
@@ -232,7 +232,7 @@ impl FileIndex {
             let_go(entry.state.as_ref(), objects);
             if told && entry.state.is_some() && !ignored {
                 let old = self.kept(entry.state, objects);
-                let change = FileChange { path: path.display().to_string(), old, new: None };
+                let change = FileChange { path: path.display().to_string(), old, new: None, compared: true };
                 changes.push((change, [entry.print.map(|print| print.mode), None]));
             }
         }
@@ -326,7 +326,7 @@ impl FileIndex {
     }
 
     /// Looks at every directory and every file, without opening files, and says which have to be read.
-    fn walk(&mut self, everything: bool, at: i128, stop: &AtomicBool) -> Result<Vec<ReadTask>, Untracked> {
+    fn walk(&mut self, everything: bool, at: i128, stop: &Deadline<'_>) -> Result<Vec<ReadTask>, Untracked> {
         let mut tasks = Vec::new();
         let mut listing = if everything { Some(self.list("", None, stop)?) } else { None };
         let mut same = if everything { HashMap::new() } else { self.same() };
@@ -357,7 +357,7 @@ impl FileIndex {
                 if changed && listing.as_ref().is_none_or(|listing| !listing.contains_key(&rel)) {
                     // A directory that was not there before is listed with all that is below it.
                     let depth = if dir.print.is_some() { Some(1) } else { None };
-                    let more = self.list(&rel, depth, &AtomicBool::new(false))?;
+                    let more = self.list(&rel, depth, &stop.unstopped())?;
                     listing.get_or_insert_default().extend(more);
                 }
                 let (files, dirs) = listing.as_mut().and_then(|listing| listing.remove(&rel)).unwrap_or_default();
@@ -448,8 +448,7 @@ impl FileIndex {
     }
 
     /// What is in a directory and, to a depth, below it, and is not ignored.
-    fn list(&self, rel: &str, depth: Option<usize>, stop: &AtomicBool) -> Result<DirListing, Untracked> {
-        const REPOSITORIES: &[&str] = &[".git", ".hg", ".svn", ".jj"];
+    fn list(&self, rel: &str, depth: Option<usize>, stop: &Deadline<'_>) -> Result<DirListing, Untracked> {
         let top = self.root.join(rel);
         // Where nobody said what is to be ignored, this is.
         let bare = !self.root.join(".git").exists();
@@ -490,7 +489,7 @@ impl FileIndex {
             }
             count += 1;
             if count % 256 == 0 {
-                stopped(stop)?;
+                stop.check()?;
             }
             if count > 2 * MOST_FILES {
                 return Err(Untracked::ManyFiles(self.root.clone()));
@@ -510,10 +509,10 @@ impl FileIndex {
         &self,
         tasks: &[ReadTask],
         objects: &Objects,
-        stop: &AtomicBool,
+        stop: &Deadline<'_>,
     ) -> Result<Vec<Option<FileState>>, Untracked> {
         let one = |task: &ReadTask| -> Result<Option<FileState>, Untracked> {
-            stopped(stop)?;
+            stop.check()?;
             let path = self.absolute(&task.dir, &task.name);
             // What cannot be read now has a state nobody knows.
             read_known(&path, LARGEST, Some(objects), task.in_git.as_ref()).or_else(|e| match e.kind() {
@@ -542,19 +541,29 @@ impl FileIndex {
 
     /// Removes what was not used for long and no file holds, once a day.
     pub(super) fn clean(&self, own: &Path, objects: &Objects, modes: &FileModes) {
-        let note = own.join("cleaned");
-        let moment = |ns: i128| UNIX_EPOCH + Duration::from_nanos(u64::try_from(ns).unwrap_or(0));
-        let now = moment(self.at);
-        let last = fs::metadata(&note).and_then(|data| data.modified()).unwrap_or(UNIX_EPOCH);
-        if now.duration_since(last).is_ok_and(|past| past > CLEAN_EVERY) {
-            let entries = self.dirs.values().flat_map(|dir| dir.files.values());
-            let wanted: HashSet<&str> = entries.filter_map(|entry| Some(entry.state.as_ref()?.hash.as_str())).collect();
-            let limit = now.checked_sub(KEEP).unwrap_or(UNIX_EPOCH);
-            objects.clean(limit, |hash| wanted.contains(hash));
-            modes.clean(limit);
-            private_note(&note, b"").ok();
-        }
+        let Some(now) = cleaning_time(own) else { return };
+        let entries = self.dirs.values().flat_map(|dir| dir.files.values());
+        let wanted: HashSet<&str> = entries.filter_map(|entry| Some(entry.state.as_ref()?.hash.as_str())).collect();
+        let limit = now.checked_sub(KEEP).unwrap_or(UNIX_EPOCH);
+        objects.clean(limit, |hash| wanted.contains(hash));
+        modes.clean(limit);
+        private_note(&own.join(CLEANED), b"").ok();
     }
+}
+
+/// The file whose time says when old contents were looked for last.
+const CLEANED: &str = "cleaned";
+
+/// Whether old contents have not been looked for in a day.
+pub(super) fn is_cleaning_due(own: &Path) -> bool {
+    cleaning_time(own).is_some()
+}
+
+/// What time it is, if old contents have not been looked for in a day.
+fn cleaning_time(own: &Path) -> Option<SystemTime> {
+    let now = UNIX_EPOCH + Duration::from_nanos(u64::try_from(tick(own).ok()?).unwrap_or(0));
+    let last = fs::metadata(own.join(CLEANED)).and_then(|data| data.modified()).unwrap_or(UNIX_EPOCH);
+    now.duration_since(last).is_ok_and(|past| past > CLEAN_EVERY).then_some(now)
 }
 
 /// A file may have held a content for longer than contents are kept: it was in use until now.
@@ -562,18 +571,6 @@ fn let_go(state: Option<&FileState>, objects: &Objects) {
     if let Some(state) = state {
         objects.note_use(&state.hash);
     }
-}
-
-/// Where it says what is ignored in this work tree and is written down nowhere in it.
-fn excluding(root: &Path) -> PathBuf {
-    let git = root.join(".git");
-    let elsewhere = fs::read_to_string(&git).ok().and_then(|text| {
-        let own = root.join(text.strip_prefix("gitdir:")?.trim());
-        // A linked work tree shares it with the main one.
-        let shared = fs::read_to_string(own.join("commondir")).ok();
-        Some(shared.map_or_else(|| own.clone(), |shared| own.join(shared.trim())))
-    });
-    elsewhere.unwrap_or(git).join("info/exclude")
 }
 
 /// How many threads look and read.

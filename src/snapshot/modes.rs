@@ -287,8 +287,12 @@ mod tests {
                 fs::write(&path, "").unwrap();
                 fs::set_permissions(&path, fs::Permissions::from_mode(now)).unwrap();
             }
-            let change =
-                FileChange { path: path.display().to_string(), old: now.is_some().then_some(old), new: Some(new) };
+            let change = FileChange {
+                path: path.display().to_string(),
+                old: now.is_some().then_some(old),
+                new: Some(new),
+                compared: false,
+            };
             assert_eq!(modes.access(&change).wanted, wanted, "{case:?}");
         }
     }

@@ -20,7 +20,7 @@ use crate::permission::evaluate::only_reads;
 use crate::permission::shell::JudgedLine;
 use crate::permission::{Rules, SandboxGuarantee, protected};
 use crate::process::Program;
-use crate::sandbox::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts};
+use crate::sandbox::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, existing, outskirts};
 
 /// What confines the commands of an agent.
 #[derive(Debug, Clone)]
@@ -155,6 +155,22 @@ impl Confinement {
         self.wish.mode != SandboxMode::Off && self.sandbox.known(self.level).is_some_and(ProvenSandbox::is_whole)
     }
 
+    /// Whether everything that a command of the agent writes in the project is reported before it does, if it can write
+    /// there at all. The first call of a process tries it out.
+    pub async fn reports(&self) -> bool {
+        if self.wish.mode == SandboxMode::Off {
+            return false;
+        }
+        let held = self.sandbox.held(self.level).await;
+        held.reported || self.reads_only() && held.mechanism.is_some()
+    }
+
+    /// Whether that may be so, as far as it was tried: for whoever cannot wait.
+    pub fn may_report(&self, settings: &Settings) -> bool {
+        let tried = self.sandbox.known(Level::WorkspaceWrite);
+        settings.sandbox.mode != SandboxMode::Off && tried.is_none_or(|held| held.reported)
+    }
+
     fn describe(&self) -> String {
         let known = self.sandbox.known(self.level);
         if self.wish.mode == SandboxMode::Off || known.is_some_and(|held| held.mechanism.is_none()) {
@@ -254,7 +270,30 @@ impl Confinement {
     /// # Errors
     /// To the model, if the sandbox that was found cannot be had any more: nothing is started without it.
     pub fn enter(&self, lock: &CommandSandbox, context: &ToolContext, program: Program) -> Result<Program, Failure> {
-        self.wrapped(lock, context, program).map_err(|why| {
+        self.entered(lock, context, context.call.observer.clone(), program)
+    }
+
+    /// The same for a program that works for other calls as well: what it writes is none of this one's doing.
+    ///
+    /// # Errors
+    /// As [`Confinement::enter`].
+    pub fn enter_shared(
+        &self,
+        lock: &CommandSandbox,
+        context: &ToolContext,
+        program: Program,
+    ) -> Result<Program, Failure> {
+        self.entered(lock, context, None, program)
+    }
+
+    fn entered(
+        &self,
+        lock: &CommandSandbox,
+        context: &ToolContext,
+        observer: Option<Arc<dyn WriteObserver>>,
+        program: Program,
+    ) -> Result<Program, Failure> {
+        self.wrapped(lock, context, observer, program).map_err(|why| {
             Failure::Tell(format!(
                 "It was not started, because its sandbox cannot be had any more: {why}. Nothing runs without the sandbox that was found at the beginning. Tell the user, who can put that right, or restart adjutant; `adjutant doctor` says what holds."
             ))
@@ -266,7 +305,13 @@ impl Confinement {
         lock.hidden.get_or_init(|| Hidden::find(self.level, &self.wish, lock.line.as_deref(), context))
     }
 
-    fn wrapped(&self, lock: &CommandSandbox, context: &ToolContext, program: Program) -> Result<Program, String> {
+    fn wrapped(
+        &self,
+        lock: &CommandSandbox,
+        context: &ToolContext,
+        observer: Option<Arc<dyn WriteObserver>>,
+        program: Program,
+    ) -> Result<Program, String> {
         let level = self.level;
         let scratch = match scratch::make(&lock.scratch) {
             Ok(()) => Some(lock.scratch.clone()),
@@ -289,7 +334,7 @@ impl Confinement {
                 shown: vec![],
                 foreign: false,
             };
-            return lock.sandbox.wrap(&lock.held, &nothing, program);
+            return lock.sandbox.wrap(&lock.held, &nothing, None, program);
         }
         let line = lock.line.as_deref();
         let (writable, protected) = match level {
@@ -334,7 +379,7 @@ impl Confinement {
         let policy = SandboxPolicy { level, network: lock.network, writable, protected, hidden, shown, foreign };
         // As root tar gives files to those the archive names, which root may not any more.
         let program = if root && !foreign { program.env_if_unset("TAR_OPTIONS", "--no-same-owner") } else { program };
-        lock.sandbox.wrap(&lock.held, &policy, program)
+        lock.sandbox.wrap(&lock.held, &policy, observer, program)
     }
 }
 

@@ -71,7 +71,7 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
                         env.extend(run.environment.iter().map(|(name, value)| (name.into(), value.into())));
                         let (program, arguments) = &run.command;
                         let program = Program::new(program, &run.root, env).args(arguments);
-                        context.confinement.enter(&lock, context, program)
+                        context.confinement.enter_shared(&lock, context, program)
                     };
                     match context.session.language.get(&run, &confined, program) {
                         Ok(server) => all.push(server),

@@ -169,6 +169,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
             variables: Vec::new(),
             facts: crate::event::LiveFacts::default(),
             instructions: Arc::default(),
+            observer: None,
         },
         session: SessionContext {
             id: SessionId::new("ses_test"),

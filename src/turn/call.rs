@@ -419,7 +419,7 @@ impl RunningCall<'_> {
             self.permit(&[need], Some(&reason)).await?;
         }
         self.permit(&prepared.needs, None).await?;
-        self.changes.before(self.scope, self.call.kind, tool.name(), &prepared.needs).await;
+        self.changes.before(self.scope, &self.call, &prepared.needs, &context).await;
         if self.scope.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
@@ -573,6 +573,7 @@ impl RunningCall<'_> {
             order: self.order.clone(),
             facts: self.facts.clone(),
             instructions: self.instructions.clone(),
+            observer: self.changes.observer(&self.call.title),
             ..context.call
         };
         ToolContext { call, limits, ..context }

@@ -1,11 +1,12 @@
 //! What a step does to the files, so that it can be shown and taken back.
 //!
-//! Files that an edit names are looked at just before it and at the end of the step. Anything else
-//! that acts (a command, a tool of somebody else's, a subagent) may change anything: the whole
-//! project is compared then. That begins a moment after the model has named such a tool, while it still
-//! writes the arguments and the user still thinks; the call waits for it. A step that only reads
-//! costs nothing, and a command that is known to change nothing waits for nothing: where its arguments
-//! come at once, nothing was begun.
+//! Files that an edit names are looked at just before it and at the end of the step. What our own commands write is
+//! reported before they do (`sandbox/writes.rs`) and kept in a journal; nothing else is looked at. What a subagent
+//! changed, its own session has recorded.
+//!
+//! Where nothing is reported (no sandbox, tools that others run), the whole project is compared, if that does not take
+//! long. That begins a moment after the model has named such a tool, while it still writes the arguments and the user
+//! still thinks; the call waits for it. What is found that way may be somebody else's work, and is marked so.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,12 +24,15 @@ use crate::extension::any;
 use crate::id::{MessageId, PartId};
 use crate::lock::locked;
 use crate::mcp;
-use crate::message::{Change, Content, FileChange, FileState, Part, ToolKind};
+use crate::message::{Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
 use crate::permission::Need;
-use crate::snapshot::{Mark, Tracker, Untracked};
+use crate::sandbox::{PendingWrite, WriteObserver};
+use crate::snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
 use crate::task::{JoinHandle, spawn_blocking};
-use crate::tool::format;
+use crate::tool::bash::BashTool;
 use crate::tool::registry::find_properties;
+use crate::tool::task::TaskTool;
+use crate::tool::{Tool as _, ToolContext, format};
 
 /// How long a tool that was named may turn out to change nothing before the project is compared for it.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -44,6 +48,8 @@ pub struct ChangeRecorder {
     awaited: Arc<Notify>,
     mark: OnceCell<Option<Mark>>,
     named: Mutex<Vec<EditedFile>>,
+    /// What commands report.
+    journal: Option<Arc<WriteJournal>>,
     /// The part that says what the step does to the files, written before it does it.
     part: PartId,
     message: MessageId,
@@ -57,6 +63,8 @@ struct EditedFile {
     old: Option<FileState>,
     /// The project was compared before the edit.
     marked: bool,
+    /// A command had touched it before the edit: the journal knows what it was.
+    touched: bool,
 }
 
 impl Drop for ChangeRecorder {
@@ -72,6 +80,42 @@ pub fn sweeps(kind: ToolKind, tool: &str) -> bool {
     own.unwrap_or(acts || !mcp::LOOKING.contains(&tool))
 }
 
+/// Whether all that a call of a tool of ours starts is reported where its sandbox reports anything: commands, and
+/// subagents, whose sessions see to that themselves.
+fn reports(tool: &str) -> bool {
+    [BashTool::NAME, TaskTool::NAME].contains(&tool)
+}
+
+/// Has a journal keep what a call's programs are about to write.
+#[derive(Debug)]
+struct JournalObserver {
+    journal: Arc<WriteJournal>,
+    /// The call's title, for people.
+    title: String,
+}
+
+impl WriteObserver for JournalObserver {
+    fn started(&self) {
+        self.journal.started();
+    }
+
+    fn about_to_write(&self, write: PendingWrite) {
+        match write {
+            PendingWrite::File { path, pid } => self.journal.touch(&path, pid),
+            PendingWrite::Directory { from, to, exchange } => self.journal.touch_directory(&from, &to, exchange),
+            PendingWrite::Unknown => self.journal.note_unkept(&self.title, UnkeptReason::Unreported),
+        }
+    }
+
+    fn refused(&self) {
+        self.journal.note_unkept(&self.title, UnkeptReason::Unreported);
+    }
+
+    fn ended(&self) {
+        self.journal.ended();
+    }
+}
+
 /// Whether a call is a command line of which every part is known to change nothing.
 fn only_reads(needs: &[Need]) -> bool {
     let mut lines = needs.iter().filter_map(|need| need.command.as_ref()).peekable();
@@ -81,8 +125,10 @@ fn only_reads(needs: &[Need]) -> bool {
 impl ChangeRecorder {
     /// Nothing is looked at yet.
     pub fn new(scope: &TurnContext, message: &MessageId) -> Self {
+        let tracker = scope.resources.snapshots.clone().filter(|_| scope.project.settings.snapshot);
         Self {
-            tracker: scope.resources.snapshots.clone().filter(|_| scope.project.settings.snapshot),
+            journal: tracker.clone().map(|tracker| Arc::new(WriteJournal::new(tracker))),
+            tracker,
             stop: Arc::default(),
             comparing: Mutex::default(),
             awaited: Arc::default(),
@@ -95,10 +141,21 @@ impl ChangeRecorder {
     }
 
     /// The model has named a tool.
-    pub fn announced(&self, kind: ToolKind, tool: &str) {
-        if sweeps(kind, tool) && !self.mark.initialized() {
+    pub fn announced(&self, scope: &TurnContext, kind: ToolKind, tool: &str) {
+        let replaced = scope.project.settings.replace_tools.iter().any(|replaced| replaced == tool);
+        let reported = tool == TaskTool::NAME
+            || reports(tool)
+                && scope.permissions.confinement.may_report(&scope.project.settings)
+                && scope.resources.exec.is_empty();
+        if sweeps(kind, tool) && (replaced || !reported) && !self.mark.initialized() {
             self.compare();
         }
+    }
+
+    /// What the programs of a call report to.
+    pub fn observer(&self, title: &str) -> Option<Arc<dyn WriteObserver>> {
+        let journal = self.journal.clone()?;
+        Some(Arc::new(JournalObserver { journal, title: title.to_owned() }))
     }
 
     fn compare(&self) {
@@ -116,8 +173,9 @@ impl ChangeRecorder {
 
     /// A call is about to act. Returns when what it may change is known; sooner when the turn is
     /// cancelled.
-    pub async fn before(&self, scope: &TurnContext, kind: ToolKind, tool: &str, needs: &[Need]) {
+    pub async fn before(&self, scope: &TurnContext, call: &Call, needs: &[Need], context: &ToolContext) {
         let Some(tracker) = &self.tracker else { return };
+        let (kind, tool) = (call.kind, call.tool.as_str());
         let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
         // A hook may change anything.
         let settings = &scope.project.settings;
@@ -128,21 +186,23 @@ impl ChangeRecorder {
         if !acts || !hooked && only_reads(needs) {
             return;
         }
-        if replaced || sweeps(kind, tool) || (changes.is_empty() && kind == ToolKind::Edit) {
-            tokio::select! {
-                () = self.marked(scope) => {}
-                () = scope.cancelled.cancelled() => {}
+        // What stands before each command may run it where nothing is reported.
+        let reported = context.session.exec.is_empty() && context.confinement.reports().await;
+        let sweeping = replaced || sweeps(kind, tool) || (changes.is_empty() && kind == ToolKind::Edit);
+        if sweeping {
+            let seen = !replaced && (tool == TaskTool::NAME || reported && reports(tool));
+            if !seen || hooked && !reported {
+                self.compared(scope, &call.title).await;
             }
             return;
         }
         // So may a formatter that follows what a file names to other files.
-        if hooked || changes.iter().any(|change| format::any(settings, Path::new(&change.path))) {
-            tokio::select! {
-                () = self.marked(scope) => {}
-                () = scope.cancelled.cancelled() => {}
-            }
+        let formatted = changes.iter().any(|change| format::any(settings, Path::new(&change.path)));
+        if !reported && (hooked || formatted) {
+            self.compared(scope, &call.title).await;
         }
         let (tracker, marked) = (tracker.clone(), self.mark.get().is_some_and(Option::is_some));
+        let journal = self.journal.clone();
         let look = move || -> Vec<(EditedFile, FileChange)> {
             let one = |change: Change| {
                 let path = resolved(Path::new(&change.path));
@@ -151,8 +211,9 @@ impl ChangeRecorder {
                 match looked {
                     Ok((new, old)) => {
                         let name = path.display().to_string();
-                        let begun = FileChange { path: name, old: old.clone(), new };
-                        Some((EditedFile { path, old, marked }, begun))
+                        let begun = FileChange { path: name, old: old.clone(), new, compared: false };
+                        let touched = journal.as_ref().is_some_and(|journal| journal.has_touched(&path));
+                        Some((EditedFile { path, old, marked, touched }, begun))
                     }
                     Err(e) => {
                         tracing::warn!("what {} was is not kept: {e}", path.display());
@@ -182,9 +243,20 @@ impl ChangeRecorder {
         if let Some(tracker) = &self.tracker {
             scope.record.contents(tracker, &files).await;
         }
-        let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: true } };
+        let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: true, unkept: Vec::new() } };
         scope.record.part(&self.message, &part).await;
         scope.record.handed_over().await;
+    }
+
+    /// Has the project been compared before a call, unless the turn is cancelled.
+    async fn compared(&self, scope: &TurnContext, title: &str) {
+        tokio::select! {
+            () = self.marked(scope) => {}
+            () = scope.cancelled.cancelled() => {}
+        }
+        if let (Some(None), Some(journal)) = (self.mark.get(), &self.journal) {
+            journal.note_unkept(title, UnkeptReason::Unreported);
+        }
     }
 
     async fn marked(&self, scope: &TurnContext) {
@@ -215,41 +287,56 @@ impl ChangeRecorder {
 
     /// The step is over: what it changed is looked for from now on, while others go on. Nothing may act
     /// until [`StepChanges::kept`] has returned. None where it cannot have changed anything.
-    pub fn finish(mut self) -> Option<StepChanges> {
-        let tracker = self.tracker.clone()?;
+    pub fn finish(mut self, scope: &TurnContext) -> Option<StepChanges> {
+        let (tracker, journal) = (self.tracker.clone()?, self.journal.clone()?);
         let mark = self.mark.take().flatten();
         let named = std::mem::take(&mut *locked(&self.named));
-        if mark.is_none() && named.is_empty() {
+        let mut done = scope.child_changes.take();
+        if journal.is_open() {
+            // What goes on in the background may write until it ends.
+            scope.resources.late_changes.expect(&self.message, &self.part, &journal);
+        }
+        if mark.is_none() && named.is_empty() && journal.is_empty() && done.files.is_empty() && done.unkept.is_empty() {
             return None;
         }
-        Some(StepChanges { compared: spawn_blocking(move || after(&tracker, mark.as_ref(), named)), recorder: self })
+        let look = move || {
+            let (entries, off) = after(&tracker, mark.as_ref(), named, &journal);
+            done.files.extend(entries.files);
+            done.unkept.extend(entries.unkept);
+            (done, off)
+        };
+        Some(StepChanges { looked: spawn_blocking(look), recorder: self })
     }
 }
 
 /// What a step changed, which is being found out.
 pub struct StepChanges {
-    compared: JoinHandle<(Vec<FileChange>, Option<Untracked>)>,
+    looked: JoinHandle<(JournalEntries, Option<Untracked>)>,
     recorder: ChangeRecorder,
 }
 
 impl StepChanges {
     /// The part that says so, and its message. It is kept by then. None where nothing was changed.
     pub async fn kept(self, scope: &TurnContext) -> Option<(MessageId, Part)> {
-        let compared = self.compared.await;
+        let looked = self.looked.await;
         let recorder = self.recorder;
-        let (files, off) = compared.unwrap_or_else(|e| (Vec::new(), Some(Untracked::Failed(e.to_string()))));
+        let failed = |e: tokio::task::JoinError| (JournalEntries::default(), Some(Untracked::Failed(e.to_string())));
+        let (JournalEntries { files, unkept }, off) = looked.unwrap_or_else(failed);
         if let Some(off) = off {
             recorder.tell(scope, &off).await;
         }
         let unwritten = locked(&recorder.begun).is_empty();
-        let nothing = files.is_empty();
+        let nothing = files.is_empty() && unkept.is_empty();
         if nothing && unwritten {
             return None;
         }
         if let Some(tracker) = &recorder.tracker {
             scope.record.contents(tracker, &files).await;
         }
-        let part = Part { id: recorder.part.clone(), content: Content::Patch { files, begun: false } };
+        if let Some(parent) = &scope.parent_changes {
+            parent.add(&files, &unkept);
+        }
+        let part = Part { id: recorder.part.clone(), content: Content::Patch { files, begun: false, unkept } };
         scope.record.part(&recorder.message, &part).await;
         (!nothing).then(|| (recorder.message.clone(), part))
     }
@@ -284,32 +371,47 @@ fn after_edit(tracker: &Tracker, old: Option<&FileState>, change: &Change) -> st
     Ok(Some(FileState { kind, ..tracker.keep(format!("{mark}{}", change.new).as_bytes())? }))
 }
 
-fn after(tracker: &Tracker, mark: Option<&Mark>, named: Vec<EditedFile>) -> (Vec<FileChange>, Option<Untracked>) {
+fn after(
+    tracker: &Tracker,
+    mark: Option<&Mark>,
+    named: Vec<EditedFile>,
+    journal: &WriteJournal,
+) -> (JournalEntries, Option<Untracked>) {
     let compared = mark.map(|mark| tracker.since(mark, &AtomicBool::new(false)));
     let (changes, off) = match compared {
         None => (Vec::new(), None),
         Some(Ok(changes)) => (changes, None),
         Some(Err(off)) => (Vec::new(), Some(off)),
     };
+    let JournalEntries { files: reported, mut unkept } = journal.take();
+    if off.is_some() {
+        unkept.push(UnkeptWrite { what: "the calls of a step".into(), why: UnkeptReason::Unreported });
+    }
+    // What is reported is known better than what was found by comparing.
     let mut files: BTreeMap<String, FileChange> =
-        changes.into_iter().map(|change| (change.path.clone(), change)).collect();
-    for EditedFile { path, old, marked } in named {
+        changes.into_iter().chain(reported).map(|change| (change.path.clone(), change)).collect();
+    for EditedFile { path, old, marked, touched } in named {
         // What was compared before the edit is known from the comparison, changed or not.
-        if marked && off.is_none() && tracker.knows(&path) {
+        let compared = marked && off.is_none() && tracker.knows(&path);
+        let Some(name) = path.to_str() else { continue };
+        if let Some(change) = files.get_mut(name) {
+            // A call of this session has changed it.
+            change.compared = false;
+        }
+        if touched || compared {
             continue;
         }
-        let Some(name) = path.to_str() else { continue };
         match tracker.look(&path) {
             Ok(new) if new == old => {
                 files.remove(name);
             }
             Ok(new) => {
-                files.insert(name.to_owned(), FileChange { path: name.to_owned(), old, new });
+                files.insert(name.to_owned(), FileChange { path: name.to_owned(), old, new, compared: false });
             }
             Err(e) => tracing::warn!("what became of {name} is not kept: {e}"),
         }
     }
-    (files.into_values().collect(), off)
+    (JournalEntries { files: files.into_values().collect(), unkept }, off)
 }
 
 /// A path with the symlinks on its way resolved, as far as it exists.

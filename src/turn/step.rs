@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::change_recorder::{ChangeRecorder, StepChanges};
 use super::frame::Frame;
-use super::{History, TurnContext, call, hooks, next, request, retry, size};
+use super::{History, TurnContext, call, hooks, late_changes, next, request, retry, size};
 use crate::environment::Timestamp;
 use crate::event::{CallUpdate, Event, Progress, Status};
 use crate::id::MessageId;
@@ -94,7 +94,7 @@ pub async fn step(
     } else {
         call::abandon(scope, &mut message, BROKEN_OFF).await;
     }
-    *changed = changes.finish();
+    *changed = changes.finish(scope);
     if let Role::Assistant(assistant) = &mut message.role {
         assistant.completed = Some(scope.now());
         match answered {
@@ -113,14 +113,15 @@ pub async fn step(
     usage(history, scope, &frame.model).await;
 }
 
-/// Adds what a step changed to its message.
+/// Adds what a step changed to its message, and what earlier ones have changed in the background to theirs.
 pub async fn enter(history: &mut History, scope: &TurnContext, changed: Option<StepChanges>) {
-    let Some(changed) = changed else { return };
-    if let Some((message, part)) = changed.kept(scope).await
+    if let Some(changed) = changed
+        && let Some((message, part)) = changed.kept(scope).await
         && let Some(message) = history.messages.iter_mut().rev().find(|known| known.id == message)
     {
         message.parts.push(part);
     }
+    late_changes::collect(history, scope).await;
 }
 
 struct AnswerEnd {
@@ -396,7 +397,7 @@ impl AnswerBuilder<'_> {
             state: CallState::Pending,
             provider: Map::new(),
         };
-        self.changes.announced(call.kind, &name);
+        self.changes.announced(self.scope, call.kind, &name);
         let update = CallUpdate {
             title: Some(call.title.clone()),
             tool: Some(name),

@@ -85,9 +85,8 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         scope.record.whole(&message).await;
         scope.outlet.event(Event::Call(Box::new(update))).await;
         let changes = ChangeRecorder::new(scope, &message.id);
-        changes.announced(ToolKind::Think, TaskTool::NAME);
         call::make(history, scope, &frame, &mut message, &changes).await;
-        let changed = changes.finish();
+        let changed = changes.finish(scope);
         if let Role::Assistant(assistant) = &mut message.role {
             assistant.completed = Some(scope.now());
             assistant.cost = scope.spent.take();

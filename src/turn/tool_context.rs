@@ -40,6 +40,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             variables: Vec::new(),
             facts: LiveFacts::default(),
             instructions: Arc::default(),
+            observer: None,
         },
         session: SessionContext {
             id: scope.session.clone(),

@@ -169,7 +169,12 @@ impl Life {
             .zip(before)
             .map(|((file, ..), old)| {
                 let path = self.path(*file);
-                FileChange { path: path.display().to_string(), old, new: self.restore.tracker.look(&path).unwrap() }
+                FileChange {
+                    path: path.display().to_string(),
+                    old,
+                    new: self.restore.tracker.look(&path).unwrap(),
+                    compared: false,
+                }
             })
             .collect();
         self.changed(n, files).await;
@@ -180,7 +185,9 @@ impl Life {
         let go = AtomicBool::new(false);
         let mark = self.restore.tracker.mark(&go).unwrap();
         work(self);
-        let files = self.restore.tracker.since(&mark, &go).unwrap();
+        let mut files = self.restore.tracker.since(&mark, &go).unwrap();
+        // As if the system had reported it.
+        files.iter_mut().for_each(|change| change.compared = false);
         self.changed(n, files).await;
     }
 
@@ -208,7 +215,11 @@ impl Life {
             cost: None,
             completed: None,
         };
-        let parts = if files.is_empty() { vec![] } else { vec![part("p", Content::Patch { files, begun: false })] };
+        let parts = if files.is_empty() {
+            vec![]
+        } else {
+            vec![part("p", Content::Patch { files, begun: false, unkept: vec![] })]
+        };
         let answer = Message {
             id: MessageId::new(format!("a{n}")),
             created: Timestamp(0),
@@ -355,7 +366,7 @@ async fn without_what_was_kept_nothing_is_touched() {
     life.turn(0, &[(0, Some(2)), (1, Some(3))], &[(0, Some(1), Some(2)), (1, None, Some(3))]).await;
     fs::remove_dir_all(life.data.join("snapshots")).unwrap();
     let keep = life.keep();
-    let report = undo(&life.history.messages, &mut life.record, &keep, &life.restore, &RevertPoint::LastTurn, false)
+    let report = undo(&life.history.messages, &mut life.record, &keep, &life.restore, &RevertPoint::LastTurn, true)
         .await
         .unwrap();
     assert_eq!(report.left, [("d0/f0".to_owned(), "its content is not kept any more".to_owned())]);
@@ -515,7 +526,7 @@ fn nobody_reads_what_is_being_written() {
     fs::write(&path, "0123456789abcde\n".repeat(1 << 19)).unwrap();
     life.set_mode(0, 0o600);
     let new = life.restore.tracker.look(&path).unwrap();
-    let change = FileChange { path: path.display().to_string(), old: None, new };
+    let change = FileChange { path: path.display().to_string(), old: None, new, compared: false };
     let over = AtomicBool::new(false);
     let open = || {
         let files = fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|file| file.metadata().ok());

@@ -210,6 +210,7 @@ impl Stage {
                 language: Arc::new(crate::lsp::SessionServers::new(&Arc::default())),
                 exec: Arc::default(),
                 files: tool::FileCapabilities::default(),
+                late_changes: Arc::default(),
                 snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
             },
             project: Workspace {
@@ -239,6 +240,8 @@ impl Stage {
             session_requests: mpsc::channel(1).0,
             depth: 0,
             spent: Arc::default(),
+            child_changes: Arc::default(),
+            parent_changes: None,
             budget: Arc::default(),
             environment,
         }

@@ -1,0 +1,180 @@
+//! The filter: which calls are reported. Written instruction by instruction, because `seccompiler` knows no action
+//! that reports.
+
+use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
+
+/// Flags by which an open can change something.
+pub(super) const WRITING: u32 = (libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC | libc::O_CREAT).cast_unsigned();
+
+/// Newer than the table of libc; the number is the same on every architecture.
+pub(super) const FCHMODAT2: i64 = 452;
+
+/// Reported with whatever arguments.
+const ALWAYS: &[i64] = &[
+    // Its flags lie in memory.
+    libc::SYS_openat2,
+    libc::SYS_renameat2,
+    libc::SYS_linkat,
+    libc::SYS_symlinkat,
+    libc::SYS_mknodat,
+    libc::SYS_truncate,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    #[cfg(not(target_arch = "riscv64"))]
+    libc::SYS_renameat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_creat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_link,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_symlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+];
+
+#[cfg(target_arch = "x86_64")]
+const ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCH: u32 = 0xc000_00b7;
+#[cfg(target_arch = "riscv64")]
+const ARCH: u32 = 0xc000_00f3;
+
+/// The x32 calling convention has the same numbers, with this bit.
+#[cfg(target_arch = "x86_64")]
+pub(super) const NUMBER: u32 = !0x4000_0000;
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const NUMBER: u32 = !0;
+
+const ALLOW: u32 = 0x7fff_0000;
+const NOTIFY: u32 = 0x7fc0_0000;
+
+// Where things lie in what the filter is given; arguments have eight bytes, of which the lower four come first.
+const NR_AT: u32 = 0;
+const ARCH_AT: u32 = 4;
+const ARGUMENTS_AT: u32 = 16;
+
+fn load(at: u32) -> sock_filter {
+    statement(BPF_LD | BPF_W | BPF_ABS, at)
+}
+
+fn answer(action: u32) -> sock_filter {
+    statement(BPF_RET | BPF_K, action)
+}
+
+fn statement(code: u32, k: u32) -> sock_filter {
+    jump(code, k, 0, 0)
+}
+
+fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k }
+}
+
+/// Five instructions that report a call if its argument has one of these bits; with `none`, if it has none.
+fn by_bits(argument: u32, bits: u32, none: bool) -> [sock_filter; 4] {
+    let [first, second] = if none { [NOTIFY, ALLOW] } else { [ALLOW, NOTIFY] };
+    [load(ARGUMENTS_AT + 8 * argument), jump(BPF_JMP | BPF_JSET | BPF_K, bits, 1, 0), answer(first), answer(second)]
+}
+
+/// The whole filter.
+pub(super) fn program() -> Vec<sock_filter> {
+    // What follows the comparisons of numbers, and where each piece of it begins.
+    let mut tail = vec![answer(ALLOW), answer(NOTIFY)];
+    let (allow, notify) = (0, 1);
+    let mut piece = |instructions: [sock_filter; 4]| {
+        let at = tail.len();
+        tail.extend(instructions);
+        at
+    };
+    let removing = piece(by_bits(2, libc::AT_REMOVEDIR.cast_unsigned(), true));
+    let opening_at = piece(by_bits(2, WRITING, false));
+    let mut calls = vec![(libc::SYS_openat, opening_at), (libc::SYS_unlinkat, removing)];
+    #[cfg(target_arch = "x86_64")]
+    calls.push((libc::SYS_open, piece(by_bits(1, WRITING, false))));
+    calls.extend(ALWAYS.iter().map(|call| (*call, notify)));
+    let mut program = vec![load(ARCH_AT)];
+    let offset = |from: usize, to: usize| u8::try_from(calls.len() - from + to).unwrap_or(u8::MAX);
+    // Past the two instructions that follow this one; what is of another architecture the other filter ends.
+    let other = offset(0, allow) + 2;
+    program.push(jump(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 0, other));
+    program.push(load(NR_AT));
+    program.push(statement(libc::BPF_ALU | libc::BPF_AND | BPF_K, NUMBER));
+    for (n, (call, target)) in calls.iter().enumerate() {
+        let number = u32::try_from(*call).unwrap_or(u32::MAX);
+        program.push(jump(BPF_JMP | BPF_JEQ | BPF_K, number, offset(n + 1, *target), 0));
+    }
+    program.extend(tail);
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the filter as the kernel would.
+    fn verdict(nr: i64, arguments: [u32; 3], arch: u32) -> u32 {
+        let program = program();
+        let (mut at, mut value) = (0, 0);
+        loop {
+            let sock_filter { code, jt, jf, k } = program[at];
+            at += 1;
+            match u32::from(code) & 0x07 {
+                BPF_LD => {
+                    value = match k {
+                        NR_AT => u32::try_from(nr).unwrap(),
+                        ARCH_AT => arch,
+                        at => arguments[usize::try_from((at - ARGUMENTS_AT) / 8).unwrap()],
+                    };
+                }
+                libc::BPF_ALU => value &= k,
+                BPF_JMP => {
+                    let holds = if u32::from(code) & 0xf0 == BPF_JEQ { value == k } else { value & k != 0 };
+                    at += usize::from(if holds { jt } else { jf });
+                }
+                _ => return k,
+            }
+        }
+    }
+
+    #[test]
+    fn only_calls_that_may_write_are_reported() {
+        let flags = |flags: i32| flags.cast_unsigned();
+        let write = flags(libc::O_WRONLY | libc::O_CLOEXEC);
+        let table = [
+            (libc::SYS_openat, [0, 0, flags(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW)], ALLOW),
+            (libc::SYS_openat, [0, 0, write], NOTIFY),
+            (libc::SYS_openat, [0, 0, flags(libc::O_RDWR | libc::O_APPEND)], NOTIFY),
+            (libc::SYS_openat, [0, 0, flags(libc::O_RDONLY | libc::O_CREAT)], NOTIFY),
+            (libc::SYS_openat, [0, 0, flags(libc::O_TMPFILE | libc::O_RDWR)], NOTIFY),
+            (libc::SYS_openat2, [0, 0, 0], NOTIFY),
+            (libc::SYS_unlinkat, [0, 0, 0], NOTIFY),
+            (libc::SYS_unlinkat, [0, 0, flags(libc::AT_REMOVEDIR)], ALLOW),
+            (libc::SYS_renameat2, [0, 0, 0], NOTIFY),
+            (libc::SYS_fchmodat, [0, 0, 0], NOTIFY),
+            (libc::SYS_read, [0, 0, write], ALLOW),
+            (libc::SYS_write, [0, 0, write], ALLOW),
+            (libc::SYS_mkdirat, [0, 0, 0], ALLOW),
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_open, [0, write, 0], NOTIFY),
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_open, [0, 0, write], ALLOW),
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_open | 0x4000_0000, [0, write, 0], NOTIFY),
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_rmdir, [0, 0, 0], ALLOW),
+        ];
+        for (nr, arguments, expected) in table {
+            assert_eq!(verdict(nr, arguments, ARCH), expected, "{nr} {arguments:x?}");
+            assert_eq!(verdict(nr, arguments, ARCH + 1), ALLOW, "{nr} of another architecture");
+        }
+        for nr in ALWAYS {
+            assert_eq!(verdict(*nr, [0; 3], ARCH), NOTIFY, "{nr}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Whether a file may be set back.
+
+use std::path::PathBuf;
+
+use crate::message::{FileChange, FileState};
+use crate::snapshot::Tracker;
+
+/// Which files are left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RevertCare {
+    /// Those that somebody else has changed, or may have, and those that a redo could not bring back.
+    Undo,
+    /// Only those of which nothing would be left.
+    Force,
+    /// Those that somebody else has changed.
+    Redo,
+}
+
+/// What is to become of a file.
+pub(super) enum FileVerdict {
+    Ready,
+    Already,
+    Left(String),
+}
+
+/// Looks at a file that is to be set back. By force, the change begins with what the file is now.
+pub(super) fn judge(
+    tracker: &Tracker,
+    mut change: FileChange,
+    unsaved: Option<&str>,
+    care: RevertCare,
+) -> (FileChange, FileVerdict) {
+    let verdict = look(tracker, &mut change, unsaved, care);
+    (change, verdict)
+}
+
+fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, care: RevertCare) -> FileVerdict {
+    let path = PathBuf::from(&change.path);
+    let is = |state: Option<&FileState>| tracker.is(&path, state);
+    let as_was = match (is(change.new.as_ref()), is(change.old.as_ref())) {
+        (Ok(true), _) if unsaved.is_none() => return FileVerdict::Already,
+        (Ok(_), Ok(as_was)) => as_was,
+        (Err(e), _) | (_, Err(e)) => return FileVerdict::Left(format!("it cannot be looked at ({e})")),
+    };
+    let kept = change.new.as_ref().map_or(Ok(()), |new| tracker.content(new).map(drop));
+    if let Err(e) = kept {
+        return FileVerdict::Left(e.to_string());
+    }
+    if as_was && unsaved.is_none() {
+        if care == RevertCare::Undo
+            && let Some(why) = doubt(tracker, change)
+        {
+            return FileVerdict::Left(why.into());
+        }
+        return FileVerdict::Ready;
+    }
+    if care != RevertCare::Force {
+        let why = if unsaved.is_some() { "it has unsaved changes in the editor" } else { "it has changed since" };
+        return FileVerdict::Left(why.into());
+    }
+    let now = match unsaved {
+        Some(text) => tracker.keep(text.as_bytes()).map(Some),
+        None => tracker.look(&path),
+    };
+    match now {
+        Ok(Some(state)) if state.large => FileVerdict::Left("it is too large now to be kept".into()),
+        Ok(now) => {
+            change.old = now;
+            FileVerdict::Ready
+        }
+        Err(e) => FileVerdict::Left(format!("what it is now cannot be kept ({e})")),
+    }
+}
+
+/// Why a file that is as the session left it is not set back all the same, unless the user wants that.
+fn doubt(tracker: &Tracker, change: &FileChange) -> Option<&'static str> {
+    if change.compared {
+        return Some("it changed while a command ran that nothing watched, so the change may be somebody else's");
+    }
+    let is_lost = |now: &FileState| now.large || tracker.lacks(now);
+    change
+        .old
+        .as_ref()
+        .is_some_and(is_lost)
+        .then_some("what it holds now is not kept, so a redo could not bring it back")
+}

@@ -1,0 +1,302 @@
+//! What programs write, as it is reported before they do (`sandbox/writes.rs`): what each file was when it was first
+//! touched, and, once somebody asks, what it has become.
+//!
+//! Nothing is looked at but what is touched. Contents stay in memory until then, and are not kept at all if the file
+//! is the same in the end; only when there are many are they kept at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::file::{FoundFile, load};
+use super::ignored::IgnoreRules;
+use super::{LARGEST, Tracker};
+use crate::lock::locked;
+use crate::message::{FileChange, FileKind, FileState, UnkeptReason, UnkeptWrite};
+
+/// How many bytes of contents may be held in memory.
+const MAX_HELD: usize = 64 << 20;
+
+/// How many entries of a directory are looked at when it is renamed.
+const MAX_ENTRIES: usize = 5_000;
+
+/// How many things that are not kept are named.
+const MAX_UNKEPT: usize = 100;
+
+/// Says which contents files had before they were touched by the programs of one step.
+#[derive(Debug)]
+pub struct WriteJournal {
+    tracker: Arc<Tracker>,
+    /// How many programs report to it.
+    running: AtomicUsize,
+    // A std mutex around what is known, held while a file is read, on threads that may block.
+    state: Mutex<JournalState>,
+}
+
+#[derive(Debug, Default)]
+struct JournalState {
+    touched: BTreeMap<PathBuf, TouchedFile>,
+    /// Bytes of contents in memory.
+    held: usize,
+    /// Read when the first file is touched.
+    rules: Option<IgnoreRules>,
+    unkept: BTreeSet<UnkeptWrite>,
+}
+
+#[derive(Debug)]
+struct TouchedFile {
+    before: Before,
+    /// Who touched it first.
+    pid: u32,
+}
+
+/// What a file was before it was touched.
+#[derive(Debug)]
+enum Before {
+    Missing,
+    Held { bytes: Vec<u8>, kind: FileKind, mode: u32 },
+    Kept(FileState),
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub struct JournalEntries {
+    /// One change per file, sorted by path.
+    pub files: Vec<FileChange>,
+    pub unkept: Vec<UnkeptWrite>,
+}
+
+impl WriteJournal {
+    pub fn new(tracker: Arc<Tracker>) -> Self {
+        Self { tracker, running: AtomicUsize::new(0), state: Mutex::default() }
+    }
+
+    /// A program reports to it from now on.
+    pub fn started(&self) {
+        self.running.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn ended(&self) {
+        self.running.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a program may still write something.
+    pub fn is_open(&self) -> bool {
+        self.running.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether nothing was reported since it was asked last.
+    pub fn is_empty(&self) -> bool {
+        let state = locked(&self.state);
+        state.touched.is_empty() && state.unkept.is_empty()
+    }
+
+    /// Whether it knows what a file was.
+    pub fn has_touched(&self, path: &Path) -> bool {
+        locked(&self.state).touched.contains_key(path)
+    }
+
+    /// Something was written, or may have been, of which nothing is kept.
+    pub fn note_unkept(&self, what: &str, why: UnkeptReason) {
+        locked(&self.state).note_unkept(what.to_owned(), why);
+    }
+
+    /// A process is about to change a file, make it or remove it. The path is absolute, with symlinks resolved.
+    pub fn touch(&self, path: &Path, pid: u32) {
+        if path.starts_with(&self.tracker.root) {
+            locked(&self.state).touch(path, pid, &self.tracker);
+        }
+    }
+
+    /// A directory is about to get another name; with `exchange`, what has that name gets the first one.
+    pub fn touch_directory(&self, from: &Path, to: &Path, exchange: bool) {
+        let mut state = locked(&self.state);
+        state.touch_below(from, to, &self.tracker);
+        if exchange {
+            state.touch_below(to, from, &self.tracker);
+        }
+    }
+
+    /// What became of everything that was touched since this was asked last, with the contents kept.
+    pub fn take(&self) -> JournalEntries {
+        let mut state = locked(&self.state);
+        let mut files = Vec::new();
+        let mut still_open = Vec::new();
+        state.held = 0;
+        for (path, touched) in std::mem::take(&mut state.touched) {
+            let (path_text, pid) = (path.display().to_string(), touched.pid);
+            let before = match self.settle(&path, touched.before) {
+                Ok((change, now)) => {
+                    files.extend(change.map(|(old, new)| FileChange { path: path_text, old, new, compared: false }));
+                    now
+                }
+                Err(e) => {
+                    tracing::warn!("what became of {path_text} is not kept: {e}");
+                    state.note_unkept(path_text, UnkeptReason::Unreadable);
+                    continue;
+                }
+            };
+            // It may be written again without being opened again.
+            if self.is_open() && has_open(pid, &path) {
+                still_open.push((path, TouchedFile { before, pid }));
+            }
+        }
+        state.touched.extend(still_open);
+        let unkept = std::mem::take(&mut state.unkept).into_iter().collect();
+        drop(state);
+        if !files.is_empty() {
+            self.tracker.clean();
+        }
+        JournalEntries { files, unkept }
+    }
+
+    /// What a file was and is, if that differs, and what it is from now on.
+    fn settle(&self, path: &Path, before: Before) -> std::io::Result<(Option<StatePair>, Before)> {
+        let now = match load(path, LARGEST) {
+            Ok(now) => now,
+            // A directory, or a pipe, has taken its place.
+            Err(e) if e.kind() == std::io::ErrorKind::Other => FoundFile::Missing,
+            Err(e) => return Err(e),
+        };
+        match (&before, &now) {
+            (Before::Missing, FoundFile::Missing) => return Ok((None, before)),
+            (Before::Held { bytes, kind, .. }, FoundFile::Content { bytes: now, kind: now_kind, .. })
+                if bytes == now && kind == now_kind =>
+            {
+                return Ok((None, before));
+            }
+            _ => {}
+        }
+        let old = self.keep(path, before)?;
+        let new = match now {
+            FoundFile::Missing => None,
+            FoundFile::Large(state) => Some(state),
+            FoundFile::Content { bytes, kind, mode } => self.keep(path, Before::Held { bytes, kind, mode })?,
+        };
+        let from_now = new.clone().map_or(Before::Missing, Before::Kept);
+        Ok(((old != new).then_some((old, new)), from_now))
+    }
+
+    fn keep(&self, path: &Path, before: Before) -> std::io::Result<Option<FileState>> {
+        kept(path, before, &self.tracker)
+    }
+}
+
+/// The states before and after; none where there is no file.
+type StatePair = (Option<FileState>, Option<FileState>);
+
+fn kept(path: &Path, before: Before, tracker: &Tracker) -> std::io::Result<Option<FileState>> {
+    Ok(match before {
+        Before::Missing => None,
+        Before::Kept(state) => Some(state),
+        Before::Held { bytes, kind, mode } => {
+            let state = FileState { hash: tracker.objects.put(&bytes)?, kind, large: false };
+            tracker.modes.note(std::iter::once((path, &state, mode)));
+            Some(state)
+        }
+    })
+}
+
+impl JournalState {
+    fn note_unkept(&mut self, what: String, why: UnkeptReason) {
+        if self.unkept.len() < MAX_UNKEPT {
+            self.unkept.insert(UnkeptWrite { what, why });
+        }
+    }
+
+    fn rules(&mut self, tracker: &Tracker) -> &mut IgnoreRules {
+        self.rules.get_or_insert_with(|| IgnoreRules::new(&tracker.root, tracker.data()))
+    }
+
+    fn touch(&mut self, path: &Path, pid: u32, tracker: &Tracker) {
+        if self.touched.contains_key(path) {
+            return;
+        }
+        if let Some(ignored) = self.rules(tracker).ignored(path) {
+            let name = ignored.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            // What version control writes about itself, and what is ours, is nobody's work.
+            if !super::ignored::REPOSITORIES.contains(&name) && ignored != tracker.data() {
+                self.note_unkept(ignored.display().to_string(), UnkeptReason::Ignored);
+            }
+            return;
+        }
+        if path.to_str().is_none() {
+            return self.note_unkept(path.display().to_string(), UnkeptReason::Unreadable);
+        }
+        let before = match load(path, LARGEST) {
+            Ok(FoundFile::Missing) => Before::Missing,
+            Ok(FoundFile::Large(state)) => Before::Kept(state),
+            Ok(FoundFile::Content { bytes, kind, mode }) => Before::Held { bytes, kind, mode },
+            // A directory, or a pipe: nothing of the kind is recorded.
+            Err(e) if e.kind() == std::io::ErrorKind::Other => return,
+            Err(e) => {
+                tracing::warn!("what {} was is not kept: {e}", path.display());
+                return self.note_unkept(path.display().to_string(), UnkeptReason::Unreadable);
+            }
+        };
+        self.insert(path, TouchedFile { before, pid }, tracker);
+    }
+
+    fn insert(&mut self, path: &Path, mut touched: TouchedFile, tracker: &Tracker) {
+        if let Before::Held { bytes, .. } = &touched.before {
+            self.held += bytes.len();
+            if self.held > MAX_HELD {
+                self.held -= bytes.len();
+                touched.before = match kept(path, touched.before, tracker) {
+                    Ok(state) => state.map_or(Before::Missing, Before::Kept),
+                    Err(e) => {
+                        tracing::warn!("what {} was is not kept: {e}", path.display());
+                        return self.note_unkept(path.display().to_string(), UnkeptReason::Unreadable);
+                    }
+                };
+            }
+        }
+        self.touched.insert(path.to_owned(), touched);
+    }
+
+    /// Touches what is below a directory, under both names.
+    fn touch_below(&mut self, from: &Path, to: &Path, tracker: &Tracker) {
+        let inside = |path: &Path| path.starts_with(&tracker.root);
+        let mut waiting = vec![PathBuf::new()];
+        let mut seen = 0;
+        while let Some(below) = waiting.pop() {
+            let dirs = [from.join(&below), to.join(&below)];
+            let counts = dirs.iter().any(|dir| inside(dir) && self.rules(tracker).ignored_dir(dir).is_none());
+            if !counts {
+                continue;
+            }
+            let Ok(entries) = fs::read_dir(&dirs[0]) else { continue };
+            for entry in entries.flatten() {
+                seen += 1;
+                if seen > MAX_ENTRIES {
+                    return self.note_unkept(from.display().to_string(), UnkeptReason::Large);
+                }
+                let below = below.join(entry.file_name());
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    waiting.push(below);
+                    continue;
+                }
+                for path in [from.join(&below), to.join(&below)] {
+                    if inside(&path) {
+                        self.touch(&path, 0, tracker);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a process has a file open, as far as that can be seen.
+fn has_open(pid: u32, path: &Path) -> bool {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.map(|entry| fs::read_link(entry.path())).any(|target| target.is_ok_and(|target| target == path))
+}
+
+impl Tracker {
+    /// Where all our own things lie.
+    pub(super) fn data(&self) -> &Path {
+        self.dir.ancestors().nth(2).unwrap_or(&self.dir)
+    }
+}

@@ -1,0 +1,91 @@
+//! Changes that reach a step from elsewhere: from what it left running in the background, once the step is over, and
+//! from the sessions of its subagents.
+
+use std::sync::{Arc, Mutex};
+
+use super::{History, TurnContext};
+use crate::id::{MessageId, PartId};
+use crate::lock::locked;
+use crate::message::{Content, FileChange, Part, UnkeptWrite};
+use crate::snapshot::{JournalEntries, WriteJournal};
+use crate::task::spawn_blocking;
+
+/// What subagents have changed since their parent's step was asked last. A std mutex: a leaf around two lists.
+#[derive(Debug, Default)]
+pub struct ChildChanges(Mutex<JournalEntries>);
+
+impl ChildChanges {
+    pub fn add(&self, files: &[FileChange], unkept: &[UnkeptWrite]) {
+        let mut all = locked(&self.0);
+        all.files.extend_from_slice(files);
+        all.unkept.extend_from_slice(unkept);
+    }
+
+    pub fn take(&self) -> JournalEntries {
+        std::mem::take(&mut *locked(&self.0))
+    }
+}
+
+/// The journals of a session's steps that programs still report to. A std mutex: a leaf around a list.
+#[derive(Debug, Default)]
+pub struct LateChanges(Mutex<Vec<LateJournal>>);
+
+#[derive(Debug, Clone)]
+struct LateJournal {
+    message: MessageId,
+    part: PartId,
+    journal: Arc<WriteJournal>,
+}
+
+impl LateChanges {
+    /// What a journal says later belongs to this part of this message, which need not exist yet.
+    pub fn expect(&self, message: &MessageId, part: &PartId, journal: &Arc<WriteJournal>) {
+        let late = LateJournal { message: message.clone(), part: part.clone(), journal: journal.clone() };
+        locked(&self.0).push(late);
+    }
+
+    /// Those that are known, without those that will say nothing more after this.
+    fn all(&self) -> Vec<LateJournal> {
+        let mut journals = locked(&self.0);
+        let all = journals.clone();
+        journals.retain(|late| late.journal.is_open());
+        all
+    }
+}
+
+/// Adds what programs in the background have written by now to the steps that started them.
+pub async fn collect(history: &mut History, scope: &TurnContext) {
+    for LateJournal { message, part, journal } in scope.resources.late_changes.all() {
+        let taken = spawn_blocking(move || journal.take()).await;
+        let JournalEntries { files, unkept } = taken.unwrap_or_else(|e| {
+            tracing::error!("what a command in the background wrote is not known: {e}");
+            JournalEntries::default()
+        });
+        let Some(message) = history.messages.iter_mut().rev().find(|known| known.id == message) else { continue };
+        if files.is_empty() && unkept.is_empty() {
+            continue;
+        }
+        if let Some(tracker) = &scope.resources.snapshots {
+            scope.record.contents(tracker, &files).await;
+        }
+        if let Some(parent) = &scope.parent_changes {
+            parent.add(&files, &unkept);
+        }
+        let known = message.parts.iter_mut().find(|known| known.id == part);
+        let part = match known {
+            Some(known) => {
+                if let Content::Patch { files: earlier, unkept: unkept_earlier, .. } = &mut known.content {
+                    earlier.extend(files);
+                    unkept_earlier.extend(unkept);
+                }
+                known.clone()
+            }
+            None => {
+                let part = Part { id: part, content: Content::Patch { files, begun: false, unkept } };
+                message.parts.push(part.clone());
+                part
+            }
+        };
+        scope.record.part(&message.id, &part).await;
+    }
+}
