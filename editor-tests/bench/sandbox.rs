@@ -31,6 +31,6 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
         shown: vec![],
     };
     let program = Program::new("/bin/true", "/", adjutant::process::Variables::default().tame(&environment));
-    let program = if how == "bare" { program } else { sandbox.wrap(&held, &policy, program).unwrap() };
+    let program = if how == "bare" { program } else { sandbox.wrap(&held, &policy, None, program).unwrap() };
     bencher.bench_local(|| runtime.block_on(program.run(Duration::from_secs(5))).unwrap());
 }

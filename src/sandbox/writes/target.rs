@@ -168,7 +168,7 @@ fn too_long() -> io::Error {
 /// Whether an open follows a link in the place of the file.
 fn follows(flags: u64) -> bool {
     let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
-    !has(libc::O_NOFOLLOW) && !(has(libc::O_CREAT) && has(libc::O_EXCL))
+    !(has(libc::O_NOFOLLOW) || has(libc::O_CREAT) && has(libc::O_EXCL))
 }
 
 /// A path with the links on its way resolved; with `follow`, also the one in its place. None where its directory is
