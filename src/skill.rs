@@ -20,7 +20,7 @@ use crate::config::node::{ConfigOrigin, Layer, Node, SourceLocation};
 use crate::config::settings::Settings;
 use crate::config::{ConfigFingerprint, Problem, ProblemCode, markdown};
 use crate::environment::Environment;
-use crate::permission::{Action, Need, Rules, evaluate};
+use crate::permission::{Action, Need, Rules, evaluate, wildcard};
 use crate::text;
 use crate::worktree::{Worktree, normal};
 
@@ -54,8 +54,6 @@ pub struct Skill {
     pub text: Arc<str>,
     /// It came with the project.
     pub project: bool,
-    /// The folder of skills it was found in, where that holds nothing else by its kind; as it really is.
-    collection: Option<Arc<Path>>,
     origin: Arc<ConfigOrigin>,
 }
 
@@ -80,7 +78,6 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
         disk: ConfigReader::new(environment, worktree),
         found: Vec::new(),
         read: HashSet::new(),
-        within: None,
         directories: DIRECTORIES,
         bytes: BYTES,
         end: Instant::now() + PATIENCE,
@@ -95,21 +92,21 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
         if !search.exists(&dir) {
             missing.push(address.clone());
         }
-        search.collection(&dir, Layer::Global, false);
+        search.folder(&dir, Layer::Global, false);
     }
     if !on("DISABLE_EXTERNAL_SKILLS") {
         let claude = !on("DISABLE_CLAUDE_CODE") && !on("DISABLE_CLAUDE_CODE_SKILLS");
         let names: &[&str] = if claude { &[".claude", ".agents"] } else { &[".agents"] };
         if let Some(home) = &environment.home {
-            names.iter().for_each(|name| search.collection(&home.join(name).join("skills"), Layer::Global, false));
+            names.iter().for_each(|name| search.folder(&home.join(name).join("skills"), Layer::Global, false));
         }
         for dir in if project { down_to(&worktree.root, cwd) } else { Vec::new() } {
-            names.iter().for_each(|name| search.collection(&dir.join(name).join("skills"), Layer::Project, true));
+            names.iter().for_each(|name| search.folder(&dir.join(name).join("skills"), Layer::Project, true));
         }
     }
     for directory in &settings.directories {
         for name in ["skill", "skills"] {
-            search.collection(&directory.path.join(name), Layer::Directory, directory.project);
+            search.folder(&directory.path.join(name), Layer::Directory, directory.project);
         }
     }
     for path in &settings.skills.paths {
@@ -136,8 +133,6 @@ struct SkillSearch<'a> {
     found: Vec<Skill>,
     /// The files that were read, by where they really are: two paths may lead to one.
     read: HashSet<PathBuf>,
-    /// The folder that is looked through, where it is one of skills alone.
-    within: Option<Arc<Path>>,
     /// How much is left of each limit.
     directories: usize,
     bytes: usize,
@@ -151,14 +146,6 @@ impl SkillSearch<'_> {
         self.disk.look(dir).is_ok_and(|meta| meta.is_some())
     }
 
-    /// Looks through a folder that is for skills.
-    fn collection(&mut self, dir: &Path, layer: Layer, project: bool) {
-        self.within = std::fs::canonicalize(dir).ok().map(Arc::from);
-        self.folder(dir, layer, project);
-        self.within = None;
-    }
-
-    /// Looks through a folder that somebody named, and that may hold anything.
     fn folder(&mut self, dir: &Path, layer: Layer, project: bool) {
         self.enter(dir, layer, project, DEEPEST, &mut Vec::new());
     }
@@ -263,8 +250,7 @@ impl SkillSearch<'_> {
         }
         self.bytes = self.bytes.saturating_sub(body.len());
         let text = body.into();
-        let collection = self.within.clone();
-        self.found.push(Skill { name, description, dir: dir.to_path_buf(), text, project, collection, origin });
+        self.found.push(Skill { name, description, dir: dir.to_path_buf(), text, project, origin });
     }
 }
 
@@ -278,26 +264,24 @@ impl Skills {
         self.0.iter().find(|skill| skill.name == name)
     }
 
-    /// Returns the folders of those that lie outside a project, which its agents may read: one for a folder of skills,
-    /// one for each skill that lies elsewhere.
+    /// The folders of those that lie outside a project: its agents may read them.
     pub fn directories(&self, worktree: &Worktree) -> Vec<PathBuf> {
-        let outside = self.0.iter().filter(|skill| !skill.project);
-        let folder = |skill: &Skill| {
-            let real = std::fs::canonicalize(&skill.dir).unwrap_or_else(|_| skill.dir.clone());
-            let whole = skill.collection.as_deref().filter(|whole| real.starts_with(whole));
-            whole.map_or(real, Path::to_path_buf)
-        };
-        let dirs: BTreeSet<PathBuf> = outside.map(folder).filter(|dir| !worktree.contains(dir)).collect();
-        dirs.into_iter().collect()
+        let real = |skill: &Skill| std::fs::canonicalize(&skill.dir).unwrap_or_else(|_| skill.dir.clone());
+        let dirs: BTreeSet<PathBuf> = self.0.iter().filter(|skill| !skill.project).map(real).collect();
+        dirs.into_iter().filter(|dir| !worktree.contains(dir)).collect()
     }
 
     /// Those that may be loaded under some rules, asked about or not.
-    pub fn allowed<'a>(&'a self, rules: &'a Rules) -> impl Iterator<Item = &'a Skill> {
-        let may = |skill: &&Skill| {
+    pub fn allowed<'a>(&'a self, rules: &Rules) -> impl Iterator<Item = &'a Skill> + use<'a> {
+        // Most rules are about something else, and there may be as many of them as skills.
+        let about = rules.0.iter().filter(|rule| wildcard::matches(&rule.permission, "skill"));
+        let about = Rules(about.cloned().collect());
+        let hidden = rules.hides("skill");
+        let may = move |skill: &&Skill| {
             let need = Need::new("skill", skill.name.as_str());
-            evaluate(rules, &Rules::default(), &need).action != Action::Deny
+            evaluate(&about, &Rules::default(), &need).action != Action::Deny
         };
-        self.0.iter().filter(|_| !rules.hides("skill")).filter(may)
+        self.0.iter().filter(move |_| !hidden).filter(may)
     }
 
     /// What the system prompt says of those that may be loaded; empty where there is none.

@@ -164,7 +164,9 @@ impl LayerReader<'_, '_> {
             // Somebody may log in later: that is a change like any other.
             let origin = self.disk.origin(&path, Layer::Remote, false);
             let Some(text) = self.disk.read(&origin) else { continue };
-            if let Err(e) = serde_json::from_str::<serde::de::IgnoredAny>(&text) {
+            if !text.trim().is_empty()
+                && let Err(e) = serde_json::from_str::<serde::de::IgnoredAny>(&text)
+            {
                 let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
                 let place = SourceLocation { origin, line: number(e.line()), column: number(e.column().max(1)) };
                 let text = "this is not valid JSON; what organisations say that you logged in to is not used";

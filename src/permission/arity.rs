@@ -141,23 +141,32 @@ const THREE: [&str; 50] = [
 const THREE_MORE: [&str; 2] = ["yarn dlx", "yarn run"];
 
 /// Commands of which each one is a question of its own: what they do stands behind these words, or cannot be undone.
-const EACH: [&str; 12] = [
-    "gh api",
-    "npm publish",
-    "pnpm publish",
-    "yarn publish",
-    "yarn npm",
+const EACH: &[&str] = &[
     "bun publish",
     "cargo publish",
-    "uv publish",
-    "poetry publish",
+    "docker system",
+    "gcloud",
+    "gh api",
+    "gh gist",
+    "gh repo",
+    "gh secret",
+    "git clean",
+    "git worktree",
     "kubectl",
-    "oc",
+    "npm owner",
+    "npm publish",
     "npx",
+    "oc",
+    "pnpm publish",
+    "poetry publish",
+    "terraform state",
+    "uv publish",
+    "yarn npm",
+    "yarn publish",
 ];
 
 /// Sub-commands of programs that also run other programs.
-const SUBCOMMANDS: [&str; 16] = [
+const SUBCOMMANDS: &[&str] = &[
     "bun add",
     "bun build",
     "bun install",
@@ -177,7 +186,7 @@ const SUBCOMMANDS: [&str; 16] = [
 ];
 
 /// Commands that use the network and only show what is there.
-const ONLINE: [&str; 8] = [
+const ONLINE: &[&str] = &[
     "kubectl get",
     "kubectl describe",
     "kubectl logs",
@@ -188,11 +197,42 @@ const ONLINE: [&str; 8] = [
     "oc explain",
 ];
 
-/// Commands that are asked about anyway where they would lose what is not committed.
-const LOSES: [&str; 3] = ["git checkout", "git restore", "git switch"];
+/// Modules of Python that look at a project and run nothing but its tests.
+const CHECKERS: &[&str] = &["black", "flake8", "isort", "mypy", "pylint", "pytest", "ruff", "unittest"];
 
 /// Programs that work with containers.
-const CONTAINERS: [&str; 8] = ["docker", "podman", "nerdctl", "finch", "container", "docker-compose", "lxc", "incus"];
+const CONTAINERS: &[&str] = &["docker", "podman", "nerdctl", "finch", "container", "docker-compose", "lxc", "incus"];
+
+/// Programs of which the first word alone says little, besides those of [`TWO`].
+const WORDED: &[&str] = &[
+    "apk",
+    "apt",
+    "apt-get",
+    "bzr",
+    "conda",
+    "container",
+    "crontab",
+    "dnf",
+    "docker-compose",
+    "finch",
+    "glab",
+    "gmake",
+    "gsutil",
+    "hg",
+    "incus",
+    "jj",
+    "lxc",
+    "mamba",
+    "nerdctl",
+    "nix",
+    "pacman",
+    "pip3",
+    "rclone",
+    "snap",
+    "svn",
+    "yum",
+    "zypper",
+];
 
 fn begins_like(words: &[&str], known: &[&str]) -> bool {
     let begins = |text: &str| words.iter().copied().take(text.split(' ').count()).eq(text.split(' '));
@@ -210,7 +250,7 @@ fn length(words: &[&str]) -> usize {
         let text = text.as_str();
         if THREE.contains(&text) || THREE_MORE.contains(&text) {
             Some(3)
-        } else if TWO.contains(&text) {
+        } else if TWO.contains(&text) || WORDED.contains(&text) {
             Some(2)
         } else {
             ONE.contains(&text).then_some(1)
@@ -221,30 +261,61 @@ fn length(words: &[&str]) -> usize {
 
 /// Returns the same for "always": none where there are fewer words, or where they do not say what would be granted.
 pub fn granted<'w, 's>(words: &'w [&'s str]) -> Option<&'w [&'s str]> {
-    let each = begins_like(words, &EACH) && !begins_like(words, &ONLINE);
+    let each = begins_like(words, EACH) && !begins_like(words, ONLINE);
     if each { None } else { words.get(..length(words)) }
 }
 
 /// Whether the second word is a sub-command, of a program that takes the name of another program there too.
 pub fn is_subcommand(words: &[&str]) -> bool {
-    begins_like(words, &SUBCOMMANDS)
+    begins_like(words, SUBCOMMANDS)
 }
 
-/// Whether a command that uses the network can be granted by the words that name what it does.
-pub fn is_granted_online(words: &[&str]) -> bool {
-    begins_like(words, &ONLINE) || words.first() == Some(&"git")
+/// Whether something of a command that uses the network can be granted for good: its beginning, or all its words.
+pub fn may_go_online(words: &[&str]) -> bool {
+    // Where a push goes is not in its words.
+    begins_like(words, ONLINE)
+        || matches!(words, ["git", command, ..] if *command != "push" && !command.starts_with('-'))
 }
 
-/// Whether what a command may destroy is found out, and asked about, each time.
-pub fn loses_nothing_unasked(words: &[&str]) -> bool {
-    begins_like(words, &LOSES)
-}
-
-/// Whether it starts a program in a container.
-pub fn runs_in_container(words: &[&str]) -> bool {
+/// Whether the beginning of a command can say what it does: nothing behind that starts another program, goes to the
+/// network or works in a container.
+pub fn is_granted_by_beginning(words: &[&str], network: bool) -> bool {
     let Some((name, rest)) = words.split_first() else { return false };
-    let starts = |word: &&str| matches!(*word, "run" | "exec" | "create" | "start" | "attach");
-    CONTAINERS.contains(name) && rest.iter().take(2).any(starts)
+    let given = |options: &[&str]| rest.iter().any(|word| options.iter().any(|option| word.starts_with(option)));
+    let starts_others = match *name {
+        "go" => given(&["-exec", "--exec", "-toolexec", "--toolexec", "-vettool", "--vettool"]),
+        "make" | "gmake" | "ninja" | "just" => {
+            let targets = rest.iter().filter(|word| !word.starts_with('-') && !word.contains('=')).count();
+            targets > 1
+                || given(&[
+                    "-f",
+                    "-C",
+                    "-I",
+                    "-E",
+                    "--file",
+                    "--makefile",
+                    "--directory",
+                    "--include",
+                    "--eval",
+                    "SHELL=",
+                ])
+        }
+        _ => false,
+    };
+    !starts_others && !runs_in_container(words) && (!network || begins_like(words, ONLINE))
+}
+
+/// Whether a module of Python looks at a project and runs nothing but its tests.
+pub fn is_checker(module: &str) -> bool {
+    CHECKERS.contains(&module)
+}
+
+/// Whether it starts a program in a container, as far as the words before that may be options with their values.
+pub fn runs_in_container(words: &[&str]) -> bool {
+    const STARTS: [&str; 9] = ["run", "exec", "create", "start", "attach", "up", "build", "play", "debug"];
+    let Some((name, rest)) = words.split_first() else { return false };
+    // `docker --context c compose -f f.yml run x`
+    CONTAINERS.contains(name) && rest.iter().take(8).any(|word| STARTS.contains(word))
 }
 
 #[cfg(test)]

@@ -300,6 +300,8 @@ fn what_always_grants() {
 #[test]
 fn always_for_tools_of_a_project() {
     let lab = Lab::new();
+    let config = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://x.test/r\n";
+    std::fs::write(lab.place.root.join(".git/config"), config).unwrap();
     let place = &lab.place;
     // Whatever is installed here: as if it were.
     let need = |command: &str| {
@@ -330,13 +332,13 @@ fn always_for_tools_of_a_project() {
         ("python3 -m pytest -q", "python3 -m pytest *", "python3 -m pytest -x", "python3 -m http.server"),
         ("gh pr view 12", "gh pr view *", "gh pr view 13", "gh pr merge 13"),
         ("gh api /x", "gh api /x", "gh api /x", "gh api -X DELETE /x"),
-        ("git checkout main", "git checkout *", "git checkout -b x", "git commit"),
-        ("git restore a.txt", "git restore *", "git restore --staged b.txt", "git reset"),
+        ("git checkout main", "git checkout main", "git checkout main", "git checkout HEAD -- src"),
+        ("git restore a.txt", "git restore a.txt", "git restore a.txt", "git restore src"),
         ("git switch x", "git switch *", "git switch -c y", "git checkout y"),
         ("cargo test", "cargo test *", "cargo test --release", "cargo run"),
         ("cargo run", "cargo run", "cargo run", "cargo run --bin x"),
         ("cargo publish", "cargo publish", "cargo publish", "cargo publish --allow-dirty"),
-        ("make test", "make test *", "make test V=1", "make deploy"),
+        ("make test", "make test *", "make test -j4", "make deploy"),
         ("make", "make", "make", "make deploy"),
         ("npx tsc --noEmit", "npx tsc *", "npx tsc -w", "npx eslint"),
         ("kubectl get pods", "kubectl get *", "kubectl get svc -n x", "kubectl delete pod x"),
@@ -344,13 +346,22 @@ fn always_for_tools_of_a_project() {
         ("kubectl delete pod x", "kubectl delete pod x", "kubectl delete pod x", "kubectl delete pod y"),
         ("curl -s 'https://x.test/a?b'", "curl https://x.test", "curl https://x.test/c", "curl https://x.test.evil/c"),
         (
-            "curl -d a=1 http://x.test:80",
+            "curl -s http://x.test:80",
             "curl http://x.test:80",
             "curl -H 'A: b' http://x.test:80/",
             "curl http://x.test/",
         ),
-        ("git push origin", "git push origin", "git push -u origin", "git push other"),
-        ("git push origin main", "git push origin main", "git push origin main", "git push origin other"),
+        (
+            "git push origin",
+            "git push origin https://x.test/r",
+            "git push -u origin",
+            "git remote set-url origin https://y.test; git push other",
+        ),
+        ("git fetch origin", "git fetch origin", "git fetch origin", "git fetch https://y.test/x"),
+        ("pip3 list", "pip3 list *", "pip3 list -o", "pip3 install x"),
+        ("python3 -m timeit pass", "python3 -m timeit pass", "python3 -m timeit pass", "python3 -m timeit x"),
+        ("python3 -m pip list", "python3 -m pip list", "python3 -m pip list", "python3 -m pip install x"),
+        ("docker-compose ps", "docker-compose ps *", "docker-compose ps -a", "docker-compose run x"),
         ("docker ps", "docker ps *", "docker ps -a", "docker rm x"),
     ];
     let ask = with(place, &[("*", Action::Ask)]);
@@ -387,11 +398,23 @@ fn always_for_tools_of_a_project() {
         "docker compose run x ls",
         "docker container exec x ls",
         "make test --eval=x",
+        "make test deploy",
+        "make test -f x.mk",
+        "make test 'X=$(shell rm a)'",
+        "go test -exec ./x ./...",
+        "curl -X DELETE https://x.test/",
+        "curl -d a=1 https://x.test/",
+        "git -C sub push origin",
+        "cd src; git push origin",
+        "docker --context c run x",
+        "npx eslint ../x",
     ] {
-        let grants = ["curl https://x.test", "git push origin", "make test"].map(rule_for);
+        let grants =
+            ["curl https://x.test", "git push origin https://x.test/r", "make test *", "go test *", "npx eslint *"]
+                .map(rule_for);
         let need = need(command);
         let granted = evaluate(&ask, &Rules(grants.into()), &need).action;
-        let wide = need.always.iter().any(|pattern| pattern != &need.patterns[0]);
+        let wide = need.always.iter().any(|pattern| !need.patterns.contains(pattern));
         assert!(granted == Action::Ask && !wide, "{command}: {:?}", need.always);
     }
 }

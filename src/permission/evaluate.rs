@@ -9,7 +9,9 @@ use super::rule::{BUILT_IN, POSTURE};
 use super::shell::{Effect, JudgedLine, Unit};
 use super::url::{self, Address};
 use super::wildcard::UNKNOWN;
-use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unheld, unread, wildcard, wording};
+use super::{
+    Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, arity, unheld, unread, wildcard, wording,
+};
 
 /// Why something is not asked that a rule asks about.
 const HELD: &str = "what the sandbox holds is not asked here";
@@ -553,12 +555,16 @@ impl<'r> Bash<'r> {
         if unit.opaque.is_some() || unit.broad_only.is_some() || unit.normal.contains(UNKNOWN) {
             return false;
         }
+        // What its words do not say, no beginning of them grants.
+        let words: Vec<&str> = unit.normal.split(' ').collect();
+        let plain =
+            unit.doubt.is_none() && unit.texts.is_empty() && arity::is_granted_by_beginning(&words, unit.network);
         self.grants.0.iter().any(|rule| {
             let exact = rule.pattern == unit.normal || unit.place_reached() == Some(&*rule.pattern);
             let shape = rule.pattern != "*"
                 && wildcard::matches(&rule.pattern, &unit.normal)
                 && Self::hinders(rule, unit).is_none();
-            wildcard::matches(&rule.permission, "bash") && (exact || shape || Self::is_run_as(rule, unit))
+            wildcard::matches(&rule.permission, "bash") && (exact || plain && (shape || Self::is_run_as(rule, unit)))
         })
     }
 
@@ -567,8 +573,7 @@ impl<'r> Bash<'r> {
         let names = |runner: &String| {
             rule.pattern.starts_with(&**runner) && wildcard::matches(&rule.pattern, &format!("{runner}{}", unit.normal))
         };
-        let named = unit.dangers.iter().all(|danger| rule.pattern.contains(danger.as_str()));
-        unit.foreign.is_some() && named && unit.runner.as_ref().is_some_and(names)
+        unit.foreign.is_some() && unit.dangers.is_empty() && unit.runner.as_ref().is_some_and(names)
     }
 }
 

@@ -104,6 +104,7 @@ fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
     for (at, unit) in line.units.iter().enumerate() {
         if unit.runner.is_some() && unit.foreign.is_some() {
             // The pattern of what runs it names it.
+            may_last(unit)?;
             continue;
         }
         let pattern = pattern(unit, line.units.get(at + 1))?;
@@ -121,20 +122,13 @@ fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
 /// Returns the words of a command that name what it does and ` *`; all its words where a few do not say that; for what
 /// goes to the network, where it goes. `next` is the unit behind it, which it may run.
 fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
-    let said = unit.opaque.as_ref().or(unit.broad_only.as_ref()).or(unit.doubt.as_ref());
-    if let Some(reason) = said.or(unit.floor.as_ref().map(|(_, reason)| reason)) {
-        return Err(reason.clone());
-    }
-    let asks = |need: &&Need| need.floor.is_some() || need.permission == "external_directory";
-    if let Some(need) = unit.touches.iter().find(asks) {
-        return Err(format!("{} is asked about by itself", need.patterns.join(", ")));
-    }
+    may_last(unit)?;
     let words: Vec<&str> = unit.normal.split(' ').collect();
     let name = unit.program.as_deref().map(|program| program.rsplit('/').next().unwrap_or(program));
     let reason = match name {
         None => "no program is named in it",
         Some(_) if let Some(place) = unit.place_reached() => return Ok(place.to_owned()),
-        Some(_) if unit.network && !arity::is_granted_online(&words) => "it uses the network",
+        Some(_) if unit.network && !arity::may_go_online(&words) => "it uses the network",
         Some(_) if arity::runs_in_container(&words) => "what it runs in a container is asked about each time",
         Some(_) if !unit.texts.is_empty() => "what its text does is not known",
         Some(_) if unit.normal.contains(['*', '?', '\\']) => "in a rule, its * or ? would stand for other words too",
@@ -146,19 +140,34 @@ fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
     Err(reason.to_owned())
 }
 
+/// Says why the question about a command would come again whatever is granted.
+fn may_last(unit: &Unit) -> Result<(), String> {
+    let said = unit.opaque.as_ref().or(unit.broad_only.as_ref()).or(unit.doubt.as_ref());
+    if let Some(reason) = said.or(unit.floor.as_ref().map(|(_, reason)| reason)) {
+        return Err(reason.clone());
+    }
+    let asks = |need: &&Need| need.floor.is_some() || need.permission == "external_directory";
+    match unit.touches.iter().find(asks) {
+        Some(need) => Err(format!("{} is asked about by itself", need.patterns.join(", "))),
+        None => Ok(()),
+    }
+}
+
 /// Returns the words that name what a command does, where they do: those of the program it is, or of a script.
 fn prefix(unit: &Unit, name: &str, words: &[&str]) -> Option<String> {
-    if unit.layer > 0 && unit.runner.is_none() || unit.destroys && !arity::loses_nothing_unasked(words) {
+    let is_plain = arity::is_granted_by_beginning(words, unit.network);
+    if unit.layer > 0 && unit.runner.is_none() || unit.destroys || !is_plain {
         return None;
     }
-    let language = judge::is_language(judge::family(name));
     if let [_, "-m", module, ..] = words
-        && language
+        && ["python", "pypy"].contains(&judge::family(name))
+        && arity::is_checker(module)
         && unit.foreign.is_none()
-        && !module.starts_with('-')
+        && unit.dangers == ["-m"]
     {
         return Some(words[..3].join(" "));
     }
+    let language = judge::is_language(judge::family(name));
     let script = language && words.len() > 1 && unit.tails.is_empty();
     let known = arity::granted(words)?;
     // Of a language, no less than the script.

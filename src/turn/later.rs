@@ -15,6 +15,7 @@ use crate::agent::{Agent, Agents};
 use crate::config::{self, ConfigFingerprint, Problem};
 use crate::environment::Environment;
 use crate::lock::locked;
+use crate::permission::rule::BUILT_IN;
 use crate::permission::{Action, Denial, Need, Rules, evaluate};
 use crate::tool::{Failure, refusal};
 use crate::worktree::Worktree;
@@ -114,7 +115,9 @@ pub(super) async fn forbidden(scope: &TurnContext, agent: &Agent, need: &Need, a
     for agents in forbidding {
         let Some(now) = agents.get(&agent.name) else { continue };
         let verdict = evaluate(&now.rules, &Rules::default(), need);
-        if verdict.action == Action::Deny {
+        // What the file that is broken would lift of the program's own rules is not known.
+        let by_user = verdict.rule.as_ref().is_none_or(|rule| rule.source != BUILT_IN);
+        if verdict.action == Action::Deny && by_user {
             return Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, need, &now.rules))));
         }
     }

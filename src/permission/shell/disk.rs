@@ -27,6 +27,7 @@ pub(super) use origin::{Origin, is_same_program};
 use touch::Paths;
 
 use crate::permission::PermissionContext;
+use crate::permission::shell::expand::ShellState;
 
 /// Paths, and names of programs, that are looked up for one line.
 const LOOKUPS: usize = 500;
@@ -78,6 +79,17 @@ impl<'p> Disk<'p> {
     }
 
     /// The repository that git would work in.
+    /// Returns a place on the network as "always" stores it: of a remote of git with its address, because another may be
+    /// given that name later. None elsewhere than in the directory of the session.
+    pub(super) fn pinned(&mut self, place: String, state: &ShellState) -> Option<String> {
+        if state.cwd != [self.place.cwd.clone()] {
+            return None;
+        }
+        let Some(remote) = place.strip_prefix("git push ") else { return Some(place) };
+        let repository = self.repository(&state.cwd[0]);
+        Some(format!("{place} {}", repository.pushed_to(remote)?))
+    }
+
     pub(super) fn repository(&mut self, cwd: &Path) -> Rc<Repository> {
         if let Some(found) = self.repositories.get(cwd) {
             return found.clone();

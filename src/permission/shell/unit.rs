@@ -87,9 +87,9 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Where it goes on the network and nowhere else, if its program is the system's.
+    /// Where it goes on the network and nowhere else, if its program is the system's and no option changes what it does.
     pub fn place_reached(&self) -> Option<&str> {
-        self.reach.as_deref().filter(|_| self.foreign.is_none())
+        self.reach.as_deref().filter(|_| self.foreign.is_none() && self.dangers.is_empty())
     }
 
     pub(super) fn effect_at_least(&mut self, effect: Effect) {

@@ -30,6 +30,9 @@ pub(super) const MOST: usize = 5_000;
 /// How many letters, or lines, are compared at most.
 const COMPARED: usize = 50_000_000;
 
+/// The longest line that is compared for likeness, in characters.
+const LONGEST_LINE: usize = 1_000;
+
 /// In how many bytes the change is tried at most, all places together.
 const TRIED: usize = 2_000_000;
 
@@ -155,7 +158,8 @@ fn alike(window: &LineWindow<'_, '_>, wanted: &[&str], left: &Cell<usize>) -> f6
     }
     let each = (1..=middle).map(|n| {
         let (one, other) = (window.line(n).trim(), wanted[n]);
-        left.set(left.get().saturating_sub(if one == other { one.len() } else { one.len() * other.len() } + 1));
+        let compared = one != other && one.len().max(other.len()) <= 4 * LONGEST_LINE;
+        left.set(left.get().saturating_sub(if compared { one.len() * other.len() } else { 0 } + 1));
         if left.get() == 0 { 0.0 } else { similarity(one, other) }
     });
     each.sum::<f64>() / f64::from(u32::try_from(middle).unwrap_or(u32::MAX))
@@ -168,7 +172,7 @@ fn similarity(one: &str, other: &str) -> f64 {
     }
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let longer = one.len().max(other.len());
-    if longer > 1_000 {
+    if longer > LONGEST_LINE {
         return 0.0;
     }
     let mut row: Vec<usize> = (0..=other.len()).collect();

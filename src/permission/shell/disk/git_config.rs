@@ -72,6 +72,8 @@ pub(crate) struct Repository {
     /// The names of remotes that keep objects for it.
     promisors: Vec<String>,
     addresses: HashMap<String, Vec<String>>,
+    /// Remotes for which it is set what is pushed, perhaps by force.
+    pushed_by_setting: Vec<String>,
     /// An address is written in another way than the remotes say.
     rewritten: bool,
     hooks_path: Option<String>,
@@ -223,6 +225,7 @@ impl Repository {
                 }
                 self.addresses.entry(middle.to_owned()).or_default().push(value.to_owned());
             }
+            ("remote", "push" | "mirror") => self.pushed_by_setting.push(middle.to_owned()),
             ("remote", "promisor") if value != "false" => self.promisors.push(middle.to_owned()),
             ("extensions", "partialclone") => self.promisors.push(value.to_owned()),
             ("url", "insteadof" | "pushinsteadof") => {
@@ -253,6 +256,16 @@ impl Repository {
             ("extensions", "objectformat") => self.sha256 = value == "sha256",
             _ => {}
         }
+    }
+
+    /// Returns the one address that a push to a remote goes to, without a secret in it. None where settings say what is
+    /// pushed, or write addresses in another way.
+    pub(super) fn pushed_to(&self, remote: &str) -> Option<&str> {
+        let [address] = self.addresses.get(remote)?.as_slice() else { return None };
+        let holds_secret = address.contains("://") && address.contains('@');
+        let plain = !self.rewritten && !holds_secret && !address.contains(char::is_whitespace);
+        let usual = !self.pushed_by_setting.iter().any(|name| name == remote);
+        (plain && usual).then_some(address)
     }
 
     /// What only shows when everything is read.

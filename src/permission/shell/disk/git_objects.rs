@@ -280,6 +280,9 @@ impl CommitReader {
 
     /// Returns what all references name, and what they named before, as far as it is recorded.
     pub(super) fn everything(&self) -> Read<Vec<ObjectId>> {
+        if self.dirs.iter().any(|dir| dir.join("reftable").exists()) {
+            return Err(ObjectUnreadable::Object);
+        }
         let mut found = vec![];
         let mut ahead: Vec<PathBuf> = self.dirs.iter().flat_map(|dir| [dir.join("refs"), dir.join("logs")]).collect();
         let mut looked = 0;

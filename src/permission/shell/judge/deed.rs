@@ -100,7 +100,7 @@ pub(crate) enum Deed {
     Secret(String, String),
     Carrier,
     Network,
-    /// The one place on the network that it goes to, in the words that "always" stores.
+    /// The one place on the network that it goes to: `curl https://host`, `git push origin`.
     Reaches(String),
     Destroys,
 }

@@ -30,46 +30,35 @@ fn host_of(address: &str) -> Option<&str> {
         .then(|| &address[..scheme.len() + host.len()])
 }
 
-/// Notes the one host that `curl` talks to, where it does nothing but show what that answers. Options that save, send or
+/// Notes the one host that `curl` asks, where it does nothing but show what that answers. Options that save, send or
 /// name a file, or lead elsewhere, are not among these.
 fn one_host(judge: &mut Judge<'_>, reading: &ParsedArgs) {
-    const PLAIN: [&str; 36] = [
+    const PLAIN: &[&str] = &[
         "-f",
         "-s",
         "-S",
         "-v",
         "-i",
         "-I",
-        "-G",
         "-g",
         "-k",
         "-A",
         "-e",
         "-m",
-        "-X",
         "-H",
-        "-d",
-        "-0",
-        "-4",
-        "-6",
         "--fail",
         "--silent",
         "--show-error",
         "--insecure",
         "--verbose",
         "--include",
-        "--get",
         "--head",
-        "--request",
         "--user-agent",
-        "--referer",
         "--max-time",
         "--connect-timeout",
         "--retry",
         "--compressed",
         "--header",
-        "--data",
-        "--data-raw",
     ];
     let [address] = reading.operands.as_slice() else { return };
     let plain = |given: &GivenOption| {

@@ -107,6 +107,7 @@ impl Walk<'_> {
             Deed::CopyTree { from, to } => self.disk.copied_below(&from, &to, unit, state),
             Deed::Patches(files) => self.disk.patched(&files, unit, state),
             Deed::Home => self.disk.chdir(None, unit, state),
+            Deed::Reaches(place) => unit.reach = self.disk.pinned(place, state),
             Deed::Astray => state.lose(),
             Deed::Physical => state.physical = true,
             Deed::Assign(name, value) => {
@@ -379,7 +380,6 @@ fn note(deed: Deed, unit: &mut Unit) {
         Deed::Secret(shown, reason) => unit.secret(&shown, &reason),
         Deed::Carrier => unit.carrier = true,
         Deed::Network => unit.network = true,
-        Deed::Reaches(place) => unit.reach = Some(place),
         Deed::Destroys => unit.destroys = true,
         // Those that need the walk: see `carry_out`.
         _ => {}
