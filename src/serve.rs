@@ -114,20 +114,12 @@ async fn close(outbox: &Outbox) {
 
 fn one(table: &impl Routes, peer: &Peer, flight: &mut InFlight, line: &Line) {
     let outbox = peer.outbox();
-    let text = match line {
-        Line::Text(bytes) => std::str::from_utf8(bytes).map_err(|_| BadLine::NotUtf8),
-        Line::Bad(bad) => Err(*bad),
-    };
-    let read = match text {
-        Ok(text) => rpc::read(text),
-        Err(bad) => {
-            let error = match bad {
-                BadLine::TooLong => Error::invalid_request(bad.to_string()),
-                BadLine::NotUtf8 => Error::new(rpc::code::PARSE, "Parse error").details(bad.to_string()),
-            };
-            outbox.push(&rpc::failure(&Id::null(), &error));
-            return;
-        }
+    let read = match line {
+        Line::Text(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => rpc::read(text),
+            Err(_) => rpc::read_bad(&BadLine::NotUtf8),
+        },
+        Line::Bad(bad) => rpc::read_bad(bad),
     };
     match read {
         Err(invalid) => outbox.push(&rpc::failure(&invalid.id, &invalid.error)),

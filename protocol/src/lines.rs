@@ -32,6 +32,9 @@ use tokio_util::codec::Decoder;
 /// with one error. The TypeScript SDK has the same cap.
 pub const LINE_CAP: usize = 32 << 20;
 
+/// Bytes that are kept of the beginning of a longer line: an id stands before the params.
+const MAX_LINE_HEAD: usize = 1 << 10;
+
 /// Unwritten bytes above which [`Outbox::send`] waits. What one session says last is behind so much of
 /// what others say.
 const ROOM: usize = 256 << 10;
@@ -49,11 +52,11 @@ pub enum Line {
 }
 
 /// Why a line is not a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadLine {
-    /// Longer than [`LINE_CAP`]; the bytes were skipped, not kept.
-    #[error("the line is longer than {} MiB", LINE_CAP >> 20)]
-    TooLong,
+    /// Longer than [`LINE_CAP`]; all bytes but its first kilobyte, which this holds, were skipped.
+    #[error("the message is longer than {} MiB, which is the limit", LINE_CAP >> 20)]
+    TooLong(Bytes),
     /// Not UTF-8. Never decoded lossily.
     #[error("the line is not valid UTF-8")]
     NotUtf8,
@@ -66,7 +69,8 @@ pub struct JsonLines {
     cap: usize,
     /// Bytes already searched for a newline.
     seen: usize,
-    skipping: bool,
+    /// The beginning of a line that is too long, whose rest is being skipped.
+    skipping: Option<Bytes>,
     at_start: bool,
 }
 
@@ -79,7 +83,14 @@ impl Default for JsonLines {
 impl JsonLines {
     /// A decoder with a cap of its own.
     pub fn with_cap(cap: usize) -> Self {
-        Self { cap, seen: 0, skipping: false, at_start: true }
+        Self { cap, seen: 0, skipping: None, at_start: true }
+    }
+
+    /// The beginning of a line that is too long. A copy, so that the rest is freed.
+    fn head(&mut self, line: &[u8]) -> Bytes {
+        let is_first = std::mem::take(&mut self.at_start);
+        let line = line.strip_prefix(b"\xef\xbb\xbf").filter(|_| is_first).unwrap_or(line);
+        Bytes::copy_from_slice(&line[..line.len().min(MAX_LINE_HEAD)])
     }
 
     fn line(&mut self, bytes: BytesMut) -> Option<Line> {
@@ -108,8 +119,10 @@ impl Decoder for JsonLines {
         loop {
             let newline = src[self.seen..].iter().position(|b| *b == b'\n').map(|n| n + self.seen);
             let Some(end) = newline else {
-                if self.skipping || src.len() > self.cap {
-                    self.skipping = true;
+                if self.skipping.is_none() && src.len() > self.cap {
+                    self.skipping = Some(self.head(src));
+                }
+                if self.skipping.is_some() {
                     *src = BytesMut::new();
                 }
                 self.seen = src.len();
@@ -122,8 +135,11 @@ impl Decoder for JsonLines {
                 // The tail must not keep the big line's allocation alive.
                 *src = BytesMut::from(&src[..]);
             }
-            if std::mem::take(&mut self.skipping) || line.len() > self.cap {
-                return Ok(Some(Line::Bad(BadLine::TooLong)));
+            if let Some(head) = self.skipping.take() {
+                return Ok(Some(Line::Bad(BadLine::TooLong(head))));
+            }
+            if line.len() > self.cap {
+                return Ok(Some(Line::Bad(BadLine::TooLong(self.head(&line)))));
             }
             if let Some(line) = self.line(line) {
                 return Ok(Some(line));
@@ -136,8 +152,8 @@ impl Decoder for JsonLines {
             return Ok(Some(line));
         }
         self.seen = 0;
-        if std::mem::take(&mut self.skipping) {
-            return Ok(Some(Line::Bad(BadLine::TooLong)));
+        if let Some(head) = self.skipping.take() {
+            return Ok(Some(Line::Bad(BadLine::TooLong(head))));
         }
         // An unterminated last line is answered like any other.
         let rest = src.split();
@@ -512,7 +528,8 @@ mod tests {
         let mut out = Vec::new();
         let show = |line| match line {
             Line::Text(text) => String::from_utf8(text.to_vec()).unwrap_or_default(),
-            Line::Bad(bad) => format!("{bad:?}"),
+            Line::Bad(BadLine::TooLong(head)) => format!("TooLong {}", String::from_utf8_lossy(&head)),
+            Line::Bad(BadLine::NotUtf8) => "NotUtf8".to_owned(),
         };
         for chunk in chunks {
             buffer.extend_from_slice(chunk);
@@ -535,8 +552,15 @@ mod tests {
     fn bad_lines_are_items_and_the_stream_goes_on() {
         assert_eq!(
             cut(4, &[b"a\xff\n", b"123", b"456", b"789\n", b"ok\n", b"12345"]),
-            ["NotUtf8", "TooLong", "ok", "TooLong"]
+            ["NotUtf8", "TooLong 123456", "ok", "TooLong 12345"]
         );
+    }
+
+    #[test]
+    fn line_too_long_its_first_kilobyte_is_kept() {
+        let long = [&b"\xef\xbb\xbf"[..], &[b'a'; 3000], b"\n"].concat();
+        assert_eq!(cut(2000, &[&long]), [format!("TooLong {}", "a".repeat(1 << 10))]);
+        assert_eq!(cut(2000, &[&long[..2500], &long[2500..]]), [format!("TooLong {}", "a".repeat(1 << 10))]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, StreamExt};
-use protocol::lines::{BadLine, LINE_CAP, Line, Outbox};
+use protocol::lines::{LINE_CAP, Line, Outbox};
 use protocol::rpc::{self, Error as RpcError, Id, RpcMessage, code};
 use reqwest::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use reqwest::{Client, StatusCode, Upgraded};
@@ -549,17 +549,19 @@ enum Heard {
     Many,
 }
 
-/// A line of the editor as a message; the answer to one that is none.
+/// A line of the editor as a message; the answer to one that is none. The server waits for a response that is too
+/// long to be sent: it gets the reason in its place.
 fn message(line: Line) -> Result<Bytes, Vec<u8>> {
-    match line {
-        Line::Text(text) => Ok(text),
-        Line::Bad(bad) => {
-            let error = match bad {
-                BadLine::TooLong => RpcError::invalid_request(bad.to_string()),
-                BadLine::NotUtf8 => RpcError::new(code::PARSE, "Parse error").details(bad.to_string()),
-            };
-            Err(rpc::failure(&Id::null(), &error))
+    let bad = match line {
+        Line::Text(text) => return Ok(text),
+        Line::Bad(bad) => bad,
+    };
+    match rpc::read_bad(&bad) {
+        Ok(RpcMessage::Response { id, outcome: Err(error) }) => {
+            Ok(rpc::failure(&Id::parse(id).unwrap_or_else(Id::null), &error).into())
         }
+        Ok(_) => Err(rpc::failure(&Id::null(), &RpcError::invalid_request(bad.to_string()))),
+        Err(invalid) => Err(rpc::failure(&invalid.id, &invalid.error)),
     }
 }
 
