@@ -474,7 +474,7 @@ impl ServerConnection {
             ServerState::Ready(ready) => {
                 let first = self.told.replace(Announced::Works) != Some(Announced::Works);
                 let title = format!(
-                    "The MCP server {name} lists more tools than are taken: {} are offered, the rest is left out.",
+                    "The MCP server {name} lists more or larger tools than are taken: {} are offered, the rest is left out.",
                     ready.offered.len()
                 );
                 let notice = Event::Notice { severity: Severity::Warning, title, details: None };

@@ -20,6 +20,8 @@ const LISTED: usize = 1024;
 /// Pages in which it may do so, and what it may say of them all in bytes.
 const PAGES: usize = 64;
 const BYTES: usize = 4 << 20;
+/// What it may say of one of them in bytes; a larger one is left out alone.
+const MAX_ONE_BYTES: usize = 1 << 20;
 
 /// What a server says that it has.
 pub(super) struct Has {
@@ -76,7 +78,12 @@ impl<T: Serialize> Reading<T> {
     /// Takes a page; says where the next one begins, if it is wanted.
     fn page(&mut self, page: Vec<T>, next: Option<String>) -> Option<Option<String>> {
         for one in page {
-            self.bytes += serde_json::to_vec(&one).map_or(BYTES, |json| json.len());
+            let bytes = serde_json::to_vec(&one).map_or(BYTES, |json| json.len());
+            if bytes > MAX_ONE_BYTES {
+                self.cut = true;
+                continue;
+            }
+            self.bytes += bytes;
             if self.all.len() == LISTED || self.bytes > BYTES {
                 self.cut = true;
                 return None;
@@ -177,5 +184,27 @@ pub(super) async fn subscribe(peer: &Peer<RoleClient>, uri: &str) {
     let done = peer.subscribe(SubscribeRequestParams::new(uri)).await;
     if let Err(e) = done {
         tracing::warn!("an MCP server does not tell of changes of {uri}: {e}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tool_too_large_is_left_out_alone() {
+        let tool = |name: &str, bytes: usize| {
+            let json = serde_json::json!({ "name": name, "description": "d".repeat(bytes), "inputSchema": {} });
+            serde_json::from_value::<Tool>(json).unwrap()
+        };
+        let mut reading = Reading::new();
+        let page = vec![tool("a", 10), tool("large", 5 << 20), tool("b", 10), tool("larger", 50 << 20), tool("c", 10)];
+        assert_eq!(reading.page(page, None), None);
+        let names: Vec<&str> = reading.all.iter().map(|tool| &*tool.name).collect();
+        assert_eq!((names, reading.cut), (vec!["a", "b", "c"], true));
+        // All together have a limit as well.
+        let page = (0..10).map(|n| tool(&format!("t{n}"), 500 << 10)).collect();
+        assert_eq!(reading.page(page, Some("next".into())), None);
+        assert_eq!((reading.all.len(), reading.cut), (11, true));
     }
 }
