@@ -348,7 +348,7 @@ impl Store {
         limit: usize,
     ) -> Result<SessionPage, Error> {
         let cwd = cwd.map(Path::to_path_buf);
-        self.ask(|reply| StoreJob::List { cwd, place, archived, after, limit, reply }).await
+        self.ask(|reply| StoreJob::List { cwd, place, archived, after, limit, reply }).await.map_err(Error::of_list)
     }
 
     /// Removes a session and its children. Unknown ones are fine.

@@ -66,7 +66,23 @@ pub enum Error {
     /// Another process took the session while this one did not show that it is alive.
     #[error("session {0} was taken over by another process; what was said here since is not saved")]
     TakenOver(SessionId),
+    /// The sessions there are could not be found out.
+    #[error("the sessions could not be listed: {0}")]
+    Unlisted(String),
     /// It could not be written: a full disk, a read-only directory.
     #[error("the session could not be saved: {0}")]
     Unwritable(String),
+}
+
+impl Error {
+    /// The same failure for whoever lists sessions, where nothing is to be saved.
+    pub(super) fn of_list(self) -> Self {
+        match self {
+            Self::Unwritable(reason) => Self::Unlisted(reason),
+            Self::Away(reason) | Self::AwayTooLong(reason) => {
+                Self::Unlisted(format!("the database is away ({reason})"))
+            }
+            other => other,
+        }
+    }
 }

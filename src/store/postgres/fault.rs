@@ -19,6 +19,16 @@ pub(super) enum DatabaseFault {
     Store(Error),
 }
 
+impl DatabaseFault {
+    /// Returns what happened, without what follows from it.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::Away(reason) | Self::Full(reason) | Self::Refused(reason) => reason.clone(),
+            Self::Again | Self::Store(_) => Error::from(self.clone()).to_string(),
+        }
+    }
+}
+
 impl From<Error> for DatabaseFault {
     fn from(e: Error) -> Self {
         Self::Store(e)

@@ -133,7 +133,7 @@ impl Link {
                 self.away.set(None);
                 *self.state.borrow_mut() = State::Up(wire.clone());
             }
-            Err(fault) => self.down(&Error::from(fault.clone()).to_string()),
+            Err(fault) => self.down(&fault.reason()),
         }
         opened
     }

@@ -70,6 +70,18 @@ async fn what_a_former_owner_writes_is_refused() {
     one.flush(&next.id).await.unwrap();
 }
 
+/// A list of sessions saves nothing, and says once what is wrong.
+#[tokio::test]
+async fn list_database_away_is_said_once() {
+    let store = store(&DatabasePlace::new("postgres://nobody@127.0.0.1:1/none?sslmode=disable"));
+    for _ in 0..2 {
+        let told = store.list(None, None, 10).await.unwrap_err().to_string();
+        assert_eq!(told.matches("the database is away").count(), 1, "{told}");
+        assert!(told.starts_with("the sessions could not be listed: ") && !told.contains("saved"), "{told}");
+    }
+    store.stop().await;
+}
+
 /// Restarted and stopped in the middle: what was said meanwhile is there afterwards, and it was told that it waits.
 #[tokio::test]
 async fn while_the_database_is_away_it_goes_on_in_memory() {

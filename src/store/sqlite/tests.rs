@@ -4,6 +4,16 @@ use super::*;
 use crate::store::tests::{message, record, write};
 use crate::store::*;
 
+/// A list of sessions saves nothing.
+#[tokio::test]
+async fn list_without_a_directory_does_not_speak_of_saving() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let store = Store::start(&dir.path().join("file/store"));
+    let told = store.list(None, None, 10).await.unwrap_err().to_string();
+    assert!(told.starts_with("the sessions could not be listed: ") && !told.contains("saved"), "{told}");
+}
+
 #[tokio::test]
 async fn a_file_that_could_not_be_made_is_made_later() {
     let dir = tempfile::tempdir().unwrap();
