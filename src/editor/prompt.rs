@@ -205,7 +205,14 @@ pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
     if let Some(key) = tools.keys().find(|key| !may_be_tool(key)) {
         return Err(wrong(TOOLS, format!("names a tool that does not exist: {key}")));
     }
-    let idempotency_key = match of_ours(meta, IDEMPOTENCY_KEY) {
+    let nested = of_ours(meta, IDEMPOTENCY_KEY);
+    let flat = meta.and_then(|meta| meta.get(&format!("{OWN}.{IDEMPOTENCY_KEY}")));
+    if let (Some(nested), Some(flat)) = (nested, flat)
+        && nested != flat
+    {
+        return Err(wrong(IDEMPOTENCY_KEY, "is there twice, with two values".into()));
+    }
+    let idempotency_key = match nested.or(flat) {
         None | Some(Value::Null) => None,
         Some(Value::String(key)) if (1..=KEY_AT_MOST).contains(&key.len()) => Some(key.clone()),
         Some(_) => return Err(wrong(IDEMPOTENCY_KEY, format!("must be a string of 1 to {KEY_AT_MOST} bytes"))),
@@ -413,6 +420,43 @@ impl PromptTurn {
     fn drain(&mut self, batch: &mut Vec<TurnMessage>) {
         while let Ok(up) = self.turn.events.try_recv() {
             batch.push(up);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn options_flat_key_works_or_is_refused() {
+        let read = |meta: Value| options(meta.as_object()).map(|options| options.and_then(|of| of.idempotency_key));
+        let table = [
+            ("nested", json!({ "adjutant": { "idempotencyKey": "k" } }), Some("k")),
+            ("flat", json!({ "adjutant.idempotencyKey": "k" }), Some("k")),
+            (
+                "flat beside another nested one",
+                json!({ "adjutant": { "system": "s" }, "adjutant.idempotencyKey": "k" }),
+                Some("k"),
+            ),
+            (
+                "the same in both",
+                json!({ "adjutant": { "idempotencyKey": "k" }, "adjutant.idempotencyKey": "k" }),
+                Some("k"),
+            ),
+            ("somebody else's", json!({ "other.idempotencyKey": "k" }), None),
+        ];
+        for (name, meta, wanted) in table {
+            assert_eq!(read(meta).ok().flatten().as_deref(), wanted, "{name}");
+        }
+        for meta in [
+            json!({ "adjutant": { "idempotencyKey": "a" }, "adjutant.idempotencyKey": "b" }),
+            json!({ "adjutant.idempotencyKey": 7 }),
+        ] {
+            let Err(Refusal::Invalid(why)) = read(meta.clone()) else { panic!("{meta}") };
+            assert!(why.contains("idempotencyKey"), "{why}");
         }
     }
 }

@@ -43,6 +43,9 @@ pub(super) fn with_key(line: &[u8], key: &str) -> Option<Bytes> {
     with(line, |message| {
         inside(message, "params", |params| {
             inside(params, "_meta", |meta| {
+                if meta.contains_key(&format!("{OWN}.{IDEMPOTENCY_KEY}")) {
+                    return None;
+                }
                 inside(meta, OWN, |own| {
                     if own.contains_key(IDEMPOTENCY_KEY) {
                         return None;
