@@ -299,10 +299,11 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
             steps.push(PatchStep::new(document, Some(text), change));
         }
         Section::Delete { path } => {
-            let document = existing(itself(context, &path).await?, context).await?;
+            let mut document = existing(itself(context, &path).await?, context).await?;
             if earlier(steps, &document).is_some() {
                 return Err(twice(&document));
             }
+            document.check_removable(context)?;
             let change = document.deletion();
             steps.push(PatchStep::new(document, None, change));
         }
@@ -572,13 +573,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sections_of_one_file_go_together_and_nothing_has_to_be_read_before() {
+    async fn sections_of_one_file_go_together_and_only_what_is_removed_has_to_be_read_before() {
         let stage = TestProject::new();
         stage.write("a", "1\n2\n3\n");
         stage.write("b", "x\n");
         stage.write("c", "\tif x {\n\t\ty();\n\t}\n");
         let context = stage.context();
         context.session.seen.show("\t\ty();");
+        look(&context, &["b"]).await;
         let body = "*** Update File: a\n@@\n-3\n+three\n*** Delete File: b\n*** Update File: a\n@@\n-1\n+one\n*** Add File: b\n+new\n*** Update File: c\n@@\n-        y();\n+        y();\n+        z();";
         let (_, output) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
         assert_eq!((stage.read("a"), stage.read("b")), (b"one\n2\nthree\n".to_vec(), b"new\n".to_vec()));
@@ -587,6 +589,7 @@ mod tests {
             output.text,
             "Success. Updated the following files:\nM a\nM b\nM c\nc: lines of a hunk were not in it exactly; they were found ignoring spaces around lines. It has tabs where you wrote spaces. The lines as they are now:\n2: \t\ty();\n3: \t\tz();"
         );
+        look(&context, &["c"]).await;
         call(&erase(ApplyPatchTool), patch("*** Delete File: c"), &context).await.unwrap();
         assert!(!stage.cwd().join("c").exists());
     }
@@ -616,6 +619,7 @@ mod tests {
             set_mode(&stage, "run.sh", 0o755);
             set_mode(&stage, "private", 0o600);
             set_mode(&stage, "gone", 0o640);
+            look(&context, &["gone", "stays"]).await;
             let body = "*** Delete File: gone\n*** Update File: run.sh\n*** Move to: bin/run.sh\n@@\n-echo 1\n+echo one\n*** Update File: private\n*** Move to: kept\n*** Delete File: stays";
             let prepared = erase(ApplyPatchTool).prepare(patch(body), &context).await.unwrap();
             set_mode(&stage, "stays", 0o444);
@@ -729,6 +733,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn delete_file_that_the_model_has_not_seen_as_it_is_shows_it_first() {
+        let stage = TestProject::new();
+        let context = stage.context();
+        for name in ["unread", "read", "changed"] {
+            stage.write(name, format!("{name}\n"));
+        }
+        look(&context, &["read", "changed"]).await;
+        stage.write("changed", "changed\nand the user's\n");
+        call(&erase(ApplyPatchTool), patch("*** Delete File: read"), &context).await.unwrap();
+        for (name, why, content) in [
+            ("unread", "unread exists, and was not read in this session, so it was not removed.", "1: unread"),
+            ("changed", "changed has changed since it was read", "2: and the user's"),
+        ] {
+            let body = format!("*** Delete File: {name}");
+            let failure = call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap_err().to_string();
+            assert!(failure.contains(why) && failure.contains(content), "{name}: {failure}");
+            assert!(failure.contains("send the call again") && stage.cwd().join(name).exists(), "{name}: {failure}");
+            // It has been shown now.
+            call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap();
+            assert!(!stage.cwd().join(name).exists());
+        }
+    }
+
+    #[tokio::test]
     async fn links_are_not_taken_for_what_they_lead_to() {
         use std::os::unix::fs::symlink;
         let stage = TestProject::new();
@@ -758,7 +786,7 @@ mod tests {
         }
         assert_eq!((stage.read("link"), stage.read("out")), (b"a\n".to_vec(), b"a\n".to_vec()));
         // A link to a folder is on the way to a name, which is the file's own. What is changed through a link is the file.
-        look(&context, &["out"]).await;
+        look(&context, &["out", "src/f"]).await;
         call(&erase(ApplyPatchTool), patch("*** Update File: in/f\n*** Move to: in/g"), &context).await.unwrap();
         call(&erase(ApplyPatchTool), patch("*** Update File: out\n@@\n-a\n+b"), &context).await.unwrap();
         call(&erase(ApplyPatchTool), patch("*** Delete File: in/g"), &context).await.unwrap();
@@ -772,7 +800,7 @@ mod tests {
         let context = stage.context();
         stage.write("windows", "\u{feff}a\r\nb\r\n");
         stage.write("anew", "a\r\n");
-        look(&context, &["windows"]).await;
+        look(&context, &["windows", "anew"]).await;
         let body =
             "*** Add File: windows\n+c\n+d\n*** Delete File: anew\n*** Add File: anew\n+e\n*** Add File: fresh\n+f";
         let (needs, _) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();

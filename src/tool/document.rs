@@ -127,32 +127,61 @@ impl Document {
                 None => Ok(()),
             };
         }
-        // There is nothing to know of an empty file, but that it is one where there was something.
-        let empty = self.text.trim().is_empty();
-        let familiar = || if empty { known.is_none() } else { context.session.seen.shows(&self.text) };
-        if self.told || self.readable(context) && familiar() {
+        if self.told || self.readable(context) && self.is_familiar(known.as_ref(), context) {
             self.told = true;
             return Ok(());
         }
         if !self.readable(context) {
             return Err(self.unread(known.is_some()));
         }
+        Err(self.shown_first("replaced", known.as_ref(), context))
+    }
+
+    /// That the file may be removed: as [`Document::check_whole`]. Of what is no text the model sees nothing, and what
+    /// is not read without asking need not be read to be removed, unless it was.
+    ///
+    /// # Errors
+    /// To the model, with what the file contains, which counts as read.
+    pub fn check_removable(&mut self, context: &ToolContext) -> Result<(), Failure> {
+        let known = context.session.seen.known(&self.place.real.path);
+        if !self.is_text() || known.is_none() && !self.readable(context) {
+            return Ok(());
+        }
+        if self.told || self.readable(context) && self.is_familiar(known.as_ref(), context) {
+            return Ok(());
+        }
+        if !self.readable(context) {
+            return Err(self.unread(true));
+        }
+        Err(self.shown_first("removed", known.as_ref(), context))
+    }
+
+    /// Whether the model has seen what the file holds, in whatever way.
+    fn is_familiar(&self, known: Option<&KnownFile>, context: &ToolContext) -> bool {
+        // There is nothing to know of an empty file, but that it is one where there was something.
+        let is_empty = self.text.trim().is_empty();
+        if is_empty { known.is_none() } else { context.session.seen.shows(&self.text) }
+    }
+
+    /// The refusal to have a file `done` that the model does not know as it is, with what it contains.
+    fn shown_first(&self, done: &str, known: Option<&KnownFile>, context: &ToolContext) -> Failure {
+        let shown = &self.place.shown;
         let total = self.text.lines().count();
-        let why = match known.as_ref().map(|known| known.was.as_deref().map(|was| changes(was, &self.text))) {
-            None => format!("{shown} exists, and was not read in this session, so it was not replaced."),
-            Some(None) => format!("{shown} has changed since it was read, so it was not replaced."),
+        let why = match known.map(|known| known.was.as_deref().map(|was| changes(was, &self.text))) {
+            None => format!("{shown} exists, and was not read in this session, so it was not {done}."),
+            Some(None) => format!("{shown} has changed since it was read, so it was not {done}."),
             Some(Some(what)) => format!(
-                "{shown} has changed since it was read (by the user, the editor or a command), so it was not replaced:{what}"
+                "{shown} has changed since it was read (by the user, the editor or a command), so it was not {done}:{what}"
             ),
         };
         self.note(context);
         let more = if total > WHOLE { format!("\n(lines 1-{WHOLE} of {total})") } else { String::new() };
         let content: Vec<String> =
             self.text.lines().take(WHOLE).enumerate().map(|(n, line)| format!("{}: {line}", n + 1)).collect();
-        Err(Failure::Tell(format!(
-            "{why}\n\nThis is what it contains; it counts as read now:\n{}{more}\n\nIf it is to be replaced all the same, send the call again; to change a part of it, edit that part.",
+        Failure::Tell(format!(
+            "{why}\n\nThis is what it contains; it counts as read now:\n{}{more}\n\nIf it is to be {done} all the same, send the call again; to change a part of it, edit that part.",
             content.join("\n")
-        )))
+        ))
     }
 
     /// What is written where all of the file is to be replaced by `content`. A byte order mark is kept, not doubled, and a file
