@@ -35,8 +35,8 @@ const FIRST_TRIES: u32 = 4;
 /// How long a server is tried that has answered before.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// The longest pause between two tries.
-const PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause between two tries: a server that is back is noticed within a second.
+const PAUSE: Duration = Duration::from_millis(800);
 
 /// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -328,8 +328,7 @@ impl Bridge {
             if tries == 1 {
                 tell(&format!("{} does not answer ({why}); trying again", self.url));
             }
-            let pause = Duration::from_millis(100) * 2_u32.saturating_pow(tries.min(8));
-            tokio::time::sleep(pause.min(PAUSE)).await; // the pause between two tries
+            tokio::time::sleep(pause_after(tries)).await; // the pause between two tries
         }
     }
 
@@ -565,6 +564,11 @@ fn message(line: Line) -> Result<Bytes, Vec<u8>> {
     }
 }
 
+/// The pause after so many tries in vain.
+fn pause_after(tries: u32) -> Duration {
+    (Duration::from_millis(100) * 2_u32.saturating_pow(tries.min(8))).min(PAUSE)
+}
+
 /// The innermost reason, which says most.
 fn reason(error: &reqwest::Error) -> String {
     let mut at: &dyn std::error::Error = error;
@@ -577,6 +581,14 @@ fn reason(error: &reqwest::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pause_never_longer_than_a_second_once_the_server_is_back() {
+        let pauses: Vec<Duration> = (1..1000).map(pause_after).collect();
+        assert!(pauses[0] < Duration::from_millis(300) && pauses.is_sorted(), "{:?}", &pauses[..8]);
+        let longest = pauses.last().copied().unwrap_or_default();
+        assert!(longest < Duration::from_secs(1), "{longest:?}");
+    }
 
     #[test]
     fn a_cancel_overtakes_all_but_what_it_cancels() {
