@@ -4,6 +4,8 @@ use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use ignore::{DirEntry, WalkBuilder};
+
 /// The largest index that is read, in bytes: about a million files.
 const LARGEST: u64 = 128 << 20;
 
@@ -14,28 +16,61 @@ const BROKEN: &str = "its form is not known";
 /// the project could name any directory.
 pub fn dirs(root: &Path) -> Vec<PathBuf> {
     let link = root.join(".git");
-    let Ok(text) = std::fs::read_to_string(&link) else {
+    let Ok(text) = crate::file::read_regular_text(&link) else {
         return if link.is_dir() { vec![link] } else { vec![] };
     };
     let real = |from: &Path, path: &str| std::fs::canonicalize(from.join(path.trim_end_matches('\n'))).ok();
     let Some(own) = text.strip_prefix("gitdir:").and_then(|path| real(root, path.trim_start())) else {
         return vec![];
     };
-    let linked = std::fs::read_to_string(own.join("gitdir")).ok().and_then(|back| real(&own, &back));
-    let config = std::fs::read_to_string(own.join("config")).unwrap_or_default();
+    let linked = crate::file::read_regular_text(&own.join("gitdir")).ok().and_then(|back| real(&own, &back));
+    let config = crate::file::read_regular_text(&own.join("config")).unwrap_or_default();
     let lines = config.lines().filter_map(|line| line.trim().strip_prefix("worktree")?.trim_start().strip_prefix('='));
     let module = lines.filter_map(|path| real(&own, path.trim())).any(|top| top == root);
     if linked.as_deref() != Some(&link) && !module {
         return vec![];
     }
-    let common = std::fs::read_to_string(own.join("commondir")).ok().and_then(|path| real(&own, &path));
+    let common = crate::file::read_regular_text(&own.join("commondir")).ok().and_then(|path| real(&own, &path));
     std::iter::once(own).chain(common).collect()
+}
+
+/// The files by which others say what is ignored, below a directory.
+const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
+
+/// The same for a whole work tree, below its top.
+const EXCLUDE_FILE: &str = ".git/info/exclude";
+
+/// Whether there is something that is neither a file nor a directory: a pipe, which whoever opens it waits at, or a
+/// device.
+fn is_special(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
+/// Returns a walker that leaves out what git ignores and goes below directories that are `wanted`. The library opens
+/// an ignore file whatever it is: a directory in which that is no regular file is left out, and such a file above
+/// turns off its kind.
+pub fn walker(root: &Path, wanted: impl Fn(&DirEntry) -> bool + Send + Sync + 'static) -> WalkBuilder {
+    let has_special_ignore = |dir: &Path| IGNORE_FILES.iter().any(|name| is_special(&dir.join(name)));
+    let has_special_exclude = |dir: &Path| is_special(&dir.join(EXCLUDE_FILE));
+    let mut walker = WalkBuilder::new(root);
+    walker.hidden(false).require_git(false);
+    if root.ancestors().any(has_special_ignore) {
+        walker.ignore(false).git_ignore(false);
+    }
+    if root.ancestors().any(has_special_exclude) {
+        walker.git_exclude(false);
+    }
+    walker.filter_entry(move |entry| {
+        let is_below = entry.depth() > 0 && entry.file_type().is_some_and(|kind| kind.is_dir());
+        wanted(entry) && !(is_below && (has_special_ignore(entry.path()) || has_special_exclude(entry.path())))
+    });
+    walker
 }
 
 /// What the repository in `dir` calls the place it came from (`origin`), without names, passwords and what differs
 /// between ways to reach the same: `host/path`. None where there is none, or it is a path of one machine.
 pub fn origin(dir: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(dir.join("config")).ok()?;
+    let text = crate::file::read_regular_text(&dir.join("config")).ok()?;
     let mut within = false;
     let mut url = None;
     for line in text.lines().map(str::trim) {
@@ -133,7 +168,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
         Err(_) => return Err("the system does not let it be read"),
     }
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|_| "the system does not let it be read")?;
+    let file = crate::file::open_regular(path).map_err(|_| "the system does not let it be read")?;
     file.take(LARGEST).read_to_end(&mut bytes).map_err(|_| "the system does not let it be read")?;
     Ok(Some(bytes))
 }
@@ -225,6 +260,17 @@ fn shared(mut rest: &[u8], hash: usize) -> Option<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever opens a pipe waits for its writer.
+    #[test]
+    fn dirs_pipe_in_place_of_git_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        nix::unistd::mkfifo(&dir.path().join(".git"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let (done, read) = std::sync::mpsc::channel();
+        let root = dir.path().to_path_buf();
+        std::thread::spawn(move || done.send(dirs(&root)).ok());
+        assert_eq!(read.recv_timeout(std::time::Duration::from_secs(10)), Ok(vec![]));
+    }
 
     /// Runs git in a directory, without anybody's settings; gives what it printed.
     #[expect(clippy::disallowed_methods, reason = "the index is made by git itself")]

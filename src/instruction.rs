@@ -373,7 +373,7 @@ impl InstructionReader<'_> {
 fn read_start(path: &Path) -> std::io::Result<(Vec<u8>, bool)> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
+    crate::file::open_regular(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
     let whole = bytes.len() <= LARGEST;
     bytes.truncate(LARGEST);
     Ok((bytes, whole))

@@ -45,6 +45,7 @@ pub mod environment;
 
 pub mod approvals;
 pub mod channel;
+pub mod file;
 pub mod git;
 pub mod id;
 pub mod lock;

@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 /// How far from the disk each module stands. A module may only `use crate::` what stands strictly
 /// lower; files of one folder are one module.
 const RANKS: &[(u32, &[&str])] = &[
-    (0, &["id", "lock", "task", "text", "prompts", "channel", "approvals", "git"]),
-    (1, &["environment"]),
+    (0, &["id", "lock", "task", "text", "prompts", "channel", "approvals", "file"]),
+    (1, &["environment", "git"]),
     (2, &["message"]),
     (3, &["process"]),
     (4, &["sandbox", "worktree", "store", "snapshot"]),

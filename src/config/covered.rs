@@ -440,7 +440,7 @@ pub(crate) fn is_code(path: &Path) -> bool {
 /// How a file begins, if it is text.
 fn start_of(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path).ok()?.take(FOLLOWED_BYTES).read_to_end(&mut bytes).ok()?;
+    crate::file::open_regular(path).ok()?.take(FOLLOWED_BYTES).read_to_end(&mut bytes).ok()?;
     (!bytes.contains(&0)).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -471,7 +471,7 @@ fn gather(dir: &Path, files: &mut Vec<PathBuf>) -> bool {
 }
 
 fn digest(path: &Path) -> Option<String> {
-    let mut file = std::fs::File::open(path).ok()?.take(BYTES + 1);
+    let mut file = crate::file::open_regular(path).ok()?.take(BYTES + 1);
     let mut context = ring::digest::Context::new(&ring::digest::SHA256);
     let mut buffer = vec![0; 64 << 10];
     let mut read = 0;

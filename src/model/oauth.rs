@@ -367,7 +367,7 @@ impl TokenRefresher {
 
     /// What the file says, if that still holds.
     fn newer(&self) -> Option<Secret> {
-        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        let text = crate::file::read_regular_text(&self.path).unwrap_or_default();
         let newer = Auth::parse(&text).tokens(&self.provider).filter(|tokens| self.holds(tokens))?;
         *locked(&self.tokens) = newer.clone();
         Some(newer.access)

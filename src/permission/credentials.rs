@@ -150,7 +150,9 @@ pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
     let own = homes.iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
     let other = environment.var("XDG_CONFIG_HOME").map(|dir| Path::new(dir).join("git/config"));
     let files = own.chain(other).chain(git_dirs.iter().map(|dir| dir.join("config")));
-    files.filter_map(|file| std::fs::read_to_string(file).ok()).any(|text| text.to_lowercase().contains("gpgsign"))
+    files
+        .filter_map(|file| crate::file::read_regular_text(&file).ok())
+        .any(|text| text.to_lowercase().contains("gpgsign"))
 }
 
 /// Whether a line names one of these places, or the folder of one.
@@ -237,7 +239,7 @@ fn is_private_key(path: &Path) -> bool {
         return false;
     }
     let mut head = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(KEY_HEAD).read_to_end(&mut head));
+    let read = crate::file::open_regular(path).and_then(|file| file.take(KEY_HEAD).read_to_end(&mut head));
     let head = String::from_utf8_lossy(&head);
     read.is_ok() && (head.contains("PRIVATE KEY") || head.contains("PuTTY-User-Key-File"))
 }

@@ -118,10 +118,10 @@ impl IgnoreRules {
 /// Where it says what is ignored in this work tree and is written down nowhere in it.
 pub(super) fn excluding(root: &Path) -> PathBuf {
     let git = root.join(".git");
-    let elsewhere = fs::read_to_string(&git).ok().and_then(|text| {
+    let elsewhere = crate::file::read_regular_text(&git).ok().and_then(|text| {
         let own = root.join(text.strip_prefix("gitdir:")?.trim());
         // A linked work tree shares it with the main one.
-        let shared = fs::read_to_string(own.join("commondir")).ok();
+        let shared = crate::file::read_regular_text(&own.join("commondir")).ok();
         Some(shared.map_or_else(|| own.clone(), |shared| own.join(shared.trim())))
     });
     elsewhere.unwrap_or(git).join("info/exclude")

@@ -11,7 +11,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ignore::WalkBuilder;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -455,13 +454,14 @@ impl FileIndex {
         let data = self.data.clone();
         // Where the directory of git is somewhere else, as that of a submodule, nobody but us looks there.
         let mut own = GitignoreBuilder::new(&self.root);
-        if self.root.join(".git").is_file() {
-            // A file that is not there excludes nothing.
-            drop(own.add(excluding(&self.root)));
+        let excluding = excluding(&self.root);
+        // Opening a pipe would wait for its other end.
+        if self.root.join(".git").is_file() && excluding.is_file() {
+            // A file that cannot be read excludes nothing.
+            drop(own.add(excluding));
         }
         let own = own.build().unwrap_or_else(|_| Gitignore::empty());
-        let mut walker = WalkBuilder::new(&top);
-        walker.hidden(false).require_git(false).max_depth(depth).filter_entry(move |entry| {
+        let mut walker = crate::git::walker(&top, move |entry| {
             let name = entry.file_name().to_str().unwrap_or_default();
             entry.depth() == 0
                 || !(REPOSITORIES.contains(&name)
@@ -469,6 +469,7 @@ impl FileIndex {
                     || entry.path() == data
                     || own.matched(entry.path(), entry.file_type().is_some_and(|kind| kind.is_dir())).is_ignore())
         });
+        walker.max_depth(depth);
         let mut listing = DirListing::default();
         listing.insert(rel.to_owned(), (Vec::new(), Vec::new()));
         let mut count = 0;

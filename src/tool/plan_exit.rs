@@ -60,7 +60,7 @@ impl Tool for PlanExitTool {
                 )));
             }
             let path = place.real.path.clone();
-            let read = crate::task::spawn_blocking(move || std::fs::read(path)).await;
+            let read = crate::task::spawn_blocking(move || crate::file::read_regular(&path)).await;
             let bytes = match read {
                 Ok(Ok(bytes)) => bytes,
                 Ok(Err(e)) => return Err(Failure::Tell(format!("{} cannot be read: {e}.", place.shown))),

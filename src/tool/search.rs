@@ -182,9 +182,7 @@ fn begins_alike(name: &str, wanted: &str) -> bool {
 }
 
 pub fn walker(root: &Path) -> WalkBuilder {
-    let mut walker = WalkBuilder::new(root);
-    walker.hidden(false).require_git(false).filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git");
-    walker
+    crate::git::walker(root, |entry| entry.depth() == 0 || entry.file_name() != ".git")
 }
 
 /// A filter by glob, as people write it: without a slash it is about the file's name, anywhere; with
@@ -230,6 +228,27 @@ pub async fn blocking<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever opens a pipe waits for its writer.
+    #[test]
+    fn walk_pipe_in_place_of_an_ignore_file_is_not_opened() {
+        for name in [".gitignore", ".ignore", "below/.gitignore", ".git/info/exclude"] {
+            let dir = tempfile::tempdir().unwrap();
+            for folder in ["below", "beside", ".git/info"] {
+                std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+            }
+            std::fs::write(dir.path().join("beside/f"), "").unwrap();
+            nix::unistd::mkfifo(&dir.path().join(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
+            let (done, walked) = std::sync::mpsc::channel();
+            let root = dir.path().to_path_buf();
+            std::thread::spawn(move || {
+                let paths = walker(&root).build().flatten();
+                done.send(paths.filter(|entry| entry.path().ends_with("beside/f")).count()).ok()
+            });
+            let found = walked.recv_timeout(std::time::Duration::from_secs(10));
+            assert_eq!(found, Ok(1), "{name}");
+        }
+    }
 
     #[test]
     fn globs_are_about_names_or_paths() {

@@ -94,7 +94,7 @@ fn texts(skills: Vec<String>, loaded: Vec<PathBuf>, skill: impl Fn(&str) -> Opti
 }
 
 fn instructions(path: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(path).ok()?;
+    let text = crate::file::read_regular_text(path).ok()?;
     let source = path.display().to_string();
     Some(InstructionText { source, path: Some(path.to_owned()), text }.block())
 }

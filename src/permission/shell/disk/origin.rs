@@ -190,7 +190,7 @@ pub(in crate::permission::shell) fn is_same_program(path: &Path, program: &Path)
 /// Whether a file begins as a text that an interpreter runs.
 fn is_script(path: &Path) -> bool {
     let mut start = [0; 2];
-    File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
+    crate::file::open_regular(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
 }
 
 /// Compares what is in two files.
