@@ -68,7 +68,7 @@ pub enum Untracked {
     /// More than [`MOST_BYTES`].
     #[error("there is more than {} MiB below {} that is not ignored", MOST_BYTES >> 20, .0.display())]
     ManyBytes(PathBuf),
-    /// It takes longer than [`MAX_COMPARISON`].
+    /// It takes longer than a second.
     #[error("comparing the files below {} takes longer than a second", .0.display())]
     Slow(PathBuf),
     /// An error of the file system, in its words.

@@ -165,7 +165,7 @@ fn unknown_permission(entry: &MapEntry, way: &str, tools: &ToolNames) -> Option<
         return None;
     }
     let meant = meant_permission(key);
-    if meant.is_none() && tools.may_have(key) {
+    if meant.is_none() && tools.may_have(key, entry.at.origin.project) {
         return None;
     }
     let text = format!("no tool asks for \"{key}\"");
@@ -191,8 +191,9 @@ pub(crate) fn meant_permission(key: &str) -> Option<&'static str> {
 pub(crate) struct ToolNames {
     /// What the permissions of servers' tools and of custom tools begin with; whether a project's file says so.
     names: Vec<(String, bool)>,
-    /// There are plugins or custom tools, which may ask for a permission of any name once they run.
-    has_scripts: bool,
+    /// There are plugins or custom tools, which may ask for a permission of any name once they run: the user's, the
+    /// project's.
+    scripts: [bool; 2],
     /// What the project brings is not in use, and tells nothing about the user's rules.
     is_withheld: bool,
 }
@@ -207,9 +208,9 @@ impl ToolNames {
             found.names.extend(servers.iter().map(|server| (plain(&server.key).into_owned(), project)));
             let plugins = node.get("plugin").map(|node| &node.value);
             let has_plugins = matches!(plugins, Some(NodeValue::List(list)) if !list.is_empty());
-            found.has_scripts |= has_plugins;
+            found.scripts[usize::from(project)] |= has_plugins;
         }
-        found.has_scripts |= !scripts.is_empty();
+        scripts.iter().for_each(|script| found.scripts[usize::from(script.project)] = true);
         for script in scripts.iter().filter(|script| script.kind == ScriptKind::Tool) {
             let name = script.path.file_stem().and_then(|stem| stem.to_str());
             found.names.extend(name.map(|name| (plain(name).into_owned(), script.project)));
@@ -231,8 +232,9 @@ impl ToolNames {
 
     /// Whether a name that is not known may be a permission all the same: one that a plugin or custom tool asks for, or a
     /// tool of a server that only the editor or another project has.
-    fn may_have(&self, key: &str) -> bool {
-        self.has_scripts || key.contains(['_', '-', '.', ':', '/'])
+    fn may_have(&self, key: &str, of_project: bool) -> bool {
+        let [own, project] = self.scripts;
+        own || project && (of_project || !self.is_withheld) || key.contains(['_', '-', '.', ':', '/'])
     }
 }
 

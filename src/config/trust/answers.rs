@@ -67,7 +67,7 @@ impl TrustStore {
         }
     }
 
-    /// Reads it. What cannot be read counts as nothing said, and [`Self::problem`] says so.
+    /// Reads it. What cannot be read counts as nothing said, and is told as a problem.
     pub fn open(environment: &Environment) -> Self {
         let path = Self::path(environment);
         match read(&path) {
