@@ -173,7 +173,7 @@ fn a_background_job_writes_later() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Where the system reports nothing, files that changed meanwhile may be anybody's: they are named, and set back only
+/// Without reports of the system, files that changed meanwhile may be anybody's: they are named, and set back only
 /// by force.
 fn what_is_not_reported_is_asked(mechanism: &str) {
     let command = format!("cat {GATE}; echo a > a.txt");

@@ -261,7 +261,7 @@ fn shared(mut rest: &[u8], hash: usize) -> Option<Option<String>> {
 mod tests {
     use super::*;
 
-    /// Whoever opens a pipe waits for its writer.
+    /// Opening a pipe would wait for its writer.
     #[test]
     fn dirs_pipe_in_place_of_git_is_not_opened() {
         let dir = tempfile::tempdir().unwrap();

@@ -354,7 +354,7 @@ pub struct UnkeptWrite {
     pub why: UnkeptReason,
 }
 
-/// Why the earlier state of something is not kept.
+/// The reason the earlier state of a file is not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnkeptReason {

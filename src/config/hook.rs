@@ -8,10 +8,10 @@ pub use super::file::{HookFormat, HookPoint};
 /// How long a hook may take that says nothing about it.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Why a hook does not run that runs files of a project which is not trusted.
+/// The reason for not running a hook that runs files of an untrusted project.
 pub(crate) const UNTRUSTED: &str = "it runs files of this project, which is not trusted; `adjutant trust` shows them";
 
-/// Why a guard cannot run that the user trusted and that is not there any more.
+/// The reason a guard that the user trusted cannot run any more.
 pub(crate) const GONE: &str = "you trusted it, and it is gone; `adjutant trust` asks whether that is all right";
 
 /// A command that runs when something happens in a session.

@@ -121,7 +121,7 @@ pub struct Review {
     pub changed_guards: Vec<String>,
     /// The keys of guards that held when the user last answered and are gone.
     pub gone_guards: Vec<String>,
-    /// Why the answers of the user cannot be read.
+    /// The reason the user's answers cannot be read.
     pub unread_answers: Option<Problem>,
 }
 

@@ -26,7 +26,7 @@ pub fn runs(messages: &[Message]) -> Vec<FileChange> {
     runs
 }
 
-/// What was written without its earlier state being kept, each once.
+/// Returns the writes whose earlier state was not kept, each once.
 pub fn unkept(messages: &[Message]) -> Vec<UnkeptWrite> {
     let parts = messages.iter().flat_map(|message| &message.parts);
     let patches = parts.filter_map(|part| match &part.content {

@@ -91,7 +91,7 @@ pub struct RevertReport {
     pub between: Vec<String>,
     /// Commands that were cut off by the end of a process: nobody knows what they changed.
     pub unknown: Vec<String>,
-    /// What was written without its earlier state being kept.
+    /// Writes whose earlier state was not kept.
     pub unkept: Vec<UnkeptWrite>,
 }
 

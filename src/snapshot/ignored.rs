@@ -115,7 +115,7 @@ impl IgnoreRules {
     }
 }
 
-/// Where it says what is ignored in this work tree and is written down nowhere in it.
+/// Returns the path of `info/exclude`, which lists ignored files of this work tree outside of it.
 pub(super) fn excluding(root: &Path) -> PathBuf {
     let git = root.join(".git");
     let elsewhere = crate::file::read_regular_text(&git).ok().and_then(|text| {

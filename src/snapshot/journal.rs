@@ -60,7 +60,7 @@ enum Before {
     Kept(FileState),
 }
 
-/// What was written.
+/// The changes of a step, and the writes whose earlier state is not known.
 #[derive(Debug, Default)]
 pub struct JournalEntries {
     /// One change per file, sorted by path.

@@ -229,7 +229,7 @@ pub async fn blocking<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    /// Whoever opens a pipe waits for its writer.
+    /// Opening a pipe would wait for its writer.
     #[test]
     fn walk_pipe_in_place_of_an_ignore_file_is_not_opened() {
         for name in [".gitignore", ".ignore", "below/.gitignore", ".git/info/exclude"] {

@@ -24,11 +24,11 @@ const MAX_ASIDE: usize = 1_000;
 pub struct TrustStore {
     path: PathBuf,
     entries: BTreeMap<String, TrustEntry>,
-    /// Why the file cannot be read.
+    /// The reason the file cannot be read.
     unread: Option<Unread>,
 }
 
-/// Why the answers cannot be read, and where that was found.
+/// The reason the answers cannot be read, with the place in the file.
 #[derive(Debug, Clone)]
 struct Unread {
     code: ProblemCode,

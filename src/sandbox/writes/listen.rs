@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
@@ -17,6 +18,9 @@ use super::{PendingWrite, WriteObserver, filter, kernel, target};
 /// What the process that becomes a command says with the listener, or instead of it.
 const INSTALLED: u8 = b'+';
 const REFUSED: u8 = b'-';
+
+/// The pause after a report that could not be taken.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// Watches what a command writes that is about to be started with the descriptor this returns.
 ///
@@ -80,7 +84,13 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver) {
             Ok(report) => report,
             // It was killed before it could be asked about.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => continue,
-            Err(e) => return tracing::error!("what a command writes is not seen any more: {e}"),
+            Err(e) => {
+                // A closed listener would fail every further write of the command.
+                tracing::error!("a write of a command was not seen: {e}");
+                observer.about_to_write(PendingWrite::Unknown);
+                std::thread::sleep(RETRY);
+                continue;
+            }
         };
         let observe = || {
             let writes = target::writes(&report);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::message::{FileChange, FileState};
 use crate::snapshot::Tracker;
 
-/// Which files are left alone.
+/// How careful a restore is: the files it leaves alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RevertCare {
     /// Those that somebody else has changed, or may have, and those that a redo could not bring back.
@@ -72,7 +72,7 @@ fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, care:
     }
 }
 
-/// Why a file that is as the session left it is not set back all the same, unless the user wants that.
+/// Returns the reason to leave a file alone although it is as the session left it; `/undo force` sets it back.
 fn doubt(tracker: &Tracker, change: &FileChange) -> Option<&'static str> {
     if change.compared {
         return Some("it changed while a command ran that nothing watched, so the change may be somebody else's");

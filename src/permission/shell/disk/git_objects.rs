@@ -18,7 +18,7 @@ const LARGEST_OBJECT: usize = 16 << 20;
 /// References that lead to references.
 const MAX_REFERENCES: usize = 5;
 
-/// Why it is not known what a command of git shows.
+/// The reason what a git command shows is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ObjectUnreadable {
     /// A word names no revision that is known here.

@@ -70,7 +70,7 @@ impl TrackedSecret {
 /// The tracked secrets of working trees, by the directory they begin in; none where their index cannot be read.
 pub(super) type TrackedSecrets = HashMap<PathBuf, Option<Rc<[TrackedSecret]>>>;
 
-/// Why nobody knows which files a command shows.
+/// The reason the files that a command shows are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotKnown {
     /// The index is there and is not read: it is of another format, or too large.
