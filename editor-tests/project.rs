@@ -4,10 +4,12 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -52,6 +54,14 @@ pub fn in_database<T>(work: impl FnOnce() -> T) -> T {
 }
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// The time now, or just after the last one given.
+fn later_time() -> SystemTime {
+    static LAST: Mutex<SystemTime> = Mutex::new(SystemTime::UNIX_EPOCH);
+    let mut last = LAST.lock().unwrap();
+    *last = SystemTime::now().max(*last + Duration::from_micros(1));
+    *last
+}
 
 /// A temporary project. Removed when dropped.
 pub struct Project {
@@ -122,11 +132,14 @@ impl Project {
         }
     }
 
-    /// Writes a file and the directories above it.
+    /// Writes a file and the directories above it; later than every file written before, also where the
+    /// system's clock of file times stood still in between.
     pub fn write(&self, path: &str, text: &str) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        let mut file = fs::File::create(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.set_modified(later_time()).unwrap();
     }
 
     /// Copies a folder of `fixtures/` into the project; `dot-x` in it becomes `.x`.

@@ -288,7 +288,11 @@ impl Run {
             let patience = if enough { patience.min(SILENCE) } else { patience };
             let line = self.editor.as_ref().and_then(|editor| editor.hear(patience));
             let Some(line) = line else {
-                return Err(format!("what came out is not what must:\n{}", difference(&expected, &self.heard)));
+                let mut heard = self.heard.clone();
+                if unordered {
+                    by_call(&mut heard);
+                }
+                return Err(format!("what came out is not what must:\n{}", difference(&expected, &heard)));
             };
             self.take(&line);
             claimed = claims(&self.heard);
