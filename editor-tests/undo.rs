@@ -12,8 +12,9 @@ use crate::sandbox::{only, told, why};
 use crate::talk::Talk;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 6] = [
+pub const ALL: [(&str, fn()); 7] = [
     ("what the user wrote meanwhile stays (bwrap)", the_user_writes_meanwhile),
+    ("what the user saves after a call of the same step stays (bwrap)", the_user_writes_after_a_call),
     ("what another session wrote meanwhile stays (bwrap)", another_session_writes_meanwhile),
     ("what another process wrote meanwhile stays (bwrap)", another_process_writes_meanwhile),
     ("what goes on in the background is undone as well (bwrap)", a_background_job_writes_later),
@@ -103,6 +104,32 @@ fn the_user_writes_meanwhile() {
     said(&mut talk, 4, &session, "/redo");
     assert_eq!(holds(&project, "user.txt").as_deref(), Some("old\nmore\n"));
     assert_eq!(holds(&project, "d/b.txt").as_deref(), Some("a\n"));
+    talk.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// One step has written two files, and still runs when the user saves both.
+fn the_user_writes_after_a_call() {
+    let edit = format!("call write {}", json!({ "filePath": "new.txt", "content": "ours\n" }));
+    let (command, waits) = (call("echo ours > user.txt; echo ours > kept.txt"), call(&format!("cat {GATE}")));
+    let script = format!("{edit}\n{command}\n{waits}\n---\ntext: Done.");
+    let Some((project, model)) = stage("bwrap", &script) else { return };
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(2, &session, "Go.");
+    let project = talk.project.clone();
+    meanwhile(&project, GATE, || {
+        assert_eq!(holds(&project, "new.txt").as_deref(), Some("ours\n"));
+        project.write("new.txt", "the user's\n");
+        project.write("user.txt", "the user's\n");
+    });
+    ended(&mut talk, 2);
+    let answer = said(&mut talk, 3, &session, "/undo");
+    assert_eq!(holds(&project, "new.txt").as_deref(), Some("the user's\n"), "{answer}");
+    assert_eq!(holds(&project, "user.txt").as_deref(), Some("the user's\n"), "{answer}");
+    assert_eq!(holds(&project, "kept.txt"), None, "{answer}");
+    assert!(answer.contains("`new.txt`: it has changed since"), "{answer}");
+    assert!(answer.contains("`user.txt`: it has changed since"), "{answer}");
     talk.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }

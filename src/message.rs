@@ -14,7 +14,7 @@ pub use call::{
 };
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -346,6 +346,27 @@ pub struct FileChange {
     pub compared: bool,
 }
 
+/// Merges changes, given in the order they were made: those of a file that follow on one another are one. Where a file
+/// was something else when the next change began, somebody else had changed it, and a new one begins.
+pub fn merged<'a>(changes: impl IntoIterator<Item = &'a FileChange>) -> Vec<FileChange> {
+    let mut merged: Vec<FileChange> = Vec::new();
+    let mut last_of: HashMap<&str, usize> = HashMap::new();
+    for change in changes {
+        match last_of.get(change.path.as_str()).and_then(|at| merged.get_mut(*at)) {
+            Some(last) if last.new == change.old => {
+                last.new.clone_from(&change.new);
+                last.compared |= change.compared;
+            }
+            _ => {
+                last_of.insert(&change.path, merged.len());
+                merged.push(change.clone());
+            }
+        }
+    }
+    merged.retain(|change| change.old != change.new);
+    merged
+}
+
 /// Something that was written, or may have been, and that an undo cannot set back.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UnkeptWrite {
@@ -362,6 +383,8 @@ pub enum UnkeptReason {
     Ignored,
     /// It could not be read.
     Unreadable,
+    /// There is more, which is not named.
+    Further,
     /// A directory that was renamed holds more than is kept.
     Large,
     /// The system does not report what this call wrote, and the project is too large to be compared.

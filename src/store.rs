@@ -41,7 +41,7 @@ pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
 pub use meters::{StoreMeters, StoreNumber};
 pub use postgres::{AwayLimits, DatabasePlace};
-pub use record::{DiffStats, Record, RecordChange, TitleSource, UndoEntry, visible};
+pub use record::{DiffStats, PastUndo, Record, RecordChange, TitleSource, UndoEntry, visible};
 pub use search::SearchHit;
 pub use takeover::{OwnerRequest, TakeoverRequests};
 

@@ -321,7 +321,16 @@ pub(super) fn killed_undos() {
         let mut random = fastrand::Rng::with_seed(part as u64);
         for kill in 0..kills / 4 {
             let mut undo = revert(&project, &["--force"]).spawn().unwrap();
-            thread::sleep(Duration::from_micros(random.u64(10_000..160_000))); // the moment of the kill
+            // Every second kill comes when the first file is set back, the others at any moment.
+            let first = project.path("f1.txt");
+            let is_begun = || fs::read_to_string(&first).is_ok_and(|text| text.contains("old"));
+            if kill % 4 < 2 {
+                while !is_begun() && undo.try_wait().unwrap().is_none() {
+                    thread::yield_now();
+                }
+            } else {
+                thread::sleep(Duration::from_micros(random.u64(10_000..160_000))); // the moment of the kill
+            }
             undo.kill().ok();
             undo.wait().unwrap();
             for (n, size) in (1..=FILES).zip(&sizes) {

@@ -105,6 +105,18 @@ pub(super) enum Verb {
         #[arg(long, conflicts_with_all = ["to", "force"])]
         redo: bool,
     },
+    /// Bring back a version of a file that a session has kept
+    ///
+    /// Without a file, lists the files; without a version, lists the versions of the file. What is
+    /// replaced is kept: `sessions revert --redo` brings it back.
+    Restore {
+        /// Session: its id, the beginning of it, or `last`
+        id: String,
+        /// File, from here or from the root of the project
+        file: Option<PathBuf>,
+        /// Version, by its number in the list
+        version: Option<usize>,
+    },
     /// Print what a session changed as a unified diff
     Diff {
         /// Session: its id, the beginning of it, or `last`
@@ -192,6 +204,14 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             let id = find(store, &id, here, environment).await?;
             let way = if redo { files::Way::Forth } else { files::Way::Back { to, force } };
             files::revert(store, environment, &id, way).await
+        }
+        Verb::Restore { id, file, version } => {
+            let id = find(store, &id, here, environment).await?;
+            match (file, version) {
+                (None, _) => files::list_kept(store, &id).await,
+                (Some(file), None) => files::list_versions(store, environment, &id, &file).await,
+                (Some(file), Some(version)) => files::restore(store, environment, &id, &file, version).await,
+            }
         }
         Verb::Diff { id, stat } => {
             let id = find(store, &id, here, environment).await?;

@@ -36,7 +36,7 @@ impl BuiltinName {
     /// All of them, in the order they are listed: the word, what it does, what may follow it.
     pub const ALL: &[(Self, &str, &str, Option<&str>)] = &[
         (Self::Undo, "undo", "Undo the last turn, including its changes to files", Some("force")),
-        (Self::Redo, "redo", "Bring back what was undone, until the next prompt", None),
+        (Self::Redo, "redo", "Bring back what was undone; after your next prompt, its files alone", None),
         (Self::Compact, "compact", "Summarise the conversation to make room", Some("what to keep above all")),
         (
             Self::Jobs,
@@ -128,7 +128,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
             let note = if cx.scope.project.settings.snapshot { String::new() } else { format!("\n\n{NOT_KEPT}") };
             let phrases = RevertHints {
                 force: "Say `/undo force` to restore those as well.".into(),
-                redo: "`/redo` brings everything back, until your next prompt.".into(),
+                redo: "`/redo` brings everything back; after your next prompt, the files alone.".into(),
             };
             report.undone(&cx.scope.project.worktree, &phrases) + &still_running(cx) + &note
         }

@@ -1,29 +1,17 @@
 //! What a history says about the files: the changes its steps recorded, put together per file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
-use crate::message::{Content, FileChange, Message, UnkeptWrite};
+use crate::message::{self, Content, FileChange, Message, UnkeptWrite};
 
-/// The changes of some messages, per file. Changes that follow on one another are one; where a file
-/// was something else when the next change began, somebody else had been at it, and a new one begins.
+/// The changes of some messages, merged per file.
 pub fn runs(messages: &[Message]) -> Vec<FileChange> {
     let parts = messages.iter().flat_map(|message| &message.parts);
     let patches = parts.filter_map(|part| match &part.content {
         Content::Patch { files, .. } => Some(files),
         _ => None,
     });
-    let mut runs: Vec<FileChange> = Vec::new();
-    for change in patches.flatten() {
-        match runs.iter_mut().rev().find(|run| run.path == change.path) {
-            Some(run) if run.new == change.old => {
-                run.new.clone_from(&change.new);
-                run.compared |= change.compared;
-            }
-            _ => runs.push(change.clone()),
-        }
-    }
-    runs.retain(|run| run.old != run.new);
-    runs
+    message::merged(patches.flatten())
 }
 
 /// Returns the writes whose earlier state was not kept, each once.
@@ -38,12 +26,12 @@ pub fn unkept(messages: &[Message]) -> Vec<UnkeptWrite> {
 
 /// The last run of each file: what can be taken back without taking back what others did.
 pub fn last_runs(messages: &[Message]) -> Vec<FileChange> {
-    let mut last: Vec<FileChange> = Vec::new();
-    for run in runs(messages) {
-        last.retain(|earlier| earlier.path != run.path);
-        last.push(run);
-    }
-    last
+    let mut runs = runs(messages);
+    let mut seen = HashSet::new();
+    runs.reverse();
+    runs.retain(|run| seen.insert(run.path.clone()));
+    runs.reverse();
+    runs
 }
 
 #[cfg(test)]

@@ -151,6 +151,9 @@ fn moved(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(MessageId, 
         follow(&mut undone.files);
         follow(&mut undone.left);
     }
+    for past in &mut stored.record.past_undos {
+        follow(&mut past.files);
+    }
     let mut changed = Vec::new();
     for message in &mut stored.messages {
         for part in &mut message.parts {

@@ -226,8 +226,8 @@ impl Sessions {
         let mut record = stored.record;
         let end = store::visible(&history.messages, &record.undone);
         if end == history.messages.len() {
-            // A process that was killed had made it final already.
-            record.undone.clear();
+            // A process that was killed had forgotten the messages already.
+            revert::remember(&mut record, &[]);
         }
         // The record is written between turns; who was killed, or is copied, in the middle of one has a newer plan.
         if let Some(plan) = revert::todos(history.messages.get(..end).unwrap_or_default()) {
@@ -527,7 +527,7 @@ impl Sessions {
 /// What the user should hear about what is undone.
 fn undone(record: &Record) -> Option<Event> {
     let (severity, title) = if record.undone.last()?.done {
-        (Severity::Info, "Something is undone here: /redo brings it back, your next prompt makes it final.")
+        (Severity::Info, "Something is undone here: /redo brings it back; after your next prompt, its files alone.")
     } else {
         (Severity::Warning, "An undo was interrupted half-way: /undo finishes it, /redo takes it back.")
     };

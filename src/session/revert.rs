@@ -1,7 +1,7 @@
 //! Taking turns back, files and history together, and bringing them back.
 //!
 //! What is undone is only hidden at first: its messages stay in the store, and what its files held is
-//! kept, so that it can be redone. The next prompt makes it final.
+//! kept, so that it can be redone. The next prompt forgets the messages; the files can still come back.
 //!
 //! A file is set back only where it still is what the session made of it. One that somebody else has
 //! changed since, on the disk or in the editor, is left alone and named; so is one that somebody else may have
@@ -14,6 +14,8 @@
 //! moment can its words be read by more than may read it in the end.
 
 mod judge;
+mod past;
+mod report;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,12 +23,16 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures_util::{StreamExt as _, stream};
+
 use crate::task::spawn_blocking;
 
 use self::judge::{FileVerdict, RevertCare, judge};
+pub use self::past::{FileVersion, files, remember, restore, settle, versions};
+pub use self::report::{RevertHints, RevertReport};
 use super::{changes, interrupted};
 use crate::event::NotWritten;
-use crate::message::{CallState, Content, FileChange, FileKind, FileState, Message, Todo, UnkeptReason, UnkeptWrite};
+use crate::message::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 use crate::snapshot::{FileAccess, Tracker};
 use crate::store::{Record, UndoEntry, visible};
 use crate::text;
@@ -34,16 +40,10 @@ use crate::tool::seen::TextFingerprint;
 use crate::tool::todowrite::TodowriteTool;
 use crate::tool::{self, Tool as _, disk};
 use crate::turn::record::Recorder;
-use crate::turn::{History, cost, release, sum};
 use crate::worktree::Worktree;
 
-/// How the ways on are called where the report is read.
-pub struct RevertHints {
-    /// What to do about files that were left alone, one sentence.
-    pub force: String,
-    /// How to redo, one sentence.
-    pub redo: String,
-}
+/// How many files are looked at or written at a time, where no editor is asked about them.
+const AT_ONCE: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RevertPoint {
@@ -73,39 +73,6 @@ pub struct RestoreContext {
     pub worktree: Arc<Worktree>,
     /// The way to the editor's buffers, where there is an editor.
     pub editor: Option<tool::ToolContext>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RevertReport {
-    /// The words the turn began with.
-    pub words: String,
-    /// How many messages are hidden, or back.
-    pub messages: usize,
-    /// Files that were set back, or again.
-    pub set: Vec<String>,
-    pub removed: Vec<String>,
-    /// Files that were left alone, and why.
-    pub left: Vec<(String, String)>,
-    /// Files that others changed between two changes of the session's: they have what was there
-    /// between them.
-    pub between: Vec<String>,
-    /// Commands that were cut off by the end of a process: nobody knows what they changed.
-    pub unknown: Vec<String>,
-    /// Writes whose earlier state was not kept.
-    pub unkept: Vec<UnkeptWrite>,
-}
-
-/// Makes final what is undone: it is forgotten.
-pub async fn settle(history: &mut History, record: &mut Record, keep: &Recorder) {
-    let Some(last) = record.undone.last() else { return };
-    let end = visible(&history.messages, &record.undone);
-    // What was spent was spent.
-    history.undone_cost = sum(history.undone_cost, cost(&history.messages[end..]));
-    history.messages.truncate(end);
-    keep.cut(&last.from).await;
-    record.undone_cost = history.undone_cost;
-    record.undone.clear();
-    release::again(history, keep).await;
 }
 
 /// Undoes. Where files of the last undo were left alone, `force` sets those back instead.
@@ -138,7 +105,7 @@ pub async fn undo(
     };
     let mut wanted = std::mem::take(&mut entry.left);
     if unfinished {
-        cleared(&entry).await;
+        cleared(&entry.files).await;
         wanted.append(&mut entry.files);
     }
     keep.fetch(&cx.tracker, &wanted).await;
@@ -157,21 +124,14 @@ pub async fn undo(
         *record = before;
         return Err(RevertError::Unsaved(e));
     }
-    for change in planned.ready {
-        match put(&change, cx).await {
-            Ok(()) => {
-                report.note(&change, cx);
-                undone.push(change);
-            }
-            Err(e) => planned.left.push((change, e)),
-        }
-    }
+    let (done, left) = put_all(planned, &mut report, cx).await;
+    undone.extend(done);
     if let Some(entry) = record.undone.last_mut() {
         entry.files = undone;
-        entry.left = planned.left.iter().map(|(change, _)| change.clone()).collect();
+        entry.left = left.iter().map(|(change, _)| change.clone()).collect();
         entry.done = true;
     }
-    report.left = planned.left.into_iter().map(|(change, why)| (cx.name(&change), why)).collect();
+    report.left = left.into_iter().map(|(change, why)| (cx.name(&change), why)).collect();
     let earlier = record.undone.split_last().map_or(&[][..], |(_, earlier)| earlier);
     let hidden = visible(messages, &record.undone)..visible(messages, earlier);
     report.describe(messages.get(hidden).unwrap_or_default());
@@ -179,7 +139,7 @@ pub async fn undo(
     Ok(report)
 }
 
-/// Brings back what was undone last.
+/// Brings back what was undone last: the whole turn, or its files where the conversation went on since.
 ///
 /// # Errors
 /// [`RevertError`].
@@ -190,9 +150,9 @@ pub async fn redo(
     cx: &RestoreContext,
 ) -> Result<RevertReport, RevertError> {
     let (before, start) = (record.clone(), visible(messages, &record.undone));
-    let Some(entry) = record.undone.last_mut() else { return Err(RevertError::ToRedo) };
+    let Some(entry) = record.undone.last_mut() else { return past::redo(record, keep, cx).await };
     if !entry.done {
-        cleared(entry).await;
+        cleared(&entry.files).await;
     }
     // Until it is done, what is on the disk is somewhere between.
     entry.done = false;
@@ -204,13 +164,7 @@ pub async fn redo(
         return Err(RevertError::Unsaved(e));
     }
     let mut report = RevertReport::default();
-    let mut left = planned.left;
-    for change in planned.ready {
-        match put(&change, cx).await {
-            Ok(()) => report.note(&change, cx),
-            Err(e) => left.push((change, e)),
-        }
-    }
+    let (_, left) = put_all(planned, &mut report, cx).await;
     record.undone.pop();
     let end = visible(messages, &record.undone);
     report.left = left.into_iter().map(|(change, why)| (cx.name(&change), why)).collect();
@@ -221,7 +175,7 @@ pub async fn redo(
 
 /// Where a point is among the first `end` messages.
 pub(super) fn start(messages: &[Message], end: usize, point: &RevertPoint) -> Result<usize, RevertError> {
-    let prompt = |before: usize| messages.iter().take(before).rposition(spoken);
+    let prompt = |before: usize| messages.iter().take(before).rposition(is_prompt);
     let id = match point {
         RevertPoint::LastTurn => return prompt(end).ok_or(RevertError::ToUndo),
         RevertPoint::Before(id) => id,
@@ -238,7 +192,7 @@ pub(super) fn start(messages: &[Message], end: usize, point: &RevertPoint) -> Re
 }
 
 /// Whether the user said something in a message.
-fn spoken(message: &Message) -> bool {
+fn is_prompt(message: &Message) -> bool {
     message.user().is_some()
         && message.parts.iter().any(|part| match &part.content {
             Content::Text(text) => !text.synthetic,
@@ -258,8 +212,8 @@ fn between(messages: &[Message]) -> Vec<String> {
 }
 
 /// Clears away what an undo or a redo that was killed has left beside its files.
-async fn cleared(entry: &UndoEntry) {
-    let files = entry.files.clone();
+async fn cleared(files: &[FileChange]) {
+    let files = files.to_vec();
     let work = move || interrupted::sweep(&files);
     if let Err(e) = spawn_blocking(work).await {
         tracing::warn!("what a killed undo has left was not looked for: {e}");
@@ -267,8 +221,9 @@ async fn cleared(entry: &UndoEntry) {
 }
 
 async fn written(record: &Record, keep: &Recorder, cx: &RestoreContext) -> Result<(), String> {
-    for undone in &record.undone {
-        keep.contents(&cx.tracker, &undone.files).await;
+    let past = record.past_undos.last().map(|past| &past.files);
+    for files in record.undone.iter().map(|undone| &undone.files).chain(past) {
+        keep.contents(&cx.tracker, files).await;
     }
     keep.session(record).await;
     keep.flush().await.map_err(|e| e.to_string())
@@ -304,6 +259,31 @@ pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
     plans.next().and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok())
 }
 
+/// Makes what is ready; gives back what was done, and what was not with the reason.
+async fn put_all(
+    planned: RevertPlan,
+    report: &mut RevertReport,
+    cx: &RestoreContext,
+) -> (Vec<FileChange>, Vec<(FileChange, String)>) {
+    let (mut done, mut left) = (Vec::new(), planned.left);
+    let mut attempts = stream::iter(planned.ready)
+        .map(async |change| {
+            let result = put(&change, cx).await;
+            (change, result)
+        })
+        .buffered(cx.at_once());
+    while let Some((change, result)) = attempts.next().await {
+        match result {
+            Ok(()) => {
+                report.note(&change, cx);
+                done.push(change);
+            }
+            Err(why) => left.push((change, why)),
+        }
+    }
+    (done, left)
+}
+
 /// What can be done, and what cannot.
 #[derive(Default)]
 struct RevertPlan {
@@ -316,11 +296,14 @@ struct RevertPlan {
 /// the file is, which is kept then.
 async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, care: RevertCare) -> RevertPlan {
     let mut plan = RevertPlan::default();
-    for change in wanted {
-        let path = PathBuf::from(&change.path);
-        let unsaved = cx.unsaved(&path).await;
-        let tracker = cx.tracker.clone();
-        let judged = spawn_blocking(move || judge(&tracker, change, unsaved.as_deref(), care)).await;
+    let mut verdicts = stream::iter(wanted)
+        .map(async |change| {
+            let unsaved = cx.unsaved(Path::new(&change.path)).await;
+            let tracker = cx.tracker.clone();
+            spawn_blocking(move || judge(&tracker, change, unsaved.as_deref(), care)).await
+        })
+        .buffered(cx.at_once());
+    while let Some(judged) = verdicts.next().await {
         match judged {
             Ok((change, FileVerdict::Ready)) => plan.ready.push(change),
             Ok((change, FileVerdict::Already)) => plan.already.push(change),
@@ -460,6 +443,12 @@ impl FileRestoration {
 }
 
 impl RestoreContext {
+    /// How many files are looked at or written at a time: an editor is asked about one after the other.
+    fn at_once(&self) -> usize {
+        let files = self.editor.as_ref().map(|editor| &editor.client.files);
+        if files.is_some_and(|files| files.read || files.write) { 1 } else { AT_ONCE }
+    }
+
     /// What the editor has not saved of a file.
     async fn unsaved(&self, path: &Path) -> Option<String> {
         let editor = self.editor.as_ref().filter(|editor| editor.client.files.read)?;
@@ -470,91 +459,6 @@ impl RestoreContext {
 
     fn name(&self, change: &FileChange) -> String {
         text::escaped(&self.worktree.relative(change.path.as_ref()))
-    }
-}
-
-impl RevertReport {
-    fn note(&mut self, change: &FileChange, cx: &RestoreContext) {
-        if let Some(editor) = &cx.editor {
-            editor.session.seen.forget(change.path.as_ref());
-        }
-        if change.new.is_some() { &mut self.set } else { &mut self.removed }.push(cx.name(change));
-    }
-
-    fn describe(&mut self, messages: &[Message]) {
-        self.messages = messages.len();
-        self.unknown = interrupted::commands(messages);
-        self.unkept = changes::unkept(messages);
-        self.words = messages.iter().find(|m| spoken(m)).map(|m| text::title(&m.visible_text())).unwrap_or_default();
-    }
-
-    /// What was undone, in words for the conversation.
-    pub fn undone(&self, worktree: &Worktree, phrases: &RevertHints) -> String {
-        let mut said = match self.words.as_str() {
-            "" => "Undone.".to_owned(),
-            words => format!("Undone: \"{words}\""),
-        };
-        said += &self.files();
-        if !self.between.is_empty() {
-            said += "\n\nChanges of yours lie between those of the session; what you had made of it is back:\n";
-            for path in &self.between {
-                said += &format!("- `{}`\n", text::escaped(&worktree.relative(path.as_ref())));
-            }
-        }
-        if !self.unknown.is_empty() {
-            said = said.trim_end().to_owned()
-                + "\n\nWhat these changed is not known, because adjutant was ended while they ran:\n";
-            for command in &self.unknown {
-                said += &format!("- `{}`\n", command.replace('`', "'"));
-            }
-        }
-        if !self.left.is_empty() {
-            said = said.trim_end().to_owned() + &format!("\n\n{}", phrases.force);
-        }
-        said = said.trim_end().to_owned() + &self.not_recorded(worktree);
-        format!("{}\n\n{}", said.trim_end(), phrases.redo)
-    }
-
-    /// What was brought back, in words for the conversation.
-    pub fn redone(&self) -> String {
-        let said = match self.words.as_str() {
-            "" => "Brought back.".to_owned(),
-            words => format!("Brought back: \"{words}\""),
-        };
-        (said + &self.files()).trim_end().to_owned()
-    }
-
-    /// What an undo leaves as it is, because nobody knows what it was.
-    fn not_recorded(&self, worktree: &Worktree) -> String {
-        let mut said = String::new();
-        for UnkeptWrite { what, why } in &self.unkept {
-            let (name, why) = match why {
-                UnkeptReason::Ignored => (worktree.relative(what.as_ref()), "it is ignored"),
-                UnkeptReason::Unreadable => (worktree.relative(what.as_ref()), "it could not be read"),
-                UnkeptReason::Large => (worktree.relative(what.as_ref()), "too many files are below it"),
-                UnkeptReason::Unreported => (what.replace('`', "'"), "what this changed is not known"),
-            };
-            said += &format!("- `{}`: {why}\n", text::escaped(&name));
-        }
-        if said.is_empty() { said } else { format!("\n\nNot recorded, and left as it is:\n{said}") }
-    }
-
-    fn files(&self) -> String {
-        let mut said = String::new();
-        if self.set.is_empty() && self.removed.is_empty() && self.left.is_empty() {
-            let nothing = if self.unkept.is_empty() { "\n\nNo file had to be changed." } else { "" };
-            return nothing.into();
-        }
-        if !(self.set.is_empty() && self.removed.is_empty()) {
-            said += "\n\n";
-            self.set.iter().for_each(|name| said += &format!("- `{name}` is as it was\n"));
-            self.removed.iter().for_each(|name| said += &format!("- `{name}` is gone\n"));
-        }
-        if !self.left.is_empty() {
-            said = said.trim_end().to_owned() + "\n\nLeft alone:\n";
-            self.left.iter().for_each(|(name, why)| said += &format!("- `{name}`: {why}\n"));
-        }
-        said
     }
 }
 

@@ -1,5 +1,5 @@
 //! What programs write, as it is reported before they do (`sandbox/writes.rs`): what each file was when it was first
-//! touched, and, once somebody asks, what it has become.
+//! touched, and what it had become when the call that touched it was over. What a user saves after that is the user's.
 //!
 //! Nothing is looked at but what is touched. Contents stay in memory until then, and are not kept at all if the file
 //! is the same in the end; only when there are many are they kept at once.
@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex};
 use super::file::{FoundFile, load};
 use super::ignored::IgnoreRules;
 use super::{LARGEST, Tracker};
+use crate::id::CallId;
 use crate::lock::locked;
-use crate::message::{FileChange, FileKind, FileState, UnkeptReason, UnkeptWrite};
+use crate::message::{self, FileChange, FileKind, FileState, UnkeptReason, UnkeptWrite};
 
 /// How many bytes of contents may be held in memory.
 const MAX_HELD: usize = 64 << 20;
@@ -23,7 +24,7 @@ const MAX_HELD: usize = 64 << 20;
 const MAX_ENTRIES: usize = 5_000;
 
 /// How many things that are not kept are named.
-const MAX_UNKEPT: usize = 100;
+const MAX_UNKEPT: usize = 1_000;
 
 /// Says which contents files had before they were touched by the programs of one step.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub struct WriteJournal {
 #[derive(Debug, Default)]
 struct JournalState {
     touched: BTreeMap<PathBuf, TouchedFile>,
+    /// What calls that are over have changed, in the order in which they ended.
+    finished: Vec<FileChange>,
     /// Bytes of contents in memory.
     held: usize,
     /// Read when the first file is touched.
@@ -50,6 +53,8 @@ struct TouchedFile {
     before: Before,
     /// Who touched it first.
     pid: u32,
+    /// The calls whose programs have touched it.
+    calls: Vec<CallId>,
 }
 
 /// What a file was before it was touched.
@@ -63,7 +68,7 @@ enum Before {
 /// The changes of a step, and the writes whose earlier state is not known.
 #[derive(Debug, Default)]
 pub struct JournalEntries {
-    /// One change per file, sorted by path.
+    /// Sorted by path. Changes of one file that do not follow on one another have somebody else's between them.
     pub files: Vec<FileChange>,
     pub unkept: Vec<UnkeptWrite>,
 }
@@ -78,8 +83,33 @@ impl WriteJournal {
         self.running.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub fn ended(&self) {
+    /// The last process of a program of this call has ended.
+    pub fn ended(&self, call: &CallId) {
         self.running.fetch_sub(1, Ordering::SeqCst);
+        self.finish(call);
+    }
+
+    /// A call is over: what it touched has become what it is now, unless it is still open in a process.
+    pub fn finish(&self, call: &CallId) {
+        let mut state = locked(&self.state);
+        let mut over = Vec::new();
+        for (path, touched) in &mut state.touched {
+            let of_call = touched.calls.len();
+            touched.calls.retain(|other| other != call);
+            if touched.calls.is_empty() && of_call > 0 {
+                over.push(path.clone());
+            }
+        }
+        for path in over {
+            if let Some(touched) = state.touched.remove(&path) {
+                self.finish_file(&mut state, path, touched);
+            }
+        }
+    }
+
+    /// An edit is over that has changed a file, or nothing.
+    pub fn add(&self, change: Option<FileChange>) {
+        locked(&self.state).finished.extend(change);
     }
 
     /// Whether a program may still write something.
@@ -90,10 +120,10 @@ impl WriteJournal {
     /// Whether nothing was reported since it was asked last.
     pub fn is_empty(&self) -> bool {
         let state = locked(&self.state);
-        state.touched.is_empty() && state.unkept.is_empty()
+        state.touched.is_empty() && state.finished.is_empty() && state.unkept.is_empty()
     }
 
-    /// Whether it knows what a file was.
+    /// Whether a call that is not over has touched a file.
     pub fn has_touched(&self, path: &Path) -> bool {
         locked(&self.state).touched.contains_key(path)
     }
@@ -104,52 +134,58 @@ impl WriteJournal {
     }
 
     /// A process is about to change a file, make it or remove it. The path is absolute, with symlinks resolved.
-    pub fn touch(&self, path: &Path, pid: u32) {
+    pub fn touch(&self, path: &Path, pid: u32, call: &CallId) {
         if path.starts_with(&self.tracker.root) {
-            locked(&self.state).touch(path, pid, &self.tracker);
+            locked(&self.state).touch(path, pid, call, &self.tracker);
         }
     }
 
     /// A directory is about to get another name; with `exchange`, what has that name gets the first one.
-    pub fn touch_directory(&self, from: &Path, to: &Path, exchange: bool) {
+    pub fn touch_directory(&self, from: &Path, to: &Path, exchange: bool, call: &CallId) {
         let mut state = locked(&self.state);
-        state.touch_below(from, to, &self.tracker);
+        state.touch_below(from, to, call, &self.tracker);
         if exchange {
-            state.touch_below(to, from, &self.tracker);
+            state.touch_below(to, from, call, &self.tracker);
         }
     }
 
     /// What became of everything that was touched since this was asked last, with the contents kept.
     pub fn take(&self) -> JournalEntries {
         let mut state = locked(&self.state);
-        let mut files = Vec::new();
-        let mut still_open = Vec::new();
-        state.held = 0;
         for (path, touched) in std::mem::take(&mut state.touched) {
-            let (path_text, pid) = (path.display().to_string(), touched.pid);
-            let before = match self.settle(&path, touched.before) {
-                Ok((change, now)) => {
-                    files.extend(change.map(|(old, new)| FileChange { path: path_text, old, new, compared: false }));
-                    now
-                }
-                Err(e) => {
-                    tracing::warn!("what became of {path_text} is not kept: {e}");
-                    state.note_unkept(path_text, UnkeptReason::Unreadable);
-                    continue;
-                }
-            };
-            // It may be written again without being opened again.
-            if self.is_open() && has_open(pid, &path) {
-                still_open.push((path, TouchedFile { before, pid }));
-            }
+            self.finish_file(&mut state, path, touched);
         }
-        state.touched.extend(still_open);
+        let mut files = message::merged(&std::mem::take(&mut state.finished));
+        files.sort_by(|one, other| one.path.cmp(&other.path));
         let unkept = std::mem::take(&mut state.unkept).into_iter().collect();
         drop(state);
         if !files.is_empty() {
             self.tracker.clean();
         }
         JournalEntries { files, unkept }
+    }
+
+    /// Looks at what became of a file that was touched.
+    fn finish_file(&self, state: &mut JournalState, path: PathBuf, touched: TouchedFile) {
+        let TouchedFile { before, pid, calls } = touched;
+        if let Before::Held { bytes, .. } = &before {
+            state.held = state.held.saturating_sub(bytes.len());
+        }
+        let path_text = path.display().to_string();
+        match self.settle(&path, before) {
+            Ok((change, now)) => {
+                let change = change.map(|(old, new)| FileChange { path: path_text, old, new, compared: false });
+                state.finished.extend(change);
+                // It may be written again without being opened again.
+                if self.is_open() && has_open(pid, &path) {
+                    state.touched.insert(path, TouchedFile { before: now, pid, calls });
+                }
+            }
+            Err(e) => {
+                tracing::warn!("what became of {path_text} is not kept: {e}");
+                state.note_unkept(path_text, UnkeptReason::Unreadable);
+            }
+        }
     }
 
     /// What a file was and is, if that differs, and what it is from now on.
@@ -201,17 +237,22 @@ fn kept(path: &Path, before: Before, tracker: &Tracker) -> std::io::Result<Optio
 
 impl JournalState {
     fn note_unkept(&mut self, what: String, why: UnkeptReason) {
-        if self.unkept.len() < MAX_UNKEPT {
-            self.unkept.insert(UnkeptWrite { what, why });
-        }
+        let unkept = match self.unkept.len() < MAX_UNKEPT {
+            true => UnkeptWrite { what, why },
+            false => UnkeptWrite { what: String::new(), why: UnkeptReason::Further },
+        };
+        self.unkept.insert(unkept);
     }
 
     fn rules(&mut self, tracker: &Tracker) -> &mut IgnoreRules {
         self.rules.get_or_insert_with(|| IgnoreRules::new(&tracker.root, tracker.data()))
     }
 
-    fn touch(&mut self, path: &Path, pid: u32, tracker: &Tracker) {
-        if self.touched.contains_key(path) {
+    fn touch(&mut self, path: &Path, pid: u32, call: &CallId, tracker: &Tracker) {
+        if let Some(touched) = self.touched.get_mut(path) {
+            if !touched.calls.contains(call) {
+                touched.calls.push(call.clone());
+            }
             return;
         }
         if let Some(ignored) = self.rules(tracker).ignored(path) {
@@ -236,7 +277,7 @@ impl JournalState {
                 return self.note_unkept(path.display().to_string(), UnkeptReason::Unreadable);
             }
         };
-        self.insert(path, TouchedFile { before, pid }, tracker);
+        self.insert(path, TouchedFile { before, pid, calls: vec![call.clone()] }, tracker);
     }
 
     fn insert(&mut self, path: &Path, mut touched: TouchedFile, tracker: &Tracker) {
@@ -257,7 +298,7 @@ impl JournalState {
     }
 
     /// Touches what is below a directory, under both names.
-    fn touch_below(&mut self, from: &Path, to: &Path, tracker: &Tracker) {
+    fn touch_below(&mut self, from: &Path, to: &Path, call: &CallId, tracker: &Tracker) {
         let inside = |path: &Path| path.starts_with(&tracker.root);
         let mut waiting = vec![PathBuf::new()];
         let mut seen = 0;
@@ -280,7 +321,7 @@ impl JournalState {
                 }
                 for path in [from.join(&below), to.join(&below)] {
                     if inside(&path) {
-                        self.touch(&path, 0, tracker);
+                        self.touch(&path, 0, call, tracker);
                     }
                 }
             }

@@ -24,6 +24,7 @@ pub fn forked(from: &StoredSession, environment: &Environment) -> StoredSession 
         updated: now,
         undone_cost: None,
         undone: Vec::new(),
+        past_undos: Vec::new(),
         ..fork.record
     };
     fork

@@ -72,6 +72,9 @@ pub struct Record {
     /// What was undone and can be redone, the latest last. Messages from there on are hidden.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<UndoEntry>,
+    /// What was undone before the conversation went on, the latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past_undos: Vec<PastUndo>,
 }
 
 /// How many files a session changed, and how many lines it added and removed.
@@ -95,6 +98,18 @@ pub struct UndoEntry {
     /// False while files may be between old and new: the process was ended meanwhile.
     #[serde(default)]
     pub done: bool,
+}
+
+/// An undo whose messages are gone, because the conversation went on. Its files can still be brought back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastUndo {
+    /// The first words of the turn; empty where a version of a file was restored.
+    pub words: String,
+    /// What it did to the files: `old` comes back with a redo.
+    pub files: Vec<FileChange>,
+    /// A redo has brought the files back, as far as it could.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redone: bool,
 }
 
 /// How many of a session's messages are not hidden by what was undone.
@@ -129,6 +144,7 @@ impl Record {
             changed: None,
             undone_cost: None,
             undone: Vec::new(),
+            past_undos: Vec::new(),
         }
     }
 

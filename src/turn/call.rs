@@ -437,6 +437,7 @@ impl RunningCall<'_> {
         let before = if sweeps { known(&context).await } else { Vec::new() };
         let done = self.further(prepared.run, &context).await;
         adopt(before, &context).await;
+        self.changes.after(&self.call.call).await;
         done
     }
 
@@ -573,7 +574,7 @@ impl RunningCall<'_> {
             order: self.order.clone(),
             facts: self.facts.clone(),
             instructions: self.instructions.clone(),
-            observer: self.changes.observer(&self.call.title),
+            observer: self.changes.observer(&self.call.call, &self.call.title),
             ..context.call
         };
         ToolContext { call, limits, ..context }

@@ -1,8 +1,8 @@
 //! What a step does to the files, so that it can be shown and taken back.
 //!
-//! Files that an edit names are looked at just before it and at the end of the step. What our own commands write is
-//! reported before they do (`sandbox/writes.rs`) and kept in a journal; nothing else is looked at. What a subagent
-//! changed, its own session has recorded.
+//! Files that an edit names are looked at just before it and just after. What our own commands write is reported before
+//! they do (`sandbox/writes.rs`) and kept in a journal; nothing else is looked at. What a subagent changed, its own
+//! session has recorded.
 //!
 //! Where nothing is reported (no sandbox, tools that others run), the whole project is compared, if that does not take
 //! long. That begins a moment after the model has named such a tool, while it still writes the arguments and the user
@@ -15,16 +15,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, OnceCell};
+use tokio::task::JoinError;
 use tokio::time::timeout;
 
 use super::TurnContext;
 use crate::config::settings::HookPoint;
 use crate::event::{Event, Severity};
 use crate::extension::any;
-use crate::id::{MessageId, PartId};
+use crate::id::{CallId, MessageId, PartId};
 use crate::lock::locked;
 use crate::mcp;
-use crate::message::{Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
+use crate::message::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
 use crate::permission::Need;
 use crate::sandbox::{PendingWrite, WriteObserver};
 use crate::snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
@@ -50,6 +51,8 @@ pub struct ChangeRecorder {
     named: Mutex<Vec<EditedFile>>,
     /// What commands report.
     journal: Option<Arc<WriteJournal>>,
+    /// What calls that are over have written is being looked at.
+    looking: Mutex<Vec<JoinHandle<()>>>,
     /// The part that says what the step does to the files, written before it does it.
     part: PartId,
     message: MessageId,
@@ -59,6 +62,8 @@ pub struct ChangeRecorder {
 
 /// A file that an edit named.
 struct EditedFile {
+    /// The call that edits it.
+    call: CallId,
     path: PathBuf,
     old: Option<FileState>,
     /// The project was compared before the edit.
@@ -90,6 +95,7 @@ fn reports(tool: &str) -> bool {
 #[derive(Debug)]
 struct JournalObserver {
     journal: Arc<WriteJournal>,
+    call: CallId,
     /// The call's title, for people.
     title: String,
 }
@@ -101,8 +107,10 @@ impl WriteObserver for JournalObserver {
 
     fn about_to_write(&self, write: PendingWrite) {
         match write {
-            PendingWrite::File { path, pid } => self.journal.touch(&path, pid),
-            PendingWrite::Directory { from, to, exchange } => self.journal.touch_directory(&from, &to, exchange),
+            PendingWrite::File { path, pid } => self.journal.touch(&path, pid, &self.call),
+            PendingWrite::Directory { from, to, exchange } => {
+                self.journal.touch_directory(&from, &to, exchange, &self.call);
+            }
             PendingWrite::Unknown => self.journal.note_unkept(&self.title, UnkeptReason::Unreported),
         }
     }
@@ -112,7 +120,7 @@ impl WriteObserver for JournalObserver {
     }
 
     fn ended(&self) {
-        self.journal.ended();
+        self.journal.ended(&self.call);
     }
 }
 
@@ -134,6 +142,7 @@ impl ChangeRecorder {
             awaited: Arc::default(),
             mark: OnceCell::new(),
             named: Mutex::default(),
+            looking: Mutex::default(),
             part: PartId::new(scope.environment.fresh(PartId::PREFIX)),
             message: message.clone(),
             begun: Mutex::default(),
@@ -153,9 +162,9 @@ impl ChangeRecorder {
     }
 
     /// What the programs of a call report to.
-    pub fn observer(&self, title: &str) -> Option<Arc<dyn WriteObserver>> {
+    pub fn observer(&self, call: &CallId, title: &str) -> Option<Arc<dyn WriteObserver>> {
         let journal = self.journal.clone()?;
-        Some(Arc::new(JournalObserver { journal, title: title.to_owned() }))
+        Some(Arc::new(JournalObserver { journal, call: call.clone(), title: title.to_owned() }))
     }
 
     fn compare(&self) {
@@ -201,8 +210,13 @@ impl ChangeRecorder {
         if !reported && (hooked || formatted) {
             self.compared(scope, &call.title).await;
         }
+        // What the edit finds is not what an earlier call is blamed for.
+        let looking = std::mem::take(&mut *locked(&self.looking));
+        for looking in looking {
+            looking.await.ok();
+        }
         let (tracker, marked) = (tracker.clone(), self.mark.get().is_some_and(Option::is_some));
-        let journal = self.journal.clone();
+        let (journal, id) = (self.journal.clone(), call.call.clone());
         let look = move || -> Vec<(EditedFile, FileChange)> {
             let one = |change: Change| {
                 let path = resolved(Path::new(&change.path));
@@ -213,7 +227,7 @@ impl ChangeRecorder {
                         let name = path.display().to_string();
                         let begun = FileChange { path: name, old: old.clone(), new, compared: false };
                         let touched = journal.as_ref().is_some_and(|journal| journal.has_touched(&path));
-                        Some((EditedFile { path, old, marked, touched }, begun))
+                        Some((EditedFile { call: id.clone(), path, old, marked, touched }, begun))
                     }
                     Err(e) => {
                         tracing::warn!("what {} was is not kept: {e}", path.display());
@@ -232,10 +246,7 @@ impl ChangeRecorder {
             let mut begun = locked(&self.begun);
             for (fresh, change) in fresh {
                 begun.push(change);
-                // What it was before the first edit of the step counts.
-                if !named.iter().any(|known| known.path == fresh.path) {
-                    named.push(fresh);
-                }
+                named.push(fresh);
             }
             begun.clone()
         };
@@ -246,6 +257,26 @@ impl ChangeRecorder {
         let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: true, unkept: Vec::new() } };
         scope.record.part(&self.message, &part).await;
         scope.record.handed_over().await;
+    }
+
+    /// A call is over. What it wrote is looked at before the user saves anything else, as far as that can be done.
+    pub async fn after(&self, call: &CallId) {
+        let (Some(tracker), Some(journal)) = (self.tracker.clone(), self.journal.clone()) else { return };
+        let edited: Vec<EditedFile> =
+            locked(&self.named).extract_if(.., |file| file.call == *call && !file.touched && !file.marked).collect();
+        if edited.is_empty() {
+            if !journal.is_empty() {
+                // The next step does not wait for many files.
+                let call = call.clone();
+                let looking = spawn_blocking(move || journal.finish(&call));
+                locked(&self.looking).push(looking);
+            }
+            return;
+        }
+        let look = move || edited.into_iter().for_each(|file| journal.add(changed(&tracker, file)));
+        if let Err(e) = spawn_blocking(look).await {
+            tracing::error!("what an edit changed is not known: {e}");
+        }
     }
 
     /// Has the project been compared before a call, unless the turn is cancelled.
@@ -299,28 +330,35 @@ impl ChangeRecorder {
         if mark.is_none() && named.is_empty() && journal.is_empty() && done.files.is_empty() && done.unkept.is_empty() {
             return None;
         }
+        let looking = std::mem::take(&mut *locked(&self.looking));
         let look = move || {
             let (entries, off) = after(&tracker, mark.as_ref(), named, &journal);
             done.files.extend(entries.files);
             done.unkept.extend(entries.unkept);
             (done, off)
         };
-        Some(StepChanges { looked: spawn_blocking(look), recorder: self })
+        let looked = crate::task::spawn(async move {
+            for looking in looking {
+                looking.await.ok();
+            }
+            spawn_blocking(look).await
+        });
+        Some(StepChanges { looked, recorder: self })
     }
 }
 
 /// What a step changed, which is being found out.
 pub struct StepChanges {
-    looked: JoinHandle<(JournalEntries, Option<Untracked>)>,
+    looked: JoinHandle<Result<(JournalEntries, Option<Untracked>), JoinError>>,
     recorder: ChangeRecorder,
 }
 
 impl StepChanges {
     /// The part that says so, and its message. It is kept by then. None where nothing was changed.
     pub async fn kept(self, scope: &TurnContext) -> Option<(MessageId, Part)> {
-        let looked = self.looked.await;
+        let looked = self.looked.await.flatten();
         let recorder = self.recorder;
-        let failed = |e: tokio::task::JoinError| (JournalEntries::default(), Some(Untracked::Failed(e.to_string())));
+        let failed = |e: JoinError| (JournalEntries::default(), Some(Untracked::Failed(e.to_string())));
         let (JournalEntries { files, unkept }, off) = looked.unwrap_or_else(failed);
         if let Some(off) = off {
             recorder.tell(scope, &off).await;
@@ -388,30 +426,45 @@ fn after(
         unkept.push(UnkeptWrite { what: "the calls of a step".into(), why: UnkeptReason::Unreported });
     }
     // What is reported is known better than what was found by comparing.
-    let mut files: BTreeMap<String, FileChange> =
-        changes.into_iter().chain(reported).map(|change| (change.path.clone(), change)).collect();
-    for EditedFile { path, old, marked, touched } in named {
+    let mut files: BTreeMap<String, Vec<FileChange>> = BTreeMap::new();
+    for change in &reported {
+        files.entry(change.path.clone()).or_default().push(change.clone());
+    }
+    for change in changes {
+        files.entry(change.path.clone()).or_insert_with(|| vec![change]);
+    }
+    for file in named {
         // What was compared before the edit is known from the comparison, changed or not.
-        let compared = marked && off.is_none() && tracker.knows(&path);
-        let Some(name) = path.to_str() else { continue };
-        if let Some(change) = files.get_mut(name) {
-            // A call of this session has changed it.
-            change.compared = false;
-        }
-        if touched || compared {
+        let compared = file.marked && off.is_none() && tracker.knows(&file.path);
+        let Some(name) = file.path.to_str().map(str::to_owned) else { continue };
+        let known = files.entry(name).or_default();
+        // A call of this session has changed it.
+        known.iter_mut().for_each(|change| change.compared = false);
+        if compared {
             continue;
         }
-        match tracker.look(&path) {
-            Ok(new) if new == old => {
-                files.remove(name);
-            }
-            Ok(new) => {
-                files.insert(name.to_owned(), FileChange { path: name.to_owned(), old, new, compared: false });
-            }
-            Err(e) => tracing::warn!("what became of {name} is not kept: {e}"),
+        if !file.touched {
+            known.retain(|change| reported.contains(change));
+        }
+        // A command that was touching the file may have been over before or after the edit.
+        let change = changed(tracker, file);
+        known.extend(change.filter(|change| known.iter().all(|known| known.new != change.new)));
+    }
+    let files = message::merged(files.values().flatten());
+    (JournalEntries { files, unkept }, off)
+}
+
+/// What became of a file that an edit has named.
+fn changed(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
+    let EditedFile { path, old, .. } = file;
+    let name = path.to_str()?.to_owned();
+    match tracker.look(&path) {
+        Ok(new) => (new != old).then_some(FileChange { path: name, old, new, compared: false }),
+        Err(e) => {
+            tracing::warn!("what became of {name} is not kept: {e}");
+            None
         }
     }
-    (JournalEntries { files: files.into_values().collect(), unkept }, off)
 }
 
 /// A path with the symlinks on its way resolved, as far as it exists.

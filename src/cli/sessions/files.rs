@@ -1,15 +1,17 @@
-//! `adjutant sessions revert` and `diff`: what a session did to the files, and the way back.
+//! `adjutant sessions revert`, `restore` and `diff`: what a session did to the files, and the way back.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 
 use crate::environment::Environment;
 use crate::id::SessionId;
-use crate::session::revert::{self, RestoreContext, RevertPoint};
+use crate::session::revert::{self, FileVersion, RestoreContext, RevertPoint};
 use crate::session::{changes, diff};
 use crate::snapshot::Tracker;
-use crate::store::{Record, Store, visible};
+use crate::store::{Record, Store, StoredSession, visible};
+use crate::text;
 use crate::turn::record::Recorder;
 use crate::worktree::Worktree;
 
@@ -41,7 +43,9 @@ pub(in crate::cli) async fn revert(
             let done = revert::undo(messages, &mut record, &keep, &hands, &point, force).await;
             let phrases = revert::RevertHints {
                 force: "Run it again with `--force` to restore those as well.".into(),
-                redo: format!("`adjutant sessions revert {id} --redo` brings everything back, until the next prompt."),
+                redo: format!(
+                    "`adjutant sessions revert {id} --redo` brings everything back; after the next prompt, the files alone."
+                ),
             };
             (done, Some(phrases))
         }
@@ -56,6 +60,99 @@ pub(in crate::cli) async fn revert(
         None => report.redone(),
     });
     Ok(u8::from(!report.left.is_empty()))
+}
+
+/// Prints the files of which a session has kept versions. The session may be open elsewhere.
+pub(in crate::cli) async fn list_kept(store: &Store, id: &SessionId) -> anyhow::Result<u8> {
+    let stored = store.peek(id).await?;
+    let files = revert::files(&stored.messages, &stored.record);
+    if files.is_empty() {
+        bail!("session {id} has not changed any files, or none were recorded");
+    }
+    for (path, versions) in files {
+        super::super::say(&format!("{path}: {}", text::count(versions, "version")));
+    }
+    Ok(0)
+}
+
+/// Prints the versions of a file. The session may be open elsewhere.
+pub(in crate::cli) async fn list_versions(
+    store: &Store,
+    environment: &Environment,
+    id: &SessionId,
+    file: &Path,
+) -> anyhow::Result<u8> {
+    let stored = store.peek(id).await?;
+    let (path, versions) = versions(&stored, environment, file)?;
+    super::super::say(&path.display().to_string());
+    for (number, version) in (1..).zip(versions) {
+        super::super::say(&format!("{number:>3}  {}", version.when));
+    }
+    super::super::say(&format!("\n`adjutant sessions restore {id} {} N` brings back version N.", file.display()));
+    Ok(0)
+}
+
+/// Makes a file the version with this number. The session must not be open elsewhere.
+pub(in crate::cli) async fn restore(
+    store: &Store,
+    environment: &Environment,
+    id: &SessionId,
+    file: &Path,
+    number: usize,
+) -> anyhow::Result<u8> {
+    store.is_shared().await;
+    let mut stored = store.load(id).await?;
+    let done = restore_of(&mut stored, store, environment, file, number).await;
+    store.close(id).await;
+    super::super::say(&done?);
+    Ok(0)
+}
+
+/// Makes a file of a session that is open here a version of it; says what was done.
+async fn restore_of(
+    stored: &mut StoredSession,
+    store: &Store,
+    environment: &Environment,
+    file: &Path,
+    number: usize,
+) -> anyhow::Result<String> {
+    let (path, versions) = versions(stored, environment, file)?;
+    let there = text::count(versions.len(), "version");
+    let version = number.checked_sub(1).and_then(|at| versions.into_iter().nth(at));
+    let version = version.with_context(|| format!("there is no version {number} of {}: {there}", path.display()))?;
+    let (hands, keep) = (hands(&stored.record, environment)?, Recorder::new(store.clone(), stored.record.id.clone()));
+    let name = hands.worktree.relative(&path);
+    let when = version.when.clone();
+    let done = revert::restore(&mut stored.record, &keep, &hands, path, version).await;
+    let report = done.map_err(|why| anyhow!("{name} is left as it is: {why}"))?;
+    let tracker = hands.tracker.clone();
+    crate::task::spawn_blocking(move || tracker.save()).await.ok();
+    Ok(match report.set.is_empty() {
+        true => format!("{name} is like this already: {when}."),
+        false => format!(
+            "{name} is as it was {when}. `adjutant sessions revert {} --redo` brings back what it replaced.",
+            stored.record.id
+        ),
+    })
+}
+
+/// A file's full path and its versions. It may be named from here or from the root of the project.
+fn versions(
+    stored: &StoredSession,
+    environment: &Environment,
+    file: &Path,
+) -> anyhow::Result<(PathBuf, Vec<FileVersion>)> {
+    let root = hands(&stored.record, environment)?.worktree.root.clone();
+    for path in [std::path::absolute(file)?, root.join(file)] {
+        // The directory may be gone together with the file.
+        let parent = path.parent().and_then(|dir| std::fs::canonicalize(dir).ok());
+        let path = parent.zip(path.file_name()).map_or(path.clone(), |(dir, name)| dir.join(name));
+        let versions = revert::versions(&stored.messages, &stored.record, &path);
+        if !versions.is_empty() {
+            return Ok((path, versions));
+        }
+    }
+    bail!("session {} has kept no version of {}", stored.record.id, file.display())
 }
 
 /// Prints what a session changed as a unified diff, or per file. The session may be open elsewhere.

@@ -15,6 +15,7 @@ use crate::environment::Timestamp;
 use crate::id::{MessageId, PartId, SessionId};
 use crate::message::{Assistant, ModelRef, Part, Role, Text, Usage, User};
 use crate::store::Store;
+use crate::turn::History;
 
 const FILES: usize = 4;
 
@@ -40,6 +41,8 @@ struct Rules {
     turns: Vec<Vec<Step>>,
     /// What each undo did to the files, and what it left.
     undone: Vec<(Vec<Step>, Vec<Step>)>,
+    /// The same before the conversation went on, without what was redone.
+    past: Vec<Vec<Step>>,
 }
 
 impl Rules {
@@ -51,9 +54,9 @@ impl Rules {
     }
 
     fn turn(&mut self, changes: &[(usize, Option<u8>)]) -> Vec<Step> {
-        // What was undone is gone now.
+        // The messages that were undone are gone now.
         self.turns.truncate(self.turns.len() - self.undone.len());
-        self.undone.clear();
+        self.past.extend(self.undone.drain(..).map(|(done, _)| done).filter(|done| !done.is_empty()));
         let mut steps: BTreeMap<usize, Step> = BTreeMap::new();
         for (file, to) in changes {
             let now = self.tree.get(file).copied();
@@ -100,7 +103,7 @@ impl Rules {
     }
 
     fn redo(&mut self) -> bool {
-        let Some((done, _)) = self.undone.pop() else { return false };
+        let Some(done) = self.undone.pop().map(|(done, _)| done).or_else(|| self.past.pop()) else { return false };
         let back: Vec<Step> = done.iter().map(|(file, old, new)| (*file, *new, *old)).collect();
         self.apply(&back, false);
         true
