@@ -5,13 +5,15 @@
 //! default, so that old stores still read.
 
 mod call;
+mod change;
 #[cfg(test)]
 mod tests;
 
 pub use call::{
-    BackgroundJob, Call, CallFacts, CallState, Change, ChildSession, Completed, FailureCause, JobState, Location,
-    ProgramExit, ToolKind,
+    BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, FailureCause, JobState, Location, ProgramExit,
+    ToolKind,
 };
+pub use change::{Change, PartLines};
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

@@ -358,7 +358,17 @@ fn lines(change: &Change) -> (usize, usize) {
     if old.len() > COMPARED || change.new.len() > COMPARED {
         return (change.new.lines().count(), old.lines().count());
     }
-    text::diff::LineDiff::of(old, &change.new).count()
+    change.lines().count()
+}
+
+/// Lines added to a file and removed from it by all its changes together. Where only parts are known, those of each.
+fn sum(changes: &[&Change]) -> (usize, usize) {
+    match changes {
+        [first, .., last] if changes.iter().all(|change| change.part.is_none()) => {
+            lines(&Change { old: first.old.clone(), ..(*last).clone() })
+        }
+        _ => changes.iter().map(|change| lines(change)).fold((0, 0), |(a, b), (c, d)| (a + c, b + d)),
+    }
 }
 
 fn diff(out: &mut String, change: &Change, root: &str) {
@@ -373,7 +383,7 @@ fn diff(out: &mut String, change: &Change, root: &str) {
         out.push_str("<p class=\"attached\">Too large to be shown line by line.</p>");
         return;
     }
-    let diff = text::diff::LineDiff::of(old, &change.new);
+    let (diff, before) = (change.lines(), change.part.unwrap_or_default());
     out.push_str("<pre class=\"diff\">");
     for (n, group) in diff.groups().iter().enumerate() {
         if n > 0 {
@@ -385,7 +395,10 @@ fn diff(out: &mut String, change: &Change, root: &str) {
                 ChangeTag::Insert => ("a", "+"),
                 ChangeTag::Equal => ("", " "),
             };
-            let number = line.new_index().or_else(|| line.old_index()).map_or(0, |n| n + 1);
+            let number = match (line.new_index(), line.old_index()) {
+                (Some(new), _) => before.new + new + 1,
+                (None, old) => before.old + old.map_or(0, |old| old + 1),
+            };
             let text = line.value().trim_end_matches(['\n', '\r']);
             put!(out, "<span class=\"{class}\"><i>{number}</i>{sign} {}</span>", Esc(text));
         }
@@ -408,12 +421,11 @@ fn attached(out: &mut String, file: &File) {
 
 /// What was changed in the end, per file.
 fn files(out: &mut String, stored: &StoredSession, home: Option<&str>) {
-    let mut changed: BTreeMap<String, (Option<String>, String)> = BTreeMap::new();
+    let mut changed: BTreeMap<&str, Vec<&Change>> = BTreeMap::new();
     for call in stored.messages.iter().flat_map(Message::calls) {
         if let CallState::Completed(done) = &call.state {
             for change in &done.changes {
-                let first = || (change.old.clone(), String::new());
-                changed.entry(change.path.clone()).or_insert_with(first).1.clone_from(&change.new);
+                changed.entry(&change.path).or_default().push(change);
             }
         }
     }
@@ -422,9 +434,9 @@ fn files(out: &mut String, stored: &StoredSession, home: Option<&str>) {
     }
     let root = format!("{}/", stored.record.cwd.display());
     out.push_str("<div class=\"files\"><h2>Files changed</h2>\n<ul>\n");
-    for (path, (old, new)) in changed {
-        let (added, removed) = lines(&Change { path: path.clone(), old, new, deleted: false });
-        let shown = path.strip_prefix(&root).map_or_else(|| short_path(&path, home), str::to_owned);
+    for (path, changes) in changed {
+        let (added, removed) = sum(&changes);
+        let shown = path.strip_prefix(&root).map_or_else(|| short_path(path, home), str::to_owned);
         put!(
             out,
             "<li><span class=\"mono\"><bdi>{}</bdi></span><span class=\"stat\"><ins>+{added}</ins> <del>−{removed}</del></span></li>\n",

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::change::Change;
 use super::{File, ModelRef};
 use crate::environment::Timestamp;
 use crate::id::{CallId, SessionId};
@@ -496,18 +497,4 @@ pub struct Location {
     /// From 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-}
-
-/// The change of one file, whole.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    /// Absolute.
-    pub path: String,
-    /// None for a new file.
-    pub old: Option<String>,
-    /// Empty for a deleted one.
-    pub new: String,
-    /// The file is gone, not emptied.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub deleted: bool,
 }

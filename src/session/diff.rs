@@ -12,6 +12,9 @@ use crate::worktree::Worktree;
 /// The most bytes of diff that are shown in the conversation; an editor renders it as one block.
 const LONGEST: usize = 256 << 10;
 
+/// How many files are listed one by one.
+const LISTED: usize = 50;
+
 /// Texts that are larger together are not compared: it takes longer than it is worth.
 const LARGEST: usize = 8 << 20;
 
@@ -92,8 +95,11 @@ pub fn shown(diffs: &[Diff]) -> String {
         return "This session has not changed any files.".into();
     }
     let mut list = String::new();
-    for diff in diffs {
+    for diff in diffs.iter().take(LISTED) {
         let _ = writeln!(list, "- `{}` +{} −{}", diff.path, diff.additions, diff.deletions);
+    }
+    if let Some(further) = diffs.len().checked_sub(LISTED).filter(|further| *further > 0) {
+        let _ = writeln!(list, "- and {}", text::count(further, "more file"));
     }
     let all: String = diffs.iter().map(|diff| diff.text.as_str()).collect();
     let shown = text::head(&all, LONGEST);

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use similar::algorithms::{Capture, Compact, Replace, myers};
@@ -18,13 +19,30 @@ pub struct LineDiff<'a> {
     old: Vec<&'a str>,
     new: Vec<&'a str>,
     ops: Vec<DiffOp>,
+    /// The lines before the old and the new text, where both are parts of longer ones.
+    before: (usize, usize),
 }
 
 impl<'a> LineDiff<'a> {
     /// How `old` becomes `new`. Lines end with `\n`, `\r\n` or `\r`, and keep their ends.
     pub fn of(old: &'a str, new: &'a str) -> Self {
         let (old, new) = (old.tokenize_lines(), new.tokenize_lines());
-        Self { ops: compare(&old, &new, Instant::now().checked_add(LIMIT)), old, new }
+        Self { ops: compare(&old, &new, Instant::now().checked_add(LIMIT)), old, new, before: (0, 0) }
+    }
+
+    /// The same for parts of longer texts, with the lines before each.
+    pub fn of_parts(old: &'a str, new: &'a str, before: (usize, usize)) -> Self {
+        Self { before, ..Self::of(old, new) }
+    }
+
+    /// Some lines of the old text.
+    pub fn old_lines(&self, lines: Range<usize>) -> String {
+        self.old[lines].concat()
+    }
+
+    /// Some lines of the new text.
+    pub fn new_lines(&self, lines: Range<usize>) -> String {
+        self.new[lines].concat()
     }
 
     /// What is kept, and what becomes what.
@@ -55,7 +73,8 @@ impl<'a> LineDiff<'a> {
             if let Some((from, to)) = names.filter(|_| out.is_empty()) {
                 put(&mut out, format_args!("--- {from}\n+++ {to}\n"));
             }
-            put(&mut out, format_args!("{}\n", UnifiedHunkHeader::new(group)));
+            let placed: Vec<DiffOp> = group.iter().map(|op| placed(*op, self.before)).collect();
+            put(&mut out, format_args!("{}\n", UnifiedHunkHeader::new(&placed)));
             for line in group.iter().flat_map(|op| self.changes(op)) {
                 out.push(match line.tag() {
                     ChangeTag::Equal => ' ',
@@ -69,6 +88,18 @@ impl<'a> LineDiff<'a> {
             }
         }
         out
+    }
+}
+
+/// A step further down in both texts.
+fn placed(op: DiffOp, (old, new): (usize, usize)) -> DiffOp {
+    let (old_index, new_index) = (op.old_range().start + old, op.new_range().start + new);
+    let (old_len, new_len) = (op.old_range().len(), op.new_range().len());
+    match op {
+        DiffOp::Equal { len, .. } => DiffOp::Equal { old_index, new_index, len },
+        DiffOp::Delete { .. } => DiffOp::Delete { old_index, old_len, new_index },
+        DiffOp::Insert { .. } => DiffOp::Insert { old_index, new_index, new_len },
+        DiffOp::Replace { .. } => DiffOp::Replace { old_index, old_len, new_index, new_len },
     }
 }
 

@@ -294,7 +294,7 @@ impl Document {
     /// The change to a new text, whole, for people. Of what is no text there is nothing to show; an undo looks at the file.
     pub fn change(&self, new: &str) -> Change {
         let old = (self.exists && self.is_text()).then(|| self.text.clone());
-        Change { path: self.place.path.display().to_string(), old, new: new.into(), deleted: false }
+        Change { path: self.place.path.display().to_string(), old, new: new.into(), deleted: false, part: None }
     }
 
     /// The change that removes the file, for people.

@@ -18,7 +18,7 @@ use crate::config::settings::{HookPoint, OutputLimits};
 use crate::event::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use crate::extension::any;
 use crate::id::{MessageId, PartId};
-use crate::message::{Call, CallFacts, CallState, Completed, Content, FailureCause, Finish, Message, Part};
+use crate::message::{Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part};
 use crate::permission::{Action, Denial, Need};
 use crate::tool::loaded_instructions::LoadedInstructions;
 use crate::tool::{AnyTool, CallContext, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate};
@@ -300,7 +300,7 @@ impl RunningCall<'_> {
                     output: output.text.into(),
                     display: output.display,
                     facts,
-                    changes: output.changes,
+                    changes: output.changes.iter().flat_map(Change::parts).collect(),
                     attachments: output.attachments,
                     cleared: None,
                 })
@@ -545,7 +545,8 @@ impl RunningCall<'_> {
 
     /// Tells what the call is, as far as it is known now.
     async fn show(&self, needs: Option<&[Need]>) {
-        let changes: Vec<_> = needs.into_iter().flatten().flat_map(|need| need.changes.clone()).collect();
+        let changes = needs.into_iter().flatten().flat_map(|need| &need.changes);
+        let changes: Vec<_> = changes.flat_map(Change::parts).collect();
         let update = CallUpdate {
             title: Some(self.call.title.clone()),
             kind: self.kind,

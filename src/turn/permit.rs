@@ -9,7 +9,7 @@ use super::{TurnContext, hooks, later};
 use crate::agent::Agent;
 use crate::approvals::Approvals;
 use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
-use crate::message::Call;
+use crate::message::{Call, Change};
 use crate::permission::approve::{self, settles};
 use crate::permission::explain::explain;
 use crate::permission::wording::{self, Wording};
@@ -204,7 +204,7 @@ fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
         let words = [("sandbox", &need.sandbox), ("from", &need.origin)];
         facts.extend(words.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into()))));
     }
-    let changes: Vec<_> = needs().flat_map(|need| need.changes.clone()).collect();
+    let changes: Vec<_> = needs().flat_map(|need| &need.changes).flat_map(Change::parts).collect();
     CallUpdate {
         title: Some(call.title.clone()),
         tool: Some(call.tool.clone()),

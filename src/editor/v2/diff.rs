@@ -5,12 +5,16 @@ use std::fmt::Write as _;
 use protocol::acp::v2;
 
 use crate::message::Change;
-use crate::text;
 
 pub(super) fn diff(changes: &[&Change]) -> v2::Diff {
     let mut patch = String::new();
-    changes.iter().for_each(|change| section(&mut patch, change));
-    v2::Diff::patch(patch, changes.iter().map(|change| operation(change)).collect())
+    let mut operations = Vec::new();
+    // The parts of one file follow on one another.
+    for parts in changes.chunk_by(|one, next| one.part.is_some() && next.part.is_some() && one.path == next.path) {
+        section(&mut patch, parts);
+        operations.extend(parts.first().map(|change| operation(change)));
+    }
+    v2::Diff::patch(patch, operations)
 }
 
 fn operation(change: &Change) -> v2::DiffChange {
@@ -24,15 +28,15 @@ fn operation(change: &Change) -> v2::DiffChange {
 }
 
 /// One file, as `git diff` shows it, but that its path is absolute.
-fn section(patch: &mut String, change: &Change) {
+fn section(patch: &mut String, parts: &[&Change]) {
+    let Some(change) = parts.first() else { return };
     let path = quoted(&change.path);
-    let old = change.old.as_deref().unwrap_or_default();
     let (was, is, mode) = match &change.old {
         _ if change.deleted => (path.as_str(), "/dev/null", "deleted file mode 100644\n"),
         None => ("/dev/null", path.as_str(), "new file mode 100644\n"),
         Some(_) => (path.as_str(), path.as_str(), ""),
     };
-    let hunks = text::diff::LineDiff::of(old, &change.new).unified(None);
+    let hunks: String = parts.iter().map(|part| part.lines().unified(None)).collect();
     // Writing to a string cannot fail.
     write!(patch, "diff --git {path} {path}\n{mode}").ok();
     if !hunks.is_empty() {
@@ -64,7 +68,7 @@ mod tests {
     use super::*;
 
     fn change(path: &str, old: Option<&str>, new: &str) -> Change {
-        Change { path: path.into(), old: old.map(Into::into), new: new.into(), deleted: false }
+        Change { path: path.into(), old: old.map(Into::into), new: new.into(), deleted: false, part: None }
     }
 
     #[test]

@@ -1,0 +1,177 @@
+//! The change of a file as its text, as calls show it and as it is kept with them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::text;
+use crate::text::diff::LineDiff;
+
+/// The most bytes of old and new text that are kept and shown for one file.
+const MOST: usize = 256 << 10;
+
+/// Texts of which more than this differs are not compared line by line.
+const COMPARED: usize = 8 << 20;
+
+/// How many lines are kept around what differs.
+const AROUND: usize = 3;
+
+/// The change of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Absolute.
+    pub path: String,
+    /// None for a new file.
+    pub old: Option<String>,
+    /// Empty for a deleted one.
+    pub new: String,
+    /// The file is gone, not emptied.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+    /// Set where the texts are a part of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartLines>,
+}
+
+/// Where a part of a file begins: the number of lines before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PartLines {
+    pub old: usize,
+    pub new: usize,
+}
+
+impl Change {
+    /// The change as it is kept and shown: whole where its texts are small, else only the parts that differ, and no
+    /// more than 256 KiB of them.
+    pub fn parts(&self) -> Vec<Self> {
+        let old = self.old.as_deref().unwrap_or_default();
+        let new = self.new.as_str();
+        if old.len() + new.len() <= MOST {
+            return vec![self.clone()];
+        }
+        let start = common_start(old, new);
+        let end = common_end(&old[start..], &new[start..]);
+        let (old_part, new_part) = (&old[start..old.len() - end], &new[start..new.len() - end]);
+        let before = old[..start].lines().count();
+        let begins = PartLines { old: before, new: before };
+        match old_part.len() + new_part.len() {
+            small if small <= MOST => vec![self.part(begins, old_part.into(), new_part.into())],
+            compared if compared <= COMPARED && !old_part.is_empty() && !new_part.is_empty() => {
+                self.groups(begins, old_part, new_part)
+            }
+            _ => vec![self.part(begins, cut(old_part), cut(new_part))],
+        }
+    }
+
+    /// Its lines, compared.
+    pub fn lines(&self) -> LineDiff<'_> {
+        let PartLines { old, new } = self.part.unwrap_or_default();
+        LineDiff::of_parts(self.old.as_deref().unwrap_or_default(), &self.new, (old, new))
+    }
+
+    /// Each group of lines that differ, as long as there is room; of the first at least a piece.
+    fn groups(&self, begins: PartLines, old: &str, new: &str) -> Vec<Self> {
+        let diff = LineDiff::of(old, new);
+        let mut parts = Vec::new();
+        let mut room = MOST;
+        for group in diff.groups() {
+            let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+            let old = diff.old_lines(first.old_range().start..last.old_range().end);
+            let new = diff.new_lines(first.new_range().start..last.new_range().end);
+            let lines =
+                PartLines { old: begins.old + first.old_range().start, new: begins.new + first.new_range().start };
+            match room.checked_sub(old.len() + new.len()) {
+                Some(left) => {
+                    room = left;
+                    parts.push(self.part(lines, old, new));
+                }
+                None if parts.is_empty() => return vec![self.part(lines, cut(&old), cut(&new))],
+                None => break,
+            }
+        }
+        parts
+    }
+
+    fn part(&self, lines: PartLines, old: String, new: String) -> Self {
+        Self {
+            path: self.path.clone(),
+            old: self.old.is_some().then_some(old),
+            new,
+            deleted: self.deleted,
+            part: Some(lines),
+        }
+    }
+}
+
+/// The bytes of the lines with which both texts begin, without the last few of them.
+fn common_start(old: &str, new: &str) -> usize {
+    let same = old.bytes().zip(new.bytes()).take_while(|(one, other)| one == other).count();
+    let start = &old.as_bytes()[..same];
+    let ends = start.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    ends.map(|(at, _)| at + 1).nth(AROUND).unwrap_or(0)
+}
+
+/// The bytes of the lines with which both texts end, without the first few of them.
+fn common_end(old: &str, new: &str) -> usize {
+    let same = old.bytes().rev().zip(new.bytes().rev()).take_while(|(one, other)| one == other).count();
+    let end = &old.as_bytes()[old.len() - same..];
+    let ends = end.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    ends.map(|(at, _)| same - at - 1).nth(AROUND).unwrap_or(0)
+}
+
+/// The first half of what may be kept, and how much is not.
+fn cut(text: &str) -> String {
+    let head = text::head(text, MOST / 2);
+    match text.len() - head.len() {
+        0 => head.to_owned(),
+        left => format!("{head}\n… {} not shown\n", text::count(left, "more byte")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(old: Option<&str>, new: &str) -> Change {
+        Change { path: "/w/f".into(), old: old.map(Into::into), new: new.into(), deleted: false, part: None }
+    }
+
+    fn numbered(lines: usize) -> String {
+        (1..=lines).map(|n| format!("line {n} of the file\n")).collect()
+    }
+
+    #[test]
+    fn large_texts_are_kept_as_what_differs() {
+        let small = change(Some("a\n"), "b\n");
+        assert_eq!(small.parts(), [small.clone()]);
+
+        let large = numbered(100_000);
+        let one = large.replace("line 50000 ", "LINE 50000 ");
+        let parts = change(Some(&large), &one);
+        let parts = parts.parts();
+        assert_eq!(parts.len(), 1);
+        assert_eq!(parts[0].part, Some(PartLines { old: 49_996, new: 49_996 }));
+        assert!(parts[0].old.as_ref().unwrap().starts_with("line 49997 of the file\nline 49998"));
+        assert!(parts[0].new.contains("LINE 50000 of the file\nline 50001") && parts[0].new.lines().count() == 7);
+
+        // Far from one another: a part each, the second one a line further down.
+        let two = one.replace("LINE 50000 of the file\n", "").replace("line 90000 ", "LINE 90000 ");
+        let parts = change(Some(&large), &two);
+        let places: Vec<_> = parts.parts().iter().filter_map(|part| part.part).collect();
+        assert_eq!(places, [PartLines { old: 49_996, new: 49_996 }, PartLines { old: 89_996, new: 89_995 }]);
+
+        // Everything differs, and what is new altogether: the beginning, and how much is left out.
+        for (old, new) in
+            [(Some(&*large), large.to_uppercase()), (None, large.clone()), (Some("a\n"), "é".repeat(5 << 20))]
+        {
+            let parts = change(old, &new);
+            let parts = parts.parts();
+            let bytes: usize = parts.iter().map(|part| part.new.len() + part.old.as_ref().map_or(0, String::len)).sum();
+            assert!(bytes <= MOST + 200, "{bytes}");
+            assert!(parts[0].new.ends_with("not shown\n"));
+        }
+
+        // Characters and line ends are not cut in two.
+        let ends = large.replace('\n', "\r\n");
+        let parts = change(Some(&ends), &ends.replace("line 7 ", "Zeile 7 "));
+        assert!(parts.parts()[0].old.as_ref().unwrap().starts_with("line 4 of the file\r\n"));
+    }
+}
