@@ -180,7 +180,11 @@ pub fn list(real: &Path) -> Result<Vec<(OsString, bool)>, Error> {
     Ok(names)
 }
 
-fn open(real: &Path) -> Result<(File, Metadata), Error> {
+/// Opens a regular file of any size to read it.
+///
+/// # Errors
+/// As [`read`], but for the size.
+pub fn open(real: &Path) -> Result<(File, Metadata), Error> {
     let spot = FileAt::find(real).map_err(|e| match e {
         Error::Io(e) if e.kind() == io::ErrorKind::NotFound => Error::Missing,
         e => e,

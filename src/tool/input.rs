@@ -177,7 +177,7 @@ mod tests {
                     "column": {"description": "First character of each line", "minimum": 0, "type": "integer"},
                     "filePath": {"description": "Path of the file or directory", "type": "string"},
                     "limit": {"description": "Number of lines (default 2000)", "minimum": 0, "type": "integer"},
-                    "offset": {"description": "First line, from 1", "minimum": 0, "type": "integer"},
+                    "offset": {"description": "First line, from 1; -100 for the last 100", "type": "integer"},
                 },
                 "required": ["filePath"],
             })

@@ -1,5 +1,7 @@
 //! `read`: a file with line numbers, a directory's entries, an image, a PDF or a recording.
 
+mod large;
+
 use std::path::Path;
 
 use base64::Engine;
@@ -11,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::aliases::{Aliases, PATH};
 use super::document::encoding;
 use super::path::{Access, PathKind, ResolvedPath};
-use super::search::{elsewhere, look_up};
+use super::search::{blocking, elsewhere, look_up};
 use super::seen::{KnownFile, TextFingerprint};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
 use crate::event::{Event, Location, Severity, ToolKind};
@@ -38,8 +40,8 @@ pub struct ReadTool;
 pub struct Input {
     /// Path of the file or directory
     pub file_path: String,
-    /// First line, from 1
-    pub offset: Option<u64>,
+    /// First line, from 1; -100 for the last 100
+    pub offset: Option<i64>,
     /// Number of lines (default 2000)
     pub limit: Option<u64>,
     /// First character of each line
@@ -55,9 +57,18 @@ pub struct Ready {
 
 #[derive(Debug, Clone, Copy)]
 struct Excerpt {
-    offset: usize,
+    /// The first line, from 1; below 0 counted from the end.
+    offset: i64,
     limit: usize,
     column: usize,
+}
+
+impl Excerpt {
+    /// The number of the first line, from 1, in a text of so many lines.
+    fn first(self, total: usize) -> usize {
+        let size = usize::try_from(self.offset.unsigned_abs()).unwrap_or(usize::MAX);
+        if self.offset < 0 { total.saturating_sub(size) + 1 } else { size.max(1) }
+    }
 }
 
 impl Tool for ReadTool {
@@ -90,7 +101,9 @@ impl Tool for ReadTool {
 
     fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         let path = context.absolute(&input.file_path);
-        let part = match (input.offset.map(|n| n.max(1)), input.limit) {
+        let offset = input.offset.filter(|offset| *offset >= 0).map(|offset| offset.unsigned_abs().max(1));
+        let part = match (offset, input.limit) {
+            (None, _) if let Some(from_end) = input.offset => format!(" from line {from_end}"),
             (None, None) => String::new(),
             (offset, Some(limit)) => {
                 let first = offset.unwrap_or(1);
@@ -98,7 +111,7 @@ impl Tool for ReadTool {
             }
             (Some(first), None) => format!(":{first}-"),
         };
-        let line = input.offset.and_then(|n| u32::try_from(n.max(1)).ok());
+        let line = offset.and_then(|n| u32::try_from(n).ok());
         CallDescription {
             title: text::title(&format!("Read {}{part}", context.relative(&path))),
             locations: vec![Location { path: crate::worktree::normal(&path), line }],
@@ -109,7 +122,7 @@ impl Tool for ReadTool {
         let place = look_up(context, &input.file_path, Access::Read).await?;
         let needs = place.real.needs(Access::Read);
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        let offset = size(input.offset.unwrap_or(1)).max(1);
+        let offset = input.offset.unwrap_or(1);
         let limit = input.limit.map_or(LINES, size).max(1);
         let column = size(input.column.unwrap_or(1)).max(1);
         Ok((needs, Ready { place, part: Excerpt { offset, limit, column } }))
@@ -119,11 +132,12 @@ impl Tool for ReadTool {
         let Ready { place, part } = ready;
         place.still()?;
         if place.real.found == PathKind::Directory {
-            return directory(&place, part.offset, part.limit);
+            return directory(&place, part);
         }
         let bytes = match disk::read(&place.real.path) {
             Ok(bytes) => Some(bytes),
             Err(disk::Error::Missing) => None,
+            Err(disk::Error::TooLarge(_)) => return large_file(place, part, &context).await,
             Err(e) => return Err(Failure::Tell(format!("Cannot read {}: {e}.", place.shown))),
         };
         if let Some(bytes) = &bytes
@@ -149,7 +163,9 @@ impl Tool for ReadTool {
             (None, None) => String::new(),
         };
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        let mut output = page(&place, text, part, context.limits.bytes, note)?;
+        let total = text.lines().count();
+        let lines = text.lines().skip(part.first(total) - 1);
+        let mut output = page(&place, lines, total, part, context.limits.bytes, note)?;
         instructed(&mut output, &place, &context).await;
         language::warm(&place.real.path, text, &context).await;
         context.session.seen.note(&place.real.path, KnownFile::of(text, disk));
@@ -180,16 +196,35 @@ async fn instructed(output: &mut ToolOutput, place: &ResolvedPath, context: &Too
     output.facts.loaded = found.entries.into_iter().map(|entry| entry.source.into()).collect();
 }
 
-/// The part of a text that was asked for, with line numbers.
-fn page(
+/// Lines of a file that is too large to be held, and to be edited.
+async fn large_file(place: ResolvedPath, part: Excerpt, context: &ToolContext) -> Result<ToolOutput, Failure> {
+    let (path, cancelled) = (place.real.path.clone(), context.cancelled.clone());
+    let window = match blocking(context, move || large::window(&path, part, &cancelled)).await? {
+        Ok(Some(window)) => window,
+        Ok(None) => return Err(Failure::Cancelled),
+        Err(e) => return Err(Failure::Tell(format!("Cannot read {}: {e}.", place.shown))),
+    };
+    if window.sample.contains(&0) || mostly_control(&window.sample) {
+        return Err(Failure::Tell(format!("Cannot read binary file: {}", place.shown)));
+    }
+    let text = String::from_utf8_lossy(&window.bytes);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let note = "(This file is too large to be edited here; commands such as sed can.)".to_owned();
+    let part = Excerpt { offset: i64::try_from(window.first).unwrap_or(i64::MAX), ..part };
+    page(&place, text.lines(), window.total, part, context.limits.bytes, Some(note))
+}
+
+/// The part of a file that was asked for, with line numbers. `lines` begin with its first one.
+fn page<'a>(
     place: &ResolvedPath,
-    text: &str,
+    lines: impl Iterator<Item = &'a str>,
+    total: usize,
     part: Excerpt,
     most: usize,
     note: Option<String>,
 ) -> Result<ToolOutput, Failure> {
-    let Excerpt { offset, limit, column } = part;
-    let total = text.lines().count();
+    let Excerpt { limit, column, .. } = part;
+    let offset = part.first(total);
     if offset > total && !(offset == 1 && total == 0) {
         return Err(Failure::Tell(format!(
             "Offset {offset} is out of range for {} ({}).",
@@ -199,7 +234,7 @@ fn page(
     }
     let (mut numbered, mut display, mut preview) = (String::new(), String::new(), String::new());
     let (mut next, mut capped) = (offset, false);
-    for line in text.lines().skip(offset - 1).take(limit) {
+    for line in lines.take(limit) {
         let from = line.char_indices().nth(column - 1).map_or(line.len(), |(at, _)| at);
         let rest = &line[from..];
         let cut = rest.char_indices().nth(LINE).map(|(at, _)| &rest[..at]);
@@ -228,7 +263,7 @@ fn page(
     let note = note.map(|note| format!("\n{note}")).unwrap_or_default();
     let path = place.path.display();
     let truncated = last < total;
-    let end = ending(part, last, total, capped.then_some(most));
+    let end = ending(part, total, last, capped.then_some(most));
     Ok(ToolOutput {
         text: format!("<path>{path}</path>\n<type>file</type>\n<content>\n{numbered}\n{end}{note}\n</content>"),
         display: Some(display),
@@ -243,8 +278,8 @@ fn page(
 
 /// Which lines of how many are shown, which are not, and how to go on. `most` is how many bytes a result has at
 /// most, where that is what ended this one.
-fn ending(part: Excerpt, last: usize, total: usize, most: Option<usize>) -> String {
-    let Excerpt { offset, column, .. } = part;
+fn ending(part: Excerpt, total: usize, last: usize, most: Option<usize>) -> String {
+    let (offset, column) = (part.first(total), part.column);
     let columns = if column > 1 { format!(", from column {column}") } else { String::new() };
     if offset == 1 && last == total {
         return format!("(End of file - total {total} lines{columns})");
@@ -258,7 +293,7 @@ fn ending(part: Excerpt, last: usize, total: usize, most: Option<usize>) -> Stri
     format!("(Showing lines {offset}-{last} of {total}{columns}. Left out: {}{why}.{on})", left.join(" and "))
 }
 
-fn directory(place: &ResolvedPath, offset: usize, limit: usize) -> Result<ToolOutput, Failure> {
+fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure> {
     let refused = |e: disk::Error| Failure::Tell(format!("Cannot list {}: {e}.", place.shown));
     let mut entries = Vec::new();
     for (name, folder) in disk::list(&place.real.path).map_err(refused)? {
@@ -266,6 +301,7 @@ fn directory(place: &ResolvedPath, offset: usize, limit: usize) -> Result<ToolOu
     }
     entries.sort_by_key(|name| (name.to_lowercase(), name.clone()));
     let total = entries.len();
+    let (offset, limit) = (part.first(total), part.limit);
     if offset > total && offset > 1 {
         return Err(Failure::Tell(format!("Offset {offset} is out of range for this directory ({total} entries).")));
     }
@@ -378,6 +414,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn lines_of_a_file_that_is_too_large_to_be_held() {
+        let stage = TestProject::new();
+        let lines = |range: std::ops::Range<usize>| range.map(|n| format!("line {n:>20}\n")).collect::<String>();
+        let most = usize::try_from(disk::LARGEST).unwrap();
+        let total = most / lines(1..2).len() + 1_000;
+        stage.write("log", lines(1..total + 1));
+        let context = stage.context();
+        let last = format!("{total}: line {total:>20}\n\n(Showing lines {}-{total} of {total}.", total - 1);
+        let table = [
+            (json!({"filePath": "log", "limit": 2}), "1: line                    1\n2: line "),
+            (
+                json!({"filePath": "log", "offset": 2_000_000, "limit": 2}),
+                "2000000: line              2000000\n2000001: line              2000001\n\n(Showing lines 2000000-2000001 of ",
+            ),
+            (json!({"filePath": "log", "offset": -2}), &last),
+            (json!({"filePath": "log", "limit": 2}), "too large to be edited here"),
+        ];
+        for (input, wanted) in table {
+            let text = read(&context, input.clone()).await.unwrap().text;
+            assert!(text.contains(wanted), "{input}: {text}");
+        }
+        let beyond = read(&context, json!({"filePath": "log", "offset": total + 1})).await;
+        assert!(matches!(beyond, Err(Failure::Tell(why)) if why.contains("out of range")));
+        context.cancelled.cancel();
+        let cancelled = read(&context, json!({"filePath": "log"})).await;
+        assert!(matches!(cancelled, Err(Failure::Cancelled)));
+    }
+
+    #[tokio::test]
     async fn files_are_numbered_and_paged() {
         let stage = TestProject::new();
         stage.write("f", "a\r\nb\nc\n");
@@ -399,6 +464,11 @@ mod tests {
                 "\n2: b\n\n(Showing lines 2-2 of 3. Left out: line 1 and line 3. Use offset=3 to continue.)\n",
             ),
             (json!({"filePath": "f", "offset": 0}), "\n1: a\n"),
+            (
+                json!({"filePath": "f", "offset": -2}),
+                "\n2: b\n3: c\n\n(Showing lines 2-3 of 3. Left out: line 1. End of file.)\n",
+            ),
+            (json!({"filePath": "f", "offset": -9, "limit": 1}), "\n1: a\n\n(Showing lines 1-1 of 3."),
             (json!({"filePath": "empty"}), "<content>\n\n(End of file - total 0 lines)"),
             (
                 json!({"filePath": "long"}),

@@ -1,0 +1,98 @@
+//! Lines of a file that is too large to be held: it is read piece by piece, and only what was asked for is kept.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Excerpt;
+use crate::tool::disk;
+
+/// How many bytes are read at a time.
+const PIECE: usize = 1 << 20;
+
+/// The most bytes of lines that are kept.
+const KEPT: usize = 16 << 20;
+
+/// Lines of a file.
+pub(super) struct FileExcerpt {
+    /// The lines that were asked for, from the first one on, as far as there is room.
+    pub(super) bytes: Vec<u8>,
+    /// The number of the first line; from 1.
+    pub(super) first: usize,
+    /// How many lines the file has.
+    pub(super) total: usize,
+    /// The first bytes of the file, by which its kind is told.
+    pub(super) sample: Vec<u8>,
+}
+
+/// Reads some lines of a file of any size. None where that was cancelled.
+///
+/// # Errors
+/// Those of [`disk::open`].
+pub(super) fn window(
+    path: &Path,
+    part: Excerpt,
+    cancelled: &CancellationToken,
+) -> Result<Option<FileExcerpt>, disk::Error> {
+    let (mut file, _) = disk::open(path)?;
+    let mut sample = Vec::new();
+    file.by_ref().take(4096).read_to_end(&mut sample)?;
+    if sample.contains(&0) {
+        return Ok(Some(FileExcerpt { bytes: Vec::new(), first: 1, total: 0, sample }));
+    }
+    let Some(total) = count(&mut file, cancelled)? else { return Ok(None) };
+    let first = part.first(total);
+    let bytes = lines(&mut file, first, part.limit, cancelled)?;
+    Ok(bytes.map(|bytes| FileExcerpt { bytes, first, total, sample }))
+}
+
+/// The number of lines; the last one need not end.
+fn count(file: &mut File, cancelled: &CancellationToken) -> io::Result<Option<usize>> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut piece = vec![0; PIECE];
+    let (mut ends, mut last) = (0, b'\n');
+    loop {
+        if cancelled.is_cancelled() {
+            return Ok(None);
+        }
+        match file.read(&mut piece)? {
+            0 => return Ok(Some(ends + usize::from(last != b'\n'))),
+            read => {
+                ends += piece[..read].iter().filter(|byte| **byte == b'\n').count();
+                last = piece[read - 1];
+            }
+        }
+    }
+}
+
+/// Up to so many lines from one on.
+fn lines(file: &mut File, first: usize, limit: usize, cancelled: &CancellationToken) -> io::Result<Option<Vec<u8>>> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut reader = BufReader::with_capacity(PIECE, file);
+    let (mut line, mut kept) = (1, Vec::new());
+    let end = first.saturating_add(limit);
+    while line < end && kept.len() < KEPT {
+        if cancelled.is_cancelled() {
+            return Ok(None);
+        }
+        let piece = reader.fill_buf()?;
+        if piece.is_empty() {
+            break;
+        }
+        let mut used = 0;
+        while used < piece.len() && line < end {
+            let rest = &piece[used..];
+            let length = rest.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+            let text = &rest[..length.unwrap_or(rest.len())];
+            if line >= first {
+                kept.extend_from_slice(&text[..text.len().min(KEPT - kept.len())]);
+            }
+            used += text.len();
+            line += usize::from(length.is_some());
+        }
+        reader.consume(used);
+    }
+    Ok(Some(kept))
+}
