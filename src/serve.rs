@@ -13,6 +13,7 @@ pub mod host;
 pub mod listen;
 pub mod mailbox;
 pub mod places;
+mod repeated;
 pub mod reply;
 pub mod resume;
 mod rewrite;

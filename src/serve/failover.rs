@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::repeated::{LastText, RepeatedAnswer, RepeatedPiece};
 use super::rewrite::{Members, with_id, with_key, with_own, with_update};
 use crate::command;
 use crate::editor::meta::{HANDED_OVER, OWN, UNSAID};
@@ -36,6 +37,9 @@ pub(super) struct CarriedConversation {
     sessions: BTreeMap<String, OpenSession>,
     /// What the editor was shown in each, by the ids of messages and calls; of subagents' sessions too.
     shown: HashMap<String, HashMap<String, Shown>>,
+    /// The text that was shown last in each session, and what is made again of such a one.
+    last: HashMap<String, LastText>,
+    repeated: HashMap<String, RepeatedAnswer>,
     /// Requests of the editor's that are not answered, in their order.
     unanswered: Vec<EditorRequest>,
     /// The ids of the server's requests that are not answered: as the editor knows them, and as the server does.
@@ -146,6 +150,8 @@ impl CarriedConversation {
             agreed: false,
             sessions: BTreeMap::new(),
             shown: HashMap::new(),
+            last: HashMap::new(),
+            repeated: HashMap::new(),
             unanswered: Vec::new(),
             questions: HashMap::new(),
             servers: 0,
@@ -249,6 +255,10 @@ impl CarriedConversation {
                 }
                 let result = outcome.ok().map(str::to_owned);
                 let EditorRequest { about, .. } = self.unanswered.remove(at);
+                if let RequestKind::Prompt { session, .. } = &about {
+                    self.last.remove(session);
+                    self.repeated.remove(session);
+                }
                 self.answered(about, result.as_deref());
                 Some(line)
             }
@@ -264,13 +274,42 @@ impl CarriedConversation {
                 self.questions.remove(&shown);
                 Some(cancelled(&shown))
             }
-            RpcMessage::Notification { method, params } => {
-                if method == "session/update" {
-                    self.shown(params);
-                }
-                Some(line)
+            RpcMessage::Notification { method, params } if method == "session/update" => {
+                self.shown(params);
+                self.once(line.clone(), params)
             }
+            RpcMessage::Notification { .. } => Some(line),
         }
+    }
+
+    /// An update as the editor is to see it: what is made again of an answer that was cut off is not shown twice.
+    fn once(&mut self, line: Bytes, params: &str) -> Option<Bytes> {
+        let Some((session, update)) = ShownUpdate::read(params).filter(|_| self.agreed) else { return Some(line) };
+        let id = match &update.message_id {
+            // Why an answer is not whole follows it.
+            Some(id) if update.session_update == "agent_message_chunk" && !id.ends_with("-fault") => id,
+            Some(_) if update.is_words() => return Some(line),
+            _ => {
+                if update.tool_call_id.is_some() || update.session_update == "user_message_chunk" {
+                    self.last.remove(&session);
+                    self.repeated.remove(&session);
+                }
+                return Some(line);
+            }
+        };
+        let piece = self.repeated.get_mut(&session).map(|answer| answer.hear(id, update.words()));
+        let (id, text, line) = match piece {
+            None | Some(RepeatedPiece::Pass) => (id.clone(), update.words().to_owned(), Some(line)),
+            Some(RepeatedPiece::Seen) => return None,
+            Some(RepeatedPiece::Instead(id, text)) => {
+                let content = json!({ "type": "text", "text": text });
+                let line = with_update(&line, &[("messageId", id.clone().into()), ("content", content)]);
+                (id, text, line)
+            }
+        };
+        let last = LastText::shown(self.last.remove(&session), &id, &text);
+        self.last.extend(last.map(|last| (session, last)));
+        line
     }
 
     /// What the editor knows a request of the server's by.
@@ -332,6 +371,8 @@ impl CarriedConversation {
     fn forget(&mut self, session: &str) {
         self.sessions.remove(session);
         self.shown.remove(session);
+        self.last.remove(session);
+        self.repeated.remove(session);
     }
 
     /// Whether the server has given up all that it works on for this editor.
@@ -468,6 +509,11 @@ impl CarriedConversation {
         for request in &mut self.unanswered {
             request.handed_over = false;
             request.asked += 1;
+            if let RequestKind::Prompt { session, .. } = &request.about
+                && let Some(last) = self.last.get(session)
+            {
+                self.repeated.insert(session.clone(), RepeatedAnswer::new(last.clone()));
+            }
             sent.push(request.line.clone());
         }
         (sent, told)
@@ -543,6 +589,30 @@ mod tests {
         let sent = text(&talk.said(line(&prompt)).unwrap());
         assert_eq!(sent["params"]["_meta"], json!({ "theirs": 1.0, "adjutant": { "idempotencyKey": "n-1" } }));
         talk
+    }
+
+    #[test]
+    fn answer_cut_off_and_made_again_is_shown_once() {
+        let mut talk = begun();
+        talk.heard(words("p", "Once up")).unwrap();
+        talk.leave();
+        // The store had kept more of it than was shown.
+        for line in talk.missed(vec![words("p", "Once upon"), words("p-fault", "(interrupted)")]) {
+            talk.heard(line).unwrap();
+        }
+        talk.again();
+        assert_eq!(talk.heard(words("q", "Once ")), None);
+        let shown = text(&talk.heard(words("q", "upon a time")).unwrap())["params"]["update"].clone();
+        assert_eq!((&shown["messageId"], &shown["content"]["text"]), (&json!("p"), &json!(" a time")));
+        // And once more, after which another answer comes.
+        talk.leave();
+        talk.again();
+        assert_eq!(talk.heard(words("r", "Once upon a time")), None);
+        let shown = text(&talk.heard(words("r", ", long ago")).unwrap())["params"]["update"].clone();
+        assert_eq!((&shown["messageId"], &shown["content"]["text"]), (&json!("p"), &json!(", long ago")));
+        let call = call("tool_call", "c", "pending");
+        assert_eq!(talk.heard(call.clone()), Some(call));
+        assert_eq!(talk.heard(words("s", "Once upon")), Some(words("s", "Once upon")));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use self::children::Children;
 use crate::agent::registry::Agents;
 use crate::event::{self, CallUpdate, Event, UserPiece};
 use crate::id::{PartId, SessionId};
-use crate::message::{Call, CallFacts, CallState, ChildSession, Compaction, Content, Message, Part};
+use crate::message::{Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part};
 use crate::model::Model;
 use crate::store::{Record, Store};
 use crate::turn::{History, size};
@@ -65,7 +65,7 @@ pub struct Replay {
     end: usize,
     waiting: VecDeque<Event>,
     /// What comes after the last message.
-    last: Vec<Event>,
+    pub(super) last: Vec<Event>,
     /// Results that were left in the file, of the next messages.
     results: HashMap<PartId, Part>,
     /// Subagents' sessions, where the editor shows those.
@@ -113,13 +113,14 @@ impl Replay {
         (Self { history, store, session, at: 0, end, waiting, last, results, children, info, back }, received)
     }
 
-    /// The title, and the subagents' sessions that the history knows of: for an editor that is told nothing else
-    /// of it.
+    /// The title, what could not be read, and the subagents' sessions that the history knows of: for an editor that
+    /// is told nothing else of it.
     pub fn associations(&self) -> Vec<Event> {
         let seen = &self.history.messages[..self.end.min(self.history.messages.len())];
         let children = self.children.as_ref();
         let children = children.map(|children| children.associations(&self.session, seen)).unwrap_or_default();
-        self.info.iter().cloned().chain(children).collect()
+        let notices = self.last.iter().filter(|event| matches!(event, Event::Notice { .. }));
+        self.info.iter().chain(notices).cloned().chain(children).collect()
     }
 
     pub async fn next(&mut self) -> Option<Event> {
@@ -131,6 +132,10 @@ impl Replay {
                 self.waiting.extend(self.last.drain(..));
                 self.end = 0;
                 return self.waiting.pop_front();
+            }
+            if is_superseded(&self.history.messages[..self.end], self.at) {
+                self.at += 1;
+                continue;
             }
             if self.at < self.history.cold {
                 self.fetch().await;
@@ -187,6 +192,20 @@ impl Replay {
     }
 }
 
+/// Returns whether an answer was cut off and made again in the same turn: what it says would be said twice. One with
+/// calls was not made again.
+fn is_superseded(messages: &[Message], at: usize) -> bool {
+    let message = &messages[at];
+    let fault = message.assistant().and_then(|assistant| assistant.fault.as_ref());
+    if !fault.is_some_and(|fault| fault.kind == FaultKind::Interrupted) || message.calls().next().is_some() {
+        return false;
+    }
+    let said = message.visible_text();
+    let said = said.trim_end();
+    let mut later = messages[at + 1..].iter().take_while(|message| !message.is_prompt());
+    later.any(|message| message.assistant().is_some() && message.visible_text().starts_with(said))
+}
+
 /// Why a message is not whole.
 fn fault(message: &Message) -> Option<Event> {
     let fault = message.assistant()?.fault.as_ref()?;
@@ -238,5 +257,67 @@ fn finished(call: &Call) -> CallUpdate {
     match &call.state {
         CallState::Failed { facts, .. } => CallUpdate { metadata: link(facts), ..update },
         _ => update,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Timestamp;
+    use crate::id::MessageId;
+    use crate::message::{Assistant, Fault, ModelRef, Role, Text, Usage, User};
+
+    fn message(role: Role, text: &str, synthetic: bool) -> Message {
+        let content = Content::Text(Text { text: text.into(), synthetic, ..Text::default() });
+        let parts = vec![Part { id: PartId::new("part"), content }];
+        Message { id: MessageId::new("message"), created: Timestamp(1), role, parts }
+    }
+
+    fn model() -> ModelRef {
+        ModelRef { provider: "p".into(), model: "m".into(), effort: None }
+    }
+
+    fn prompt(text: &str) -> Message {
+        message(Role::User(User { agent: "build".into(), model: model() }), text, false)
+    }
+
+    /// What a prompt is sent on with that was sent before.
+    fn note() -> Message {
+        message(Role::User(User { agent: "build".into(), model: model() }), "The machine was lost.", true)
+    }
+
+    fn answer(text: &str, kind: Option<FaultKind>) -> Message {
+        let fault = kind.map(|kind| Fault { kind, message: "interrupted".into(), advice: None });
+        let assistant = Assistant {
+            parent: MessageId::new("prompt"),
+            agent: "build".into(),
+            model: model(),
+            finish: None,
+            fault,
+            summary: false,
+            usage: Usage::default(),
+            cost: None,
+            completed: None,
+        };
+        message(Role::Assistant(assistant), text, false)
+    }
+
+    #[test]
+    fn answer_cut_off_and_made_again_is_shown_once() {
+        let cut = |text: &str| answer(text, Some(FaultKind::Interrupted));
+        let whole = || answer("Once upon a time.", None);
+        let table = [
+            ("made again", vec![prompt("a"), cut("Once upon "), note(), whole()], vec![1]),
+            ("twice", vec![prompt("a"), cut("Once upon"), note(), cut("Once"), note(), whole()], vec![1, 3]),
+            ("nothing said yet", vec![prompt("a"), cut(""), note(), whole()], vec![1]),
+            ("gone on with", vec![prompt("a"), cut("Once upon"), note(), answer("a time.", None)], vec![]),
+            ("another prompt", vec![prompt("a"), cut("Once upon"), prompt("b"), whole()], vec![]),
+            ("the last", vec![prompt("a"), cut("Once upon")], vec![]),
+            ("another fault", vec![prompt("a"), answer("Once", Some(FaultKind::Internal)), note(), whole()], vec![]),
+        ];
+        for (name, messages, hidden) in table {
+            let found: Vec<usize> = (0..messages.len()).filter(|at| is_superseded(&messages, *at)).collect();
+            assert_eq!(found, hidden, "{name}");
+        }
     }
 }
