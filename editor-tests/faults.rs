@@ -13,6 +13,7 @@
 //! | FD04 | power cuts | `src/store/sqlite/power.rs` |
 //! | FD02, FD08, FD09, FD11, FD12, FD15 | prefixes, damage, foreign files, networks, clocks, readers | `src/store/sqlite/faults.rs` |
 //! | FD13, FD14, FD16 | long sessions, long outputs, loose permissions | `faults/large.rs`; times: `bench/store.rs` |
+//! | FD18 | sessions of which nothing or not all can be read | `faults/unreadable.rs` |
 //! | FW01, FW02, FW08, FW10 | killed and refused edits, undo beside a user, killed undos | `faults/edits.rs` |
 //! | FW03, FW04, FW05, FW07 | files that change meanwhile, line ends, encodings, more than words | `src/tool/faults.rs` |
 //! | FW06 | a naive reference | `src/tool/replace.rs` |
@@ -30,6 +31,7 @@ mod leases;
 mod offsets;
 mod soak;
 mod storm;
+mod unreadable;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -56,7 +58,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, beginning with the row's id, and what to do.
-pub const ALL: [(&str, fn()); 29] = [
+pub const ALL: [(&str, fn()); 30] = [
     ("FD01 a writer is killed a thousand times", killed_writers),
     ("FD03 the agent is killed at every step", killed_agents),
     ("FD05 a flush fails", failed_flushes),
@@ -68,6 +70,7 @@ pub const ALL: [(&str, fn()); 29] = [
     ("FD14 a command prints much", large::much_output),
     ("FD16 everything is the owner's alone", large::owners_alone),
     ("FD17 a migration is killed", killed_migrations),
+    ("FD18 a session cannot be read", unreadable::unreadable),
     ("FW01 an edit is killed", edits::killed_edits),
     ("FW01 the agent is killed while it edits", edits::killed_editors),
     ("FW02 a write is refused", edits::refused_writes),

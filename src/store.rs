@@ -66,6 +66,8 @@ pub struct SessionPage {
     pub sessions: Vec<Record>,
     /// Where the next page starts, if there is one.
     pub next: Option<ListCursor>,
+    /// The files that hold a session and do not say which: they are in no list.
+    pub unreadable: Vec<PathBuf>,
 }
 
 /// A place in a listing: after this moment and id.
@@ -237,7 +239,7 @@ impl Store {
     /// Any of [`Error`].
     pub async fn load(&self, session: &SessionId) -> Result<StoredSession, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Load { session, lean: false, reply }).await.map(|(stored, _)| stored)
+        self.ask(|reply| StoreJob::Load { session, lean: false, unknown: None, reply }).await.map(|(stored, _)| stored)
     }
 
     /// As [`Store::load`], but results of calls that no model will see are left in the file: those from
@@ -247,7 +249,17 @@ impl Store {
     /// Any of [`Error`].
     pub async fn load_lean(&self, session: &SessionId) -> Result<(StoredSession, usize), Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Load { session, lean: true, reply }).await
+        self.ask(|reply| StoreJob::Load { session, lean: true, unknown: None, reply }).await
+    }
+
+    /// As [`Store::load_lean`] of the session of `unknown`, which is its record where a damaged file says nothing of
+    /// it and the index has lost it: it can be gone on with all the same.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub async fn load_lean_or(&self, unknown: Record) -> Result<(StoredSession, usize), Error> {
+        let (session, unknown) = (unknown.id.clone(), Some(Box::new(unknown)));
+        self.ask(|reply| StoreJob::Load { session, lean: true, unknown, reply }).await
     }
 
     /// Reads some parts of a session whole. What cannot be read is left out.

@@ -304,7 +304,13 @@ fn data(record: &Record) -> Value {
 }
 
 async fn list(store: &Store, environment: &Environment, all: bool, limit: usize, json: bool) -> anyhow::Result<u8> {
-    let mut records = records(store, (!all).then_some(Path::new(".")), environment).await?;
+    let (mut records, unreadable) = listed(store, (!all).then_some(Path::new(".")), environment).await?;
+    for path in unreadable {
+        terminal::aside(&format!(
+            "{} cannot be read and does not say of which project it is; opening its session says more",
+            path.display()
+        ));
+    }
     let more = records.len().saturating_sub(limit);
     records.truncate(limit);
     for record in &records {
@@ -349,18 +355,28 @@ impl ProjectSessions {
 
 /// The sessions of a directory's project or of all, newest first.
 async fn records(store: &Store, dir: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Record>> {
+    listed(store, dir, environment).await.map(|(records, _)| records)
+}
+
+/// The same, and the files that hold a session and do not say which.
+async fn listed(
+    store: &Store,
+    dir: Option<&Path>,
+    environment: &Environment,
+) -> anyhow::Result<(Vec<Record>, Vec<PathBuf>)> {
     let project = match dir {
         Some(dir) => Some(ProjectSessions::of(store, dir, environment).await?),
         None => None,
     };
-    let (mut found, mut after) = (Vec::new(), None);
+    let (mut found, mut unreadable, mut after) = (Vec::new(), Vec::new(), None);
     loop {
         let page = store.list(None, after, 1000).await?;
         let here = |record: &Record| project.as_ref().is_none_or(|project| project.has(record));
         found.extend(page.sessions.into_iter().filter(here));
+        unreadable.extend(page.unreadable);
         after = page.next;
         if after.is_none() {
-            return Ok(found);
+            return Ok((found, unreadable));
         }
     }
 }

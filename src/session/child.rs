@@ -331,6 +331,10 @@ impl ChildTask<'_> {
             Err(crate::store::Error::NotFound(_)) => return Err(missing(id)),
             Err(e) => return Err(format!("The task cannot be continued: {e}.")),
         };
+        if !stored.damage.is_empty() {
+            self.shared.store.close(id).await;
+            return Err(format!("The task cannot be continued: {} Begin a new one.", stored.damage.join(" ")));
+        }
         if stored.record.parent.as_ref() != Some(&self.parent.session) {
             self.shared.store.close(id).await;
             return Err(missing(id));

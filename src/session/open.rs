@@ -182,7 +182,13 @@ impl Sessions {
             return Err(store::Error::NotFound(id.clone()).into());
         }
         let claim = self.claim(id).ok_or_else(|| OpenError::Held(id.clone()))?;
-        let (mut stored, cold) = match self.store.load_lean(id).await {
+        // Where the host makes directories, what a session may see is known by its id alone.
+        let unknown = Record::new(id.clone(), place.cwd.clone(), self.environment.now());
+        let read = match self.served().workspace.is_empty() {
+            true => self.store.load_lean_or(unknown).await,
+            false => self.store.load_lean(id).await,
+        };
+        let (mut stored, cold) = match read {
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
         }?;
@@ -206,16 +212,7 @@ impl Sessions {
         }
         stored.record.place = called;
         self.fetch_outputs(id, &mut stored.messages).await;
-        for damage in &stored.damage {
-            tracing::error!("session {id}: {damage}");
-        }
-        if !stored.damage.is_empty() {
-            place.notices.push(Event::Notice {
-                severity: Severity::Warning,
-                title: "Something of this session could not be read.".into(),
-                details: Some(crate::text::cut_chars(&stored.damage.join(" "), 1_000)),
-            });
-        }
+        let damage = damage(&stored);
         let mut history = History { messages: stored.messages, undone_cost: stored.record.undone_cost, cold };
         for message in turn::mend::mend(&mut history) {
             self.store.message(id, &message).await;
@@ -235,7 +232,9 @@ impl Sessions {
         }
         place.notices.extend(undone(&record));
         record.extra.clone_from(&place.extra);
-        Ok(self.open(place, record, history, claim, reading).await)
+        let mut opened = self.open(place, record, history, claim, reading).await;
+        opened.replay.last.extend(damage);
+        Ok(opened)
     }
 
     /// Opens a new session that begins with the history of another one, which may go on meanwhile: all of it,
@@ -246,7 +245,7 @@ impl Sessions {
     pub async fn fork(
         self: &Arc<Self>,
         id: &SessionId,
-        place: OpenOptions,
+        mut place: OpenOptions,
         before: Option<&str>,
     ) -> Result<OpenedSession, OpenError> {
         if !id.is_well_formed() {
@@ -266,6 +265,7 @@ impl Sessions {
         let id = fork.record.id.clone();
         fork.record.place = self.shared_place(Some(&place.cwd)).await;
         self.store.import_copy(fork, &stored.record.id).await?;
+        place.notices.extend(damage(&stored));
         self.load(&id, place, false).await
     }
 
@@ -522,6 +522,18 @@ impl Sessions {
         let agents = scope.exposed.then(|| scope.project.agents.clone());
         Replay::new(history, (self.store.clone(), record), end, (window, agents))
     }
+}
+
+/// What the user should hear about what could not be read.
+fn damage(stored: &StoredSession) -> Option<Event> {
+    for damage in &stored.damage {
+        tracing::error!("session {}: {damage}", stored.record.id);
+    }
+    (!stored.damage.is_empty()).then(|| Event::Notice {
+        severity: Severity::Warning,
+        title: "Something of this session could not be read.".into(),
+        details: Some(crate::text::cut_chars(&stored.damage.join(" "), 1_000)),
+    })
 }
 
 /// What the user should hear about what is undone.

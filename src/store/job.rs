@@ -38,6 +38,8 @@ pub(super) enum StoreJob {
     Load {
         session: SessionId,
         lean: bool,
+        /// What is known of it where neither a damaged file nor the index says anything.
+        unknown: Option<Box<Record>>,
         reply: ReplySender<(StoredSession, usize)>,
     },
     Parts {

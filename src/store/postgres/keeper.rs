@@ -511,7 +511,7 @@ impl Keeper {
     async fn job(&self, job: StoreJob) {
         match job {
             StoreJob::Create { record, reply } => answer(reply, self.create(*record).await),
-            StoreJob::Load { session, lean, reply } => answer(reply, self.load(&session, lean).await),
+            StoreJob::Load { session, lean, reply, .. } => answer(reply, self.load(&session, lean).await),
             StoreJob::Parts { session, ids, reply } => answer(reply, self.parts(&session, &ids).await),
             StoreJob::Peek { session, reply } => answer(reply, self.peek(&session).await),
             StoreJob::Has { session, reply } => answer(reply, self.has(&session).await),

@@ -162,7 +162,7 @@ impl Keeper {
         let mut sessions = rows.iter().map(record).collect::<Result<Vec<Record>, DatabaseFault>>()?;
         let next = (sessions.len() > limit).then(|| sessions.truncate(limit)).and_then(|()| sessions.last());
         let next = next.map(|last| ListCursor { updated: last.updated, id: last.id.clone() });
-        Ok(SessionPage { sessions, next })
+        Ok(SessionPage { sessions, next, unreadable: Vec::new() })
     }
 
     pub(super) async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, DatabaseFault> {

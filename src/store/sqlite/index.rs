@@ -3,15 +3,15 @@
 //! it takes in what it does not know before it is first asked what there is, and when it cannot be read, or
 //! is not what was written, it is put aside and made again.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-use super::{migrate, peek, session};
+use super::{is_damage, migrate, peek, session};
 use crate::environment::Timestamp;
 use crate::id::SessionId;
 use crate::store::{Error, Grant, ListCursor, Record, SessionPage};
@@ -22,6 +22,8 @@ pub(super) struct SessionIndex {
     complete: Cell<bool>,
     /// What was found out about a large one, once that is known: the damage, if there is any.
     verdict: Arc<OnceLock<Option<String>>>,
+    /// The files of sessions that it does not know and that do not say which sessions they are.
+    unreadable: RefCell<Vec<PathBuf>>,
 }
 
 fn unwritable(e: rusqlite::Error) -> Error {
@@ -41,36 +43,6 @@ enum IndexError {
 impl From<rusqlite::Error> for IndexError {
     fn from(e: rusqlite::Error) -> Self {
         if is_damage(&e) { Self::Damaged(e.to_string()) } else { Self::Other(e.to_string()) }
-    }
-}
-
-/// Returns whether an error speaks of what the file holds. Unless it is about the machine (another process, the
-/// disk, rights, memory), it does: a flipped bit makes JSON malformed, a column a number or a text no UTF-8, and
-/// SQLite calls each of these something else.
-fn is_damage(e: &rusqlite::Error) -> bool {
-    match e.sqlite_error_code() {
-        Some(code) => !matches!(
-            code,
-            ErrorCode::DatabaseBusy
-                | ErrorCode::DatabaseLocked
-                | ErrorCode::DiskFull
-                | ErrorCode::SystemIoFailure
-                | ErrorCode::CannotOpen
-                | ErrorCode::ReadOnly
-                | ErrorCode::PermissionDenied
-                | ErrorCode::OutOfMemory
-                | ErrorCode::OperationInterrupted
-                | ErrorCode::OperationAborted
-                | ErrorCode::FileLockingProtocolFailed
-                | ErrorCode::SchemaChanged
-        ),
-        None => matches!(
-            e,
-            rusqlite::Error::FromSqlConversionFailure(..)
-                | rusqlite::Error::IntegralValueOutOfRange(..)
-                | rusqlite::Error::InvalidColumnType(..)
-                | rusqlite::Error::Utf8Error(..)
-        ),
     }
 }
 
@@ -344,10 +316,12 @@ impl SessionIndex {
             }
         }
         index.reconcile(dir)?;
+        let unreadable = index.unreadable.take();
         drop(index);
         std::fs::File::open(&new).and_then(|file| file.sync_all()).map_err(io(dir))?;
         std::fs::rename(&new, &path).map_err(io(dir))?;
         let index = Self::connect(&path, session::is_network(dir), true)?;
+        index.unreadable.replace(unreadable);
         index.complete.set(true);
         Ok(index)
     }
@@ -380,7 +354,7 @@ impl SessionIndex {
                 e => IndexError::Other(e.to_string()),
             })?;
         }
-        Ok(Self { db, complete: Cell::new(false), verdict: Arc::default() })
+        Ok(Self { db, complete: Cell::new(false), verdict: Arc::default(), unreadable: RefCell::default() })
     }
 
     /// Looks whether all of it can be read; where it is too large for somebody to wait for that, beside those
@@ -434,12 +408,18 @@ impl SessionIndex {
             }
         }
         let empty: Vec<String> = known.into_iter().filter(|(_, (said, _))| !said).map(|(id, _)| id).collect();
+        self.unreadable.borrow_mut().clear();
         if unknown.is_empty() && empty.is_empty() {
             return Ok(());
         }
         let all = self.db.unchecked_transaction().map_err(unwritable)?;
-        for (record, messages) in unknown.iter().filter_map(|path| peek::record(dir, path)) {
-            self.put(&record, messages)?;
+        for path in unknown {
+            match peek::record(dir, &path) {
+                Some(Ok((record, messages))) => self.put(&record, messages)?,
+                Some(Err(Error::Damaged { .. })) => self.unreadable.borrow_mut().push(path),
+                // It is no session of ours, or there is nothing in it yet.
+                Some(Err(_)) | None => {}
+            }
         }
         for id in empty {
             self.remove(&SessionId::new(id))?;
@@ -501,7 +481,8 @@ impl SessionIndex {
         let mut sessions = read.collect::<Result<Vec<Record>, Error>>()?;
         let next = (sessions.len() > limit).then(|| sessions.truncate(limit)).and_then(|()| sessions.last());
         let next = next.map(|last| ListCursor { updated: last.updated, id: last.id.clone() });
-        Ok(SessionPage { sessions, next })
+        let unreadable = if after.is_none() { self.unreadable.borrow().clone() } else { Vec::new() };
+        Ok(SessionPage { sessions, next, unreadable })
     }
 
     /// The sessions in which nothing was said, as far as is known here, and which their users gave no title.

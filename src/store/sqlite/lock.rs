@@ -41,6 +41,13 @@ impl Lock {
         Self::take_with(path, pipe, File::try_lock)
     }
 
+    /// Returns whether a process that is alive has written its name at `path`. Takes no lock, which would be in the way
+    /// of others.
+    pub(super) fn is_held(path: &Path) -> bool {
+        let is_alive = |path: &Path| File::open(path).is_ok_and(|mut file| alive(&holder(&mut file)));
+        is_alive(path) || is_alive(&path.with_extension("held"))
+    }
+
     pub(super) fn take_with(path: &Path, pipe: &str, flock: Flock) -> Result<Self, LockError> {
         loop {
             let mut file = open(path).map_err(LockError::Io)?;

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::lock::Lock;
 use super::session::{self, RawRows, SessionFile};
-use super::{migrate, wal};
+use super::{migrate, salvage, wal};
 use crate::id::SessionId;
 use crate::store::ReplySender;
-use crate::store::{Error, Record, SearchHit, StoredSession, search as find};
+use crate::store::{Error, Record, SearchHit, StoredSession, TitleSource, search as find};
 
 /// How often a copy is made again when the original was reorganised meanwhile.
 const TRIES: usize = 5;
@@ -23,12 +24,13 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
         std::io::ErrorKind::NotFound => Error::NotFound(id.clone()),
         _ => Error::Unwritable(e.to_string()),
     };
-    if !std::fs::symlink_metadata(&path).map_err(unreadable)?.is_file() {
-        return Err(Error::Damaged {
-            id: id.clone(),
-            reason: "it is no regular file".into(),
-            path: path.display().to_string(),
-        });
+    let damaged = |reason: &str| session::damaged(id, &path, reason.to_owned());
+    let meta = std::fs::symlink_metadata(&path).map_err(unreadable)?;
+    if !meta.is_file() {
+        return Err(damaged("it is no regular file"));
+    }
+    if meta.len() == 0 && (known.is_none() || salvage::has_log(&path)) {
+        return salvage::look(&path, beside, known, damaged("it is empty"));
     }
     if let Some(stored) = in_place(&path, known.clone()) {
         return Ok(stored);
@@ -48,12 +50,25 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
         }
         std::fs::remove_file(wal::path(&copy)).ok();
     }
-    SessionFile::open_at(copy, id, false)?.load(known).map_err(|e| match e {
+    // Where somebody is writing, a log may end anywhere.
+    let is_held = Lock::is_held(&path.with_extension("lock"));
+    let log = if is_held { None } else { std::fs::read(wal::path(&copy)).ok() };
+    let torn = log.and_then(|log| wal::torn(&log));
+    match SessionFile::open_at(copy, id, false).and_then(|file| file.load(known.clone())) {
         // The copy's name would mean nothing to anyone.
-        Error::Damaged { id, reason, .. } => Error::Damaged { id, reason, path: path.display().to_string() },
-        e => e,
-    })
+        Err(Error::Damaged { reason, .. }) => salvage::look(&path, beside, known, damaged(&reason)),
+        Err(Error::NotFound(_)) if torn.is_some() => salvage::look(&path, beside, known, damaged(TORN)),
+        Ok(mut stored) => {
+            let said = |torn| format!("The newest {torn} bytes of this session are damaged, and missing here.");
+            stored.damage.extend(torn.map(said));
+            Ok(stored)
+        }
+        read => read,
+    }
 }
+
+/// Why a session is damaged of which nothing stands in its file and something in its log.
+pub(super) const TORN: &str = "its write-ahead log is not whole";
 
 /// Reads a file that nobody has open and that needs no repair, as most are; no lock is taken, so it
 /// counts only when nothing has changed meanwhile.
@@ -74,13 +89,22 @@ fn in_place(path: &Path, known: Option<Record>) -> Option<StoredSession> {
 }
 
 /// Reads what is known about a session from its file, and how many messages are in it.
-pub(super) fn record(dir: &Path, path: &Path) -> Option<(Record, i64)> {
+///
+/// Returns `None` if no session has a file of that name.
+pub(super) fn record(dir: &Path, path: &Path) -> Option<Result<(Record, i64), Error>> {
     let id = SessionId::new(path.file_stem()?.to_str()?);
     if !id.is_well_formed() {
         return None;
     }
-    let stored = peek(dir, &id, None).ok()?;
-    Some((stored.record, i64::try_from(stored.messages.len()).unwrap_or(i64::MAX)))
+    let messages = |stored: &StoredSession| i64::try_from(stored.messages.len()).unwrap_or(i64::MAX);
+    let read = peek(dir, &id, None);
+    Some(read.and_then(|stored| match stored.damage.first() {
+        // Without a message it would be in no list, and nobody would hear of it.
+        Some(reason) if stored.messages.is_empty() && stored.record.titled != TitleSource::User => {
+            Err(session::damaged(&id, path, reason.clone()))
+        }
+        _ => Ok((stored.record.clone(), messages(&stored))),
+    }))
 }
 
 /// Searches on a thread of its own: every file is read.

@@ -1,5 +1,5 @@
 //! What can still be read of a damaged session file. The damaged file is kept beside the one that
-//! is made of it; nothing is ever taken away from it.
+//! is made of it; nothing is ever taken away from it. Where nothing can be read, the session begins anew beside it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags, Row};
 
 use super::session::{self, RawRows, SessionFile};
-use super::{wal, with_suffix};
+use super::{migrate, wal, with_suffix};
 use crate::id::SessionId;
 use crate::store::write::SessionWrite;
-use crate::store::{Error, Record, StoredSession};
+use crate::store::{Error, Record, StoredSession, TitleSource};
 
 /// Where every page of a database begins: the size SQLite gives to new files.
 const PAGE: usize = 4096;
@@ -18,10 +18,12 @@ const PAGE: usize = 4096;
 /// How many missing entries are looked for one by one.
 const ONE_BY_ONE: i64 = 100_000;
 
-/// Puts a damaged file aside, and a new one with everything readable in its place.
+/// Puts a damaged file aside, and a new one with everything readable in its place: without any message, where none can
+/// be read.
 ///
 /// # Errors
-/// `damaged`, where nothing can be read: the file then stays where it is.
+/// `damaged`, where nobody knows what session it is, and [`Error::Unwritable`], where it could not be looked at or put
+/// aside: the file then stays where it is.
 pub(super) fn salvage(
     dir: &Path,
     id: &SessionId,
@@ -29,29 +31,78 @@ pub(super) fn salvage(
     damaged: Error,
 ) -> Result<StoredSession, Error> {
     let path = session::path(dir, id);
-    if !std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
-        return Err(damaged);
-    }
-    let Some((rows, whole)) = readable(&path, path.parent().unwrap_or(dir)) else {
-        return Err(damaged);
-    };
-    let entries = rows.messages.len() + rows.parts.len();
-    let Some(mut stored) = rows.assemble(known).filter(|stored| !stored.messages.is_empty()) else {
-        return Err(damaged);
-    };
+    let (mut stored, entries, lost) = rest(&path, path.parent().unwrap_or(dir), known, &damaged)?;
     let aside = aside(&path);
     let kept = replace(dir, id, &path, &aside, &stored);
     kept.map_err(|e| Error::Unwritable(format!("{damaged}; putting it aside failed as well: {e}")))?;
     tracing::warn!("{damaged}; kept as {}, {entries} entries read", aside.display());
-    let lost = if whole { "" } else { ", some are missing" };
-    stored.damage.insert(
-        0,
-        format!(
-            "This session's file was damaged. {entries} of its entries could be read{lost}; the damaged file is kept as {}.",
-            aside.display()
-        ),
-    );
+    let read = match entries {
+        0 => "None of its messages could be read, and it goes on without them".to_owned(),
+        _ => format!("{entries} of its entries could be read{lost}"),
+    };
+    let (reason, kept) = (reason(&damaged), kept_as(&path, &aside));
+    stored.damage.insert(0, format!("This session's file was damaged{reason}. {read}; {kept}."));
     Ok(stored)
+}
+
+/// Reads what can be read of a damaged file, and leaves the file alone.
+///
+/// # Errors
+/// As [`salvage`].
+pub(super) fn look(path: &Path, beside: &Path, known: Option<Record>, damaged: Error) -> Result<StoredSession, Error> {
+    let (mut stored, entries, lost) = rest(path, beside, known, &damaged)?;
+    let read = match entries {
+        0 => "None of its messages can be read".to_owned(),
+        _ => format!("{entries} of its entries can be read{lost}"),
+    };
+    let (reason, path) = (reason(&damaged), path.display());
+    stored.damage.insert(0, format!("This session's file is damaged{reason}. {read}; it was left as it is: {path}."));
+    Ok(stored)
+}
+
+/// Returns what can be read of a damaged file, how many entries that are, and what is to be said of others.
+fn rest(
+    path: &Path,
+    beside: &Path,
+    known: Option<Record>,
+    damaged: &Error,
+) -> Result<(StoredSession, usize, &'static str), Error> {
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        return Err(damaged.clone());
+    }
+    let found = readable(path, beside);
+    let found = found.map_err(|e| Error::Unwritable(format!("{damaged}; looking at it failed as well: {e}")))?;
+    let (rows, whole) = found.unwrap_or_default();
+    let entries = if rows.messages.is_empty() { 0 } else { rows.messages.len() + rows.parts.len() };
+    let mut stored = rows.assemble(known).ok_or_else(|| damaged.clone())?;
+    if stored.messages.is_empty() {
+        keep_title(&mut stored.record);
+    }
+    Ok((stored, entries, if whole { "" } else { ", some are missing" }))
+}
+
+/// Makes a title as lasting as one of its user's: it is all that is left of what was said, and by it the session is
+/// found again.
+pub(super) fn keep_title(record: &mut Record) {
+    if record.title.is_some() {
+        record.titled = TitleSource::User;
+    }
+}
+
+fn reason(damaged: &Error) -> String {
+    match damaged {
+        Error::Damaged { reason, .. } => format!(" ({reason})"),
+        _ => String::new(),
+    }
+}
+
+/// Says where what was damaged lies.
+fn kept_as(path: &Path, aside: &Path) -> String {
+    match (aside.exists(), wal::path(aside).exists()) {
+        (true, _) => format!("the damaged file is kept as {}", aside.display()),
+        (false, true) => format!("its log is kept as {}", wal::path(aside).display()),
+        (false, false) => format!("there was nothing to keep of {}", path.display()),
+    }
 }
 
 /// Keeps a log with a torn end beside the session, and says so.
@@ -69,7 +120,8 @@ pub(super) fn torn_log(path: &Path) -> Option<String> {
 /// A name that nothing has yet.
 fn aside(path: &Path) -> PathBuf {
     let name = |n: u32| with_suffix(path, &format!(".damaged-{n}"));
-    (1..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(0))
+    let is_free = |path: &PathBuf| !path.exists() && !wal::path(path).exists();
+    (1..).map(name).find(is_free).unwrap_or_else(|| name(0))
 }
 
 /// The new file is complete before the old one is moved.
@@ -86,42 +138,71 @@ fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &Store
     let mut file = SessionFile::open_at(fresh.clone(), id, session::is_network(dir))?;
     file.write(&SessionWrite::of(stored), true)?;
     drop(file); // closing it brings its log into it
-    if std::fs::hard_link(path, aside).is_err() {
-        std::fs::copy(path, aside).map_err(io)?;
+    match std::fs::hard_link(path, aside) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => drop(std::fs::copy(path, aside).map_err(io)?),
+        _ => {}
     }
     let log = wal::path(path);
-    if log.exists() {
+    if has_log(path) {
         std::fs::rename(&log, wal::path(aside)).map_err(io)?;
     }
     std::fs::rename(&fresh, path).map_err(io)
 }
 
-/// Everything that can be read, and whether that seems to be everything.
-fn readable(path: &Path, beside: &Path) -> Option<(RawRows, bool)> {
-    // SQLite gets a copy: it would write into the damaged file.
-    let room = tempfile::TempDir::with_prefix_in("salvage-", beside).ok()?;
-    let copy = room.path().join("copy.db");
-    std::fs::copy(path, &copy).ok()?;
-    let log = wal::path(path);
-    if log.exists() {
-        std::fs::copy(&log, wal::path(&copy)).ok()?;
-    }
-    if let Some(found) = read(&copy).filter(|(rows, _)| !rows.messages.is_empty()) {
-        return Some(found);
-    }
-    // Its first page says where everything is; that of any other session of the format says the same.
-    let mut bytes = std::fs::read(path).ok()?;
-    if bytes.len() <= PAGE {
-        return None;
-    }
-    let first = first_page(room.path(), u32::try_from(bytes.len() / PAGE).ok()?)?;
-    bytes[..PAGE].copy_from_slice(&first);
-    let grafted = room.path().join("grafted.db");
-    crate::environment::private_note(&grafted, &bytes).ok()?;
-    read(&grafted).map(|(rows, _)| (rows, false)).filter(|(rows, _)| !rows.messages.is_empty())
+/// Returns whether anything stands in the log of a database.
+pub(super) fn has_log(path: &Path) -> bool {
+    std::fs::symlink_metadata(wal::path(path)).is_ok_and(|meta| meta.len() > 0)
 }
 
-fn first_page(room: &Path, pages: u32) -> Option<Vec<u8>> {
+/// Everything that can be read, and whether that seems to be everything. None where no message can be.
+///
+/// # Errors
+/// What the system says where it could not be tried.
+fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool)>> {
+    // SQLite gets a copy: it would write into the damaged file.
+    let room = tempfile::TempDir::with_prefix_in("salvage-", beside)?;
+    let attempt = |name: &str, has_log: bool| {
+        let copy = room.path().join(name);
+        if has_log {
+            std::fs::copy(wal::path(path), wal::path(&copy))?;
+        }
+        Ok::<_, std::io::Error>(read(&copy).filter(|(rows, _)| !rows.messages.is_empty()))
+    };
+    let has_log = has_log(path);
+    let copied = std::fs::copy(path, room.path().join("copy.db"));
+    copied.map(drop).or_else(session::unless_missing)?;
+    if let Some(found) = attempt("copy.db", has_log)? {
+        return Ok(Some(found));
+    }
+    let mut bytes = match std::fs::read(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let is_short = bytes.len() <= PAGE;
+    if is_short && !has_log {
+        return Ok(None);
+    }
+    if is_short {
+        // Every session's file began as this one, and its log may say all that was written since.
+        bytes = migrate::empty_session().unwrap_or_default().to_vec();
+    } else if let Some(first) = first_page(room.path(), bytes.len() / PAGE) {
+        // Its first page says where everything is; that of any other session of the format says the same.
+        bytes[..PAGE].copy_from_slice(&first);
+    }
+    for (name, has_log) in [("logged.db", true), ("grafted.db", false)] {
+        if has_log && !self::has_log(path) {
+            continue;
+        }
+        crate::environment::private_note(&room.path().join(name), &bytes)?;
+        if let Some((rows, _)) = attempt(name, has_log)? {
+            return Ok(Some((rows, false)));
+        }
+    }
+    Ok(None)
+}
+
+fn first_page(room: &Path, pages: usize) -> Option<Vec<u8>> {
+    let pages = u32::try_from(pages).ok()?;
     let path = room.join("pattern.db");
     session::private_file(&path).ok()?;
     drop(SessionFile::open_at(path.clone(), &SessionId::new("pattern"), true).ok()?);

@@ -25,6 +25,9 @@ pub(super) struct SessionFile {
     identity: Option<(u64, u64)>,
 }
 
+/// A number that no format will ever have: it is not a newer adjutant's, but garbled.
+const LAST_FORMAT: i64 = 1_000_000;
+
 /// What a session's file holds after a write, for the index.
 pub(super) struct IndexUpdate {
     pub(super) record: Record,
@@ -79,6 +82,9 @@ impl SessionFile {
         db.busy_timeout(Duration::from_millis(200)).map_err(explain)?;
         db.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(explain)?;
         let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(explain)?;
+        if found > LAST_FORMAT {
+            return Err(damaged(id, &path, format!("no adjutant writes format {found}")));
+        }
         if found > migrate::SESSION_FORMAT {
             return Err(Error::Newer { id: id.clone(), found, known: migrate::SESSION_FORMAT });
         }
@@ -498,7 +504,7 @@ pub(super) fn is_network(dir: &Path) -> bool {
     }
 }
 
-fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
+pub(super) fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
     Error::Damaged { id: id.clone(), reason, path: path.display().to_string() }
 }
 
@@ -508,9 +514,8 @@ fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             Error::Locked { id: id.clone(), holder: LockHolder::default() }
         }
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::CannotOpen) => damaged(id, path, reason),
-        // A schema that lost a table, or a row that holds something else than text.
-        _ if reason.contains("no such table") || reason.contains("no such column") => damaged(id, path, reason),
+        Some(ErrorCode::CannotOpen) => damaged(id, path, reason),
+        _ if super::is_damage(e) => damaged(id, path, reason),
         _ => Error::Unwritable(reason),
     }
 }

@@ -7,6 +7,9 @@ use crate::store::sqlite::{peek, salvage};
 use crate::store::write::SessionWrite;
 use crate::store::{Error, Record, RecordChange, StoredSession, TitleSource};
 
+/// What is said where the index knows of more messages than the file.
+const NEWEST_MISSING: &str = "The newest part of this session is missing: its write-ahead log was removed or emptied, or an older copy of its file was put in its place.";
+
 /// The number of the last message where there is none.
 const NONE_YET: i64 = 0;
 
@@ -29,61 +32,93 @@ impl Thread {
         })
     }
 
-    pub(super) fn load(&mut self, session: &SessionId, lean: bool) -> Result<(StoredSession, usize), Error> {
+    /// Reads a session and keeps it open. Of one that is damaged and known to nobody, `unknown` says what it is.
+    pub(super) fn load(
+        &mut self,
+        session: &SessionId,
+        lean: bool,
+        unknown: Option<Record>,
+    ) -> Result<(StoredSession, usize), Error> {
         let (known, messages) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         let path = session::path(&self.dir, session);
-        let empty = match std::fs::symlink_metadata(&path) {
-            Ok(meta) => meta.is_file() && meta.len() == 0 && !self.open.contains_key(session),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => true,
+        let (is_there, empty) = match std::fs::symlink_metadata(&path) {
+            Ok(meta) => (true, meta.is_file() && meta.len() == 0 && !self.open.contains_key(session)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => (false, true),
             Err(e) => return Err(Error::Unwritable(e.to_string())),
         };
-        if empty {
-            let record = known.ok_or_else(|| Error::NotFound(session.clone()))?;
-            self.hold(session)?;
-            // A file that is open and was removed takes nothing any more.
-            self.open.remove(session);
-            let mut damage = Vec::new();
-            if messages > NONE_YET {
-                // Told once: from here on it is a session without a message.
-                damage.push(format!(
-                    "The file of this session is empty or gone, and what was said in it with it: {}.",
-                    path.display()
-                ));
-                self.indexed(|index| index.put(&record, NONE_YET)).ok();
-            }
-            self.created.insert(session.clone(), record.clone());
-            return Ok((StoredSession { record, messages: Vec::new(), damage }, 0));
+        // The log of a file that is gone may be what is left of a session that was deleted.
+        let has_log = salvage::has_log(&path) && (is_there || known.is_some());
+        let identified = known.clone().or(unknown.filter(|_| is_there));
+        if empty && !has_log && messages == NONE_YET && (known.is_some() || identified.is_none()) {
+            return self.load_unsaid(session, known);
         }
         self.hold(session)?;
-        let torn = if self.open.contains_key(session) { None } else { salvage::torn_log(&path) };
-        let fallback = known.clone();
-        let read = self.file(session, false).and_then(|file| {
-            let read = file.read(fallback.clone(), lean)?;
-            file.remember(fallback).inspect_err(|e| tracing::warn!("{e}")).ok(); // it can be read all the same
-            Ok(read)
-        });
+        let torn = if empty || self.open.contains_key(session) { None } else { salvage::torn_log(&path) };
+        let read = if empty {
+            // A file that is open and was removed takes nothing any more.
+            self.open.remove(session);
+            let reason = if is_there { "it is empty" } else { "it is gone" };
+            Err(session::damaged(session, &path, reason.into()))
+        } else {
+            self.read(session, known.clone(), lean).map_err(|e| match e {
+                Error::NotFound(_) if torn.is_some() => session::damaged(session, &path, peek::TORN.into()),
+                e => e,
+            })
+        };
         let (mut stored, cold) = match read {
             Err(damaged @ Error::Damaged { .. }) => {
                 self.open.remove(session);
-                (salvage::salvage(&self.dir, session, known.clone(), damaged)?, 0)
+                (salvage::salvage(&self.dir, session, identified, damaged)?, 0)
             }
             read => read?,
         };
         stored.damage.extend(torn);
+        self.compare(session, stored, known.as_ref(), messages).map(|stored| (stored, cold))
+    }
+
+    /// A session in which nothing was said, and which has no file.
+    fn load_unsaid(&mut self, session: &SessionId, known: Option<Record>) -> Result<(StoredSession, usize), Error> {
+        let record = known.ok_or_else(|| Error::NotFound(session.clone()))?;
+        self.hold(session)?;
+        // A file that is open and was removed takes nothing any more.
+        self.open.remove(session);
+        self.created.insert(session.clone(), record.clone());
+        Ok((StoredSession { record, messages: Vec::new(), damage: Vec::new() }, 0))
+    }
+
+    fn read(
+        &mut self,
+        session: &SessionId,
+        fallback: Option<Record>,
+        lean: bool,
+    ) -> Result<(StoredSession, usize), Error> {
+        self.file(session, false).and_then(|file| {
+            let read = file.read(fallback.clone(), lean)?;
+            file.remember(fallback).inspect_err(|e| tracing::warn!("{e}")).ok(); // it can be read all the same
+            Ok(read)
+        })
+    }
+
+    /// Compares what was read with what the index knows, which learns it.
+    fn compare(
+        &mut self,
+        session: &SessionId,
+        mut stored: StoredSession,
+        known: Option<&Record>,
+        messages: i64,
+    ) -> Result<StoredSession, Error> {
         let here = match self.open.get(session) {
             Some(file) => file.messages()?,
             // Made anew of what could be read.
             None => i64::try_from(stored.messages.len()).unwrap_or(i64::MAX),
         };
         if here < messages && stored.damage.is_empty() {
-            stored.damage.push(
-                "The newest part of this session is missing: its write-ahead log was removed or emptied, or an older copy of its file was put in its place.".into(),
-            );
+            stored.damage.push(NEWEST_MISSING.into());
         }
-        if known.as_ref() != Some(&stored.record) || here != messages {
+        if known != Some(&stored.record) || here != messages {
             self.note(&IndexUpdate { record: stored.record.clone(), messages: here });
         }
-        Ok((stored, cold))
+        Ok(stored)
     }
 
     pub(super) fn has(&mut self, session: &SessionId) -> Result<bool, Error> {
@@ -92,17 +127,33 @@ impl Thread {
 
     /// Reads a session that may be open elsewhere, and stays closed here.
     pub(super) fn peek(&mut self, session: &SessionId) -> Result<StoredSession, Error> {
-        let known = self.known(session).map(|(record, _)| record);
+        let (known, before) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         if let Some(file) = self.open.get(session) {
             return file.load(known);
         }
-        match (peek::peek(&self.dir, session, known.clone()), known) {
-            // Never prompted.
+        let mut stored = match (peek::peek(&self.dir, session, known.clone()), known) {
+            // Never prompted, or its file is gone.
             (Err(Error::NotFound(_)), Some(record)) => {
-                Ok(StoredSession { record, messages: Vec::new(), damage: Vec::new() })
+                StoredSession { record, messages: Vec::new(), damage: Vec::new() }
             }
-            (read, _) => read,
+            (read, _) => read?,
+        };
+        // Another process may have written some meanwhile, or taken some away.
+        let messages = before.min(self.known(session).map_or(NONE_YET, |(_, last)| last));
+        let here = i64::try_from(stored.messages.len()).unwrap_or(i64::MAX);
+        if here < messages && stored.damage.is_empty() {
+            let path = session::path(&self.dir, session);
+            stored.damage.push(match here {
+                NONE_YET => {
+                    format!(
+                        "The file of this session is empty or gone, and what was said in it with it: {}.",
+                        path.display()
+                    )
+                }
+                _ => NEWEST_MISSING.into(),
+            });
         }
+        Ok(stored)
     }
 
     /// Keeps a whole session that is not here yet. It stays closed.
@@ -131,7 +182,7 @@ impl Thread {
 
     pub(super) fn change(&mut self, session: &SessionId, amend: RecordChange) -> Result<Record, Error> {
         let ours = self.locks.contains_key(session);
-        let changed = self.load(session, true).and_then(|(stored, _)| {
+        let changed = self.load(session, true, None).and_then(|(stored, _)| {
             let mut record = stored.record;
             // Its file may be gone, or not made yet: the change is to be kept all the same.
             let file = self.file(session, true)?;

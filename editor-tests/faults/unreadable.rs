@@ -1,0 +1,245 @@
+//! FD18: what a power cut, a disk or a hand left of a session cannot be read, or not all of it. Whoever lists it, shows
+//! it or opens it is told, where what was damaged lies as well, and it can be gone on with: nothing is lost in silence.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::crowd::{count, four};
+use crate::model::{self, Model};
+use crate::program::adjutant;
+use crate::project::Project;
+use crate::talk::Talk;
+
+const PAGE: usize = 4096;
+
+/// What stands in the files of a session: the database and its log.
+#[derive(Clone)]
+struct SessionImage {
+    database: Option<Vec<u8>>,
+    log: Option<Vec<u8>>,
+}
+
+/// A damaged session, and how it came about.
+struct DamagedState {
+    name: String,
+    image: SessionImage,
+    /// The index knows nothing of it either.
+    is_unknown: bool,
+}
+
+/// A session in which two things were said.
+struct Stage {
+    project: Arc<Project>,
+    session: String,
+    data: PathBuf,
+    /// Its agent was killed: the log is there; and it has left: there is none.
+    images: [SessionImage; 2],
+    _model: Model,
+}
+
+const SAID: [&str; 2] = ["The first answer.", "The second answer."];
+
+impl Stage {
+    fn new() -> Self {
+        let answers = SAID.map(|text| format!("text: {text}\n")).join("---\n");
+        let model = Model::unwatched(model::script(&answers).unwrap());
+        let project = Arc::new(Project::new());
+        project.provider(&model.base(), &json!({}));
+        let mut talk = Talk::new(project.clone());
+        let session = talk.open();
+        for id in [2, 3] {
+            talk.prompt(id, &session, &"Tell me. ".repeat(900));
+            talk.answer(id);
+        }
+        talk.editor.signal(Signal::KILL);
+        talk.lost();
+        let data = project.path("~/.local/share/adjutant");
+        let mut stage = Self {
+            project,
+            session,
+            data,
+            images: [const { SessionImage { database: None, log: None } }; 2],
+            _model: model,
+        };
+        stage.images[0] = stage.image();
+        let mut talk = Talk::new(stage.project.clone());
+        stage.load(&mut talk, 1);
+        talk.leave();
+        stage.images[1] = stage.image();
+        stage
+    }
+
+    fn path(&self) -> PathBuf {
+        self.data.join("sessions").join(format!("{}.db", self.session))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path().with_extension("db-wal")
+    }
+
+    fn image(&self) -> SessionImage {
+        SessionImage { database: fs::read(self.path()).ok(), log: fs::read(self.log()).ok() }
+    }
+
+    /// Puts a state in the place of the session, and takes away what other states have left.
+    fn put(&self, state: &DamagedState, index: &Path) {
+        fs::remove_dir_all(self.data.join("sessions")).unwrap();
+        fs::create_dir(self.data.join("sessions")).unwrap();
+        for suffix in ["", "-wal", "-shm"] {
+            fs::remove_file(self.data.join(format!("index.db{suffix}"))).ok();
+        }
+        if !state.is_unknown {
+            fs::copy(index, self.data.join("index.db")).unwrap();
+        }
+        for (path, bytes) in [(self.path(), &state.image.database), (self.log(), &state.image.log)] {
+            if let Some(bytes) = bytes {
+                fs::write(path, bytes).unwrap();
+            }
+        }
+    }
+
+    /// Everything that an editor is told when it opens the session.
+    fn load(&self, talk: &mut Talk, id: u64) -> (Value, String) {
+        let params = json!({ "sessionId": self.session, "cwd": self.project.cwd(), "mcpServers": [] });
+        talk.request(id, "session/load", &params);
+        let (answer, updates) = talk.answer(id);
+        let texts: Vec<&str> = updates.iter().filter_map(|update| update["content"]["text"].as_str()).collect();
+        (answer, texts.join("\n"))
+    }
+
+    /// Tries a state, and gives back what is wrong with what happened.
+    fn try_out(&self, state: &DamagedState, index: &Path, all_read: &AtomicUsize) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let name = format!("{}{}", state.name, if state.is_unknown { ", unknown" } else { "" });
+        let mut is_wrong = |what: &str, seen: &str| wrong.push(format!("{name}: {what}: {seen}"));
+        let is_whole = |text: &str| SAID.iter().all(|said| text.contains(said));
+        self.put(state, index);
+        let output = adjutant(&self.project, &["sessions", "--all"], "");
+        let listed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if !listed.contains(&self.session) {
+            is_wrong("it is in no list", &listed);
+        }
+        let output = adjutant(&self.project, &["sessions", "show", &self.session], "");
+        let shown = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if !is_whole(&shown)
+            && !["damaged", "missing", "empty or gone", "is empty"].iter().any(|word| shown.contains(word))
+        {
+            is_wrong("shown in silence", &shown);
+        }
+        let mut talk = Talk::new(self.project.clone());
+        let (answer, told) = self.load(&mut talk, 1);
+        let is_told = told.contains("could not be read");
+        if answer["error"].is_object() {
+            is_wrong("not opened", &answer.to_string());
+            talk.leave();
+            return wrong;
+        }
+        if !is_whole(&told) && !is_told {
+            is_wrong("opened in silence", &told);
+        }
+        all_read.fetch_add(usize::from(is_whole(&told)), Ordering::Relaxed);
+        // What was put aside is there.
+        for place in told.split(" kept as ").skip(1).filter_map(|rest| rest.split(['\n', ' ', ';']).next()) {
+            let place = place.trim_end_matches('.');
+            if !Path::new(place).exists() {
+                is_wrong("not kept where it was said", place);
+            }
+        }
+        self._model.say(model::script("text: Gone on.\n").unwrap());
+        talk.prompt(2, &self.session, "Go on.");
+        let (answer, _) = talk.answer(2);
+        if answer["result"]["stopReason"] != "end_turn" {
+            is_wrong("not gone on with", &answer.to_string());
+        }
+        talk.editor.signal(Signal::KILL);
+        talk.lost();
+        let mut talk = Talk::new(self.project.clone());
+        let (_, again) = self.load(&mut talk, 1);
+        if !again.contains("Gone on.") || again.contains("could not be read") {
+            is_wrong("what was said since", &again);
+        }
+        talk.leave();
+        wrong
+    }
+}
+
+/// A damaged session for every way in which a file can be damaged here.
+fn states(images: &[SessionImage; 2], random: &mut fastrand::Rng) -> Vec<DamagedState> {
+    let mut states = Vec::new();
+    for (image, name) in images.iter().zip(["killed", "left"]) {
+        let database = image.database.clone().unwrap();
+        let mut add = |how: String, database: Option<Vec<u8>>, log: Option<Vec<u8>>| {
+            for is_unknown in [false, true] {
+                let image = SessionImage { database: database.clone(), log: log.clone() };
+                // Of what is gone with all that knew of it nobody can tell.
+                let has_log = image.log.as_ref().is_some_and(|log| !log.is_empty());
+                if !is_unknown || image.database.is_some() && (has_log || name == "left") {
+                    states.push(DamagedState { name: format!("{name}, {how}"), image, is_unknown });
+                }
+            }
+        };
+        add("gone".into(), None, image.log.clone());
+        for length in
+            [0, 1, 99, 100, 512, PAGE, PAGE + 1, 2 * PAGE, 3 * PAGE, database.len() - PAGE, database.len() - 1]
+        {
+            add(format!("cut to {length}"), Some(database[..length].to_vec()), image.log.clone());
+        }
+        let mut without = |how: String, from: usize, to: usize, random: Option<&mut fastrand::Rng>| {
+            let mut bytes = database.clone();
+            match random {
+                Some(random) => bytes[from..to].fill_with(|| random.u8(..)),
+                None => bytes[from..to].fill(0),
+            }
+            add(how, Some(bytes), image.log.clone());
+        };
+        for (from, to) in [(0, 16), (0, 100), (16, 32), (56, 60), (60, 64), (100, PAGE), (0, database.len())] {
+            without(format!("{from} to {to} zero"), from, to, None);
+            without(format!("{from} to {to} noise"), from, to, Some(random));
+        }
+        for page in 0..database.len() / PAGE {
+            without(format!("page {page} zero"), page * PAGE, (page + 1) * PAGE, None);
+            without(format!("page {page} noise"), page * PAGE, (page + 1) * PAGE, Some(random));
+        }
+        if let Some(log) = &image.log {
+            add("without its log".into(), Some(database.clone()), None);
+            add("its log empty".into(), Some(database.clone()), Some(Vec::new()));
+            for share in 1..8 {
+                let mut cut = log.clone();
+                cut.truncate(log.len() * share / 8);
+                add(format!("{share}/8 of its log"), Some(database.clone()), Some(cut));
+            }
+            let mut noise = log.clone();
+            noise[..32].fill_with(|| random.u8(..));
+            add("its log's head noise".into(), Some(database.clone()), Some(noise.clone()));
+            add("nothing left but noise".into(), Some(vec![0x55; 3 * PAGE]), Some(noise));
+        }
+    }
+    states
+}
+
+pub(super) fn unreadable() {
+    let (tried, all_read) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let wrong = Mutex::new(Vec::new());
+    let every = count(1, 5);
+    four(4, |lane| {
+        let stage = Stage::new();
+        let index = stage.data.join("index.kept");
+        let known = stage.data.join("index.db");
+        rusqlite::Connection::open(&known).unwrap().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        fs::copy(&known, &index).unwrap();
+        let mut random = fastrand::Rng::with_seed(18_255);
+        for state in states(&stage.images, &mut random).iter().skip(lane).step_by(4).step_by(every) {
+            tried.fetch_add(1, Ordering::Relaxed);
+            wrong.lock().unwrap().extend(stage.try_out(state, &index, &all_read));
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    let (tried, all_read) = (tried.into_inner(), all_read.into_inner());
+    eprintln!("{tried} damaged sessions: {all_read} read whole, of the others it was said");
+    assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
+}
