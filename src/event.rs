@@ -346,10 +346,11 @@ pub enum NotWritten {
 #[derive(Debug, Clone, Default)]
 pub struct LiveFacts(Arc<LiveFactsInner>);
 
-/// A std mutex: a leaf around a value.
+/// Std mutexes: leaves around values.
 #[derive(Debug, Default)]
 struct LiveFactsInner {
     all: Mutex<CallFacts>,
+    printed: Mutex<Option<Arc<str>>>,
     news: Notify,
 }
 
@@ -357,6 +358,17 @@ impl LiveFacts {
     pub fn note(&self, change: impl FnOnce(&mut CallFacts)) {
         change(&mut locked(&self.0.all));
         self.0.news.notify_one();
+    }
+
+    /// Has what the call has printed so far kept, for whoever finds it cut off.
+    pub fn print(&self, printed: Arc<str>) {
+        *locked(&self.0.printed) = Some(printed);
+        self.0.news.notify_one();
+    }
+
+    /// The state of a call that runs, with what is known of it.
+    pub fn running(&self) -> CallState {
+        CallState::Running { facts: self.all(), printed: locked(&self.0.printed).clone() }
     }
 
     /// Waits until something was noted that nobody has heard of.

@@ -264,7 +264,9 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
             (exit(done), output, &done.changes, &done.attachments)
         }
         CallState::Failed { error, .. } => ("failed".to_owned(), error.as_str(), &[], &[]),
-        CallState::Running { .. } => ("interrupted".to_owned(), "", &[], &[]),
+        CallState::Running { printed, .. } => {
+            ("interrupted".to_owned(), printed.as_deref().unwrap_or_default(), &[], &[])
+        }
         CallState::Pending => ("not begun".to_owned(), "", &[], &[]),
     };
     // A change is what people look for; everything else opens when asked.

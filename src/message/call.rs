@@ -57,6 +57,8 @@ pub enum CallState {
     Running {
         /// What is known of it already.
         facts: CallFacts,
+        /// What it had printed when this was kept, as the model would see it.
+        printed: Option<Arc<str>>,
     },
     Completed(Completed),
     /// It failed, was refused or was interrupted; the model is told why.
@@ -78,7 +80,7 @@ impl CallState {
     pub fn facts(&self) -> Option<&CallFacts> {
         match self {
             Self::Pending => None,
-            Self::Running { facts } | Self::Failed { facts, .. } => Some(facts),
+            Self::Running { facts, .. } | Self::Failed { facts, .. } => Some(facts),
             Self::Completed(done) => Some(&done.facts),
         }
     }
@@ -384,6 +386,8 @@ enum StoredState {
     Running {
         #[serde(rename = "metadata", default)]
         facts: CallFacts,
+        #[serde(default)]
+        printed: Option<Arc<str>>,
     },
     Completed(Completed),
     Failed {
@@ -403,7 +407,7 @@ impl From<StoredState> for CallState {
     fn from(stored: StoredState) -> Self {
         match stored {
             StoredState::Pending => Self::Pending,
-            StoredState::Running { facts } => Self::Running { facts },
+            StoredState::Running { facts, printed } => Self::Running { facts, printed },
             StoredState::Completed(done) => Self::Completed(done),
             StoredState::Failed { error, mut metadata } => {
                 let mut is = |key: &str| metadata.remove(key).is_some();
@@ -434,6 +438,8 @@ impl Serialize for CallState {
             Running {
                 #[serde(skip_serializing_if = "Map::is_empty")]
                 metadata: Map<String, Value>,
+                #[serde(skip_serializing_if = "Option::is_none")]
+                printed: &'a Option<Arc<str>>,
             },
             Completed(&'a Completed),
             Failed {
@@ -444,7 +450,7 @@ impl Serialize for CallState {
         }
         let stored = match self {
             Self::Pending => Stored::Pending,
-            Self::Running { facts } => Stored::Running { metadata: facts.to_json() },
+            Self::Running { facts, printed } => Stored::Running { metadata: facts.to_json(), printed },
             Self::Completed(done) => Stored::Completed(done),
             Self::Failed { error, cause, facts } => {
                 let keys: &[&str] = match cause {

@@ -14,7 +14,7 @@ mod shell_line;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use running::{BackgroundedAt, CommandEnd, CommandOptions, RunningCommand};
+use running::{BackgroundedAt, CommandEnd, CommandOptions, OutputKeeping, RunningCommand};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -210,7 +210,7 @@ impl Tool for BashTool {
             told.notes.push("It has ended already: nothing runs in the background.".into());
         }
         told.notes.extend(context.call.order.clone());
-        let RunningCommand { child, pipe, open, mut printed, mut live } = begun;
+        let RunningCommand { child, pipe, open, mut printed, mut live, .. } = begun;
         if stays {
             let kept = printed.kept();
             let spent = limit.filter(|_| matches!(end, CommandEnd::Kept(BackgroundedAt::Start)));
@@ -284,7 +284,18 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
         return Err(Failure::Broken("the shell has no output".into()));
     };
     let printed = CapturedOutput::new(context.limits, context.project.environment.clone());
-    Ok((RunningCommand { child, pipe, open: true, printed, live: LiveOutput::new(context) }, note, watch))
+    Ok((
+        RunningCommand {
+            child,
+            pipe,
+            open: true,
+            printed,
+            live: LiveOutput::new(context),
+            keeping: OutputKeeping::default(),
+        },
+        note,
+        watch,
+    ))
 }
 
 /// Whether a command of an agent that only reads could come by what is hidden from it, because its sandbox can hide

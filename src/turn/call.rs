@@ -423,7 +423,7 @@ impl RunningCall<'_> {
         if self.scope.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        self.call.state = CallState::Running { facts: self.facts.all() };
+        self.call.state = self.facts.running();
         self.save().await;
         if self.call.kind.acts()
             && let Err(e) = self.scope.record.flush().await
@@ -536,7 +536,7 @@ impl RunningCall<'_> {
                 () = &mut left_behind => return Err(Failure::Cancelled),
                 // Kept at once: whoever finds the call cut off can tell from it where to go on.
                 () = facts.news() => {
-                    self.call.state = CallState::Running { facts: facts.all() };
+                    self.call.state = facts.running();
                     self.save().await;
                 }
             }

@@ -72,7 +72,10 @@ fn one(message: &Message, limit: usize) -> String {
                     CallState::Completed(done) if done.cleared.is_some() => say("result", "(cleared)"),
                     CallState::Completed(done) => say("result", &cut(&done.output, limit)),
                     CallState::Failed { error, .. } => say("result, failed", &cut(error, limit)),
-                    CallState::Pending | CallState::Running { .. } => say("result", request::INTERRUPTED),
+                    CallState::Pending => say("result", request::INTERRUPTED),
+                    CallState::Running { printed, .. } => {
+                        say("result", &cut(&request::interrupted(printed.as_deref()), limit));
+                    }
                 }
             }
             _ => {}

@@ -194,9 +194,21 @@ impl InsertCall<'_> {
         let context = tool_context::context(self.scope, self.agent, &self.call.call);
         let prepared = call::caught(tool.prepare(Value::clone(&self.call.input), &context)).await?;
         permit::permit(self.scope, self.agent, &self.call, &prepared.needs, None).await?;
-        self.call.state = CallState::Running { facts: CallFacts::default() };
+        let facts = context.call.facts.clone();
+        self.call.state = facts.running();
         self.tell(CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) }).await;
         // No tool that a command runs comes to more than it said.
-        call::caught((prepared.run)(context)).await
+        let mut done = std::pin::pin!(call::caught((prepared.run)(context)));
+        loop {
+            tokio::select! {
+                done = &mut done => return done,
+                // Kept, and not told of: the editor hears it from the command.
+                () = facts.news() => {
+                    self.call.state = facts.running();
+                    self.part.content = Content::Tool(self.call.clone());
+                    self.draft.keep(self.scope, &self.part).await;
+                }
+            }
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! What was running when the process ended, as the next one finds it.
 
-use super::request::INTERRUPTED;
-use super::{History, jobs};
+use super::{History, jobs, request};
 use crate::message::{Call, CallState, Content, FailureCause, Fault, FaultKind, Message, Role};
 
 /// A history as it was found on disk, made fit to go on: calls that were running when the process
@@ -38,12 +37,12 @@ pub fn mend(history: &mut History) -> Vec<Message> {
 
 /// What becomes of a call that was found unfinished on disk.
 fn interrupted(call: &Call) -> Option<CallState> {
-    let error = match call.state {
-        CallState::Pending => "The call was interrupted before it began.",
-        CallState::Running { .. } => INTERRUPTED,
+    let error = match &call.state {
+        CallState::Pending => "The call was interrupted before it began.".to_owned(),
+        CallState::Running { printed, .. } => request::interrupted(printed.as_deref()),
         CallState::Completed(_) | CallState::Failed { .. } => return None,
     };
     let cause = if call.state == CallState::Pending { FailureCause::Error } else { FailureCause::ProcessEnded };
     let facts = call.state.facts().cloned().unwrap_or_default();
-    Some(CallState::Failed { error: error.into(), cause, facts })
+    Some(CallState::Failed { error, cause, facts })
 }

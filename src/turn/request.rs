@@ -21,6 +21,14 @@ use crate::tool::invalid::InvalidTool;
 /// What the model is told about a call that never came to an end.
 pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it did so far is unknown.";
 
+/// What a model is told of a call that was cut off, with what it had `printed`.
+pub fn interrupted(printed: Option<&str>) -> String {
+    match printed.map(str::trim_end).filter(|printed| !printed.is_empty()) {
+        Some(printed) => format!("{printed}\n\n{INTERRUPTED}"),
+        None => INTERRUPTED.to_owned(),
+    }
+}
+
 /// What stands in the place of an output that was taken out of view.
 const CLEARED: &str = "[Old tool result content cleared]";
 
@@ -185,7 +193,8 @@ fn named(tool: &str) -> String {
 
 fn result(call: &Call, frame: &Frame) -> CallResult {
     let (text, failed, files): (Arc<str>, bool, &[File]) = match &call.state {
-        CallState::Pending | CallState::Running { .. } => (INTERRUPTED.into(), true, &[]),
+        CallState::Pending => (INTERRUPTED.into(), true, &[]),
+        CallState::Running { printed, .. } => (interrupted(printed.as_deref()).into(), true, &[]),
         CallState::Completed(done) if done.cleared.is_some() => (CLEARED.into(), false, &[]),
         CallState::Completed(done) => (done.output.clone(), false, &done.attachments),
         CallState::Failed { error, .. } => (error.as_str().into(), true, &[]),

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::exit_status::ending;
 use super::super::jobs::last_words;
 use super::super::live::{LiveOutput, due};
-use super::super::printed::CapturedOutput;
+use super::super::printed::{CapturedOutput, ShownOutput};
 use super::super::{Failure, ToolContext};
 use super::shell_line::noted;
 use crate::event::ProgramExit;
@@ -45,6 +45,44 @@ pub(super) struct RunningCommand {
     pub(super) open: bool,
     pub(super) printed: CapturedOutput,
     pub(super) live: LiveOutput,
+    pub(super) keeping: OutputKeeping,
+}
+
+/// When what a command has printed is kept, for whoever finds it cut off: not often, and in all not much more than what
+/// was printed. Each time all that is to be shown of it is written.
+#[derive(Default)]
+pub(super) struct OutputKeeping {
+    /// When it was kept last, or the command has printed for the first time since.
+    last: Option<Instant>,
+    /// How many bytes were printed since, and kept then.
+    news: usize,
+    size: usize,
+}
+
+impl OutputKeeping {
+    /// After how long the first words are kept, and more where as much was printed as is written again.
+    const INTERVAL: Duration = Duration::from_secs(1);
+    /// The same where only little was printed since.
+    const LONG_INTERVAL: Duration = Duration::from_secs(30);
+
+    fn take(&mut self, bytes: usize) {
+        self.news += bytes;
+        self.last.get_or_insert_with(Instant::now);
+    }
+
+    /// When it is to be kept again. `None` if there is nothing new.
+    fn next(&self) -> Option<Instant> {
+        let interval = if self.news >= self.size { Self::INTERVAL } else { Self::LONG_INTERVAL };
+        self.last.filter(|_| self.news > 0).map(|last| last + interval)
+    }
+
+    fn keep(&mut self, printed: &CapturedOutput, context: &ToolContext) {
+        let ShownOutput { text, hint, .. } = printed.kept();
+        let text = context.session.mark.data(text);
+        let text = hint.map_or(text.clone(), |hint| format!("{text}\n\n{hint}"));
+        (self.last, self.news, self.size) = (Some(Instant::now()), 0, text.len());
+        context.call.facts.print(text.into());
+    }
 }
 
 impl RunningCommand {
@@ -105,6 +143,9 @@ impl RunningCommand {
                         watched = Some(quiet.max(begun + WATCHED));
                     }
                 }
+                () = due(self.keeping.next()), if self.keeping.next().is_some() => {
+                    self.keeping.keep(&self.printed, context);
+                }
                 () = self.live.sent(), if self.live.sending.is_some() => {}
                 () = due(beat), if self.live.has_news() => self.live.send(),
                 // Last: there is always more to read of a flood, and what it shows is to be seen meanwhile.
@@ -124,6 +165,7 @@ impl RunningCommand {
     fn take(&mut self, bytes: &[u8]) {
         self.printed.take(bytes);
         self.live.take(bytes);
+        self.keeping.take(bytes.len());
     }
 
     /// How it ends at a cancel: with what it has printed until then, before its shell is told to end and says so.
@@ -200,6 +242,40 @@ impl CommandEnd {
             }
             Self::Kept(BackgroundedAt::Start) => format!("Running in the background as {id}."),
             _ => format!("What it started is still running, in the background as {id}."),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::test::TestProject;
+
+    /// Half an hour of a command that prints a little every 50 ms, and of one that floods.
+    #[tokio::test(start_paused = true)]
+    async fn output_kept_costs_not_much_more_than_was_printed() {
+        let stage = TestProject::new();
+        let context = stage.context();
+        for piece in [20, 2_000, 60_000] {
+            let mut printed = CapturedOutput::new(context.limits, context.project.environment.clone());
+            let mut keeping = OutputKeeping::default();
+            let line = "x".repeat(piece - 1) + "\n";
+            let (mut all, mut kept, mut times, begun) = (0, 0, 0, Instant::now());
+            let mut longest = Duration::ZERO;
+            while begun.elapsed() < Duration::from_secs(300) {
+                tokio::time::advance(Duration::from_millis(50)).await;
+                printed.take(line.as_bytes());
+                keeping.take(line.len());
+                all += line.len();
+                longest = longest.max(keeping.last.unwrap().elapsed());
+                if keeping.next().is_some_and(|next| next <= Instant::now()) {
+                    keeping.keep(&printed, &context);
+                    (kept, times) = (kept + keeping.size, times + 1);
+                }
+            }
+            let bound = all + context.limits.bytes * 300 / 30;
+            assert!((1..=300).contains(&times) && kept <= bound, "{times} times {kept} of {all}");
+            assert!(longest <= OutputKeeping::LONG_INTERVAL + Duration::from_millis(50), "{longest:?}");
         }
     }
 }
