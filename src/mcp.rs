@@ -15,6 +15,7 @@ pub mod kept;
 mod link;
 mod lists;
 pub mod login;
+mod paced;
 mod prompt;
 mod remote;
 mod request;

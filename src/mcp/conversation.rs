@@ -16,6 +16,7 @@ use super::client::McpClient;
 use super::failure::{Disconnect, stranger, unlisted};
 use super::link::{McpLink, ReadyServer, ServerState};
 use super::lists::{self, Has};
+use super::paced::PacedTransport;
 use super::tool;
 use crate::text;
 
@@ -62,6 +63,7 @@ where
 {
     let link = us.link.clone();
     let modern = link.is_modern();
+    let transport = PacedTransport::new(transport.into_transport());
     let serving = async {
         match modern {
             true => {
