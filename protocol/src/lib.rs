@@ -4,6 +4,7 @@
 //!
 //! - [`lines`] — one message per line, in and out: the line cap, the [`lines::Outbox`] and the one
 //!   thread that writes.
+//! - [`scan`] — what a line says of itself that is too long to be kept.
 //! - [`rpc`] — request, notification and response told apart; [`rpc::Peer`], our own calls to the
 //!   other side.
 //! - [`table`] — method name → typed handler, on jsonrpsee's method table.
@@ -17,4 +18,5 @@ pub mod acp;
 pub mod lines;
 pub mod negotiate;
 pub mod rpc;
+pub mod scan;
 pub mod table;

@@ -28,12 +28,11 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::codec::Decoder;
 
+use crate::scan::{MemberScanner, SkippedMessage};
+
 /// Longest input line in bytes, the newline not counted. Longer lines are skipped and answered
 /// with one error. The TypeScript SDK has the same cap.
 pub const LINE_CAP: usize = 32 << 20;
-
-/// Bytes that are kept of the beginning of a longer line: an id stands before the params.
-const MAX_LINE_HEAD: usize = 1 << 10;
 
 /// Unwritten bytes above which [`Outbox::send`] waits. What one session says last is behind so much of
 /// what others say.
@@ -54,9 +53,9 @@ pub enum Line {
 /// Why a line is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadLine {
-    /// Longer than [`LINE_CAP`]; all bytes but its first kilobyte, which this holds, were skipped.
+    /// Longer than [`LINE_CAP`]; it was skipped, and this is what it said of itself.
     #[error("the message is longer than {} MiB, which is the limit", LINE_CAP >> 20)]
-    TooLong(Bytes),
+    TooLong(SkippedMessage),
     /// Not UTF-8. Never decoded lossily.
     #[error("the line is not valid UTF-8")]
     NotUtf8,
@@ -69,8 +68,8 @@ pub struct JsonLines {
     cap: usize,
     /// Bytes already searched for a newline.
     seen: usize,
-    /// The beginning of a line that is too long, whose rest is being skipped.
-    skipping: Option<Bytes>,
+    /// What looks at a line that is too long while it is skipped.
+    skipping: Option<MemberScanner>,
     at_start: bool,
 }
 
@@ -86,11 +85,16 @@ impl JsonLines {
         Self { cap, seen: 0, skipping: None, at_start: true }
     }
 
-    /// The beginning of a line that is too long. A copy, so that the rest is freed.
-    fn head(&mut self, line: &[u8]) -> Bytes {
+    /// Looks at a piece of a line that is too long.
+    fn skip(&mut self, piece: &[u8]) {
         let is_first = std::mem::take(&mut self.at_start);
-        let line = line.strip_prefix(b"\xef\xbb\xbf").filter(|_| is_first).unwrap_or(line);
-        Bytes::copy_from_slice(&line[..line.len().min(MAX_LINE_HEAD)])
+        let piece = piece.strip_prefix(b"\xef\xbb\xbf").filter(|_| is_first).unwrap_or(piece);
+        self.skipping.get_or_insert_default().feed(piece);
+    }
+
+    /// What the line that was skipped said of itself, if one was.
+    fn skipped(&mut self) -> Option<Line> {
+        self.skipping.take().map(|scanner| Line::Bad(BadLine::TooLong(scanner.found())))
     }
 
     fn line(&mut self, bytes: BytesMut) -> Option<Line> {
@@ -119,10 +123,8 @@ impl Decoder for JsonLines {
         loop {
             let newline = src[self.seen..].iter().position(|b| *b == b'\n').map(|n| n + self.seen);
             let Some(end) = newline else {
-                if self.skipping.is_none() && src.len() > self.cap {
-                    self.skipping = Some(self.head(src));
-                }
-                if self.skipping.is_some() {
+                if self.skipping.is_some() || src.len() > self.cap {
+                    self.skip(src);
                     *src = BytesMut::new();
                 }
                 self.seen = src.len();
@@ -135,11 +137,11 @@ impl Decoder for JsonLines {
                 // The tail must not keep the big line's allocation alive.
                 *src = BytesMut::from(&src[..]);
             }
-            if let Some(head) = self.skipping.take() {
-                return Ok(Some(Line::Bad(BadLine::TooLong(head))));
+            if self.skipping.is_some() || line.len() > self.cap {
+                self.skip(&line);
             }
-            if line.len() > self.cap {
-                return Ok(Some(Line::Bad(BadLine::TooLong(self.head(&line)))));
+            if let Some(skipped) = self.skipped() {
+                return Ok(Some(skipped));
             }
             if let Some(line) = self.line(line) {
                 return Ok(Some(line));
@@ -152,8 +154,8 @@ impl Decoder for JsonLines {
             return Ok(Some(line));
         }
         self.seen = 0;
-        if let Some(head) = self.skipping.take() {
-            return Ok(Some(Line::Bad(BadLine::TooLong(head))));
+        if let Some(skipped) = self.skipped() {
+            return Ok(Some(skipped));
         }
         // An unterminated last line is answered like any other.
         let rest = src.split();
@@ -528,7 +530,7 @@ mod tests {
         let mut out = Vec::new();
         let show = |line| match line {
             Line::Text(text) => String::from_utf8(text.to_vec()).unwrap_or_default(),
-            Line::Bad(BadLine::TooLong(head)) => format!("TooLong {}", String::from_utf8_lossy(&head)),
+            Line::Bad(BadLine::TooLong(skipped)) => format!("TooLong {}", skipped.id.as_deref().unwrap_or("-")),
             Line::Bad(BadLine::NotUtf8) => "NotUtf8".to_owned(),
         };
         for chunk in chunks {
@@ -552,15 +554,17 @@ mod tests {
     fn bad_lines_are_items_and_the_stream_goes_on() {
         assert_eq!(
             cut(4, &[b"a\xff\n", b"123", b"456", b"789\n", b"ok\n", b"12345"]),
-            ["NotUtf8", "TooLong 123456", "ok", "TooLong 12345"]
+            ["NotUtf8", "TooLong -", "ok", "TooLong -"]
         );
     }
 
     #[test]
-    fn line_too_long_its_first_kilobyte_is_kept() {
-        let long = [&b"\xef\xbb\xbf"[..], &[b'a'; 3000], b"\n"].concat();
-        assert_eq!(cut(2000, &[&long]), [format!("TooLong {}", "a".repeat(1 << 10))]);
-        assert_eq!(cut(2000, &[&long[..2500], &long[2500..]]), [format!("TooLong {}", "a".repeat(1 << 10))]);
+    fn line_too_long_its_id_is_found_in_whatever_pieces_it_comes() {
+        let text = format!("\u{feff}{{\"params\":\"{}\",\"id\":7}}\n{{}}\n", "a".repeat(3000));
+        let (start, end) = text.as_bytes().split_at(2500);
+        assert_eq!(cut(2000, &[text.as_bytes()]), ["TooLong 7", "{}"]);
+        assert_eq!(cut(2000, &[start, end]), ["TooLong 7", "{}"]);
+        assert_eq!(cut(2000, &text.as_bytes().chunks(7).collect::<Vec<_>>()), ["TooLong 7", "{}"]);
     }
 
     #[test]

@@ -258,63 +258,19 @@ pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
 /// # Errors
 /// The reply that the line deserves. The response to one of our own calls deserves none: the call fails instead.
 pub fn read_bad(bad: &BadLine) -> Result<RpcMessage<'_>, Box<Invalid>> {
-    let head = match bad {
+    let skipped = match bad {
         BadLine::NotUtf8 => {
             let error = Error::new(code::PARSE, "Parse error").details(bad.to_string());
             return Err(Box::new(Invalid { id: Id::null(), error }));
         }
-        BadLine::TooLong(head) => read_head(head),
+        BadLine::TooLong(skipped) => skipped,
     };
     // In the message as well: some editors show nothing else.
     let error = Error::new(code::INVALID_REQUEST, format!("Invalid request: {bad}")).details(bad.to_string());
-    match head {
-        Head { id: Some(id), is_response: true } => Ok(RpcMessage::Response { id, outcome: Err(error) }),
-        Head { id, .. } => Err(Box::new(Invalid { id: id.and_then(Id::parse).unwrap_or_else(Id::null), error })),
+    match skipped.id.as_deref() {
+        Some(id) if skipped.is_response => Ok(RpcMessage::Response { id, outcome: Err(error) }),
+        id => Err(Box::new(Invalid { id: id.and_then(Id::parse).unwrap_or_else(Id::null), error })),
     }
-}
-
-/// What the beginning of a message says.
-#[derive(Default)]
-struct Head<'a> {
-    /// The raw id, if it stands before the params or the result.
-    id: Option<&'a str>,
-    is_response: bool,
-}
-
-/// Reads the members of a message whose end is missing, up to its params or its result.
-fn read_head(head: &[u8]) -> Head<'_> {
-    let mut found = Head::default();
-    let text = match std::str::from_utf8(head) {
-        Ok(text) => text,
-        Err(e) => std::str::from_utf8(&head[..e.valid_up_to()]).unwrap_or_default(),
-    };
-    let Some(mut rest) = text.trim_start().strip_prefix('{') else { return found };
-    loop {
-        let Some((name, after)) = next_value(rest) else { return found };
-        let Some(after) = after.trim_start().strip_prefix(':') else { return found };
-        match name {
-            "\"result\"" | "\"error\"" => {
-                found.is_response = true;
-                return found;
-            }
-            "\"params\"" => return found,
-            _ => {}
-        }
-        let Some((value, after)) = next_value(after) else { return found };
-        if name == "\"id\"" {
-            found.id = Some(value);
-        }
-        let Some(after) = after.trim_start().strip_prefix(',') else { return found };
-        rest = after;
-    }
-}
-
-/// The JSON value at the beginning of a text, and what follows it. `None` if the text ends with it: it may be cut.
-fn next_value(text: &str) -> Option<(&str, &str)> {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
-    let value = values.next()?.ok()?;
-    let after = text.get(values.byte_offset()..)?;
-    (!after.is_empty()).then(|| (value.get(), after))
 }
 
 fn lenient(text: &str) -> Error {
@@ -491,6 +447,7 @@ fn line<P: Serialize>(method: &str, id: Option<u64>, params: &P) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scan::SkippedMessage;
 
     fn show(line: &str) -> String {
         match read(line) {
@@ -507,33 +464,29 @@ mod tests {
     #[test]
     fn message_too_long_is_answered_under_its_id() {
         let table = [
-            ("id before the params", r#"{"jsonrpc":"2.0","id":7,"method":"a","params":{"id":8,"x":"#, "-32600 7"),
-            ("string id, blanks", r#" { "id" : "\u00e9\"}," , "method" : "a", "params" : ["#, r#"-32600 "\u00e9\"},""#),
-            ("a member of ours first", r#"{"_meta":{"id":9},"id":7,"method":"a","params":{"#, "-32600 7"),
-            ("no id before the params", r#"{"method":"a","params":{"id":8},"id":7"#, "-32600 null"),
-            ("notification", r#"{"jsonrpc":"2.0","method":"a","params":{"#, "-32600 null"),
-            ("cut within the id", r#"{"jsonrpc":"2.0","id":12"#, "-32600 null"),
-            ("an id that is none", r#"{"jsonrpc":"2.0","id":[1],"method":"a","params":{"#, "-32600 null"),
-            ("no message", "aaaa", "-32600 null"),
+            ("request", Some("7"), false, "-32600 7"),
+            ("string id", Some(r#""\u00e9\"},""#), false, r#"-32600 "\u00e9\"},""#),
+            ("notification", None, false, "-32600 null"),
+            ("an id that is none", Some("[1]"), false, "-32600 null"),
+            ("an id that is no JSON", Some("x y"), false, "-32600 null"),
             (
                 "answer to a call of ours",
-                r#"{"jsonrpc":"2.0","id":3,"result":{"content":""#,
+                Some("3"),
+                true,
                 "error 3 -32600 Invalid request: the message is longer than 32 MiB, which is the limit",
             ),
+            ("answer to nothing", None, true, "-32600 null"),
         ];
-        for (name, head, wanted) in table {
-            // The bytes are cut anywhere, within a character as well.
-            for end in [&b""[..], b"\xc3"] {
-                let bad = BadLine::TooLong([head.as_bytes(), end].concat().into());
-                let shown = match read_bad(&bad) {
-                    Ok(RpcMessage::Response { id, outcome: Err(error) }) => {
-                        format!("error {id} {} {}", error.code, error.message)
-                    }
-                    Ok(other) => panic!("{name}: {other:?}"),
-                    Err(invalid) => format!("{} {}", invalid.error.code, invalid.id.as_str()),
-                };
-                assert_eq!(shown, wanted, "{name}");
-            }
+        for (name, id, is_response, wanted) in table {
+            let bad = BadLine::TooLong(SkippedMessage { id: id.map(str::to_owned), is_response });
+            let shown = match read_bad(&bad) {
+                Ok(RpcMessage::Response { id, outcome: Err(error) }) => {
+                    format!("error {id} {} {}", error.code, error.message)
+                }
+                Ok(other) => panic!("{name}: {other:?}"),
+                Err(invalid) => format!("{} {}", invalid.error.code, invalid.id.as_str()),
+            };
+            assert_eq!(shown, wanted, "{name}");
         }
     }
 
