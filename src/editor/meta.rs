@@ -41,9 +41,28 @@ pub fn own(key: &str, value: Value) -> Meta {
     Map::from_iter([(OWN.to_owned(), Value::Object(ours))])
 }
 
-/// What of ours is in a `_meta`.
+/// What of ours is in a `_meta`: under our name, or flat under both names, `adjutant.schema`.
 pub fn of_ours<'a>(meta: Option<&'a Meta>, key: &str) -> Option<&'a Value> {
-    meta?.get(OWN)?.get(key)
+    let nested = || meta?.get(OWN)?.get(key);
+    nested().or_else(|| meta?.get(&format!("{OWN}.{key}")))
+}
+
+/// What a prompt may say of ours.
+const OF_A_PROMPT: [&str; 4] = [SCHEMA, SYSTEM, TOOLS, IDEMPOTENCY_KEY];
+
+/// Returns what is wrong with the flat keys of a prompt, if anything is: one that is not known would be ignored, and
+/// one that is there twice could mean either.
+pub fn wrong_in_prompt(meta: Option<&Meta>) -> Option<String> {
+    let meta = meta?;
+    meta.iter().find_map(|(name, flat)| {
+        let key = name.strip_prefix(OWN)?.strip_prefix('.')?;
+        let nested = meta.get(OWN).and_then(|ours| ours.get(key));
+        if !OF_A_PROMPT.contains(&key) {
+            let known = OF_A_PROMPT.map(|known| format!("{OWN}.{known}")).join(", ");
+            return Some(format!("_meta.{name} is not known; what a prompt may say is {known}"));
+        }
+        nested.filter(|nested| *nested != flat).map(|_| format!("_meta.{name} is there twice, with two values"))
+    })
 }
 
 /// What the user says beside a no: the protocol has no place for it.

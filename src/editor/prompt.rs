@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::Refusal;
 use super::face::{SessionActivity, TurnResult};
 use super::hosted::{ShownTurn, TurnCount, Viewer};
-use super::meta::{IDEMPOTENCY_KEY, Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours};
+use super::meta::{IDEMPOTENCY_KEY, Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours, wrong_in_prompt};
 use super::meters::Meters;
 use super::server::Server;
 use super::updates::UpdateSender;
@@ -192,6 +192,9 @@ const KEY_AT_MOST: usize = 200;
 /// [`Refusal::Invalid`] for what is of no such shape.
 pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
     let wrong = |key: &str, why: String| Refusal::Invalid(format!("_meta.{OWN}.{key} {why}"));
+    if let Some(why) = wrong_in_prompt(meta) {
+        return Err(Refusal::Invalid(why));
+    }
     let system = match of_ours(meta, SYSTEM) {
         None | Some(Value::Null) => None,
         Some(Value::String(system)) => Some(system.clone()),
@@ -205,14 +208,7 @@ pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
     if let Some(key) = tools.keys().find(|key| !may_be_tool(key)) {
         return Err(wrong(TOOLS, format!("names a tool that does not exist: {key}")));
     }
-    let nested = of_ours(meta, IDEMPOTENCY_KEY);
-    let flat = meta.and_then(|meta| meta.get(&format!("{OWN}.{IDEMPOTENCY_KEY}")));
-    if let (Some(nested), Some(flat)) = (nested, flat)
-        && nested != flat
-    {
-        return Err(wrong(IDEMPOTENCY_KEY, "is there twice, with two values".into()));
-    }
-    let idempotency_key = match nested.or(flat) {
+    let idempotency_key = match of_ours(meta, IDEMPOTENCY_KEY) {
         None | Some(Value::Null) => None,
         Some(Value::String(key)) if (1..=KEY_AT_MOST).contains(&key.len()) => Some(key.clone()),
         Some(_) => return Err(wrong(IDEMPOTENCY_KEY, format!("must be a string of 1 to {KEY_AT_MOST} bytes"))),
@@ -454,9 +450,18 @@ mod tests {
         for meta in [
             json!({ "adjutant": { "idempotencyKey": "a" }, "adjutant.idempotencyKey": "b" }),
             json!({ "adjutant.idempotencyKey": 7 }),
+            json!({ "adjutant.idempotencykey": "k" }),
+            json!({ "adjutant.unsaid": true, "adjutant": { "idempotencyKey": "k" } }),
+            json!({ "adjutant.system": 7 }),
+            json!({ "adjutant.tools": { "nosuchtool": true } }),
+            json!({ "adjutant": { "tools": {} }, "adjutant.tools": { "bash": false } }),
         ] {
             let Err(Refusal::Invalid(why)) = read(meta.clone()) else { panic!("{meta}") };
-            assert!(why.contains("idempotencyKey"), "{why}");
+            assert!(why.contains("adjutant."), "{why}");
         }
+        let all = json!({ "adjutant.system": "s", "adjutant.tools": { "bash": false } });
+        let options = options(all.as_object()).ok().flatten().expect("both count");
+        assert_eq!((options.system.as_deref(), options.tools.get("bash")), (Some("s"), Some(&false)));
+        assert_eq!(of_ours(json!({ "adjutant.schema": 1 }).as_object(), SCHEMA), Some(&json!(1)));
     }
 }
