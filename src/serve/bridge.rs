@@ -53,6 +53,10 @@ const OPENING_PAUSE: Duration = Duration::from_millis(500);
 /// A connection that was carried for less did not go on.
 const CARRIED: Duration = Duration::from_secs(5);
 
+/// So many connections in a row that were carried for less are followed by another one as soon as a server that is
+/// back should be noticed. A server that ends each more often is asked only every [`CARRIED`].
+const SHORT_IN_A_ROW: u32 = 20;
+
 /// How much of the editor's is read while the server has not said that what was sent has come, in bytes: a cancel may be
 /// among it.
 const WAITING_BYTES: usize = 16 << 20;
@@ -68,6 +72,8 @@ pub struct Bridge {
     resumes: bool,
     /// A server has answered once: from then on it is tried for [`PATIENCE`].
     opened: bool,
+    /// How many connections in a row were carried for less than [`CARRIED`].
+    short: u32,
     tally: MessageTally,
     /// What the editor has said and was not sent yet, because too much is on its way.
     waiting: WaitingLines,
@@ -109,7 +115,7 @@ impl Bridge {
         let conversation = CarriedConversation::new(format!("{:032x}", fastrand::u128(..)));
         let tally = MessageTally::counting();
         let waiting = WaitingLines::default();
-        Self { client, url, token, id: None, resumes: false, opened: false, tally, waiting, conversation }
+        Self { client, url, token, id: None, resumes: false, opened: false, short: 0, tally, waiting, conversation }
     }
 
     /// Carries messages until the editor has nothing more to say. `tell` is told what somebody should know meanwhile.
@@ -172,10 +178,9 @@ impl Bridge {
         outbox: &Outbox,
         tell: &impl Fn(&str),
     ) -> Result<Halves<Upgraded>, BridgeError> {
-        if carried.elapsed() < CARRIED {
-            // Nobody is to be asked without a pause for what nobody can give.
-            tokio::time::sleep(CARRIED).await;
-        }
+        self.short = if carried.elapsed() < CARRIED { self.short + 1 } else { 0 };
+        // Nobody is to be asked without a pause for what nobody can give.
+        tokio::time::sleep(pause_after_short(self.short)).await;
         let began = Instant::now();
         loop {
             for line in self.conversation.leave() {
@@ -569,6 +574,15 @@ fn pause_after(tries: u32) -> Duration {
     (Duration::from_millis(100) * 2_u32.saturating_pow(tries.min(8))).min(PAUSE)
 }
 
+/// The pause after so many connections in a row that did not go on.
+fn pause_after_short(short: u32) -> Duration {
+    match short {
+        0 => Duration::ZERO,
+        1..=SHORT_IN_A_ROW => pause_after(short),
+        _ => CARRIED,
+    }
+}
+
 /// The innermost reason, which says most.
 fn reason(error: &reqwest::Error) -> String {
     let mut at: &dyn std::error::Error = error;
@@ -588,6 +602,15 @@ mod tests {
         assert!(pauses[0] < Duration::from_millis(300) && pauses.is_sorted(), "{:?}", &pauses[..8]);
         let longest = pauses.last().copied().unwrap_or_default();
         assert!(longest < Duration::from_secs(1), "{longest:?}");
+    }
+
+    #[test]
+    fn server_that_ends_each_connection_is_not_hammered() {
+        // One restart, or several in a minute, are noticed within a second.
+        assert!((0..=10).all(|short| pause_after_short(short) < Duration::from_secs(1)));
+        assert_eq!(pause_after_short(0), Duration::ZERO);
+        let hour: Vec<Duration> = (1..730).map(pause_after_short).collect();
+        assert!(hour.is_sorted() && hour.iter().sum::<Duration>() > Duration::from_secs(3500));
     }
 
     #[test]
