@@ -9,6 +9,7 @@ mod beside;
 mod index;
 mod lock;
 mod migrate;
+mod open_files;
 mod peek;
 mod queue;
 mod recent;

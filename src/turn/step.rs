@@ -37,8 +37,9 @@ const UNSAVED: usize = 64 << 10;
 const SHARE: usize = 16;
 
 /// How long nothing may come before what came is written, whatever its length: what the editor shows
-/// survives the end of the process, also where the model has fallen silent.
-const SILENCE: Duration = Duration::from_millis(200);
+/// survives the end of the process, also where the model has fallen silent. Longer than the pause between two pieces of
+/// a slow answer, each of which would be written by itself otherwise.
+const SILENCE: Duration = Duration::from_millis(500);
 
 /// Words are sent on in pieces of at most this many bytes, so that no line grows large.
 const PIECE: usize = 16 << 10;

@@ -4,7 +4,7 @@
 //! that somebody waits for goes before one that merely writes, or the end of a turn would wait for
 //! the words of all the others.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::id::SessionId;
 use crate::store::ReplySender;
@@ -24,8 +24,15 @@ const LONG: usize = 128 << 10;
 #[derive(Default)]
 pub(super) struct Queue {
     /// The sessions in the order in which they began to wait.
-    lines: VecDeque<SessionQueue>,
+    lines: BTreeMap<u64, SessionQueue>,
+    /// The number of each session's line.
+    numbers: HashMap<SessionId, u64>,
+    last: u64,
     jobs: usize,
+    /// How many jobs somebody waits for, and how many lines may not be passed over again: while there are none, the
+    /// first line that can be served is the next one.
+    waited: usize,
+    overdue: usize,
 }
 
 /// What waits for one session, in order.
@@ -73,39 +80,35 @@ impl Queue {
 
     /// Puts a job behind those of its session.
     pub(super) fn push(&mut self, session: SessionId, job: StoreJob) {
-        self.jobs += 1;
         let (waited, bytes) = (usize::from(waited(&job)), bytes(&job));
-        match self.lines.iter_mut().find(|line| line.session == session) {
-            Some(line) => {
-                line.waited += waited;
-                line.bytes += bytes;
-                line.jobs.push_back(job);
-            }
-            None => {
-                self.lines.push_back(SessionQueue { session, jobs: VecDeque::from([job]), waited, bytes, passed: 0 })
-            }
-        }
+        self.jobs += 1;
+        self.waited += waited;
+        let number = *self.numbers.entry(session.clone()).or_insert_with(|| {
+            self.last += 1;
+            self.last
+        });
+        let line = self.lines.entry(number).or_insert_with(|| SessionQueue {
+            session,
+            jobs: VecDeque::new(),
+            waited: 0,
+            bytes: 0,
+            passed: 0,
+        });
+        line.waited += waited;
+        line.bytes += bytes;
+        line.jobs.push_back(job);
     }
 
     /// Takes out what is to be done next, if there is something that can be done now. What takes a while
     /// can be only where somebody is `free` to do it beside the others.
     pub(super) fn next(&mut self, state: impl Fn(&SessionId) -> FileStatus, free: bool) -> Option<Batch> {
-        let ranked = self.lines.iter().enumerate().filter_map(|(at, line)| {
-            let state = state(&line.session);
-            let long = state == FileStatus::Closed || line.bytes > LONG;
-            let rank = match (line.passed >= PATIENCE, line.waited > 0) {
-                _ if state == FileStatus::Away || (long && !free) => return None,
-                (true, _) => 0,
-                (false, true) if !long => 1,
-                (false, true) => 2,
-                (false, false) => 3,
-            };
-            Some((rank, at, long))
-        });
-        let (_, at, long) = ranked.min()?;
-        let mut line = self.lines.remove(at)?;
-        for passed in self.lines.iter_mut().take(at) {
+        let (number, long) = self.first(state, free)?;
+        let mut line = self.lines.remove(&number)?;
+        self.numbers.remove(&line.session);
+        self.overdue -= usize::from(line.passed >= PATIENCE);
+        for (_, passed) in self.lines.range_mut(..number) {
             passed.passed += 1;
+            self.overdue += usize::from(passed.passed == PATIENCE);
         }
         let before = line.jobs.len();
         let session = line.session.clone();
@@ -123,14 +126,36 @@ impl Queue {
             }
         }
         line.bytes -= taken;
-        line.waited -= piece.flushes.len() + usize::from(piece.then.as_ref().is_some_and(waited));
+        let served = piece.flushes.len() + usize::from(piece.then.as_ref().is_some_and(waited));
+        line.waited -= served;
+        self.waited -= served;
         self.jobs -= before - line.jobs.len();
         if !line.jobs.is_empty() {
             line.passed = 0;
-            self.lines.push_back(line);
+            self.last += 1;
+            self.numbers.insert(line.session.clone(), self.last);
+            self.lines.insert(self.last, line);
         }
         piece.entries = latest(piece.entries);
         Some(piece)
+    }
+
+    /// Returns the number of the line that is next, and whether what it has takes a while.
+    fn first(&self, state: impl Fn(&SessionId) -> FileStatus, free: bool) -> Option<(u64, bool)> {
+        let mut ranked = self.lines.iter().filter_map(|(number, line)| {
+            let state = state(&line.session);
+            let long = state == FileStatus::Closed || line.bytes > LONG;
+            let rank = match (line.passed >= PATIENCE, line.waited > 0) {
+                _ if state == FileStatus::Away || (long && !free) => return None,
+                (true, _) => 0,
+                (false, true) if !long => 1,
+                (false, true) => 2,
+                (false, false) => 3,
+            };
+            Some((rank, *number, long))
+        });
+        let first = if self.waited == 0 && self.overdue == 0 { ranked.next() } else { ranked.min() };
+        first.map(|(_, number, long)| (number, long))
     }
 }
 
@@ -265,6 +290,22 @@ mod tests {
         }
         assert_eq!(done.iter().position(|session| session == "slow"), Some(8));
         assert_eq!(done.iter().position(|session| session == "new"), Some(9));
+    }
+
+    #[test]
+    fn next_looks_at_one_session_where_nobody_waits() {
+        let mut queue = Queue::default();
+        for n in 0..500 {
+            push(&mut queue, &format!("a{n} p=1"));
+        }
+        let looked = std::cell::Cell::new(0);
+        let counted = |session: &SessionId| {
+            looked.set(looked.get() + 1);
+            state(session)
+        };
+        while queue.next(counted, true).is_some() {}
+        assert!(looked.get() <= 500, "{}", looked.get());
+        assert!(queue.is_empty() && queue.numbers.is_empty() && queue.lines.is_empty());
     }
 
     #[test]

@@ -11,13 +11,14 @@ mod whole;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::mpsc as done;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::beside::{BackgroundWriter, Hands, WriteBatch, WriteJob, WriteResult};
 use super::index::SessionIndex;
 use super::lock::{Lock, LockError};
+use super::open_files::OpenFiles;
 use super::queue::{Batch, FileStatus, Queue};
 use super::session::{IndexUpdate, SessionFile};
 use super::{index, peek, recent, takeover};
@@ -37,15 +38,28 @@ const BESIDE: usize = 3;
 /// How many files are left for everything but sessions: connections, programs, the index, the log.
 const RESERVE: u64 = 36;
 
-/// How many session files are open at a time, whatever the limit is, and each takes: itself and its log.
-const OPEN: u64 = 64;
+/// How many files a session of ours takes besides its own: its lock, and the connection to its model.
+const BESIDES: u64 = 2;
+
+/// How many files a session file takes: itself and its log.
 const EACH: u64 = 2;
+
+/// How many session files stay open at least, and at most, for each takes memory.
+const FEWEST: u64 = 2;
+const MOST: u64 = 4096;
 
 /// How long somebody who was asked for a session may take to let go of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many rows of a session are kept in memory when they cannot be written.
 const UNWRITTEN: usize = 4096;
+
+/// Returns how many session files may be open where the process may open so many `files` and has so many `sessions`:
+/// half of the files at most, for programs take some as well.
+fn most_open(files: u64, sessions: u64) -> usize {
+    let left = files.saturating_sub(RESERVE + BESIDES * sessions).min(files / 2);
+    usize::try_from((left / EACH).clamp(FEWEST, MOST)).unwrap_or(usize::MAX)
+}
 
 /// Does jobs about the sessions below `dir` until the last [`crate::store::Store`] is gone.
 pub(in crate::store) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, hands: Hands) {
@@ -54,8 +68,7 @@ pub(in crate::store) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, hands: 
         dir,
         index: None,
         locks: HashMap::new(),
-        open: HashMap::new(),
-        used: Vec::new(),
+        open: OpenFiles::default(),
         created: HashMap::new(),
         unwritten: HashMap::new(),
         failed: HashMap::new(),
@@ -75,9 +88,7 @@ struct Thread {
     index: Option<SessionIndex>,
     /// The sessions that are ours, whether they have a file yet or not.
     locks: HashMap<SessionId, Lock>,
-    open: HashMap<SessionId, SessionFile>,
-    /// Those of them by when they were used, the latest last.
-    used: Vec<SessionId>,
+    open: OpenFiles,
     /// Sessions of ours that have no file yet, because their user has told them nothing. Nothing else knows of
     /// them: they go when they are closed.
     created: HashMap<SessionId, Record>,
@@ -154,7 +165,7 @@ impl Thread {
 
     /// Does one piece of what waits. False: nothing can be done now.
     fn one(&mut self, queue: &mut Queue) -> bool {
-        let state = |session: &SessionId| match self.open.contains_key(session) {
+        let state = |session: &SessionId| match self.open.contains(session) {
             _ if self.away.contains(session) => FileStatus::Away,
             true => FileStatus::Open,
             false => FileStatus::Closed,
@@ -177,7 +188,7 @@ impl Thread {
             what.entries = entries;
         }
         self.remember_created(&mut what);
-        if what.entries.is_empty() && !self.open.contains_key(&what.session) {
+        if what.entries.is_empty() && !self.open.contains(&what.session) {
             return self.settle(what, Ok(()));
         }
         let known = match self.ours(&what.session) {
@@ -237,21 +248,14 @@ impl Thread {
 
     /// A session's file is open.
     fn opened(&mut self, session: &SessionId, file: SessionFile) {
-        self.open.insert(session.clone(), file);
-        self.used.retain(|used| used != session && self.open.contains_key(used));
-        self.used.push(session.clone());
+        self.open.insert(session.clone(), file, Instant::now());
         self.close_idle();
     }
 
     /// Closes files that were not used for longest, where there are too many. Their sessions stay ours, and the
     /// files are opened again when they are needed.
     fn close_idle(&mut self) {
-        let left = crate::process::files().saturating_sub(RESERVE + self.locks.len() as u64);
-        let most = usize::try_from((left / EACH).clamp(2, OPEN)).unwrap_or(2);
-        let surplus = self.used.len().saturating_sub(most);
-        for idle in self.used.drain(..surplus) {
-            self.open.remove(&idle);
-        }
+        self.open.close_surplus(most_open(crate::process::files(), self.locks.len() as u64), Instant::now());
     }
 
     /// Tells the index what a session's file holds now. Where that fails, the file has it all the same, and
@@ -285,7 +289,7 @@ impl Thread {
     /// Makes a session ours before its file is written to. Gives back what the index knows about one whose file
     /// is not open yet.
     fn ours(&mut self, session: &SessionId) -> Result<Option<Record>, Error> {
-        if self.open.contains_key(session) {
+        if self.open.contains(session) {
             return Ok(None);
         }
         let known = self.known(session).map(|(record, _)| record);
@@ -321,7 +325,7 @@ impl Thread {
     }
 
     fn file(&mut self, session: &SessionId, create: bool) -> Result<&mut SessionFile, Error> {
-        if !self.open.contains_key(session) {
+        if !self.open.contains(session) {
             self.hold(session)?;
             let file = SessionFile::open(&self.dir, session, create)?;
             self.opened(session, file);

@@ -42,7 +42,7 @@ impl Thread {
         let (known, messages) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         let path = session::path(&self.dir, session);
         let (is_there, empty) = match std::fs::symlink_metadata(&path) {
-            Ok(meta) => (true, meta.is_file() && meta.len() == 0 && !self.open.contains_key(session)),
+            Ok(meta) => (true, meta.is_file() && meta.len() == 0 && !self.open.contains(session)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => (false, true),
             Err(e) => return Err(Error::Unwritable(e.to_string())),
         };
@@ -53,7 +53,7 @@ impl Thread {
             return self.load_unsaid(session, known);
         }
         self.hold(session)?;
-        let torn = if empty || self.open.contains_key(session) { None } else { salvage::torn_log(&path) };
+        let torn = if empty || self.open.contains(session) { None } else { salvage::torn_log(&path) };
         let read = if empty {
             // A file that is open and was removed takes nothing any more.
             self.open.remove(session);

@@ -1,0 +1,103 @@
+//! The session files that are open, by when they were used.
+//!
+//! A file that is opened for each write costs seven times as much as one that stays open, so all of those stay open
+//! that are in use, as far as the process may have files open. An open file takes memory, so of those that nobody has
+//! written to or read from for a while only a few stay.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use super::session::SessionFile;
+use crate::id::SessionId;
+
+/// How long a file counts as in use: longer than the pause between two pieces of an answer, or two calls of a turn.
+const IN_USE: Duration = Duration::from_secs(60);
+
+/// How many files stay open that are not in use.
+const IDLE: usize = 64;
+
+#[derive(Default)]
+pub(super) struct OpenFiles {
+    files: HashMap<SessionId, OpenFile>,
+    /// The number of each use, and whose it was: the file that was not used for longest comes first.
+    order: BTreeMap<u64, SessionId>,
+    uses: u64,
+}
+
+struct OpenFile {
+    file: SessionFile,
+    use_number: u64,
+    used: Instant,
+}
+
+impl OpenFiles {
+    pub(super) fn contains(&self, session: &SessionId) -> bool {
+        self.files.contains_key(session)
+    }
+
+    pub(super) fn get(&self, session: &SessionId) -> Option<&SessionFile> {
+        self.files.get(session).map(|open| &open.file)
+    }
+
+    pub(super) fn get_mut(&mut self, session: &SessionId) -> Option<&mut SessionFile> {
+        self.files.get_mut(session).map(|open| &mut open.file)
+    }
+
+    /// Adds a file that was used just now.
+    pub(super) fn insert(&mut self, session: SessionId, file: SessionFile, now: Instant) {
+        self.remove(&session);
+        self.uses += 1;
+        self.order.insert(self.uses, session.clone());
+        self.files.insert(session, OpenFile { file, use_number: self.uses, used: now });
+    }
+
+    pub(super) fn remove(&mut self, session: &SessionId) -> Option<SessionFile> {
+        let open = self.files.remove(session)?;
+        self.order.remove(&open.use_number);
+        Some(open.file)
+    }
+
+    /// Closes files, those first that were not used for longest: all but `most`, and those not in use but a few.
+    pub(super) fn close_surplus(&mut self, most: usize, now: Instant) {
+        while let Some((_, oldest)) = self.order.first_key_value() {
+            let is_idle = self.files.get(oldest).is_none_or(|open| now.saturating_duration_since(open.used) >= IN_USE);
+            let keeps = if is_idle { most.min(IDLE) } else { most };
+            if self.files.len() <= keeps {
+                return;
+            }
+            let oldest = oldest.clone();
+            self.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn close_surplus_keeps_those_in_use_and_a_few_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = |n: usize| SessionId::new(format!("ses_{n:08}"));
+        let mut open = OpenFiles::default();
+        let begun = Instant::now();
+        let fill = |open: &mut OpenFiles, numbers: std::ops::Range<usize>, at: Instant| {
+            for n in numbers {
+                open.insert(id(n), SessionFile::open(dir.path(), &id(n), true).unwrap(), at);
+            }
+        };
+        fill(&mut open, 0..100, begun);
+        open.close_surplus(1000, begun);
+        assert_eq!(open.files.len(), 100, "all of them are in use");
+        // The first one is used again, and is the last to go.
+        let first = open.remove(&id(0)).unwrap();
+        let later = begun + IN_USE;
+        open.insert(id(0), first, later);
+        open.close_surplus(1000, later);
+        assert_eq!((open.files.len(), open.order.len()), (IDLE, IDLE));
+        assert!(open.contains(&id(0)) && !open.contains(&id(36)) && open.contains(&id(37)));
+        fill(&mut open, 100..103, later);
+        open.close_surplus(3, later);
+        assert_eq!(open.order.values().cloned().collect::<Vec<_>>(), [id(100), id(101), id(102)]);
+    }
+}
