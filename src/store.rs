@@ -12,6 +12,7 @@ mod error;
 mod fleet;
 mod holder;
 mod job;
+mod list;
 mod meters;
 mod pack;
 mod postgres;
@@ -39,6 +40,7 @@ pub use copy::{forked, renamed};
 pub use error::Error;
 pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
+pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use meters::{StoreMeters, StoreNumber};
 pub use postgres::{AwayLimits, DatabasePlace};
 pub use record::{DiffStats, PastUndo, Record, RecordChange, TitleSource, UndoEntry, visible};
@@ -57,26 +59,6 @@ pub struct StoredSession {
     pub messages: Vec<Message>,
     /// What could not be read, for the user: empty when all is well.
     pub damage: Vec<String>,
-}
-
-/// One page of a listing.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SessionPage {
-    /// Newest first.
-    pub sessions: Vec<Record>,
-    /// Where the next page starts, if there is one.
-    pub next: Option<ListCursor>,
-    /// The files that hold a session and do not say which: they are in no list.
-    pub unreadable: Vec<PathBuf>,
-}
-
-/// A place in a listing: after this moment and id.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListCursor {
-    /// The last session's `updated`.
-    pub updated: Timestamp,
-    /// The last session's id.
-    pub id: SessionId,
 }
 
 /// Something kept because the user said "always".
@@ -331,36 +313,6 @@ impl Store {
     pub async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, Error> {
         let session = session.clone();
         self.ask(|reply| StoreJob::Children { session, reply }).await
-    }
-
-    /// Lists sessions, newest first: those with a message or with a title of their user's, children left out.
-    ///
-    /// # Errors
-    /// [`Error::Unwritable`] where there is no index to be had.
-    pub async fn list(
-        &self,
-        cwd: Option<&Path>,
-        after: Option<ListCursor>,
-        limit: usize,
-    ) -> Result<SessionPage, Error> {
-        self.list_archived(cwd, None, None, after, limit).await
-    }
-
-    /// The same, of those that are put aside, or of those that are not. `place` is what `cwd` is called on every
-    /// machine.
-    ///
-    /// # Errors
-    /// As [`Store::list`].
-    pub async fn list_archived(
-        &self,
-        cwd: Option<&Path>,
-        place: Option<String>,
-        archived: Option<bool>,
-        after: Option<ListCursor>,
-        limit: usize,
-    ) -> Result<SessionPage, Error> {
-        let cwd = cwd.map(Path::to_path_buf);
-        self.ask(|reply| StoreJob::List { cwd, place, archived, after, limit, reply }).await.map_err(Error::of_list)
     }
 
     /// Removes a session and its children. Unknown ones are fine.

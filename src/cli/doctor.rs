@@ -19,6 +19,7 @@ use crate::permission::credentials;
 use crate::process;
 use crate::sandbox::{Level, ProvenSandbox, Sandbox};
 use crate::session::models::ModelSources;
+use crate::store::ListQuery;
 use crate::tool::hidden;
 
 /// How to tell it.
@@ -157,11 +158,13 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
     const MOST: usize = 10_000;
     let store = config::kept::store(environment);
     // As an editor asks: what fails there must fail here.
-    let told = match store.list_archived(None, None, Some(false), None, MOST).await {
+    let query = ListQuery { archived: Some(false), limit: MOST, ..ListQuery::default() };
+    let told = match store.list_where(query).await {
         Ok(page) => {
             let count = page.sessions.len();
             let more = if page.next.is_some() { "more than " } else { "" };
-            report.say("sessions", &format!("{more}{count} kept"));
+            let filling = if page.filling.is_some() { ", and the list of them is being made again" } else { "" };
+            report.say("sessions", &format!("{more}{count} kept{filling}"));
             json!({ "sessions": count, "problem": null })
         }
         Err(e) => {

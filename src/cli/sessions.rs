@@ -16,7 +16,7 @@ use crate::export;
 use crate::id::SessionId;
 use crate::message::{CallState, Content, Role};
 use crate::session::prune::{self, Prune};
-use crate::store::{self, Record, Store, StoredSession};
+use crate::store::{self, ListQuery, Record, SessionPage, Store, StoredSession};
 
 /// The largest export that is taken in, in bytes.
 const LARGEST: u64 = 256 << 20;
@@ -304,15 +304,14 @@ fn data(record: &Record) -> Value {
 }
 
 async fn list(store: &Store, environment: &Environment, all: bool, limit: usize, json: bool) -> anyhow::Result<u8> {
-    let (mut records, unreadable) = listed(store, (!all).then_some(Path::new(".")), environment).await?;
-    for path in unreadable {
+    let page = listed(store, ListQuery { limit, ..query(store, !all, Path::new("."), environment).await? }).await?;
+    for path in page.unreadable {
         terminal::aside(&format!(
             "{} cannot be read and does not say of which project it is; opening its session says more",
             path.display()
         ));
     }
-    let more = records.len().saturating_sub(limit);
-    records.truncate(limit);
+    let records = page.sessions;
     for record in &records {
         if json {
             terminal::json(&data(record).to_string());
@@ -327,8 +326,8 @@ async fn list(store: &Store, environment: &Environment, all: bool, limit: usize,
             "No sessions in this project; --all lists those of every project."
         });
     }
-    if more > 0 && !json {
-        super::say(&format!("… {more} more; --limit {} shows all", limit.saturating_add(more)));
+    if page.next.is_some() && !json {
+        super::say(&format!("… and more; --limit {} shows more of them", limit.saturating_mul(2)));
     }
     Ok(0)
 }
@@ -353,36 +352,50 @@ impl ProjectSessions {
     }
 }
 
-/// The sessions of a directory's project or of all, newest first.
-async fn records(store: &Store, dir: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Record>> {
-    listed(store, dir, environment).await.map(|(records, _)| records)
+/// What is asked for to list the sessions of a directory's project, or all.
+async fn query(store: &Store, is_project: bool, dir: &Path, environment: &Environment) -> anyhow::Result<ListQuery> {
+    let query = ListQuery { is_project, ..ListQuery::default() };
+    if !is_project {
+        return Ok(query);
+    }
+    let project = ProjectSessions::of(store, dir, environment).await?;
+    Ok(ListQuery { cwd: Some(project.root), place: project.name, ..query })
 }
 
-/// The same, and the files that hold a session and do not say which.
-async fn listed(
-    store: &Store,
-    dir: Option<&Path>,
-    environment: &Environment,
-) -> anyhow::Result<(Vec<Record>, Vec<PathBuf>)> {
-    let project = match dir {
-        Some(dir) => Some(ProjectSessions::of(store, dir, environment).await?),
-        None => None,
-    };
-    let (mut found, mut unreadable, mut after) = (Vec::new(), Vec::new(), None);
+/// Lists sessions when the list has all of them: whoever asks at a terminal, or in a script, asks once.
+async fn listed(store: &Store, query: ListQuery) -> Result<SessionPage, store::Error> {
+    let mut page = store.list_where(query.clone()).await?;
+    let mut is_told = false;
+    while page.filling.is_some() {
+        if !is_told {
+            terminal::aside("The list of sessions is being made again; this may take a while.");
+        }
+        is_told = true;
+        store.filled().await?;
+        page = store.list_where(query.clone()).await?;
+    }
+    Ok(page)
+}
+
+/// The sessions of a directory's project or of all, newest first.
+async fn records(store: &Store, dir: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Record>> {
+    let query = query(store, dir.is_some(), dir.unwrap_or(Path::new(".")), environment).await?;
+    let (mut found, mut after) = (Vec::new(), None);
     loop {
-        let page = store.list(None, after, 1000).await?;
-        let here = |record: &Record| project.as_ref().is_none_or(|project| project.has(record));
-        found.extend(page.sessions.into_iter().filter(here));
-        unreadable.extend(page.unreadable);
+        let page = listed(store, ListQuery { after, limit: 1000, ..query.clone() }).await?;
+        found.extend(page.sessions);
         after = page.next;
         if after.is_none() {
-            return Ok((found, unreadable));
+            return Ok(found);
         }
     }
 }
 
 /// The name of the session of a project that was used last.
 pub(super) const LAST: &str = "last";
+
+/// More sessions whose ids begin alike are not counted.
+const MOST_BEGINNINGS: usize = 100;
 
 /// A session by its id, a beginning that only one has, or [`LAST`].
 pub(super) async fn find(
@@ -395,18 +408,24 @@ pub(super) async fn find(
     if exact.is_well_formed() && store.peek(&exact).await.is_ok() {
         return Ok(exact);
     }
-    let records = records(store, (name == LAST).then_some(dir), environment).await?;
-    if name == LAST {
-        return records.first().map(|record| record.id.clone()).ok_or_else(|| anyhow!("no sessions in this project"));
+    let is_last = name == LAST;
+    let newest = listed(store, ListQuery { limit: 1, ..query(store, is_last, dir, environment).await? }).await?;
+    if is_last {
+        return newest
+            .sessions
+            .into_iter()
+            .next()
+            .map(|record| record.id)
+            .ok_or_else(|| anyhow!("no sessions in this project"));
     }
-    let fitting: Vec<&Record> = records.iter().filter(|record| record.id.as_str().starts_with(name)).collect();
-    match fitting.as_slice() {
-        [one] => Ok(one.id.clone()),
+    match store.beginning_with(name, MOST_BEGINNINGS).await?.as_slice() {
+        [one] => Ok(one.clone()),
         // A damaged one is in no list; the store says what is wrong with it.
         [] if exact.is_well_formed() => {
             Err(store.peek(&exact).await.err().map_or_else(|| anyhow!("no session {name}"), Into::into))
         }
         [] => bail!("no session {name}; `adjutant sessions --all` lists them"),
+        several if several.len() == MOST_BEGINNINGS => bail!("many sessions begin with {name}; give more of the id"),
         several => bail!("{} sessions begin with {name}; give more of the id", several.len()),
     }
 }

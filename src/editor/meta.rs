@@ -28,6 +28,8 @@ pub const UNSAID: &str = "unsaid";
 pub const BEFORE: &str = "before";
 /// In a list of sessions: how much a session changed in the files.
 pub const CHANGED: &str = "changed";
+/// In the answer to a list of sessions: the list is being made again, and so many sessions of so many are in it.
+pub const FILLING: &str = "filling";
 
 /// In a question to a client that says it is alone: why it is asked, and the settings that would have allowed it.
 pub const UNATTENDED: &str = "unattended";

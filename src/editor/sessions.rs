@@ -7,13 +7,13 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use protocol::table::Cx;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::error::Refusal;
 use super::face::SessionActivity;
 use super::hosted::LiveSession;
-use super::meta::{BEFORE, Meta, UNSAID, of_ours};
+use super::meta::{BEFORE, FILLING, Meta, UNSAID, of_ours, own};
 use super::server::{Capabilities, Server};
 use super::updates::UpdateSender;
 use crate::config::settings::{McpEntry, OAuth, Transport};
@@ -23,7 +23,7 @@ use crate::id::SessionId;
 use crate::session::handle::SavedReceiver;
 use crate::session::open::{OpenError, OpenOptions, OpenedSession};
 use crate::session::{Handle, access, title};
-use crate::store::{ListCursor, Record, RecordChange};
+use crate::store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
 use crate::worktree::normal;
 
 /// Sessions per page of a listing.
@@ -403,6 +403,8 @@ pub struct ShownPage {
     pub sessions: Vec<Record>,
     /// Where the next page begins, if there is one.
     pub next: Option<String>,
+    /// What of ours is told with it.
+    pub meta: Option<Meta>,
 }
 
 /// The sessions of a directory, or all, newest first; `archived`: those put aside, or the others.
@@ -421,9 +423,11 @@ pub async fn list(
     }
     let cwd = cwd.as_deref().map(normal);
     let place = server.shared.shared_place(cwd.as_deref()).await;
-    let page = server.shared.store.list_archived(cwd.as_deref(), place, archived, after, PAGE).await?;
+    let query = ListQuery { cwd, place, archived, after, limit: PAGE, ..ListQuery::default() };
+    let page = server.shared.store.list_where(query).await?;
     let next = page.next.map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
-    Ok(ShownPage { sessions: page.sessions, next })
+    let filling = page.filling.map(|ListFilling { taken, unknown }| json!({ "taken": taken, "of": unknown }));
+    Ok(ShownPage { sessions: page.sessions, next, meta: filling.map(|filling| own(FILLING, filling)) })
 }
 
 fn cursor(text: &str) -> Result<ListCursor, Refusal> {

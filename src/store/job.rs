@@ -2,15 +2,13 @@
 //! what its reply is for, none ever left without an answer while the backend lives. Nothing else passes between a
 //! backend and the rest of the program.
 
-use std::path::PathBuf;
-
 use tokio::sync::oneshot;
 
 use super::fleet::FleetJob;
 use super::takeover::RequestSource;
 use super::write::SessionWrite;
 use super::{
-    BackendState, Error, Grant, ListCursor, LockHolder, Record, RecordChange, ReplySender, SearchHit, SessionPage,
+    BackendState, Error, Grant, ListQuery, LockHolder, Record, RecordChange, ReplySender, SearchHit, SessionPage,
     StoredGrants, StoredSession,
 };
 use crate::id::{PartId, SessionId};
@@ -71,13 +69,18 @@ pub(super) enum StoreJob {
         reply: ReplySender<Vec<SessionId>>,
     },
     List {
-        cwd: Option<PathBuf>,
-        /// What that directory is called on every machine.
-        place: Option<String>,
-        archived: Option<bool>,
-        after: Option<ListCursor>,
-        limit: usize,
+        query: Box<ListQuery>,
         reply: ReplySender<SessionPage>,
+    },
+    /// The listed sessions whose ids begin so.
+    Beginning {
+        beginning: String,
+        limit: usize,
+        reply: ReplySender<Vec<SessionId>>,
+    },
+    /// Waits until the list has all sessions.
+    Filled {
+        reply: ReplySender<()>,
     },
     Delete {
         session: SessionId,
@@ -203,6 +206,7 @@ impl StoreJob {
             | Self::Ask { .. }
             | Self::Requests { .. }
             | Self::About { .. }
+            | Self::Filled { .. }
             | Self::Recent { .. }
             | Self::Chosen { .. }
             | Self::Shared { .. }
@@ -211,6 +215,7 @@ impl StoreJob {
             | Self::Wake => JobScope::None,
             Self::Children { .. }
             | Self::List { .. }
+            | Self::Beginning { .. }
             | Self::Unsaid { .. }
             | Self::Discard { .. }
             | Self::Delete { .. }

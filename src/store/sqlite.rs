@@ -6,6 +6,7 @@
 //! merely written survives the death of the process.
 
 mod beside;
+mod fill;
 mod index;
 mod lock;
 mod migrate;

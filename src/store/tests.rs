@@ -273,9 +273,38 @@ async fn lists_are_paged() {
         assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
         let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
         assert_eq!((ids(&second), second.next), (vec!["ses_00000001".to_owned(), "ses_00000000".to_owned()], None));
-        let aside = store.list_archived(None, None, Some(true), None, 9).await.unwrap();
+        let archived = |archived| ListQuery { archived: Some(archived), limit: 9, ..ListQuery::default() };
+        let aside = store.list_where(archived(true)).await.unwrap();
         assert_eq!(ids(&aside), ["ses_00000004"]);
-        assert_eq!(store.list_archived(None, None, Some(false), None, 9).await.unwrap().sessions.len(), 4);
+        assert_eq!(store.list_where(archived(false)).await.unwrap().sessions.len(), 4);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn list_project_has_the_directories_below_it() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let places = ["/w", "/w/a", "/w2", "/w/a/b", "/other", "/w"];
+        for (n, cwd) in places.iter().enumerate() {
+            let record = record(&format!("ses_0000000{n}"), cwd, 10 + n as u64 / 2);
+            store.create(&record).await.unwrap();
+            write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
+            store.record(&record).await;
+            store.close(&record.id).await;
+        }
+        let ids = |page: &SessionPage| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
+        let query = ListQuery { cwd: Some("/w".into()), is_project: true, limit: 2, ..ListQuery::default() };
+        let first = store.list_where(query.clone()).await.unwrap();
+        assert_eq!(ids(&first), ["ses_00000005", "ses_00000003"]);
+        let second = store.list_where(ListQuery { after: first.next, ..query.clone() }).await.unwrap();
+        assert_eq!((ids(&second), second.next), (vec!["ses_00000001".to_owned(), "ses_00000000".to_owned()], None));
+        let all = store.list_where(ListQuery { cwd: Some("/".into()), limit: 9, ..query }).await.unwrap();
+        assert_eq!(all.sessions.len(), places.len());
+        store.filled().await.unwrap();
+        assert_eq!(store.beginning_with("ses_00000003", 9).await.unwrap(), [SessionId::new("ses_00000003")]);
+        assert_eq!(store.beginning_with("ses_", 3).await.unwrap().len(), 3);
+        assert_eq!(store.beginning_with("ses_1", 3).await.unwrap(), []);
     })
     .await;
 }

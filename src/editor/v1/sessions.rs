@@ -86,7 +86,8 @@ pub(super) fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest
     let page = archived.map(|archived| sessions::list(server.clone(), request.cwd, archived, request.cursor));
     Reply::later(async move {
         let page = page?.await?;
-        Ok(v1::ListSessionsResponse::new(page.sessions.iter().map(info).collect()).next_cursor(page.next))
+        let response = v1::ListSessionsResponse::new(page.sessions.iter().map(info).collect());
+        Ok(response.next_cursor(page.next).meta(page.meta))
     })
 }
 

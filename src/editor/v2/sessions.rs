@@ -87,7 +87,8 @@ pub(super) fn list(server: &Arc<Server>, _: Cx, request: v2::ListSessionsRequest
     Reply::later(async move {
         let page = page?.await?;
         let sessions = page.sessions.iter().map(info).collect();
-        Ok(v2::ListSessionsResponse::new(sessions).next_cursor(page.next.map(v2::SessionListCursor::new)))
+        let next = page.next.map(v2::SessionListCursor::new);
+        Ok(v2::ListSessionsResponse::new(sessions).next_cursor(next).meta(page.meta))
     })
 }
 

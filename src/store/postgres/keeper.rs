@@ -519,8 +519,9 @@ impl Keeper {
             StoreJob::Contents { session, names, reply } => answer(reply, self.contents(&session, &names).await),
             StoreJob::Change { session, change, reply } => answer(reply, self.change(&session, change).await),
             StoreJob::Children { session, reply } => answer(reply, self.children(&session).await),
-            StoreJob::List { cwd, place, archived, after, limit, reply } => {
-                answer(reply, self.list((cwd, place), archived, after, limit).await);
+            StoreJob::List { query, reply } => answer(reply, self.list(&query).await),
+            StoreJob::Beginning { beginning, limit, reply } => {
+                answer(reply, self.beginning_with(&beginning, limit).await);
             }
             StoreJob::Delete { session, reply } => answer(reply, self.delete(&session).await),
             StoreJob::Close { session, reply } => {
@@ -552,6 +553,8 @@ impl Keeper {
             }
             StoreJob::About { reply } => answer(reply, Ok::<_, DatabaseFault>(self.about().await)),
             StoreJob::Shared { reply } => answer(reply, Ok::<_, DatabaseFault>(true)),
+            // A database always has all of them.
+            StoreJob::Filled { reply } => answer(reply, Ok::<_, DatabaseFault>(())),
             StoreJob::Trust { project, entry, reply } => answer(reply, self.trust(&project, entry.as_deref()).await),
             StoreJob::Fleet(ask) => self.fleet(ask).await,
             // Taken out before; the rest is about a session.

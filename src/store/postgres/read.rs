@@ -13,8 +13,9 @@ use crate::environment::Timestamp;
 use crate::id::{PartId, SessionId};
 use crate::message::{ModelRef, Part};
 use crate::store::assembly::Assembly;
+use crate::store::list::LAST_ID;
 use crate::store::{
-    BackendState, Error, Grant, ListCursor, Record, SearchHit, SessionPage, StoredGrants, StoredSession, search,
+    BackendState, Error, Grant, ListQuery, Record, SearchHit, SessionPage, StoredGrants, StoredSession, search,
 };
 
 /// What one statement is asked with.
@@ -128,41 +129,29 @@ impl Keeper {
         Ok(ids.iter().filter_map(read).collect())
     }
 
-    pub(super) async fn list(
-        &self,
-        (cwd, place): (Option<PathBuf>, Option<String>),
-        archived: Option<bool>,
-        after: Option<ListCursor>,
-        limit: usize,
-    ) -> Result<SessionPage, DatabaseFault> {
-        let (updated, id) = match after {
-            Some(cursor) => (i64::try_from(cursor.updated.0).unwrap_or(i64::MAX), cursor.id.to_string()),
-            // Greater than any id.
-            None => (i64::MAX, "\u{10ffff}".to_owned()),
-        };
-        let more = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
-        let cwd = cwd.map(|cwd| cwd.to_string_lossy().into_owned());
+    pub(super) async fn list(&self, query: &ListQuery) -> Result<SessionPage, DatabaseFault> {
+        let ((updated, id), rows) = (query.start(), query.rows());
+        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let below = cwd.as_ref().map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
+        let place_below = query.place.as_ref().map(|place| format!("{place}//"));
         let mut values: Vec<(&(dyn ToSql + Sync), Type)> =
-            vec![(&updated, Type::INT8), (&id, Type::TEXT), (&more, Type::INT8)];
-        let mut wanted = "";
-        if let Some(cwd) = &cwd {
-            wanted = " AND (cwd = $4 OR project = $5)";
-            values.extend([(cwd as &(dyn ToSql + Sync), Type::TEXT), (&place, Type::TEXT)]);
+            vec![(&updated, Type::INT8), (&id, Type::TEXT), (&rows, Type::INT8)];
+        if cwd.is_some() {
+            values.extend([(&cwd as &(dyn ToSql + Sync), Type::TEXT), (&query.place, Type::TEXT)]);
         }
-        let aside = match archived {
-            None => "",
-            Some(true) => " AND archived",
-            Some(false) => " AND NOT archived",
-        };
-        let sql = format!(
-            "SELECT data FROM session WHERE shown{wanted}{aside} AND (updated, id) < ($1, $2)
-             ORDER BY updated DESC, id DESC LIMIT $3"
-        );
-        let rows = self.rows(&sql, &values).await?;
-        let mut sessions = rows.iter().map(record).collect::<Result<Vec<Record>, DatabaseFault>>()?;
-        let next = (sessions.len() > limit).then(|| sessions.truncate(limit)).and_then(|()| sessions.last());
-        let next = next.map(|last| ListCursor { updated: last.updated, id: last.id.clone() });
-        Ok(SessionPage { sessions, next, unreadable: Vec::new() })
+        if cwd.is_some() && query.is_project {
+            values.extend([(&below as &(dyn ToSql + Sync), Type::TEXT), (&place_below, Type::TEXT)]);
+        }
+        let rows = self.rows(&page(query), &values).await?;
+        let sessions = rows.iter().map(record).collect::<Result<Vec<Record>, DatabaseFault>>()?;
+        Ok(query.page(sessions))
+    }
+
+    pub(super) async fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, DatabaseFault> {
+        let sql = "SELECT id FROM session WHERE shown AND id >= $1 AND id < $2 ORDER BY id LIMIT $3";
+        let (end, limit) = (format!("{beginning}{LAST_ID}"), i64::try_from(limit).unwrap_or(i64::MAX));
+        let rows = self.rows(sql, &[(&beginning, Type::TEXT), (&end, Type::TEXT), (&limit, Type::INT8)]).await?;
+        rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
     }
 
     pub(super) async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, DatabaseFault> {
@@ -318,6 +307,30 @@ impl Keeper {
         }
         state
     }
+}
+
+/// How a page is asked for: so many (`$3`) before `$1` and `$2`, in the directory `$4` or called `$5`, of a project also
+/// below it (`$6`, `$7`). Each part of the union is read in the order of an index, as far as the page goes.
+pub(super) fn page(query: &ListQuery) -> String {
+    let aside = match query.archived {
+        None => "",
+        Some(true) => " AND archived",
+        Some(false) => " AND NOT archived",
+    };
+    let part = |wanted: &str| {
+        format!(
+            "SELECT data, updated, id FROM session WHERE shown{wanted}{aside} AND (updated, id) < ($1, $2)
+             ORDER BY updated DESC, id DESC LIMIT $3"
+        )
+    };
+    if query.cwd.is_none() {
+        return part("");
+    }
+    if query.is_project {
+        return part(" AND (cwd = $4 OR starts_with(cwd, $6) OR project = $5 OR starts_with(project, $7))");
+    }
+    let (here, elsewhere) = (part(" AND cwd = $4"), part(" AND project = $5 AND cwd <> $4"));
+    format!("SELECT data FROM (({here}) UNION ALL ({elsewhere})) page ORDER BY updated DESC, id DESC LIMIT $3")
 }
 
 fn record(row: &Row) -> Result<Record, DatabaseFault> {

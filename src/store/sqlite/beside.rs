@@ -76,6 +76,11 @@ impl BackgroundWriter {
         Self { written, wake, meters }
     }
 
+    /// The way to the store's thread, which does not keep it alive.
+    pub(super) fn jobs(&self) -> WeakSender<StoreJob> {
+        self.wake.clone()
+    }
+
     /// Writes on a thread of its own. Gives back what is to be written where there is none to be had.
     pub(super) fn start(&self, writing: WriteJob) -> Result<(), Box<WriteJob>> {
         // A thread that could not be started has dropped what it was to do; the other hand still has it.

@@ -78,6 +78,64 @@ async fn no_index_hides_a_session() {
     }
 }
 
+/// More sessions than anybody would wait for, and an index that knows none of them.
+async fn many_unknown(dir: &Path) -> usize {
+    const MANY: usize = 80;
+    let store = Store::start(dir);
+    for n in 0..MANY {
+        let parent = (n == 1).then(|| SessionId::new("ses_00000000"));
+        let record = Record { parent, ..record(&format!("ses_{n:08}"), "/w", 10 + n as u64) };
+        store.create(&record).await.unwrap();
+        write(&store, &record, &[message("m", &["x"])]).await;
+        store.record(&record).await;
+        store.close(&record.id).await;
+    }
+    store.stop().await;
+    fs::remove_file(dir.join("index.db")).unwrap();
+    drop(index::SessionIndex::open(dir).unwrap());
+    MANY
+}
+
+#[tokio::test]
+async fn index_lost_is_filled_behind_and_a_list_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let many = many_unknown(dir.path()).await;
+    // Whoever fills it has to wait for this one, and nobody else has.
+    let writer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let store = Store::start(dir.path());
+    let first = store.list(None, None, 100).await.unwrap();
+    assert!(first.sessions.is_empty() && first.filling.is_some(), "{first:?}");
+    assert_eq!(store.grants("/w").await.unwrap(), StoredGrants::default());
+    let id = SessionId::new("ses_00000007");
+    assert_eq!(store.load(&id).await.unwrap().messages.len(), 1);
+    writer.execute_batch("COMMIT").unwrap();
+    store.filled().await.unwrap();
+    let whole = store.list(None, None, 100).await.unwrap();
+    // One of them is a child.
+    assert_eq!((whole.sessions.len(), whole.filling), (many - 1, None));
+    // Another process finds it whole.
+    assert_eq!(listed(dir.path()).await, whole.sessions);
+}
+
+#[tokio::test]
+async fn session_deleted_while_the_index_is_filled_stays_deleted_with_its_children() {
+    let dir = tempfile::tempdir().unwrap();
+    let many = many_unknown(dir.path()).await;
+    let store = Store::start(dir.path());
+    let parent = SessionId::new("ses_00000000");
+    let child = SessionId::new("ses_00000001");
+    assert!(store.list(None, None, 1).await.unwrap().filling.is_some());
+    store.delete(&parent).await.unwrap();
+    store.filled().await.unwrap();
+    // What is put last is done last.
+    store.list(None, None, 1).await.unwrap();
+    for id in [&parent, &child] {
+        assert!(!store.has(id).await.unwrap(), "{id}");
+    }
+    assert_eq!(store.list(None, None, 100).await.unwrap().sessions.len(), many - 2);
+}
+
 /// One that is too large to be looked through first is looked through meanwhile: what hides sessions is found.
 #[tokio::test]
 async fn a_large_index_hides_no_session_for_long() {
@@ -154,7 +212,8 @@ async fn session_list_any_flipped_byte_of_a_row_lists_every_session() {
             fs::write(pattern.path().join("index.db"), flipped).unwrap();
             let store = Store::start(pattern.path());
             // As an editor asks.
-            let listed = store.list_archived(None, None, Some(false), None, 100).await.unwrap().sessions;
+            let query = ListQuery { archived: Some(false), limit: 100, ..ListQuery::default() };
+            let listed = store.list_where(query).await.unwrap().sessions;
             store.stop().await;
             assert_eq!(listed, expected, "bit {bit} of byte {}", at - row);
         }

@@ -1,32 +1,28 @@
 //! The index over all sessions, and what belongs to no session. Several processes share it. It is
 //! a cache of what the session files say (except for grants):
-//! it takes in what it does not know before it is first asked what there is, and when it cannot be read, or
-//! is not what was written, it is put aside and made again.
+//! it takes in what it does not know when it is first asked what there is (see [`IndexFill`]), and when it cannot be
+//! read, or is not what was written, it is put aside and made again.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{is_damage, migrate, peek, session};
+use super::fill::IndexFill;
+use super::{is_damage, migrate, session};
 use crate::environment::Timestamp;
 use crate::id::SessionId;
-use crate::store::{Error, Grant, ListCursor, Record, SessionPage};
+use crate::store::list::LAST_ID;
+use crate::store::{Error, Grant, ListQuery, Record, SessionPage};
 
 pub(super) struct SessionIndex {
     db: Connection,
-    /// It has been looked through, and has taken in what it did not know.
-    complete: Cell<bool>,
-    /// What was found out about a large one, once that is known: the damage, if there is any.
-    verdict: Arc<OnceLock<Option<String>>>,
-    /// The files of sessions that it does not know and that do not say which sessions they are.
-    unreadable: RefCell<Vec<PathBuf>>,
+    /// How far it has been made whole; `None` until it is first asked what there is.
+    fill: Option<Arc<IndexFill>>,
 }
 
-fn unwritable(e: rusqlite::Error) -> Error {
+pub(super) fn unwritable(e: rusqlite::Error) -> Error {
     match IndexError::from(e) {
         IndexError::Damaged(reason) => Error::DamagedIndex(reason),
         other => other.into(),
@@ -80,10 +76,6 @@ fn aside(dir: &Path) -> PathBuf {
     let name = |n: u32| dir.join(format!("index.damaged-{n}.db"));
     (1..).map(name).find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| name(0))
 }
-
-/// Up to this size, in bytes, the whole index is checked before it is first asked what there is: it takes a few
-/// milliseconds. A larger one is checked meanwhile.
-const CHECKED: u64 = 4 << 20;
 
 /// A row of the table of sessions, as it stands there.
 struct IndexRow {
@@ -194,7 +186,7 @@ fn crc(id: &str, cwd: &str, parent: Option<&str>, updated: i64, data: &str, mess
 
 /// Looks for damage in the whole of a database: SQLite's own check, then the checksum of every row, because a
 /// flipped bit in a text is none to SQLite and can hide a session from a query.
-fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
+pub(super) fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
     let check = db.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0))?;
     if check != "ok" {
         return Ok(Some(check));
@@ -213,7 +205,7 @@ fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
 const ALTERED: &str = "an entry is not as it was written";
 
 /// Nothing was said in it, and its user gave it no title.
-const UNSAID: &str = "(messages = 0 AND coalesce(json_extract(data, '$.titled'), 'words') <> 'user')";
+pub(super) const UNSAID: &str = "(messages = 0 AND coalesce(json_extract(data, '$.titled'), 'words') <> 'user')";
 
 /// How a page is asked for: before `?1` and `?2`, so many, in the directory `?4`, put aside or not.
 fn page(in_directory: bool, archived: Option<bool>) -> String {
@@ -231,6 +223,36 @@ fn page(in_directory: bool, archived: Option<bool>) -> String {
          ORDER BY updated DESC, id DESC LIMIT ?3"
     )
 }
+
+/// Remembers a session of which the index knows nothing, or not that anything was said in it.
+pub(super) fn put_unless_known(db: &Connection, record: &Record, messages: i64) -> Result<(), Error> {
+    let sql = format!(
+        "INSERT INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE
+         SET cwd = ?2, parent = ?3, updated = ?4, data = ?5, messages = ?6, crc = ?7 WHERE messages = 0",
+        IndexRow::COLUMNS
+    );
+    put_with(db, &sql, record, messages)
+}
+
+fn put_with(db: &Connection, sql: &str, record: &Record, messages: i64) -> Result<(), Error> {
+    let json = serde_json::to_string(record).unwrap_or_default();
+    let parent = record.parent.as_ref().map(SessionId::as_str);
+    let cwd = record.cwd.to_string_lossy();
+    let updated = i64::try_from(record.updated.0).unwrap_or(i64::MAX);
+    let crc = crc(record.id.as_str(), &cwd, parent, updated, &json, messages);
+    let mut put = db.prepare_cached(sql).map_err(unwritable)?;
+    put.execute(params![record.id.as_str(), cwd, parent, updated, json, messages, crc]).map_err(unwritable)?;
+    Ok(())
+}
+
+/// The directories below `?1`, each found by one step into the index over them, however many sessions are in it.
+const DIRECTORIES: &str = "WITH RECURSIVE directory (cwd) AS (
+        SELECT min(cwd) FROM session WHERE cwd >= ?1
+        UNION ALL
+        SELECT (SELECT min(cwd) FROM session WHERE session.cwd > directory.cwd)
+        FROM directory WHERE substr(directory.cwd, 1, length(?1)) = ?1
+    )
+    SELECT cwd FROM directory WHERE substr(cwd, 1, length(?1)) = ?1";
 
 impl SessionIndex {
     /// Opens the index, or makes it. Processes that start at the same time take turns.
@@ -254,27 +276,23 @@ impl SessionIndex {
         }
     }
 
-    /// Makes sure, once, that it can be read and knows every session that has a file. Who only opens sessions
-    /// need not wait for that.
+    /// Makes sure that somebody has looked, or looks, whether it can be read and knows every session that has a file.
+    /// Nobody waits for that longer than a few milliseconds.
     ///
     /// # Errors
     /// [`Error::DamagedIndex`].
-    pub(super) fn complete(&self, dir: &Path) -> Result<(), Error> {
-        if self.complete.get() {
-            return match self.verdict.get() {
-                Some(Some(damage)) => Err(Error::DamagedIndex(damage.clone())),
-                _ => Ok(()),
-            };
-        }
-        self.check(dir)?;
-        match self.reconcile(dir) {
-            Err(damaged @ Error::DamagedIndex(_)) => return Err(damaged),
-            // What is not in it now, is the next time.
-            Err(e) => tracing::warn!("the session index may not know all sessions: {e}"),
-            Ok(()) => {}
-        }
-        self.complete.set(true);
-        Ok(())
+    pub(super) fn complete(&mut self, dir: &Path) -> Result<(), Error> {
+        let fill = match self.fill.take() {
+            Some(fill) => fill,
+            None => IndexFill::begin(&mut self.db, dir)?,
+        };
+        let damage = fill.damage().map(|damage| Error::DamagedIndex(damage.to_owned()));
+        self.fill = Some(fill);
+        damage.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn fill(&self) -> Option<Arc<IndexFill>> {
+        self.fill.clone()
     }
 
     /// Makes another index in the place of a damaged one, which is kept.
@@ -291,8 +309,8 @@ impl SessionIndex {
         Self::anew(dir, Some(&aside))
     }
 
-    /// Makes an index from the session files. It gets its name when it is whole: who is killed meanwhile leaves
-    /// none. What the user granted stands nowhere else: what can be read of that in an `old` one is taken along.
+    /// Makes an index that knows no session yet. It gets its name when it has its tables: who is killed meanwhile
+    /// leaves none. What the user granted stands nowhere else: what can be read of that in an `old` one is taken along.
     fn anew(dir: &Path, old: Option<&Path>) -> Result<Self, Error> {
         let (path, new) = (dir.join("index.db"), dir.join("index.db-new"));
         for left in [
@@ -315,15 +333,10 @@ impl SessionIndex {
                 crate::environment::private_note(&lost_grants_file(dir), note.as_bytes()).map_err(io(dir))?;
             }
         }
-        index.reconcile(dir)?;
-        let unreadable = index.unreadable.take();
         drop(index);
         std::fs::File::open(&new).and_then(|file| file.sync_all()).map_err(io(dir))?;
         std::fs::rename(&new, &path).map_err(io(dir))?;
-        let index = Self::connect(&path, session::is_network(dir), true)?;
-        index.unreadable.replace(unreadable);
-        index.complete.set(true);
-        Ok(index)
+        Ok(Self::connect(&path, session::is_network(dir), true)?)
     }
 
     /// Makes the index again because a query found it damaged.
@@ -354,90 +367,13 @@ impl SessionIndex {
                 e => IndexError::Other(e.to_string()),
             })?;
         }
-        Ok(Self { db, complete: Cell::new(false), verdict: Arc::default(), unreadable: RefCell::default() })
-    }
-
-    /// Looks whether all of it can be read; where it is too large for somebody to wait for that, beside those
-    /// who ask.
-    fn check(&self, dir: &Path) -> Result<(), Error> {
-        let path = dir.join("index.db");
-        if std::fs::metadata(&path).map_or(0, |meta| meta.len()) <= CHECKED {
-            return damage(&self.db).map_err(unwritable)?.map_or(Ok(()), |damage| Err(Error::DamagedIndex(damage)));
-        }
-        let verdict = self.verdict.clone();
-        let look = move || {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let found = Connection::open_with_flags(&path, flags).and_then(|db| damage(&db));
-            let found = found.or_else(|e| match IndexError::from(e) {
-                IndexError::Damaged(reason) => Ok(Some(reason)),
-                other => Err(Error::from(other)),
-            });
-            match found {
-                // Whoever asks next hears of it.
-                Ok(found) => drop(verdict.set(found)),
-                Err(e) => tracing::warn!("the session index could not be checked: {e}"),
-            }
-        };
-        if let Err(e) = std::thread::Builder::new().name("index check".into()).spawn(look) {
-            tracing::warn!("the session index is not checked: {e}");
-        }
-        Ok(())
-    }
-
-    /// Takes in every session that has a file and is not in the index yet, and forgets those without a file in
-    /// which nothing was ever said.
-    fn reconcile(&self, dir: &Path) -> Result<(), Error> {
-        let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return Ok(()) };
-        let sql = format!("SELECT id, messages > 0, NOT {UNSAID} FROM session");
-        let mut query = self.db.prepare(&sql).map_err(unwritable)?;
-        let flags = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, (row.get(1)?, row.get(2)?)));
-        let ids = query.query_map([], flags).map_err(unwritable)?;
-        // Whether anything was said in it, and whether it is listed.
-        let mut known = ids.collect::<rusqlite::Result<HashMap<String, (bool, bool)>>>().map_err(unwritable)?;
-        let mut unknown = Vec::new();
-        for file in files.flatten() {
-            let name = file.file_name();
-            let Some((id, rest)) = name.to_str().and_then(|name| name.split_once(".db")) else { continue };
-            if rest == session::GONE {
-                // Its removal was cut off.
-                std::fs::remove_file(file.path()).ok();
-            } else if rest.is_empty() && !known.remove(id).unwrap_or_default().1 {
-                // Without a message it may have been made by somebody who did not count them. What is listed all
-                // the same need not be opened for that.
-                unknown.push(file.path());
-            }
-        }
-        let empty: Vec<String> = known.into_iter().filter(|(_, (said, _))| !said).map(|(id, _)| id).collect();
-        self.unreadable.borrow_mut().clear();
-        if unknown.is_empty() && empty.is_empty() {
-            return Ok(());
-        }
-        let all = self.db.unchecked_transaction().map_err(unwritable)?;
-        for path in unknown {
-            match peek::record(dir, &path) {
-                Some(Ok((record, messages))) => self.put(&record, messages)?,
-                Some(Err(Error::Damaged { .. })) => self.unreadable.borrow_mut().push(path),
-                // It is no session of ours, or there is nothing in it yet.
-                Some(Err(_)) | None => {}
-            }
-        }
-        for id in empty {
-            self.remove(&SessionId::new(id))?;
-        }
-        all.commit().map_err(unwritable)
+        Ok(Self { db, fill: None })
     }
 
     /// Remembers a session, and the number of the last message in its file.
     pub(super) fn put(&self, record: &Record, messages: i64) -> Result<(), Error> {
-        let json = serde_json::to_string(record).unwrap_or_default();
-        let parent = record.parent.as_ref().map(SessionId::as_str);
-        let cwd = record.cwd.to_string_lossy();
-        let updated = i64::try_from(record.updated.0).unwrap_or(i64::MAX);
-        let crc = crc(record.id.as_str(), &cwd, parent, updated, &json, messages);
         let sql = format!("INSERT OR REPLACE INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", IndexRow::COLUMNS);
-        let mut put = self.db.prepare_cached(&sql).map_err(unwritable)?;
-        put.execute(params![record.id.as_str(), cwd, parent, updated, json, messages, crc]).map_err(unwritable)?;
-        Ok(())
+        put_with(&self.db, &sql, record, messages)
     }
 
     /// A session, and the number of the last message in its file.
@@ -460,29 +396,53 @@ impl SessionIndex {
         Ok(())
     }
 
-    pub(super) fn list(
-        &self,
-        cwd: Option<&Path>,
-        archived: Option<bool>,
-        after: Option<&ListCursor>,
-        limit: usize,
-    ) -> Result<SessionPage, Error> {
-        let (updated, id) = match after {
-            Some(cursor) => (i64::try_from(cursor.updated.0).unwrap_or(i64::MAX), cursor.id.as_str().to_owned()),
-            // Greater than any id.
-            None => (i64::MAX, "\u{10ffff}".to_owned()),
+    pub(super) fn list(&self, query: &ListQuery) -> Result<SessionPage, Error> {
+        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let records = match cwd {
+            Some(root) if query.is_project => {
+                // Each directory has its own order, so the newest of each are read, and of these the newest are taken.
+                let mut records = Vec::new();
+                for directory in self.directories(&root)? {
+                    records.extend(self.rows(query, Some(directory))?);
+                }
+                records.sort_by(|one, other| (other.updated, &other.id).cmp(&(one.updated, &one.id)));
+                records
+            }
+            cwd => self.rows(query, cwd)?,
         };
-        let sql = page(cwd.is_some(), archived);
+        let fill = self.fill.as_ref();
+        let unreadable = fill.filter(|_| query.after.is_none()).map(|fill| fill.unreadable()).unwrap_or_default();
+        Ok(SessionPage { filling: fill.and_then(|fill| fill.filling()), unreadable, ..query.page(records) })
+    }
+
+    fn rows(&self, query: &ListQuery, cwd: Option<String>) -> Result<Vec<Record>, Error> {
+        let sql = page(cwd.is_some(), query.archived);
+        let mut page = self.db.prepare_cached(&sql).map_err(unwritable)?;
+        let (updated, id) = query.start();
+        let rows = page.query_map(params![updated, id, query.rows(), cwd], IndexRow::read).map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record)).collect()
+    }
+
+    /// Returns the directories that sessions are in, `root` and those below it.
+    fn directories(&self, root: &str) -> Result<Vec<String>, Error> {
+        let below = format!("{}/", root.trim_end_matches('/'));
+        let mut query = self.db.prepare_cached(DIRECTORIES).map_err(unwritable)?;
+        let found = query.query_map(params![below], |row| row.get::<_, String>(0)).map_err(unwritable)?;
+        let found = found.collect::<rusqlite::Result<Vec<String>>>().map_err(unwritable)?;
+        Ok(found.into_iter().filter(|directory| directory != root).chain([root.to_owned()]).collect())
+    }
+
+    /// Returns the listed sessions whose ids begin so.
+    pub(super) fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, Error> {
+        let sql = format!(
+            "SELECT {} FROM session WHERE id >= ?1 AND id < ?2 AND +parent IS NULL AND NOT {UNSAID} ORDER BY id LIMIT ?3",
+            IndexRow::COLUMNS
+        );
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
-        let more = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
-        let cwd = cwd.map(|cwd| cwd.to_string_lossy().into_owned());
-        let rows = query.query_map(params![updated, id, more, cwd], IndexRow::read).map_err(unwritable)?;
-        let read = rows.map(|row| IndexRow::genuine(row).map(|line| line.record));
-        let mut sessions = read.collect::<Result<Vec<Record>, Error>>()?;
-        let next = (sessions.len() > limit).then(|| sessions.truncate(limit)).and_then(|()| sessions.last());
-        let next = next.map(|last| ListCursor { updated: last.updated, id: last.id.clone() });
-        let unreadable = if after.is_none() { self.unreadable.borrow().clone() } else { Vec::new() };
-        Ok(SessionPage { sessions, next, unreadable })
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let end = format!("{beginning}{LAST_ID}");
+        let rows = query.query_map(params![beginning, end, limit], IndexRow::read).map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id)).collect()
     }
 
     /// The sessions in which nothing was said, as far as is known here, and which their users gave no title.
@@ -530,7 +490,21 @@ impl SessionIndex {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
+
+    fn filled(dir: &Path, sessions: u64) -> SessionIndex {
+        let index = SessionIndex::open(dir).unwrap();
+        let all = index.db.unchecked_transaction().unwrap();
+        for n in 0..sessions {
+            let cwd = if n % 100 == 0 { "/w/below" } else { "/elsewhere" };
+            let id = SessionId::new(format!("ses_{n:08}"));
+            index.put(&Record::new(id, cwd.into(), Timestamp(n)), 1).unwrap();
+        }
+        all.commit().unwrap();
+        index
+    }
 
     #[test]
     fn a_page_costs_what_is_on_it() {
@@ -543,5 +517,20 @@ mod tests {
             let steps: Vec<String> = steps.collect::<rusqlite::Result<_>>().unwrap();
             assert!(steps.len() == 1 && steps[0].contains("SEARCH") && steps[0].contains(by), "{steps:?}");
         }
+    }
+
+    #[test]
+    fn directories_cost_the_same_with_more_sessions() {
+        let steps = |sessions| {
+            let dir = tempfile::tempdir().unwrap();
+            let index = filled(dir.path(), sessions);
+            assert_eq!(index.directories("/w").unwrap(), ["/w/below", "/w"]);
+            assert_eq!(index.directories("/").unwrap(), ["/elsewhere", "/w/below", "/"]);
+            assert_eq!(index.directories("/zzz").unwrap(), ["/zzz"]);
+            let mut query = index.db.prepare(DIRECTORIES).unwrap();
+            assert_eq!(query.query_map(params!["/w/"], |_| Ok(())).unwrap().count(), 1);
+            query.get_status(StatementStatus::VmStep)
+        };
+        assert_eq!(steps(100), steps(1000));
     }
 }

@@ -27,7 +27,7 @@ use crate::id::SessionId;
 use crate::store::job::{JobScope, StoreJob};
 use crate::store::takeover::RequestSource;
 use crate::store::write::SessionWrite;
-use crate::store::{BackendState, Error, Record, StoredGrants};
+use crate::store::{BackendState, Error, Record, ReplySender, StoredGrants};
 
 /// How many jobs may wait sorted: a store that cannot keep up slows the turn down.
 const SORTED: usize = 512;
@@ -334,12 +334,12 @@ impl Thread {
     }
 
     /// Asks the index; one that turns out to be damaged is made again, and asked again.
-    fn indexed<T>(&mut self, ask: impl Fn(&SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
-        let index = match self.index.take() {
+    fn indexed<T>(&mut self, ask: impl Fn(&mut SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
+        let mut index = match self.index.take() {
             Some(index) => index,
             None => SessionIndex::open(&self.dir)?,
         };
-        match ask(&index) {
+        match ask(&mut index) {
             Err(Error::DamagedIndex(reason)) => ask(self.index.insert(index.again(&self.dir, &reason)?)),
             answer => {
                 self.index = Some(index);
@@ -348,7 +348,7 @@ impl Thread {
         }
     }
 
-    /// The same, of an index that knows every session.
+    /// The same, of an index that knows every session, or will.
     fn complete<T>(&mut self, ask: impl Fn(&SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
         let dir = self.dir.clone();
         self.indexed(|index| index.complete(&dir).and_then(|()| ask(index)))
@@ -373,9 +373,11 @@ impl Thread {
             StoreJob::Import { stored, reply, .. } => drop(reply.send(self.import(&stored))),
             StoreJob::Change { session, change, reply } => drop(reply.send(self.change(&session, change))),
             StoreJob::Children { session, reply } => drop(reply.send(self.complete(|index| index.children(&session)))),
-            StoreJob::List { cwd, archived, after, limit, reply, .. } => {
-                drop(reply.send(self.complete(|index| index.list(cwd.as_deref(), archived, after.as_ref(), limit))));
+            StoreJob::List { query, reply } => drop(reply.send(self.complete(|index| index.list(&query)))),
+            StoreJob::Beginning { beginning, limit, reply } => {
+                drop(reply.send(self.complete(|index| index.beginning_with(&beginning, limit))));
             }
+            StoreJob::Filled { reply } => self.answer_when_filled(reply),
             StoreJob::Delete { session, reply } => drop(reply.send(self.delete(&session))),
             StoreJob::Close { session, reply } => {
                 self.release(&session);
@@ -387,7 +389,7 @@ impl Thread {
                 drop(reply.send(left));
             }
             StoreJob::Discard { session, unsaid, reply } => drop(reply.send(self.discard(&session, unsaid))),
-            StoreJob::Unsaid { reply } => drop(reply.send(self.complete(SessionIndex::unsaid))),
+            StoreJob::Unsaid { reply } => drop(reply.send(self.complete(|index| index.unsaid()))),
             StoreJob::Grants { project, reply } => {
                 let grants = self.indexed(|index| index.grants(project.as_deref()));
                 let is_told = project.is_some();
@@ -413,6 +415,15 @@ impl Thread {
             StoreJob::HandOver { reply, .. } => drop(reply.send(Ok(()))),
             // What is left is for machines that share a store, or was taken out before.
             job => job.answer_alone(),
+        }
+    }
+
+    fn answer_when_filled(&mut self, reply: ReplySender<()>) {
+        match self.complete(|index| Ok(index.fill())) {
+            // Whoever asked may have been cancelled since.
+            Ok(Some(fill)) => fill.when_over(|| drop(reply.send(Ok(())))),
+            Ok(None) => drop(reply.send(Ok(()))),
+            Err(e) => drop(reply.send(Err(e))),
         }
     }
 

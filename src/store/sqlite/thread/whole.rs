@@ -1,7 +1,10 @@
 //! What is asked about a session as a whole: to make it, read it, take it in, change its record, remove it.
 
+use tokio::sync::oneshot;
+
 use super::Thread;
 use crate::id::SessionId;
+use crate::store::job::StoreJob;
 use crate::store::sqlite::session::{self, IndexUpdate};
 use crate::store::sqlite::{peek, salvage};
 use crate::store::write::SessionWrite;
@@ -202,10 +205,26 @@ impl Thread {
     }
 
     pub(super) fn delete(&mut self, session: &SessionId) -> Result<(), Error> {
+        self.delete_later_children(session)?;
         for child in self.complete(|index| index.children(session))? {
             self.delete(&child)?;
         }
         self.remove(session)
+    }
+
+    /// Has those children deleted later that are not in the index yet.
+    fn delete_later_children(&mut self, session: &SessionId) -> Result<(), Error> {
+        let fill = self.complete(|index| Ok(index.fill()))?;
+        if let Some(fill) = fill.filter(|fill| fill.filling().is_some()) {
+            let (jobs, session) = (self.beside.jobs(), session.clone());
+            fill.when_over(move || {
+                if let Some(jobs) = jobs.upgrade() {
+                    // Nobody waits for it.
+                    jobs.put(StoreJob::Delete { session, reply: oneshot::channel().0 });
+                }
+            });
+        }
+        Ok(())
     }
 
     /// Removes a session in which nothing was ever said and to which its user gave no title. Says whether it was
@@ -244,6 +263,8 @@ impl Thread {
         // The index first: who is killed in between leaves a whole session that is found again, not a
         // name with nothing behind it.
         let gone = self.indexed(|index| index.remove(session)).and_then(|()| session::remove_files(&path));
+        // Whoever fills the index may have read the file meanwhile.
+        let gone = gone.and_then(|()| self.indexed(|index| index.remove(session)));
         self.release(session);
         gone
     }
