@@ -44,7 +44,7 @@ pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use meters::{StoreMeters, StoreNumber};
 pub use postgres::{AwayLimits, DatabasePlace};
 pub use record::{DiffStats, PastUndo, Record, RecordChange, TitleSource, UndoEntry, visible};
-pub use search::SearchHit;
+pub use search::{SearchHit, SearchPage};
 pub use takeover::{OwnerRequest, TakeoverRequests};
 
 /// Where the answer to a job goes.
@@ -385,14 +385,14 @@ impl Store {
         TakeoverRequests::listen(source).map_err(|e| Error::Unwritable(e.to_string()))
     }
 
-    /// Searches sessions for words, all of which must be in a message or in the title, in whatever case.
-    /// The hits come in the order of `records`; `limit` of them at most.
+    /// Searches sessions for words, all of which must be in a message or in the title, in whatever case: all that `query`
+    /// lists, whatever its own limit. The newest come first; `limit` of them at most.
     ///
     /// # Errors
     /// [`Error::Unwritable`] where nothing can be read.
-    pub async fn search(&self, records: Vec<Record>, words: &str, limit: usize) -> Result<Vec<SearchHit>, Error> {
-        let words = words.to_owned();
-        self.ask(|reply| StoreJob::Search { records, words, limit, reply }).await
+    pub async fn search(&self, query: ListQuery, words: &str, limit: usize) -> Result<SearchPage, Error> {
+        let (query, words) = (Box::new(query), words.to_owned());
+        self.ask(|reply| StoreJob::Search { query, words, limit, reply }).await
     }
 
     /// The models chosen last in a project, the newest first.

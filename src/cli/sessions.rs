@@ -18,6 +18,9 @@ use crate::message::{CallState, Content, Role};
 use crate::session::prune::{self, Prune};
 use crate::store::{self, ListQuery, Record, SessionPage, Store, StoredSession};
 
+/// How many sessions take so long to be read that it is said why.
+const WORTH_SAYING: usize = 200;
+
 /// The largest export that is taken in, in bytes.
 const LARGEST: u64 = 256 << 20;
 
@@ -238,14 +241,20 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         Verb::Cancel { id } => fleet::cancel(store, &find(store, &id, here, environment).await?).await,
         Verb::Prune { days, dry_run } => {
             let days = days.or_else(|| prune::keep_days(environment));
+            store.filled().await?;
             prune_all(store, environment, &Prune { keep_days: days, dry: dry_run }).await
         }
     }
 }
 
 async fn search(store: &Store, environment: &Environment, words: &str, all: bool, limit: usize) -> anyhow::Result<u8> {
-    let records = records(store, (!all).then_some(Path::new(".")), environment).await?;
-    let hits = store.search(records, words, limit).await?;
+    let query = query(store, !all, Path::new("."), environment).await?;
+    // Nothing is searched in that is not in the list yet.
+    store.filled().await?;
+    let store::SearchPage { hits, unindexed } = store.search(query, words, limit).await?;
+    if unindexed >= WORTH_SAYING {
+        terminal::aside(&format!("{unindexed} sessions are not in the search index yet, and were read one by one."));
+    }
     for hit in &hits {
         super::say(&line(&hit.record, all));
         if hit.messages > 0 {
@@ -375,20 +384,6 @@ async fn listed(store: &Store, query: ListQuery) -> Result<SessionPage, store::E
         page = store.list_where(query.clone()).await?;
     }
     Ok(page)
-}
-
-/// The sessions of a directory's project or of all, newest first.
-async fn records(store: &Store, dir: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Record>> {
-    let query = query(store, dir.is_some(), dir.unwrap_or(Path::new(".")), environment).await?;
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
-        let page = listed(store, ListQuery { after, limit: 1000, ..query.clone() }).await?;
-        found.extend(page.sessions);
-        after = page.next;
-        if after.is_none() {
-            return Ok(found);
-        }
-    }
 }
 
 /// The name of the session of a project that was used last.

@@ -8,7 +8,7 @@ use super::fleet::FleetJob;
 use super::takeover::RequestSource;
 use super::write::SessionWrite;
 use super::{
-    BackendState, Error, Grant, ListQuery, LockHolder, Record, RecordChange, ReplySender, SearchHit, SessionPage,
+    BackendState, Error, Grant, ListQuery, LockHolder, Record, RecordChange, ReplySender, SearchPage, SessionPage,
     StoredGrants, StoredSession,
 };
 use crate::id::{PartId, SessionId};
@@ -119,10 +119,10 @@ pub(super) enum StoreJob {
         reply: ReplySender<()>,
     },
     Search {
-        records: Vec<Record>,
+        query: Box<ListQuery>,
         words: String,
         limit: usize,
-        reply: ReplySender<Vec<SearchHit>>,
+        reply: ReplySender<SearchPage>,
     },
     /// Asks a holder to let go of a session. How long that may take; none where it cannot be asked.
     Ask {

@@ -118,6 +118,10 @@ impl Store {
     /// # Errors
     /// As [`Store::list`].
     pub async fn filled(&self) -> Result<(), Error> {
-        self.ask(|reply| StoreJob::Filled { reply }).await.map_err(Error::of_list)
+        // Once more for a list that turned out to be damaged: it is made again by whoever asks next.
+        for _ in 0..2 {
+            self.ask(|reply| StoreJob::Filled { reply }).await.map_err(Error::of_list)?;
+        }
+        Ok(())
     }
 }

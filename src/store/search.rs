@@ -1,5 +1,5 @@
-//! Finding sessions by their words. The sessions themselves are read, newest first: there is no second
-//! copy of the words that could say something else.
+//! Finding sessions by their words. What is found is read in the sessions themselves, newest first: an index only says
+//! which ones need not be read.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +18,15 @@ pub struct SearchHit {
     pub excerpt: String,
 }
 
+/// What a search has found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SearchPage {
+    /// The newest sessions first.
+    pub hits: Vec<SearchHit>,
+    /// How many sessions were not in the index, so that they had to be read.
+    pub unindexed: usize,
+}
+
 const AROUND: usize = 60;
 
 /// Searches sessions for words, all of which must be in a message or in the title, in whatever case.
@@ -25,13 +34,9 @@ const AROUND: usize = 60;
 pub(super) fn search(
     read: &(dyn Fn(&Record) -> Result<StoredSession, Error> + Sync),
     records: &[Record],
-    words: &str,
+    words: &[String],
     limit: usize,
 ) -> Vec<SearchHit> {
-    let words = wanted(words);
-    if words.is_empty() {
-        return Vec::new();
-    }
     let next = AtomicUsize::new(0);
     let found: Mutex<Vec<(usize, SearchHit)>> = Mutex::default();
     let look = || loop {
@@ -40,7 +45,7 @@ pub(super) fn search(
         if locked(&found).len() >= limit {
             return;
         }
-        if let Some(hit) = looked(record, read(record), &words) {
+        if let Some(hit) = looked(record, read(record), words) {
             locked(&found).push((at, hit));
         }
     };
@@ -82,6 +87,12 @@ fn hit(stored: &StoredSession, words: &[String]) -> Option<SearchHit> {
         None => return None,
     };
     Some(SearchHit { record: stored.record.clone(), messages: texts.len(), excerpt })
+}
+
+/// The texts in which a session's words are looked for, as they are compared: its title, then its messages.
+pub(super) fn texts(stored: &StoredSession) -> Vec<String> {
+    let title = stored.record.title.as_deref().unwrap_or_default().to_lowercase();
+    std::iter::once(title).chain(stored.messages.iter().map(|message| text(message).to_lowercase())).collect()
 }
 
 /// What a person would remember of a message: what was said, and what was done.

@@ -7,6 +7,7 @@
 
 mod beside;
 mod fill;
+mod find;
 mod index;
 mod lock;
 mod migrate;
@@ -19,6 +20,7 @@ mod session;
 pub(super) mod takeover;
 mod thread;
 mod wal;
+mod words;
 
 #[cfg(test)]
 mod damage;

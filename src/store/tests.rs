@@ -189,10 +189,10 @@ async fn words_are_found_in_whatever_case() {
             store.record(&record).await;
             store.flush(&record.id).await.unwrap();
         }
-        let records = store.list(None, None, 10).await.unwrap().sessions;
+        store.list(None, None, 10).await.unwrap();
         // All of them are open.
         let found = async |words: &str| {
-            let hits = store.search(records.clone(), words, 10).await.unwrap();
+            let hits = store.search(ListQuery::default(), words, 10).await.unwrap().hits;
             hits.iter().map(|hit| (hit.record.id.to_string(), hit.excerpt.clone())).collect::<Vec<_>>()
         };
         let both = [

@@ -543,8 +543,8 @@ impl Keeper {
             StoreJob::Revoke { grant, reply } => answer(reply, self.revoke(&grant).await),
             StoreJob::Recent { project, reply } => answer(reply, self.recent(&project).await),
             StoreJob::Chosen { project, models, reply } => answer(reply, self.chosen(&project, &models).await),
-            StoreJob::Search { records, words, limit, reply } => {
-                answer(reply, self.search(records, &words, limit).await);
+            StoreJob::Search { query, words, limit, reply } => {
+                answer(reply, self.search(*query, &words, limit).await);
             }
             StoreJob::Ask { holder, session, reply } => answer(reply, self.request_of(&holder, &session).await),
             StoreJob::Requests { reply } => {

@@ -15,7 +15,7 @@ use crate::message::{ModelRef, Part};
 use crate::store::assembly::Assembly;
 use crate::store::list::LAST_ID;
 use crate::store::{
-    BackendState, Error, Grant, ListQuery, Record, SearchHit, SessionPage, StoredGrants, StoredSession, search,
+    BackendState, Error, Grant, ListQuery, Record, SearchPage, SessionPage, StoredGrants, StoredSession, search,
 };
 
 /// What one statement is asked with.
@@ -23,6 +23,9 @@ pub(super) type SqlParams<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
 /// How many sessions are searched at a time.
 const SEARCHED: usize = 4;
+
+/// How many sessions are listed at a time for that.
+const LISTED: usize = 500;
 
 /// A session's record, its messages and their parts, in order.
 const HISTORY: &str = "SELECT 0 AS kind, 0::bigint AS seq, id, '' AS message, data FROM session WHERE id = $1
@@ -176,27 +179,34 @@ impl Keeper {
         rows.iter().map(record).collect()
     }
 
+    /// Reads one session after the other, the newest first.
     pub(super) async fn search(
         &self,
-        records: Vec<Record>,
+        query: ListQuery,
         words: &str,
         limit: usize,
-    ) -> Result<Vec<SearchHit>, DatabaseFault> {
-        let words = search::wanted(words);
-        if words.is_empty() {
-            return Ok(Vec::new());
+    ) -> Result<SearchPage, DatabaseFault> {
+        let (words, mut page) = (search::wanted(words), SearchPage::default());
+        let mut query = ListQuery { limit: LISTED, ..query };
+        while !words.is_empty() && page.hits.len() < limit {
+            let listed = self.list(&query).await?;
+            let words = &words;
+            let looked = listed.sessions.into_iter().map(|record| async move {
+                let read = match self.history(&record.id, false).await {
+                    Ok(Some(found)) => Ok(found.stored),
+                    Ok(None) => Err(Error::NotFound(record.id.clone())),
+                    Err(fault) => Err(fault.into()),
+                };
+                search::looked(&record, read, words)
+            });
+            let hits = stream::iter(looked).buffered(SEARCHED).filter_map(std::future::ready);
+            page.hits.extend(hits.take(limit - page.hits.len()).collect::<Vec<_>>().await);
+            query.after = listed.next;
+            if query.after.is_none() {
+                break;
+            }
         }
-        let words = &words;
-        let looked = records.into_iter().map(|record| async move {
-            let read = match self.history(&record.id, false).await {
-                Ok(Some(found)) => Ok(found.stored),
-                Ok(None) => Err(Error::NotFound(record.id.clone())),
-                Err(fault) => Err(fault.into()),
-            };
-            search::looked(&record, read, words)
-        });
-        let hits = stream::iter(looked).buffered(SEARCHED).filter_map(std::future::ready);
-        Ok(hits.take(limit).collect().await)
+        Ok(page)
     }
 
     pub(super) async fn grants(&self, project: Option<String>) -> Result<StoredGrants, DatabaseFault> {

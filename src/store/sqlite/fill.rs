@@ -3,11 +3,12 @@
 //! An index may lack sessions: it was lost, or a file was put where the sessions lie. And it may be damaged where no
 //! query for a page comes along. Both are found by looking at all of it, which takes seconds where there are many
 //! sessions, so a thread of its own does that, with a connection of its own, and what it finds is there for whoever
-//! asks next. A small index is looked through at once: that takes less than the thread.
+//! asks next. A small index is looked through at once: that takes a few milliseconds. Nobody is told of a look that
+//! finds nothing missing.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub(super) struct IndexFill {
     damage: OnceLock<String>,
     /// What is done when it is over; `None` when it is.
     waiting: Mutex<Option<Vec<Callback>>>,
+    /// Sessions are known to be missing. Otherwise it is only looked whether any are.
+    is_partial: AtomicBool,
     /// The sessions that were to be taken in, and those of them that have been.
     unknown: AtomicUsize,
     taken: AtomicUsize,
@@ -55,6 +58,7 @@ impl IndexFill {
         let fill = Arc::new(Self {
             damage: OnceLock::new(),
             waiting: Mutex::new(Some(Vec::new())),
+            is_partial: AtomicBool::new(is_partial(db).map_err(index::unwritable)?),
             unknown: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
             unreadable: Mutex::default(),
@@ -88,9 +92,9 @@ impl IndexFill {
         self.damage.get().map(String::as_str)
     }
 
-    /// Returns how many sessions of how many have been taken in; `None` when all have.
+    /// Returns how many sessions of how many have been taken in; `None` when all have, as far as is known.
     pub(super) fn filling(&self) -> Option<ListFilling> {
-        locked(&self.waiting).as_ref()?;
+        locked(&self.waiting).as_ref().filter(|_| self.is_partial.load(Ordering::Relaxed))?;
         Some(ListFilling { taken: self.taken.load(Ordering::Relaxed), unknown: self.unknown.load(Ordering::Relaxed) })
     }
 
@@ -148,6 +152,7 @@ impl IndexFill {
     /// a file in which nothing was ever said.
     fn take_in(&self, db: &mut Connection, dir: &Path, survey: &Survey) -> Result<(), Error> {
         self.unknown.store(survey.unknown.len(), Ordering::Relaxed);
+        self.is_partial.fetch_or(survey.unknown.len() > FEW_UNKNOWN, Ordering::Relaxed);
         for paths in survey.unknown.chunks(CHUNK) {
             let found: Vec<_> = paths.iter().filter_map(|path| Some((path, peek::record(dir, path)?))).collect();
             let chunk = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(index::unwritable)?;
@@ -167,8 +172,24 @@ impl IndexFill {
             let sql = format!("DELETE FROM session WHERE id = ?1 AND {UNSAID}");
             db.execute(&sql, [id]).map_err(index::unwritable)?;
         }
+        if is_partial(db).map_err(index::unwritable)? {
+            db.pragma_update(None, PARTIAL, 0).map_err(index::unwritable)?;
+        }
         Ok(())
     }
+}
+
+/// A number in the head of the file that SQLite leaves to us: 1 from when an index is made until it has all sessions,
+/// which processes that start meanwhile see at once.
+const PARTIAL: &str = "application_id";
+
+/// Says in a new index that it does not have all sessions yet.
+pub(super) fn mark_partial(db: &Connection) -> rusqlite::Result<()> {
+    db.pragma_update(None, PARTIAL, 1)
+}
+
+fn is_partial(db: &Connection) -> rusqlite::Result<bool> {
+    db.pragma_query_value(None, PARTIAL, |row| row.get::<_, i64>(0)).map(|partial| partial != 0)
 }
 
 /// What an index and the folder of sessions do not agree on.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-use super::fill::IndexFill;
+use super::fill::{self, IndexFill};
 use super::{is_damage, migrate, session};
 use crate::environment::Timestamp;
 use crate::id::SessionId;
@@ -234,11 +234,16 @@ pub(super) fn put_unless_known(db: &Connection, record: &Record, messages: i64) 
     put_with(db, &sql, record, messages)
 }
 
+/// When a session was last used, as its row has it.
+pub(super) fn updated(record: &Record) -> i64 {
+    i64::try_from(record.updated.0).unwrap_or(i64::MAX)
+}
+
 fn put_with(db: &Connection, sql: &str, record: &Record, messages: i64) -> Result<(), Error> {
     let json = serde_json::to_string(record).unwrap_or_default();
     let parent = record.parent.as_ref().map(SessionId::as_str);
     let cwd = record.cwd.to_string_lossy();
-    let updated = i64::try_from(record.updated.0).unwrap_or(i64::MAX);
+    let updated = updated(record);
     let crc = crc(record.id.as_str(), &cwd, parent, updated, &json, messages);
     let mut put = db.prepare_cached(sql).map_err(unwritable)?;
     put.execute(params![record.id.as_str(), cwd, parent, updated, json, messages, crc]).map_err(unwritable)?;
@@ -333,6 +338,7 @@ impl SessionIndex {
                 crate::environment::private_note(&lost_grants_file(dir), note.as_bytes()).map_err(io(dir))?;
             }
         }
+        fill::mark_partial(&index.db).map_err(unwritable)?;
         drop(index);
         std::fs::File::open(&new).and_then(|file| file.sync_all()).map_err(io(dir))?;
         std::fs::rename(&new, &path).map_err(io(dir))?;
@@ -485,6 +491,39 @@ impl SessionIndex {
             )
             .map_err(unwritable)?;
         Ok(())
+    }
+}
+
+/// Reads the index beside the thread that owns it.
+pub(super) struct IndexReader(Connection);
+
+impl IndexReader {
+    pub(super) fn open(dir: &Path) -> Result<Self, Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(dir.join("index.db"), flags).map_err(unwritable)?;
+        db.busy_timeout(Duration::from_secs(5)).map_err(unwritable)?;
+        Ok(Self(db))
+    }
+
+    /// Returns the ids of all sessions that a query lists, whatever its limit, and when they were last used.
+    pub(super) fn listed(&self, query: &ListQuery) -> Result<Vec<(String, i64)>, Error> {
+        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let below = cwd.as_ref().filter(|_| query.is_project).map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
+        let sql = format!(
+            "SELECT id, updated FROM session WHERE +parent IS NULL AND NOT {UNSAID}
+             AND (?1 IS NULL OR cwd = ?1 OR substr(cwd, 1, length(?2)) = ?2) ORDER BY updated DESC, id DESC"
+        );
+        let mut page = self.0.prepare(&sql).map_err(unwritable)?;
+        let rows = page.query_map(params![cwd, below], |row| Ok((row.get(0)?, row.get(1)?))).map_err(unwritable)?;
+        rows.collect::<rusqlite::Result<_>>().map_err(unwritable)
+    }
+
+    /// Returns what is known about a session.
+    pub(super) fn record(&self, id: &str) -> Result<Option<Record>, Error> {
+        let sql = format!("SELECT {} FROM session WHERE id = ?1", IndexRow::COLUMNS);
+        let mut query = self.0.prepare_cached(&sql).map_err(unwritable)?;
+        let found = query.query_row(params![id], IndexRow::read).optional().transpose();
+        Ok(found.map(IndexRow::genuine).transpose()?.map(|line| line.record))
     }
 }
 

@@ -2,7 +2,7 @@
 //! of sessions that another process has open: a copy is read, which is whole because the log is
 //! copied after the database and was not begun anew meanwhile.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -10,8 +10,7 @@ use super::lock::Lock;
 use super::session::{self, RawRows, SessionFile};
 use super::{migrate, salvage, wal};
 use crate::id::SessionId;
-use crate::store::ReplySender;
-use crate::store::{Error, Record, SearchHit, StoredSession, TitleSource, search as find};
+use crate::store::{Error, Record, StoredSession, TitleSource};
 
 /// How often a copy is made again when the original was reorganised meanwhile.
 const TRIES: usize = 5;
@@ -105,22 +104,6 @@ pub(super) fn record(dir: &Path, path: &Path) -> Option<Result<(Record, i64), Er
         }
         _ => Ok((stored.record.clone(), messages(&stored))),
     }))
-}
-
-/// Searches on a thread of its own: every file is read.
-pub(super) fn search(
-    dir: PathBuf,
-    records: Vec<Record>,
-    words: String,
-    limit: usize,
-    reply: ReplySender<Vec<SearchHit>>,
-) {
-    let read = move |record: &Record| peek(&dir, &record.id, Some(record.clone()));
-    // A reply that was dropped says that the store is gone.
-    let work = move || drop(reply.send(Ok(find::search(&read, &records, &words, limit))));
-    if let Err(e) = std::thread::Builder::new().name("search".into()).spawn(work) {
-        tracing::error!("no thread to search on: {e}");
-    }
 }
 
 /// Changes whenever a log is begun anew.

@@ -271,7 +271,7 @@ fn put_record(db: &Connection, record: &Record) -> rusqlite::Result<()> {
 }
 
 /// Which file a name leads to.
-fn identity(path: &Path) -> Option<(u64, u64)> {
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }

@@ -16,12 +16,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::beside::{BackgroundWriter, Hands, WriteBatch, WriteJob, WriteResult};
+use super::find::{self, Indexer};
 use super::index::SessionIndex;
 use super::lock::{Lock, LockError};
 use super::open_files::OpenFiles;
 use super::queue::{Batch, FileStatus, Queue};
 use super::session::{IndexUpdate, SessionFile};
-use super::{index, peek, recent, takeover};
+use super::words::WordIndex;
+use super::{index, recent, takeover};
 use crate::channel::Receiver;
 use crate::id::SessionId;
 use crate::store::job::{JobScope, StoreJob};
@@ -65,6 +67,8 @@ fn most_open(files: u64, sessions: u64) -> usize {
 pub(in crate::store) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, hands: Hands) {
     let (written, done) = done::channel();
     let mut thread = Thread {
+        indexer: Indexer::new(dir.clone()),
+        words: None,
         dir,
         index: None,
         locks: HashMap::new(),
@@ -100,6 +104,9 @@ struct Thread {
     away: HashSet<SessionId>,
     beside: BackgroundWriter,
     done: done::Receiver<WriteResult>,
+    /// The search index, while there is one.
+    words: Option<WordIndex>,
+    indexer: Indexer,
 }
 
 impl Thread {
@@ -314,6 +321,10 @@ impl Thread {
             LockError::Io(e) => Error::Unwritable(e.to_string()),
         })?;
         self.locks.insert(session.clone(), lock);
+        // When it is locked, because whoever takes it into the search index looks whether it is.
+        if let Some(Err(e)) = self.words().map(|words| words.mark_changed(session)) {
+            tracing::warn!("a search may miss what is said in {session} from here on: {e}");
+        }
         self.close_idle();
         Ok(())
     }
@@ -321,7 +332,20 @@ impl Thread {
     fn release(&mut self, session: &SessionId) {
         self.open.remove(session);
         self.created.remove(session);
-        self.locks.remove(session);
+        if self.locks.remove(session).is_some() {
+            self.indexer.session(session);
+        }
+    }
+
+    /// The search index that is in place now, if there is one.
+    fn words(&mut self) -> Option<&mut WordIndex> {
+        if !self.words.as_ref().is_some_and(WordIndex::is_in_place) {
+            self.words = WordIndex::open(&self.dir).unwrap_or_else(|e| {
+                tracing::warn!("the search index cannot be opened: {e}");
+                None
+            });
+        }
+        self.words.as_mut()
     }
 
     fn file(&mut self, session: &SessionId, create: bool) -> Result<&mut SessionFile, Error> {
@@ -389,7 +413,11 @@ impl Thread {
                 drop(reply.send(left));
             }
             StoreJob::Discard { session, unsaid, reply } => drop(reply.send(self.discard(&session, unsaid))),
-            StoreJob::Unsaid { reply } => drop(reply.send(self.complete(|index| index.unsaid()))),
+            StoreJob::Unsaid { reply } => {
+                drop(reply.send(self.complete(|index| index.unsaid())));
+                // A process that looks for them stays for a while.
+                self.indexer.all(true);
+            }
             StoreJob::Grants { project, reply } => {
                 let grants = self.indexed(|index| index.grants(project.as_deref()));
                 let is_told = project.is_some();
@@ -398,9 +426,13 @@ impl Thread {
             }
             StoreJob::Grant { grant, reply } => drop(reply.send(self.indexed(|index| index.grant(&grant)))),
             StoreJob::Revoke { grant, reply } => drop(reply.send(self.indexed(|index| index.revoke(&grant)))),
-            StoreJob::Search { records, words, limit, reply } => {
-                peek::search(self.dir.clone(), records, words, limit, reply);
-            }
+            StoreJob::Search { query, words, limit, reply } => match self.complete(|_| Ok(())) {
+                Ok(()) => {
+                    find::start(self.dir.clone(), *query, words, limit, reply);
+                    self.indexer.all(false);
+                }
+                Err(e) => drop(reply.send(Err(e))),
+            },
             StoreJob::Ask { holder, session, reply } => {
                 drop(reply.send(Ok(takeover::ask(&self.dir, &holder, &session).then_some(PATIENCE))));
             }

@@ -1,0 +1,307 @@
+//! Searching, and keeping the search index up.
+//!
+//! A search asks the search index which of the sessions that are current there may have the words, and reads those and
+//! all that are not current. So it finds what it would find without the index, which only saves reading.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use super::index::{self, IndexReader};
+use super::words::{SearchedSession, WordIndex};
+use super::{peek, session};
+use crate::id::SessionId;
+use crate::store::search::{self, SearchPage};
+use crate::store::{Error, ListQuery, Record, ReplySender};
+
+/// How many sessions are read at a time, and taken in at a time.
+const READ: usize = 256;
+const TAKEN_IN: usize = 16;
+
+/// How much of its time the thread that takes sessions in waits: there are years of them, and nobody asked for it.
+const IDLE_SHARE: u32 = 3;
+
+/// Searches on a thread of its own.
+pub(super) fn start(dir: PathBuf, query: ListQuery, words: String, limit: usize, reply: ReplySender<SearchPage>) {
+    // A reply that was dropped says that the store is gone.
+    let work = move || drop(reply.send(find(&dir, &query, &words, limit)));
+    if let Err(e) = std::thread::Builder::new().name("search".into()).spawn(work) {
+        tracing::error!("no thread to search on: {e}");
+    }
+}
+
+fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<SearchPage, Error> {
+    let words = search::wanted(words);
+    let mut page = SearchPage::default();
+    if words.is_empty() {
+        return Ok(page);
+    }
+    let index = IndexReader::open(dir)?;
+    let known = KnownWords::read(dir, &words).unwrap_or_else(|e| {
+        tracing::warn!("searching without the search index: {e}");
+        KnownWords::default()
+    });
+    let wanted: Vec<String>;
+    (wanted, page.unindexed) = known.sessions_to_read(dir, index.listed(query)?);
+    let read = |record: &Record| peek::peek(dir, &record.id, Some(record.clone()));
+    for ids in wanted.chunks(READ) {
+        let left = limit.saturating_sub(page.hits.len());
+        if left == 0 {
+            break;
+        }
+        let records =
+            ids.iter().filter_map(|id| index.record(id).transpose()).collect::<Result<Vec<Record>, Error>>()?;
+        page.hits.extend(search::search(&read, &records, &words, left));
+    }
+    Ok(page)
+}
+
+/// What the search index knows of some words.
+#[derive(Default)]
+struct KnownWords {
+    current: HashMap<String, i64>,
+    /// The sessions that may have them; `None` if any may.
+    with: Option<HashSet<String>>,
+}
+
+impl KnownWords {
+    fn read(dir: &Path, words: &[String]) -> Result<Self, Error> {
+        let Some(index) = WordIndex::open(dir)? else { return Ok(Self::default()) };
+        // In this order: what changes in between is not current then.
+        let with = index.with(words)?;
+        Ok(Self { current: index.current()?, with })
+    }
+
+    /// Returns those of the sessions that have to be read, and how many of these only because they are not in the index
+    /// yet.
+    fn sessions_to_read(&self, dir: &Path, listed: Vec<(String, i64)>) -> (Vec<String>, usize) {
+        let (mut wanted, mut unindexed) = (Vec::new(), 0);
+        for (id, updated) in listed {
+            let is_current = self.current.get(&id) == Some(&updated);
+            if !is_current && !is_open(dir, &SessionId::new(&*id)) {
+                unindexed += 1;
+            }
+            if !is_current || self.with.as_ref().is_none_or(|with| with.contains(&id)) {
+                wanted.push(id);
+            }
+        }
+        (wanted, unindexed)
+    }
+}
+
+/// Whether some process has a session open, or has left it without closing it.
+fn is_open(dir: &Path, id: &SessionId) -> bool {
+    let lock = session::path(dir, id).with_extension("lock");
+    lock.exists() || lock.with_extension("held").exists()
+}
+
+/// The way to the thread that takes sessions in.
+pub(super) struct Indexer {
+    dir: PathBuf,
+    jobs: Option<mpsc::Sender<IndexJob>>,
+    is_over: Arc<AtomicBool>,
+}
+
+enum IndexJob {
+    /// A session that is closed by now.
+    Session(SessionId),
+    /// All that are not current; at leisure, unless somebody searches.
+    All { at_leisure: bool },
+}
+
+impl Drop for Indexer {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Indexer {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir, jobs: None, is_over: Arc::default() }
+    }
+
+    /// Takes in a session that is closed by now, when there is time.
+    pub(super) fn session(&mut self, id: &SessionId) {
+        self.send(IndexJob::Session(id.clone()));
+    }
+
+    /// Takes in all sessions that are not current, beside everything else.
+    pub(super) fn all(&mut self, at_leisure: bool) {
+        self.send(IndexJob::All { at_leisure });
+    }
+
+    fn send(&mut self, job: IndexJob) {
+        if self.jobs.is_none() {
+            let (jobs, received) = mpsc::channel();
+            let thread = IndexerThread { dir: self.dir.clone(), is_over: self.is_over.clone() };
+            match std::thread::Builder::new().name("search index".into()).spawn(move || thread.run(&received)) {
+                Ok(_) => self.jobs = Some(jobs),
+                Err(e) => tracing::warn!("the search index is not kept up: {e}"),
+            }
+        }
+        // A thread that has ended is not needed: what is not in the index is read.
+        self.jobs.as_ref().map(|jobs| jobs.send(job).ok());
+    }
+}
+
+struct IndexerThread {
+    dir: PathBuf,
+    is_over: Arc<AtomicBool>,
+}
+
+impl IndexerThread {
+    fn run(&self, jobs: &mpsc::Receiver<IndexJob>) {
+        while let Ok(job) = jobs.recv() {
+            let done = match job {
+                IndexJob::Session(id) => self.take_in_one(id),
+                IndexJob::All { at_leisure } => self.take_in_all(at_leisure),
+            };
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            if let Err(e) = done {
+                tracing::info!("the search index is not kept up: {e}");
+            }
+        }
+    }
+
+    fn take_in_one(&self, id: SessionId) -> Result<(), Error> {
+        if !session::path(&self.dir, &id).exists() {
+            return Ok(());
+        }
+        self.take_in(&IndexReader::open(&self.dir)?, &mut WordIndex::open_or_make(&self.dir)?, &[id])
+    }
+
+    /// The newest first. One process at a time does so.
+    fn take_in_all(&self, at_leisure: bool) -> Result<(), Error> {
+        let path = self.dir.join("search.lock");
+        let unwritable = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
+        session::private_file(&path).map_err(unwritable)?;
+        let alone = std::fs::OpenOptions::new().append(true).open(&path).map_err(unwritable)?;
+        if alone.try_lock().is_err() {
+            return Ok(());
+        }
+        self.take_in_left(at_leisure)
+    }
+
+    fn take_in_left(&self, at_leisure: bool) -> Result<(), Error> {
+        let (index, mut words) = (IndexReader::open(&self.dir)?, WordIndex::open_or_make(&self.dir)?);
+        let current = words.current()?;
+        let left: Vec<SessionId> = index
+            .listed(&ListQuery::default())?
+            .into_iter()
+            .filter(|(id, updated)| current.get(id) != Some(updated))
+            .map(|(id, _)| SessionId::new(id))
+            .collect();
+        for ids in left.chunks(TAKEN_IN) {
+            let began = Instant::now();
+            self.take_in(&index, &mut words, ids)?;
+            if self.is_over.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if at_leisure {
+                std::thread::sleep(began.elapsed() * IDLE_SHARE);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_in(&self, index: &IndexReader, words: &mut WordIndex, ids: &[SessionId]) -> Result<(), Error> {
+        let read = |id: &SessionId| {
+            if is_open(&self.dir, id) {
+                return None;
+            }
+            let record = index.record(id.as_str()).ok().flatten()?;
+            let stored = peek::peek(&self.dir, id, Some(record.clone())).ok()?;
+            let updated = index::updated(&record);
+            Some(SearchedSession { id: id.clone(), updated, texts: search::texts(&stored) })
+        };
+        let sessions: Vec<SearchedSession> = ids.iter().filter_map(read).collect();
+        // A removed session is not brought back: whoever removes it has it open, and removes it here afterwards.
+        words.put(&sessions, |id| is_open(&self.dir, id) || !session::path(&self.dir, id).exists())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+    use crate::store::tests::{message, record, write};
+
+    fn index_all(dir: &Path) {
+        let thread = IndexerThread { dir: dir.to_owned(), is_over: Arc::default() };
+        thread.take_in_left(false).unwrap();
+    }
+
+    /// The sessions that a search for a word reads, and how many of these are not in the index.
+    fn reads(dir: &Path, word: &str) -> (Vec<String>, usize) {
+        let listed = IndexReader::open(dir).unwrap().listed(&ListQuery::default()).unwrap();
+        KnownWords::read(dir, &[word.to_owned()]).unwrap().sessions_to_read(dir, listed)
+    }
+
+    async fn hits(store: &Store, words: &str) -> Vec<String> {
+        let page = store.search(ListQuery::default(), words, 10).await.unwrap();
+        page.hits.into_iter().map(|hit| hit.record.id.to_string()).collect()
+    }
+
+    async fn said(store: &Store, n: u64, words: &str) {
+        let record = record(&format!("ses_0000000{n}"), "/w", 10 + n);
+        store.create(&record).await.unwrap();
+        write(store, &record, &[message("m", &[words])]).await;
+        store.record(&record).await;
+        store.handed_over(&record.id).await;
+    }
+
+    #[tokio::test]
+    async fn search_reads_what_has_the_words_and_what_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::start(dir.path());
+        for (n, words) in [(0, "a zebra"), (1, "a horse"), (2, "another Zebra"), (3, "a zebra as well")] {
+            said(&store, n, words).await;
+        }
+        for n in 0..3 {
+            store.close(&SessionId::new(format!("ses_0000000{n}"))).await;
+        }
+        store.list(None, None, 1).await.unwrap();
+        index_all(dir.path());
+        let (zebras, open) = (["ses_00000003", "ses_00000002", "ses_00000000"], ["ses_00000003"]);
+        assert_eq!(reads(dir.path(), "zebra"), (zebras.map(str::to_owned).to_vec(), 0));
+        assert_eq!(reads(dir.path(), "giraffe"), (open.map(str::to_owned).to_vec(), 0));
+        assert_eq!(reads(dir.path(), "is").0.len(), 4, "too short to be looked for");
+        assert_eq!(hits(&store, "ZEBRA").await, zebras);
+        // Its title has the words of its name.
+        assert_eq!(hits(&store, "title ses_00000001").await, ["ses_00000001"]);
+    }
+
+    #[tokio::test]
+    async fn search_finds_what_was_said_since_and_nothing_of_what_was_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::start(dir.path());
+        for n in 0..2 {
+            said(&store, n, "a horse").await;
+            store.close(&SessionId::new(format!("ses_0000000{n}"))).await;
+        }
+        store.list(None, None, 1).await.unwrap();
+        index_all(dir.path());
+        let id = SessionId::new("ses_00000000");
+        let record = store.load(&id).await.unwrap().record;
+        write(&store, &record, &[message("later", &["a giraffe"])]).await;
+        store.handed_over(&id).await;
+        assert_eq!(hits(&store, "giraffe").await, [id.to_string()]);
+        // Whoever takes in what is not current leaves it alone while it is open.
+        index_all(dir.path());
+        write(&store, &record, &[message("latest", &["an ibex"])]).await;
+        store.close(&id).await;
+        assert_eq!(hits(&store, "ibex").await, [id.to_string()]);
+        index_all(dir.path());
+        assert_eq!(reads(dir.path(), "ibex"), (vec![id.to_string()], 0));
+        store.delete(&id).await.unwrap();
+        assert_eq!(hits(&store, "giraffe").await, Vec::<String>::new());
+        let words = WordIndex::open(dir.path()).unwrap().unwrap();
+        assert_eq!(words.with(&["giraffe".to_owned()]).unwrap(), Some(HashSet::new()));
+        assert_eq!(words.current().unwrap().into_keys().collect::<Vec<_>>(), ["ses_00000001"]);
+    }
+}
