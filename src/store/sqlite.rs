@@ -9,6 +9,7 @@ mod beside;
 mod fill;
 mod find;
 mod index;
+mod index_rows;
 mod lock;
 mod migrate;
 mod open_files;

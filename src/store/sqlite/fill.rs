@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::index::{self, UNSAID};
+use super::index_rows::{self as index, UNSAID};
 use super::{peek, session};
 use crate::lock::locked;
 use crate::store::{Error, ListFilling};
@@ -118,7 +118,7 @@ impl IndexFill {
 
     /// Takes in what is unknown, unless it is too much for somebody to wait for. Returns whether it did.
     fn take_in_few(&self, db: &mut Connection, dir: &Path) -> Result<bool, Error> {
-        let survey = Survey::of(db, dir)?;
+        let survey = FolderSurvey::of(db, dir)?;
         if survey.unknown.len() > FEW_UNKNOWN {
             return Ok(false);
         }
@@ -144,13 +144,13 @@ impl IndexFill {
         if let Some(damage) = index::damage(&db).map_err(index::unwritable)? {
             return Err(Error::DamagedIndex(damage));
         }
-        let survey = Survey::of(&db, dir)?;
+        let survey = FolderSurvey::of(&db, dir)?;
         self.take_in(&mut db, dir, &survey)
     }
 
     /// Takes in every session that has a file and is not in the index yet, the newest first, and forgets those without
     /// a file in which nothing was ever said.
-    fn take_in(&self, db: &mut Connection, dir: &Path, survey: &Survey) -> Result<(), Error> {
+    fn take_in(&self, db: &mut Connection, dir: &Path, survey: &FolderSurvey) -> Result<(), Error> {
         self.unknown.store(survey.unknown.len(), Ordering::Relaxed);
         self.is_partial.fetch_or(survey.unknown.len() > FEW_UNKNOWN, Ordering::Relaxed);
         for paths in survey.unknown.chunks(CHUNK) {
@@ -193,14 +193,14 @@ fn is_partial(db: &Connection) -> rusqlite::Result<bool> {
 }
 
 /// What an index and the folder of sessions do not agree on.
-struct Survey {
+struct FolderSurvey {
     /// Files of sessions that the index does not list, the newest first.
     unknown: Vec<PathBuf>,
     /// Sessions without a file in which nothing was said.
     empty: Vec<String>,
 }
 
-impl Survey {
+impl FolderSurvey {
     /// Compares them; removes what a removal that was cut off has left.
     fn of(db: &Connection, dir: &Path) -> Result<Self, Error> {
         let mut unknown = Vec::new();

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::Instant;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use super::index::{self, IndexReader};
-use super::words::{SearchedSession, WordIndex};
+use super::index::IndexReader;
+use super::index_rows::updated;
+use super::words::{SearchedSession, WordIndex, is_open};
 use super::{peek, session};
 use crate::id::SessionId;
 use crate::store::search::{self, SearchPage};
@@ -23,6 +25,9 @@ const TAKEN_IN: usize = 16;
 
 /// How much of its time the thread that takes sessions in waits: there are years of them, and nobody asked for it.
 const IDLE_SHARE: u32 = 3;
+
+/// The end of the process waits for it.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Searches on a thread of its own.
 pub(super) fn start(dir: PathBuf, query: ListQuery, words: String, limit: usize, reply: ReplySender<SearchPage>) {
@@ -70,7 +75,8 @@ struct KnownWords {
 impl KnownWords {
     fn read(dir: &Path, words: &[String]) -> Result<Self, Error> {
         let Some(index) = WordIndex::open(dir)? else { return Ok(Self::default()) };
-        // In this order: what changes in between is not current then.
+        // In this order, and before it is looked who has a session open: what changes in between is not current then, or
+        // is open.
         let with = index.with(words)?;
         Ok(Self { current: index.current()?, with })
     }
@@ -79,11 +85,11 @@ impl KnownWords {
     /// yet.
     fn sessions_to_read(&self, dir: &Path, listed: Vec<(String, i64)>) -> (Vec<String>, usize) {
         let (mut wanted, mut unindexed) = (Vec::new(), 0);
+        let open = open_sessions(dir);
         for (id, updated) in listed {
-            let is_current = self.current.get(&id) == Some(&updated);
-            if !is_current && !is_open(dir, &SessionId::new(&*id)) {
-                unindexed += 1;
-            }
+            let is_open = open.contains(&id);
+            let is_current = !is_open && self.current.get(&id) == Some(&updated);
+            unindexed += usize::from(!is_current && !is_open);
             if !is_current || self.with.as_ref().is_none_or(|with| with.contains(&id)) {
                 wanted.push(id);
             }
@@ -92,16 +98,18 @@ impl KnownWords {
     }
 }
 
-/// Whether some process has a session open, or has left it without closing it.
-fn is_open(dir: &Path, id: &SessionId) -> bool {
-    let lock = session::path(dir, id).with_extension("lock");
-    lock.exists() || lock.with_extension("held").exists()
+/// Returns the sessions that some process has open, or has left without closing them.
+fn open_sessions(dir: &Path) -> HashSet<String> {
+    let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return HashSet::new() };
+    let id = |name: &str| name.strip_suffix(".lock").or_else(|| name.strip_suffix(".held")).map(str::to_owned);
+    files.flatten().filter_map(|file| id(file.file_name().to_str()?)).collect()
 }
 
 /// The way to the thread that takes sessions in.
 pub(super) struct Indexer {
     dir: PathBuf,
     jobs: Option<mpsc::Sender<IndexJob>>,
+    thread: Option<JoinHandle<()>>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -112,15 +120,20 @@ enum IndexJob {
     All { at_leisure: bool },
 }
 
-impl Drop for Indexer {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-}
-
 impl Indexer {
     pub(super) fn new(dir: PathBuf) -> Self {
-        Self { dir, jobs: None, is_over: Arc::default() }
+        Self { dir, jobs: None, thread: None, is_over: Arc::default() }
+    }
+
+    /// Ends the thread, after the session that it reads: the files are let go of when this returns.
+    pub(super) fn end(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::warn!("taking sessions into the search index ended unexpectedly");
+        }
     }
 
     /// Takes in a session that is closed by now, when there is time.
@@ -134,11 +147,14 @@ impl Indexer {
     }
 
     fn send(&mut self, job: IndexJob) {
+        if self.is_over.load(Ordering::Relaxed) {
+            return;
+        }
         if self.jobs.is_none() {
             let (jobs, received) = mpsc::channel();
             let thread = IndexerThread { dir: self.dir.clone(), is_over: self.is_over.clone() };
             match std::thread::Builder::new().name("search index".into()).spawn(move || thread.run(&received)) {
-                Ok(_) => self.jobs = Some(jobs),
+                Ok(thread) => (self.jobs, self.thread) = (Some(jobs), Some(thread)),
                 Err(e) => tracing::warn!("the search index is not kept up: {e}"),
             }
         }
@@ -155,13 +171,13 @@ struct IndexerThread {
 impl IndexerThread {
     fn run(&self, jobs: &mpsc::Receiver<IndexJob>) {
         while let Ok(job) = jobs.recv() {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
             let done = match job {
                 IndexJob::Session(id) => self.take_in_one(id),
                 IndexJob::All { at_leisure } => self.take_in_all(at_leisure),
             };
-            if self.is_over.load(Ordering::Relaxed) {
-                return;
-            }
             if let Err(e) = done {
                 tracing::info!("the search index is not kept up: {e}");
             }
@@ -172,15 +188,14 @@ impl IndexerThread {
         if !session::path(&self.dir, &id).exists() {
             return Ok(());
         }
-        self.take_in(&IndexReader::open(&self.dir)?, &mut WordIndex::open_or_make(&self.dir)?, &[id])
+        self.take_in(&IndexReader::open(&self.dir)?, &WordIndex::open_or_make(&self.dir)?, &[id], false)
     }
 
     /// The newest first. One process at a time does so.
     fn take_in_all(&self, at_leisure: bool) -> Result<(), Error> {
         let path = self.dir.join("search.lock");
         let unwritable = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
-        session::private_file(&path).map_err(unwritable)?;
-        let alone = std::fs::OpenOptions::new().append(true).open(&path).map_err(unwritable)?;
+        let alone = crate::environment::private_file().create(true).append(true).open(&path).map_err(unwritable)?;
         if alone.try_lock().is_err() {
             return Ok(());
         }
@@ -188,7 +203,7 @@ impl IndexerThread {
     }
 
     fn take_in_left(&self, at_leisure: bool) -> Result<(), Error> {
-        let (index, mut words) = (IndexReader::open(&self.dir)?, WordIndex::open_or_make(&self.dir)?);
+        let (index, words) = (IndexReader::open(&self.dir)?, WordIndex::open_or_make(&self.dir)?);
         let current = words.current()?;
         let left: Vec<SessionId> = index
             .listed(&ListQuery::default())?
@@ -197,31 +212,44 @@ impl IndexerThread {
             .map(|(id, _)| SessionId::new(id))
             .collect();
         for ids in left.chunks(TAKEN_IN) {
-            let began = Instant::now();
-            self.take_in(&index, &mut words, ids)?;
+            self.take_in(&index, &words, ids, at_leisure)?;
             if self.is_over.load(Ordering::Relaxed) {
                 return Ok(());
-            }
-            if at_leisure {
-                std::thread::sleep(began.elapsed() * IDLE_SHARE);
             }
         }
         Ok(())
     }
 
-    fn take_in(&self, index: &IndexReader, words: &mut WordIndex, ids: &[SessionId]) -> Result<(), Error> {
+    fn take_in(
+        &self,
+        index: &IndexReader,
+        words: &WordIndex,
+        ids: &[SessionId],
+        at_leisure: bool,
+    ) -> Result<(), Error> {
+        let began = Instant::now();
+        let pause = |took: Duration| {
+            // Whoever waits for a turn gets one, also where somebody waits for all of them to be taken in.
+            let pause = if at_leisure { (took * IDLE_SHARE).min(LONGEST_PAUSE) } else { took / 10 };
+            std::thread::sleep(if self.is_over.load(Ordering::Relaxed) { Duration::ZERO } else { pause });
+        };
         let read = |id: &SessionId| {
-            if is_open(&self.dir, id) {
+            let changes = words.changes(id).ok()?;
+            if is_open(&self.dir, id) || self.is_over.load(Ordering::Relaxed) {
                 return None;
             }
             let record = index.record(id.as_str()).ok().flatten()?;
             let stored = peek::peek(&self.dir, id, Some(record.clone())).ok()?;
-            let updated = index::updated(&record);
-            Some(SearchedSession { id: id.clone(), updated, texts: search::texts(&stored) })
+            let updated = updated(&record);
+            Some(SearchedSession { id: id.clone(), updated, changes, texts: search::texts(&stored) })
         };
         let sessions: Vec<SearchedSession> = ids.iter().filter_map(read).collect();
-        // A removed session is not brought back: whoever removes it has it open, and removes it here afterwards.
-        words.put(&sessions, |id| is_open(&self.dir, id) || !session::path(&self.dir, id).exists())
+        if self.is_over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        words.put(&sessions, &pause)?;
+        pause(began.elapsed());
+        Ok(())
     }
 }
 
@@ -298,6 +326,13 @@ mod tests {
         assert_eq!(hits(&store, "ibex").await, [id.to_string()]);
         index_all(dir.path());
         assert_eq!(reads(dir.path(), "ibex"), (vec![id.to_string()], 0));
+        // A process that ends without closing its sessions says so as well.
+        let other = Store::start(dir.path());
+        store.stop().await;
+        write(&other, &record, &[message("at last", &["a yak"])]).await;
+        other.stop().await;
+        let store = Store::start(dir.path());
+        assert_eq!(hits(&store, "yak").await, [id.to_string()]);
         store.delete(&id).await.unwrap();
         assert_eq!(hits(&store, "giraffe").await, Vec::<String>::new());
         let words = WordIndex::open(dir.path()).unwrap().unwrap();

@@ -22,8 +22,8 @@ use super::lock::{Lock, LockError};
 use super::open_files::OpenFiles;
 use super::queue::{Batch, FileStatus, Queue};
 use super::session::{IndexUpdate, SessionFile};
-use super::words::WordIndex;
-use super::{index, recent, takeover};
+use super::words::{self, WordIndex};
+use super::{index, recent, session, takeover};
 use crate::channel::Receiver;
 use crate::id::SessionId;
 use crate::store::job::{JobScope, StoreJob};
@@ -107,6 +107,14 @@ struct Thread {
     /// The search index, while there is one.
     words: Option<WordIndex>,
     indexer: Indexer,
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.indexer.end();
+        let ours: Vec<SessionId> = self.locks.keys().cloned().collect();
+        ours.iter().for_each(|session| self.release(session));
+    }
 }
 
 impl Thread {
@@ -321,10 +329,6 @@ impl Thread {
             LockError::Io(e) => Error::Unwritable(e.to_string()),
         })?;
         self.locks.insert(session.clone(), lock);
-        // When it is locked, because whoever takes it into the search index looks whether it is.
-        if let Some(Err(e)) = self.words().map(|words| words.mark_changed(session)) {
-            tracing::warn!("a search may miss what is said in {session} from here on: {e}");
-        }
         self.close_idle();
         Ok(())
     }
@@ -332,20 +336,31 @@ impl Thread {
     fn release(&mut self, session: &SessionId) {
         self.open.remove(session);
         self.created.remove(session);
+        if self.locks.contains_key(session) && session::path(&self.dir, session).exists() {
+            self.mark_changed(session);
+        }
         if self.locks.remove(session).is_some() {
             self.indexer.session(session);
         }
     }
 
-    /// The search index that is in place now, if there is one.
-    fn words(&mut self) -> Option<&mut WordIndex> {
-        if !self.words.as_ref().is_some_and(WordIndex::is_in_place) {
-            self.words = WordIndex::open(&self.dir).unwrap_or_else(|e| {
-                tracing::warn!("the search index cannot be opened: {e}");
-                None
-            });
+    /// Says in the search index, if there is one, that a session is not as it was, before anybody else may open it.
+    fn mark_changed(&mut self, session: &SessionId) {
+        let marked = self.words().and_then(|words| words.map_or(Ok(()), |words| words.mark_changed(session)));
+        if let Err(e) = marked {
+            // A search would miss what was said in it. The index is a cache, and is made again.
+            tracing::warn!("the search index cannot be written to ({e}), and is removed");
+            self.words = None;
+            words::discard(&self.dir).unwrap_or_else(|e| tracing::error!("the search index stays: {e}"));
         }
-        self.words.as_mut()
+    }
+
+    /// The search index that is in place now, if there is one.
+    fn words(&mut self) -> Result<Option<&WordIndex>, Error> {
+        if !self.words.as_ref().is_some_and(WordIndex::is_in_place) {
+            self.words = WordIndex::open(&self.dir)?;
+        }
+        Ok(self.words.as_ref())
     }
 
     fn file(&mut self, session: &SessionId, create: bool) -> Result<&mut SessionFile, Error> {

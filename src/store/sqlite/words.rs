@@ -2,18 +2,18 @@
 //!
 //! It is a cache, and says no more than which messages may have some words: what is found is looked up in the session's
 //! own file. It holds the texts that a search looks at and nothing else, in lower case, and finds any part of a word of
-//! three letters or more. A session counts only as long as it is current here: whoever opens a session for writing says
-//! so first ([`WordIndex::mark_changed`]), and a session that somebody has open is not taken in. All others are read.
+//! three letters or more. A session counts only as long as it is current here and nobody has it open: whoever has opened a
+//! session says so before letting go of it ([`WordIndex::mark_changed`]), and one that is open does not become current.
 //!
 //! It may be removed at any time. One that is damaged, or of another format, is made again.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-use super::{index, session};
+use super::{index_rows as index, session};
 use crate::id::SessionId;
 use crate::store::Error;
 
@@ -23,8 +23,8 @@ const FORMAT: i64 = 1;
 /// A session's texts have numbers of their own, by which they are found; `position` is their place in the session.
 const TABLES: &str = "
     CREATE TABLE session (
-        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, updated INTEGER NOT NULL, is_current INTEGER NOT NULL,
-        crc INTEGER NOT NULL);
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, updated INTEGER NOT NULL DEFAULT 0,
+        is_current INTEGER NOT NULL DEFAULT 0, changes INTEGER NOT NULL DEFAULT 0, crc INTEGER NOT NULL DEFAULT 0);
     CREATE TABLE text (
         number INTEGER PRIMARY KEY, session INTEGER NOT NULL, position INTEGER NOT NULL, crc INTEGER NOT NULL);
     CREATE INDEX text_by_session ON text (session, position);
@@ -34,8 +34,13 @@ const TABLES: &str = "
 /// How long it is waited for another process that writes into it.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
 
+/// About how many bytes of text are put in one transaction.
+const TURN_BYTES: usize = 128 << 10;
+
 pub(super) struct WordIndex {
     db: Connection,
+    /// Where the sessions are kept.
+    dir: PathBuf,
     path: PathBuf,
     identity: Option<(u64, u64)>,
 }
@@ -44,6 +49,8 @@ pub(super) struct WordIndex {
 pub(super) struct SearchedSession {
     pub(super) id: SessionId,
     pub(super) updated: i64,
+    /// What [`WordIndex::changes`] was before it was read.
+    pub(super) changes: i64,
     /// Its title and what was said in it, in lower case.
     pub(super) texts: Vec<String>,
 }
@@ -63,17 +70,18 @@ impl WordIndex {
     /// [`Error::Unwritable`].
     pub(super) fn open_or_make(dir: &Path) -> Result<Self, Error> {
         let path = dir.join("search.db");
-        match Self::connect(&path, session::is_network(dir)) {
+        match Self::connect(dir, &path) {
             Err(e) if super::is_damage(&e) => {
                 tracing::warn!("the search index is damaged ({e}) and made again");
                 remove(&path)?;
-                Self::connect(&path, session::is_network(dir)).map_err(index::unwritable)
+                Self::connect(dir, &path).map_err(index::unwritable)
             }
             opened => opened.map_err(index::unwritable),
         }
     }
 
-    fn connect(path: &Path, network: bool) -> rusqlite::Result<Self> {
+    fn connect(dir: &Path, path: &Path) -> rusqlite::Result<Self> {
+        let network = session::is_network(dir);
         session::private_file(path).map_err(|_| rusqlite::Error::InvalidPath(path.to_owned()))?;
         let mut db = Connection::open(path)?;
         db.busy_timeout(BUSY_TIMEOUT)?;
@@ -93,7 +101,7 @@ impl WordIndex {
             }
             making.commit()?;
         }
-        Ok(Self { db, path: path.to_owned(), identity: session::identity(path) })
+        Ok(Self { db, dir: dir.to_owned(), path: path.to_owned(), identity: session::identity(path) })
     }
 
     /// Whether this is still the index that other processes see.
@@ -101,34 +109,32 @@ impl WordIndex {
         self.identity.is_some() && session::identity(&self.path) == self.identity
     }
 
-    /// Says that a session will be written to.
+    /// Says that a session may have been written to. Nobody else may have it open until this has returned.
     pub(super) fn mark_changed(&self, id: &SessionId) -> Result<(), Error> {
-        let mark = || {
-            let mut known = self.db.prepare_cached("SELECT is_current FROM session WHERE id = ?1")?;
-            // Asking first, because a statement that changes nothing waits for those who write all the same.
-            if known
-                .query_row([id.as_str()], |row| row.get::<_, i64>(0))
-                .optional()?
-                .is_some_and(|current| current != 0)
-            {
-                self.db.execute("UPDATE session SET is_current = 0 WHERE id = ?1", [id.as_str()])?;
-            }
-            Ok(())
-        };
-        mark().map_err(|e| self.failed(e))
+        let sql = "INSERT INTO session (id, changes) VALUES (?1, 1)
+            ON CONFLICT (id) DO UPDATE SET is_current = 0, changes = changes + 1";
+        let marked = self.db.prepare_cached(sql).and_then(|mut mark| mark.execute([id.as_str()]));
+        marked.map(drop).map_err(|e| self.failed(e))
+    }
+
+    /// Returns how often a session was marked as changed.
+    pub(super) fn changes(&self, id: &SessionId) -> Result<i64, Error> {
+        let sql = "SELECT changes FROM session WHERE id = ?1";
+        let found = self
+            .db
+            .prepare_cached(sql)
+            .and_then(|mut known| known.query_row([id.as_str()], |row| row.get(0)).optional());
+        found.map(Option::unwrap_or_default).map_err(|e| self.failed(e))
     }
 
     /// Removes all that was said in a session.
-    pub(super) fn remove(&mut self, id: &SessionId) -> Result<(), Error> {
-        let remove = |db: &mut Connection| {
-            let removing = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            const TEXTS: &str = "SELECT number FROM text WHERE session = (SELECT number FROM session WHERE id = ?1)";
-            removing.execute(&format!("DELETE FROM words WHERE rowid IN ({TEXTS})"), [id.as_str()])?;
-            removing.execute(&format!("DELETE FROM text WHERE number IN ({TEXTS})"), [id.as_str()])?;
-            removing.execute("DELETE FROM session WHERE id = ?1", [id.as_str()])?;
-            removing.commit()
+    pub(super) fn remove(&self, id: &SessionId) -> Result<(), Error> {
+        let remove = || {
+            let turn = WriteTurn::begin(&self.db)?;
+            remove_session(&self.db, id)?;
+            turn.end()
         };
-        remove(&mut self.db).map_err(|e| self.failed(e))
+        remove().map_err(|e| self.failed(e))
     }
 
     /// Returns the sessions that are current here, and when they were last used.
@@ -165,21 +171,25 @@ impl WordIndex {
         read().map(Some).map_err(|e| self.failed(e))
     }
 
-    /// Takes in sessions as they are now. One that is open somewhere by now is left out: what is said in it from there
-    /// on would be missing.
-    pub(super) fn put(
-        &mut self,
-        sessions: &[SearchedSession],
-        is_open: impl Fn(&SessionId) -> bool,
-    ) -> Result<(), Error> {
-        let put = |db: &mut Connection| {
-            let putting = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for one in sessions.iter().filter(|one| !is_open(&one.id)) {
-                put_one(&putting, one)?;
+    /// Takes in sessions as they were read. One that is open somewhere by then, or was, stays not current: what was said
+    /// in it since would be missing. Calls `pause` between transactions with how long the last one took.
+    pub(super) fn put(&self, sessions: &[SearchedSession], pause: &dyn Fn(Duration)) -> Result<(), Error> {
+        let put = || {
+            let mut turn = WriteTurn::begin(&self.db)?;
+            for one in sessions.iter().filter(|one| !is_open(&self.dir, &one.id)) {
+                put_texts(&mut turn, one, pause)?;
+                if !session::path(&self.dir, &one.id).exists() {
+                    remove_session(&self.db, &one.id)?;
+                } else if !is_open(&self.dir, &one.id) {
+                    let crc = session::crc(&[one.id.as_str(), &one.updated.to_string()]);
+                    let sql =
+                        "UPDATE session SET is_current = 1, updated = ?2, crc = ?3 WHERE id = ?1 AND changes = ?4";
+                    self.db.prepare_cached(sql)?.execute(params![one.id.as_str(), one.updated, crc, one.changes])?;
+                }
             }
-            putting.commit()
+            turn.end()
         };
-        put(&mut self.db).map_err(|e| self.failed(e))
+        put().map_err(|e| self.failed(e))
     }
 
     /// What a failure is called. One that is damaged goes, so that it is made again.
@@ -194,15 +204,50 @@ impl WordIndex {
     }
 }
 
-/// Texts that are there already stay: a long session is taken in again for its last few.
-fn put_one(db: &Connection, one: &SearchedSession) -> rusqlite::Result<()> {
-    let id = one.id.as_str();
-    let crc = session::crc(&[id, &one.updated.to_string()]);
-    db.prepare_cached(
-        "INSERT INTO session (id, updated, is_current, crc) VALUES (?1, ?2, 1, ?3)
-         ON CONFLICT (id) DO UPDATE SET updated = ?2, is_current = 1, crc = ?3",
-    )?
-    .execute(params![id, one.updated, crc])?;
+/// A transaction after the other, each so small that whoever locks a session meanwhile need not wait for long.
+struct WriteTurn<'a> {
+    db: &'a Connection,
+    bytes: usize,
+    began: Instant,
+}
+
+impl<'a> WriteTurn<'a> {
+    fn begin(db: &'a Connection) -> rusqlite::Result<Self> {
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        Ok(Self { db, bytes: 0, began: Instant::now() })
+    }
+
+    fn wrote(&mut self, bytes: usize, pause: &dyn Fn(Duration)) -> rusqlite::Result<()> {
+        self.bytes += bytes;
+        if self.bytes >= TURN_BYTES {
+            self.db.execute_batch("COMMIT")?;
+            pause(self.began.elapsed());
+            self.db.execute_batch("BEGIN IMMEDIATE")?;
+            (self.bytes, self.began) = (0, Instant::now());
+        }
+        Ok(())
+    }
+
+    fn end(self) -> rusqlite::Result<()> {
+        self.db.execute_batch("COMMIT")
+    }
+}
+
+impl Drop for WriteTurn<'_> {
+    fn drop(&mut self) {
+        if !self.db.is_autocommit() {
+            // Where that fails, closing the database does it.
+            self.db.execute_batch("ROLLBACK").ok();
+        }
+    }
+}
+
+/// Puts the texts of a session, which is not current until they all are. Texts that are there already stay: a long
+/// session is taken in again for its last few.
+fn put_texts(turn: &mut WriteTurn<'_>, one: &SearchedSession, pause: &dyn Fn(Duration)) -> rusqlite::Result<()> {
+    let (db, id) = (turn.db, one.id.as_str());
+    db.prepare_cached("INSERT INTO session (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET is_current = 0")?
+        .execute([id])?;
     let mut number = db.prepare_cached("SELECT number FROM session WHERE id = ?1")?;
     let number: i64 = number.query_row([id], |row| row.get(0))?;
     let mut texts = db.prepare_cached("SELECT position, number, crc FROM text WHERE session = ?1 ORDER BY position")?;
@@ -218,17 +263,36 @@ fn put_one(db: &Connection, one: &SearchedSession) -> rusqlite::Result<()> {
         db.prepare_cached("INSERT INTO text (session, position, crc) VALUES (?1, ?2, ?3)")?
             .execute(params![number, position, crc])?;
         // It would end there.
-        let text = text.replace('\0', " ");
+        let words = text.replace('\0', " ");
         db.prepare_cached("INSERT INTO words (rowid, text) VALUES (?1, ?2)")?
-            .execute(params![db.last_insert_rowid(), text])?;
+            .execute(params![db.last_insert_rowid(), words])?;
+        turn.wrote(text.len(), pause)?;
     }
     old.into_values().try_for_each(|(text, _)| remove_text(db, text))
+}
+
+fn remove_session(db: &Connection, id: &SessionId) -> rusqlite::Result<()> {
+    const TEXTS: &str = "SELECT number FROM text WHERE session = (SELECT number FROM session WHERE id = ?1)";
+    db.execute(&format!("DELETE FROM words WHERE rowid IN ({TEXTS})"), [id.as_str()])?;
+    db.execute(&format!("DELETE FROM text WHERE number IN ({TEXTS})"), [id.as_str()])?;
+    db.execute("DELETE FROM session WHERE id = ?1", [id.as_str()]).map(drop)
 }
 
 fn remove_text(db: &Connection, number: i64) -> rusqlite::Result<()> {
     db.prepare_cached("DELETE FROM words WHERE rowid = ?1")?.execute([number])?;
     db.prepare_cached("DELETE FROM text WHERE number = ?1")?.execute([number])?;
     Ok(())
+}
+
+/// Whether some process has a session open, or has left it without closing it.
+pub(super) fn is_open(dir: &Path, id: &SessionId) -> bool {
+    let lock = session::path(dir, id).with_extension("lock");
+    lock.exists() || lock.with_extension("held").exists()
+}
+
+/// Removes the index.
+pub(super) fn discard(dir: &Path) -> Result<(), Error> {
+    remove(&dir.join("search.db"))
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
@@ -257,9 +321,14 @@ fn trigrams(words: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn put(index: &mut WordIndex, id: &str, texts: &[&str]) {
+    fn put(index: &WordIndex, id: &str, texts: &[&str]) {
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
-        index.put(&[SearchedSession { id: SessionId::new(id), updated: 1, texts }], |_| false).unwrap();
+        let id = SessionId::new(id);
+        let file = session::path(&index.dir, &id);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "").unwrap();
+        let changes = index.changes(&id).unwrap();
+        index.put(&[SearchedSession { id, updated: 1, changes, texts }], &|_| {}).unwrap();
     }
 
     fn with(index: &WordIndex, words: &[&str]) -> Option<Vec<String>> {
@@ -275,9 +344,9 @@ mod tests {
     #[test]
     fn with_finds_parts_of_words_in_one_text() {
         let dir = tempfile::tempdir().unwrap();
-        let mut index = WordIndex::open_or_make(dir.path()).unwrap();
-        put(&mut index, "ses_00000001", &["the übersicht is empty", "say \"hello\" to a\0nul"]);
-        put(&mut index, "ses_00000002", &["nothing", "empty\nrooms and übersichten"]);
+        let index = WordIndex::open_or_make(dir.path()).unwrap();
+        put(&index, "ses_00000001", &["the übersicht is empty", "say \"hello\" to a\0nul"]);
+        put(&index, "ses_00000002", &["nothing", "empty\nrooms and übersichten"]);
         let table: [(&[&str], Option<&[&str]>); 9] = [
             (&["bersich"], Some(&["ses_00000001", "ses_00000002"])),
             (&["übersicht", "is", "mpty"], Some(&["ses_00000001", "ses_00000002"])),
@@ -299,10 +368,10 @@ mod tests {
     #[test]
     fn put_again_changes_what_differs_and_remove_leaves_no_word() {
         let dir = tempfile::tempdir().unwrap();
-        let mut index = WordIndex::open_or_make(dir.path()).unwrap();
+        let index = WordIndex::open_or_make(dir.path()).unwrap();
         let id = SessionId::new("ses_00000001");
-        put(&mut index, id.as_str(), &["first", "second", "zebra"]);
-        put(&mut index, id.as_str(), &["first", "other"]);
+        put(&index, id.as_str(), &["first", "second", "zebra"]);
+        put(&index, id.as_str(), &["first", "other"]);
         let texts: i64 = index.db.query_row("SELECT count(*) FROM words", [], |row| row.get(0)).unwrap();
         assert_eq!(texts, 2);
         assert_eq!(with(&index, &["second"]), Some(vec![]));
@@ -320,12 +389,47 @@ mod tests {
     }
 
     #[test]
+    fn put_leaves_out_what_is_open_or_gone_or_was_changed_since() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = WordIndex::open_or_make(dir.path()).unwrap();
+        put(&index, "ses_00000001", &["horse"]);
+        let id = SessionId::new("ses_00000001");
+        let texts = (0..5).map(|n| format!("{n} zebra").repeat(TURN_BYTES / 8)).collect();
+        let mut large = SearchedSession { id: id.clone(), updated: 1, changes: 0, texts };
+        let (pauses, other) = (std::cell::Cell::new(0), WordIndex::open_or_make(dir.path()).unwrap());
+        let pause = |_: Duration| {
+            pauses.set(pauses.get() + 1);
+            // Whoever closes another session can say so.
+            other.db.execute_batch("BEGIN IMMEDIATE; COMMIT").unwrap();
+            assert_eq!(other.current().unwrap().len(), 0);
+        };
+        // It was opened and closed after it was read.
+        other.mark_changed(&id).unwrap();
+        index.put(std::slice::from_ref(&large), &pause).unwrap();
+        assert!(pauses.get() >= 2, "{}", pauses.get());
+        assert_eq!(index.current().unwrap().len(), 0);
+        large.changes = 1;
+        let lock = session::path(dir.path(), &id).with_extension("lock");
+        std::fs::write(&lock, "").unwrap();
+        index.put(std::slice::from_ref(&large), &pause).unwrap();
+        assert_eq!(index.current().unwrap().len(), 0);
+        std::fs::remove_file(lock).unwrap();
+        index.put(std::slice::from_ref(&large), &pause).unwrap();
+        assert_eq!(index.current().unwrap().len(), 1);
+        assert_eq!(with(&index, &["zebra"]), Some(vec![id.to_string()]));
+        // It was removed after it was read.
+        std::fs::remove_file(session::path(dir.path(), &id)).unwrap();
+        index.put(std::slice::from_ref(&large), &pause).unwrap();
+        assert_eq!(with(&index, &["zebra"]), Some(vec![]));
+    }
+
+    #[test]
     fn open_damaged_or_of_another_format_is_made_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("search.db");
         std::fs::write(&path, vec![0x55; 9000]).unwrap();
-        let mut index = WordIndex::open_or_make(dir.path()).unwrap();
-        put(&mut index, "ses_00000001", &["first"]);
+        let index = WordIndex::open_or_make(dir.path()).unwrap();
+        put(&index, "ses_00000001", &["first"]);
         index.db.pragma_update(None, "user_version", FORMAT + 1).unwrap();
         drop(index);
         let index = WordIndex::open(dir.path()).unwrap().unwrap();

@@ -265,7 +265,7 @@ impl Thread {
         let gone = self.indexed(|index| index.remove(session)).and_then(|()| session::remove_files(&path));
         // Whoever fills the index may have read the file meanwhile.
         let gone = gone.and_then(|()| self.indexed(|index| index.remove(session)));
-        let gone = gone.and_then(|()| self.words().map_or(Ok(()), |words| words.remove(session)));
+        let gone = gone.and_then(|()| self.words()?.map_or(Ok(()), |words| words.remove(session)));
         self.release(session);
         gone
     }
