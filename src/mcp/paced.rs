@@ -71,7 +71,9 @@ impl UnaskedBudget {
     }
 
     fn pay(&mut self, tokens: u32, now: Instant) {
-        self.full = self.full.max(now) + Self::EACH * tokens;
+        // Answers wait behind what was sent before them, so no debt is longer than a second.
+        let most = now + Self::EACH * (BURST + RATE);
+        self.full = (self.full.max(now) + Self::EACH * tokens).min(most);
     }
 
     /// When there is something in it again. `None` if there is.

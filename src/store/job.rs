@@ -82,6 +82,10 @@ pub(super) enum StoreJob {
     Filled {
         reply: ReplySender<()>,
     },
+    /// The children of a session that was deleted while they were not known.
+    DeleteOrphans {
+        session: SessionId,
+    },
     Delete {
         session: SessionId,
         reply: ReplySender<()>,
@@ -219,6 +223,7 @@ impl StoreJob {
             | Self::Unsaid { .. }
             | Self::Discard { .. }
             | Self::Delete { .. }
+            | Self::DeleteOrphans { .. }
             | Self::Stop { .. } => JobScope::All,
         }
     }

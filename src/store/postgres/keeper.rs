@@ -523,6 +523,8 @@ impl Keeper {
             StoreJob::Beginning { beginning, limit, reply } => {
                 answer(reply, self.beginning_with(&beginning, limit).await);
             }
+            // In the database, children are never unknown.
+            StoreJob::DeleteOrphans { .. } => {}
             StoreJob::Delete { session, reply } => answer(reply, self.delete(&session).await),
             StoreJob::Close { session, reply } => {
                 self.release(&session).await;

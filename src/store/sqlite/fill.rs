@@ -141,6 +141,8 @@ impl IndexFill {
         let db = Connection::open_with_flags(dir.join("index.db"), flags);
         let mut db = db.map_err(index::unwritable)?;
         db.busy_timeout(BUSY_TIMEOUT).map_err(index::unwritable)?;
+        // Whoever wants to write waits for the disk otherwise, with each chunk.
+        db.execute_batch("PRAGMA synchronous = NORMAL").map_err(index::unwritable)?;
         if let Some(damage) = index::damage(&db).map_err(index::unwritable)? {
             return Err(Error::DamagedIndex(damage));
         }

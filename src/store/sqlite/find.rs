@@ -19,6 +19,9 @@ use crate::id::SessionId;
 use crate::store::search::{self, SearchPage};
 use crate::store::{Error, ListQuery, Record, ReplySender};
 
+/// A session whose file has more bytes is not taken in: a search reads it, and nobody holds it in memory to index it.
+const LARGEST: u64 = 16 << 20;
+
 /// How many sessions are read at a time, and taken in at a time.
 const READ: usize = 256;
 const TAKEN_IN: usize = 16;
@@ -204,6 +207,7 @@ impl IndexerThread {
 
     fn take_in_left(&self, at_leisure: bool) -> Result<(), Error> {
         let (index, words) = (IndexReader::open(&self.dir)?, WordIndex::open_or_make(&self.dir)?);
+        words.remove_gone()?;
         let current = words.current()?;
         let left: Vec<SessionId> = index
             .listed(&ListQuery::default())?
@@ -213,7 +217,7 @@ impl IndexerThread {
             .collect();
         for ids in left.chunks(TAKEN_IN) {
             self.take_in(&index, &words, ids, at_leisure)?;
-            if self.is_over.load(Ordering::Relaxed) {
+            if self.is_over.load(Ordering::Relaxed) || !words.is_in_place() {
                 return Ok(());
             }
         }
@@ -236,6 +240,10 @@ impl IndexerThread {
         let read = |id: &SessionId| {
             let changes = words.changes(id).ok()?;
             if is_open(&self.dir, id) || self.is_over.load(Ordering::Relaxed) {
+                return None;
+            }
+            let size = std::fs::metadata(session::path(&self.dir, id)).ok()?.len();
+            if size > LARGEST {
                 return None;
             }
             let record = index.record(id.as_str()).ok().flatten()?;

@@ -198,7 +198,13 @@ fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool
             return Ok(Some((rows, false)));
         }
     }
-    Ok(None)
+    // Where no database can be opened at all, that says nothing of this one.
+    let probe = room.path().join("probe.db");
+    session::private_file(&probe)?;
+    match SessionFile::open_at(probe, &SessionId::new("probe"), true) {
+        Ok(_) => Ok(None),
+        Err(e) => Err(std::io::Error::other(format!("no database can be opened here: {e}"))),
+    }
 }
 
 fn first_page(room: &Path, pages: usize) -> Option<Vec<u8>> {

@@ -418,6 +418,11 @@ impl Thread {
             }
             StoreJob::Filled { reply } => self.answer_when_filled(reply),
             StoreJob::Delete { session, reply } => drop(reply.send(self.delete(&session))),
+            StoreJob::DeleteOrphans { session } => {
+                if let Err(e) = self.delete_orphans(&session) {
+                    tracing::warn!("children of the deleted session {session} may be left: {e}");
+                }
+            }
             StoreJob::Close { session, reply } => {
                 self.release(&session);
                 drop(reply.send(Ok(())));

@@ -23,7 +23,7 @@ const FORMAT: i64 = 1;
 /// A session's texts have numbers of their own, by which they are found; `position` is their place in the session.
 const TABLES: &str = "
     CREATE TABLE session (
-        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, updated INTEGER NOT NULL DEFAULT 0,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, updated INTEGER NOT NULL DEFAULT 0,
         is_current INTEGER NOT NULL DEFAULT 0, changes INTEGER NOT NULL DEFAULT 0, crc INTEGER NOT NULL DEFAULT 0);
     CREATE TABLE text (
         number INTEGER PRIMARY KEY, session INTEGER NOT NULL, position INTEGER NOT NULL, crc INTEGER NOT NULL);
@@ -32,7 +32,7 @@ const TABLES: &str = "
     INSERT INTO words (words, rank) VALUES ('secure-delete', 1);";
 
 /// How long it is waited for another process that writes into it.
-const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// About how many bytes of text are put in one transaction.
 const TURN_BYTES: usize = 128 << 10;
@@ -134,7 +134,26 @@ impl WordIndex {
             remove_session(&self.db, id)?;
             turn.end()
         };
-        remove().map_err(|e| self.failed(e))
+        remove().map_err(|e| self.failed(e))?;
+        // Its words are to be gone from the log as well; while others read, that is done by the next one.
+        self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).ok();
+        Ok(())
+    }
+
+    /// Removes what is left of sessions that have no file any more.
+    pub(super) fn remove_gone(&self) -> Result<(), Error> {
+        let ids = || {
+            let mut query = self.db.prepare("SELECT id FROM session")?;
+            let ids = query.query_map([], |row| row.get::<_, String>(0))?;
+            ids.collect::<rusqlite::Result<Vec<String>>>()
+        };
+        let ids = ids().map_err(|e| self.failed(e))?;
+        for id in ids.into_iter().map(SessionId::new) {
+            if !session::path(&self.dir, &id).exists() && !is_open(&self.dir, &id) {
+                self.remove(&id)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the sessions that are current here, and when they were last used.
@@ -217,15 +236,17 @@ impl<'a> WriteTurn<'a> {
         Ok(Self { db, bytes: 0, began: Instant::now() })
     }
 
-    fn wrote(&mut self, bytes: usize, pause: &dyn Fn(Duration)) -> rusqlite::Result<()> {
+    /// Says whether others may have written meanwhile.
+    fn wrote(&mut self, bytes: usize, pause: &dyn Fn(Duration)) -> rusqlite::Result<bool> {
         self.bytes += bytes;
-        if self.bytes >= TURN_BYTES {
+        let is_over = self.bytes >= TURN_BYTES;
+        if is_over {
             self.db.execute_batch("COMMIT")?;
             pause(self.began.elapsed());
             self.db.execute_batch("BEGIN IMMEDIATE")?;
             (self.bytes, self.began) = (0, Instant::now());
         }
-        Ok(())
+        Ok(is_over)
     }
 
     fn end(self) -> rusqlite::Result<()> {
@@ -248,8 +269,8 @@ fn put_texts(turn: &mut WriteTurn<'_>, one: &SearchedSession, pause: &dyn Fn(Dur
     let (db, id) = (turn.db, one.id.as_str());
     db.prepare_cached("INSERT INTO session (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET is_current = 0")?
         .execute([id])?;
-    let mut number = db.prepare_cached("SELECT number FROM session WHERE id = ?1")?;
-    let number: i64 = number.query_row([id], |row| row.get(0))?;
+    let mut numbered = db.prepare_cached("SELECT number FROM session WHERE id = ?1")?;
+    let number: i64 = numbered.query_row([id], |row| row.get(0))?;
     let mut texts = db.prepare_cached("SELECT position, number, crc FROM text WHERE session = ?1 ORDER BY position")?;
     let old = texts.query_map([number], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
     let mut old = old.collect::<rusqlite::Result<HashMap<i64, (i64, i64)>>>()?;
@@ -266,7 +287,10 @@ fn put_texts(turn: &mut WriteTurn<'_>, one: &SearchedSession, pause: &dyn Fn(Dur
         let words = text.replace('\0', " ");
         db.prepare_cached("INSERT INTO words (rowid, text) VALUES (?1, ?2)")?
             .execute(params![db.last_insert_rowid(), words])?;
-        turn.wrote(text.len(), pause)?;
+        if turn.wrote(text.len(), pause)? && numbered.query_row([id], |row| row.get(0)).optional()? != Some(number) {
+            // It was deleted meanwhile, and everything of it so far.
+            return Ok(());
+        }
     }
     old.into_values().try_for_each(|(text, _)| remove_text(db, text))
 }

@@ -1,7 +1,6 @@
 //! What is asked about a session as a whole: to make it, read it, take it in, change its record, remove it.
 
-use tokio::sync::oneshot;
-
+use super::super::words;
 use super::Thread;
 use crate::id::SessionId;
 use crate::store::job::StoreJob;
@@ -205,11 +204,22 @@ impl Thread {
     }
 
     pub(super) fn delete(&mut self, session: &SessionId) -> Result<(), Error> {
-        self.delete_later_children(session)?;
         for child in self.complete(|index| index.children(session))? {
             self.delete(&child)?;
         }
-        self.remove(session)
+        self.remove(session)?;
+        self.delete_later_children(session)
+    }
+
+    /// Removes the children of a session that is gone, unless they are open.
+    pub(super) fn delete_orphans(&mut self, session: &SessionId) -> Result<(), Error> {
+        if session::path(&self.dir, session).exists() {
+            return Ok(()); // it was imported again
+        }
+        for child in self.complete(|index| index.children(session))? {
+            self.discard(&child, false)?;
+        }
+        Ok(())
     }
 
     /// Has those children deleted later that are not in the index yet.
@@ -220,7 +230,7 @@ impl Thread {
             fill.when_over(move || {
                 if let Some(jobs) = jobs.upgrade() {
                     // Nobody waits for it.
-                    jobs.put(StoreJob::Delete { session, reply: oneshot::channel().0 });
+                    jobs.put(StoreJob::DeleteOrphans { session });
                 }
             });
         }
@@ -265,7 +275,13 @@ impl Thread {
         let gone = self.indexed(|index| index.remove(session)).and_then(|()| session::remove_files(&path));
         // Whoever fills the index may have read the file meanwhile.
         let gone = gone.and_then(|()| self.indexed(|index| index.remove(session)));
-        let gone = gone.and_then(|()| self.words()?.map_or(Ok(()), |words| words.remove(session)));
+        // What was said goes from the search index as well, whatever became of the rest.
+        let unsaid = self.words().and_then(|words| words.map_or(Ok(()), |words| words.remove(session)));
+        if let Err(e) = unsaid {
+            tracing::warn!("the search index cannot be written to ({e}), and is removed");
+            self.words = None;
+            words::discard(&self.dir)?;
+        }
         self.release(session);
         gone
     }
