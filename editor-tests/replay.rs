@@ -101,7 +101,8 @@ fn acts(random: &mut fastrand::Rng) -> Vec<Act> {
         let act = match random.u8(..8) {
             0..=2 => Act::Say,
             3 | 4 => Act::Undo,
-            5 | 6 => Act::Redo,
+            // What was undone before the conversation went on would come back without its turn.
+            5 | 6 if hidden > 0 => Act::Redo,
             _ if visible > 0 && acts.last() == Some(&Act::Say) => Act::Compact,
             _ => Act::Say,
         };

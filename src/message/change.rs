@@ -70,9 +70,10 @@ impl Change {
     /// Each group of lines that differ, as long as there is room; of the first at least a piece.
     fn groups(&self, begins: PartLines, old: &str, new: &str) -> Vec<Self> {
         let diff = LineDiff::of(old, new);
-        let mut parts = Vec::new();
+        let mut parts: Vec<Self> = Vec::new();
         let mut room = MOST;
-        for group in diff.groups() {
+        let groups = diff.groups();
+        for (place, group) in groups.iter().enumerate() {
             let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
             let old = diff.old_lines(first.old_range().start..last.old_range().end);
             let new = diff.new_lines(first.new_range().start..last.new_range().end);
@@ -84,7 +85,16 @@ impl Change {
                     parts.push(self.part(lines, old, new));
                 }
                 None if parts.is_empty() => return vec![self.part(lines, cut(&old), cut(&new))],
-                None => break,
+                None => {
+                    let left = text::count(groups.len() - place, "more place");
+                    parts.extend(parts.last().cloned().map(|last| Self {
+                        old: self.old.as_ref().map(|_| String::new()),
+                        new: format!("… {left} not shown\n"),
+                        part: Some(lines),
+                        ..last
+                    }));
+                    break;
+                }
             }
         }
         parts
@@ -141,7 +151,7 @@ mod tests {
     #[test]
     fn large_texts_are_kept_as_what_differs() {
         let small = change(Some("a\n"), "b\n");
-        assert_eq!(small.parts(), [small.clone()]);
+        assert_eq!(small.parts(), std::slice::from_ref(&small));
 
         let large = numbered(100_000);
         let one = large.replace("line 50000 ", "LINE 50000 ");

@@ -196,14 +196,22 @@ impl Replay {
 /// calls was not made again.
 fn is_superseded(messages: &[Message], at: usize) -> bool {
     let message = &messages[at];
-    let fault = message.assistant().and_then(|assistant| assistant.fault.as_ref());
-    if !fault.is_some_and(|fault| fault.kind == FaultKind::Interrupted) || message.calls().next().is_some() {
+    let is_cut_off = |message: &Message| {
+        let fault = message.assistant().and_then(|assistant| assistant.fault.as_ref());
+        fault.is_some_and(|fault| fault.kind == FaultKind::Interrupted) && message.calls().next().is_none()
+    };
+    if !is_cut_off(message) {
         return false;
     }
     let said = message.visible_text();
     let said = said.trim_end();
+    let thought = |part: &Part| matches!(&part.content, Content::Reasoning(reasoning) if !reasoning.text.is_empty());
+    if said.is_empty() && message.parts.iter().any(thought) {
+        return false;
+    }
     let mut later = messages[at + 1..].iter().take_while(|message| !message.is_prompt());
-    later.any(|message| message.assistant().is_some() && message.visible_text().starts_with(said))
+    let next = later.find(|message| message.assistant().is_some() && !is_cut_off(message));
+    next.is_some_and(|next| next.assistant().is_some_and(|next| !next.summary) && next.visible_text().starts_with(said))
 }
 
 /// Why a message is not whole.

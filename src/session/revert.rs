@@ -265,14 +265,24 @@ async fn put_all(
     report: &mut RevertReport,
     cx: &RestoreContext,
 ) -> (Vec<FileChange>, Vec<(FileChange, String)>) {
+    let mut results = Vec::new();
+    // What goes takes empty directories with it, which what comes may need.
+    let (goes, comes): (Vec<_>, Vec<_>) =
+        planned.ready.into_iter().enumerate().partition(|(_, change)| change.new.is_none());
+    for changes in [goes, comes] {
+        let mut attempts = stream::iter(changes)
+            .map(async |(place, change)| {
+                let result = put(&change, cx).await;
+                (place, change, result)
+            })
+            .buffered(cx.at_once());
+        while let Some(result) = attempts.next().await {
+            results.push(result);
+        }
+    }
+    results.sort_by_key(|(place, ..)| *place);
     let (mut done, mut left) = (Vec::new(), planned.left);
-    let mut attempts = stream::iter(planned.ready)
-        .map(async |change| {
-            let result = put(&change, cx).await;
-            (change, result)
-        })
-        .buffered(cx.at_once());
-    while let Some((change, result)) = attempts.next().await {
+    for (_, change, result) in results {
         match result {
             Ok(()) => {
                 report.note(&change, cx);

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::file::{FoundFile, load};
@@ -32,20 +32,24 @@ pub struct WriteJournal {
     tracker: Arc<Tracker>,
     /// How many programs report to it.
     running: AtomicUsize,
-    // A std mutex around what is known, held while a file is read, on threads that may block.
+    /// Something was reported that was not taken yet.
+    has_news: AtomicBool,
+    // A std mutex around what is known, held while files are read, on threads that may block.
     state: Mutex<JournalState>,
+    // A leaf lock, held for a moment.
+    unkept: Arc<Mutex<BTreeSet<UnkeptWrite>>>,
 }
 
 #[derive(Debug, Default)]
 struct JournalState {
     touched: BTreeMap<PathBuf, TouchedFile>,
-    /// What calls that are over have changed, in the order in which they ended.
-    finished: Vec<FileChange>,
+    /// What calls that are over have changed, in the order in which they ended; none: calls of subagents.
+    finished: Vec<(Option<CallId>, FileChange)>,
     /// Bytes of contents in memory.
     held: usize,
     /// Read when the first file is touched.
     rules: Option<IgnoreRules>,
-    unkept: BTreeSet<UnkeptWrite>,
+    unkept: Arc<Mutex<BTreeSet<UnkeptWrite>>>,
 }
 
 #[derive(Debug)]
@@ -58,11 +62,30 @@ struct TouchedFile {
 }
 
 /// What a file was before it was touched.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Before {
     Missing,
     Held { bytes: Vec<u8>, kind: FileKind, mode: u32 },
     Kept(FileState),
+}
+
+impl Before {
+    /// How many bytes of it are in memory.
+    fn held(&self) -> usize {
+        match self {
+            Self::Held { bytes, .. } => bytes.len(),
+            Self::Missing | Self::Kept(_) => 0,
+        }
+    }
+}
+
+fn note_unkept(unkept: &Mutex<BTreeSet<UnkeptWrite>>, what: String, why: UnkeptReason) {
+    let mut unkept = locked(unkept);
+    let write = match unkept.len() < MAX_UNKEPT {
+        true => UnkeptWrite { what, why },
+        false => UnkeptWrite { what: String::new(), why: UnkeptReason::Further },
+    };
+    unkept.insert(write);
 }
 
 /// The changes of a step, and the writes whose earlier state is not known.
@@ -75,7 +98,9 @@ pub struct JournalEntries {
 
 impl WriteJournal {
     pub fn new(tracker: Arc<Tracker>) -> Self {
-        Self { tracker, running: AtomicUsize::new(0), state: Mutex::default() }
+        let unkept: Arc<Mutex<BTreeSet<UnkeptWrite>>> = Arc::default();
+        let state = Mutex::new(JournalState { unkept: unkept.clone(), ..JournalState::default() });
+        Self { tracker, running: AtomicUsize::new(0), has_news: AtomicBool::new(false), state, unkept }
     }
 
     /// A program reports to it from now on.
@@ -94,10 +119,9 @@ impl WriteJournal {
         let mut state = locked(&self.state);
         let mut over = Vec::new();
         for (path, touched) in &mut state.touched {
-            let of_call = touched.calls.len();
-            touched.calls.retain(|other| other != call);
-            if touched.calls.is_empty() && of_call > 0 {
-                over.push(path.clone());
+            match &touched.calls[..] {
+                [only] if only == call => over.push(path.clone()),
+                _ => touched.calls.retain(|other| other != call),
             }
         }
         for path in over {
@@ -107,9 +131,56 @@ impl WriteJournal {
         }
     }
 
-    /// An edit is over that has changed a file, or nothing.
-    pub fn add(&self, change: Option<FileChange>) {
-        locked(&self.state).finished.extend(change);
+    /// An edit of a call is over, with all that ran after it, such as a formatter. `old` is what the file was before;
+    /// `was_touched` says that a command that was not over had touched it by then, so that more is known here.
+    ///
+    /// # Errors
+    /// Those of reading the file.
+    pub fn finish_edit(
+        &self,
+        call: &CallId,
+        path: &Path,
+        old: Option<FileState>,
+        was_touched: bool,
+    ) -> std::io::Result<()> {
+        let mut state = locked(&self.state);
+        let name = path.display().to_string();
+        state.finished.retain(|(by, change)| by.as_ref() != Some(call) || change.path != name);
+        let touched = state.touched.remove(path);
+        let new = self.tracker.look(path)?;
+        let known = match &touched {
+            Some(touched) if was_touched => Some(self.keep(path, touched.before.clone())?),
+            _ if was_touched => {
+                state.finished.iter().rev().find(|(_, known)| known.path == name).map(|(_, known)| known.new.clone())
+            }
+            _ => None,
+        };
+        let old = known.unwrap_or(old);
+        if old != new {
+            let change = FileChange { path: name, old, new: new.clone(), compared: false };
+            state.finished.push((Some(call.clone()), change));
+        }
+        if let Some(mut touched) = touched {
+            state.let_go(&touched.before);
+            touched.calls.retain(|other| other != call);
+            touched.before = new.map_or(Before::Missing, Before::Kept);
+            if !touched.calls.is_empty() {
+                state.touched.insert(path.to_owned(), touched);
+            }
+        }
+        self.has_news.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Adds what sessions of subagents have recorded.
+    pub fn add(&self, entries: JournalEntries) {
+        let JournalEntries { files, unkept } = entries;
+        if files.is_empty() && unkept.is_empty() {
+            return;
+        }
+        locked(&self.state).finished.extend(files.into_iter().map(|change| (None, change)));
+        locked(&self.unkept).extend(unkept);
+        self.has_news.store(true, Ordering::SeqCst);
     }
 
     /// Whether a program may still write something.
@@ -119,8 +190,7 @@ impl WriteJournal {
 
     /// Whether nothing was reported since it was asked last.
     pub fn is_empty(&self) -> bool {
-        let state = locked(&self.state);
-        state.touched.is_empty() && state.finished.is_empty() && state.unkept.is_empty()
+        !self.has_news.load(Ordering::SeqCst)
     }
 
     /// Whether a call that is not over has touched a file.
@@ -130,18 +200,21 @@ impl WriteJournal {
 
     /// Something was written, or may have been, of which nothing is kept.
     pub fn note_unkept(&self, what: &str, why: UnkeptReason) {
-        locked(&self.state).note_unkept(what.to_owned(), why);
+        self.has_news.store(true, Ordering::SeqCst);
+        note_unkept(&self.unkept, what.to_owned(), why);
     }
 
     /// A process is about to change a file, make it or remove it. The path is absolute, with symlinks resolved.
     pub fn touch(&self, path: &Path, pid: u32, call: &CallId) {
         if path.starts_with(&self.tracker.root) {
+            self.has_news.store(true, Ordering::SeqCst);
             locked(&self.state).touch(path, pid, call, &self.tracker);
         }
     }
 
     /// A directory is about to get another name; with `exchange`, what has that name gets the first one.
     pub fn touch_directory(&self, from: &Path, to: &Path, exchange: bool, call: &CallId) {
+        self.has_news.store(true, Ordering::SeqCst);
         let mut state = locked(&self.state);
         state.touch_below(from, to, call, &self.tracker);
         if exchange {
@@ -155,9 +228,11 @@ impl WriteJournal {
         for (path, touched) in std::mem::take(&mut state.touched) {
             self.finish_file(&mut state, path, touched);
         }
-        let mut files = message::merged(&std::mem::take(&mut state.finished));
+        let mut files = message::merged(state.finished.iter().map(|(_, change)| change));
+        state.finished.clear();
         files.sort_by(|one, other| one.path.cmp(&other.path));
-        let unkept = std::mem::take(&mut state.unkept).into_iter().collect();
+        let unkept = std::mem::take(&mut *locked(&self.unkept)).into_iter().collect();
+        self.has_news.store(!state.touched.is_empty(), Ordering::SeqCst);
         drop(state);
         if !files.is_empty() {
             self.tracker.clean();
@@ -168,16 +243,15 @@ impl WriteJournal {
     /// Looks at what became of a file that was touched.
     fn finish_file(&self, state: &mut JournalState, path: PathBuf, touched: TouchedFile) {
         let TouchedFile { before, pid, calls } = touched;
-        if let Before::Held { bytes, .. } = &before {
-            state.held = state.held.saturating_sub(bytes.len());
-        }
+        state.let_go(&before);
         let path_text = path.display().to_string();
         match self.settle(&path, before) {
             Ok((change, now)) => {
                 let change = change.map(|(old, new)| FileChange { path: path_text, old, new, compared: false });
-                state.finished.extend(change);
+                state.finished.extend(change.map(|change| (calls.first().cloned(), change)));
                 // It may be written again without being opened again.
                 if self.is_open() && has_open(pid, &path) {
+                    state.held += now.held();
                     state.touched.insert(path, TouchedFile { before: now, pid, calls });
                 }
             }
@@ -236,12 +310,13 @@ fn kept(path: &Path, before: Before, tracker: &Tracker) -> std::io::Result<Optio
 }
 
 impl JournalState {
-    fn note_unkept(&mut self, what: String, why: UnkeptReason) {
-        let unkept = match self.unkept.len() < MAX_UNKEPT {
-            true => UnkeptWrite { what, why },
-            false => UnkeptWrite { what: String::new(), why: UnkeptReason::Further },
-        };
-        self.unkept.insert(unkept);
+    fn note_unkept(&self, what: String, why: UnkeptReason) {
+        note_unkept(&self.unkept, what, why);
+    }
+
+    /// What a file was is held no longer.
+    fn let_go(&mut self, before: &Before) {
+        self.held = self.held.saturating_sub(before.held());
     }
 
     fn rules(&mut self, tracker: &Tracker) -> &mut IgnoreRules {

@@ -209,9 +209,17 @@ async fn large_file(place: ResolvedPath, part: Excerpt, context: &ToolContext) -
     }
     let text = String::from_utf8_lossy(&window.bytes);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let note = "(This file is too large to be edited here; commands such as sed can.)".to_owned();
+    let mut note = "(This file is too large to be edited here; commands such as sed can.)".to_owned();
+    if window.is_cut {
+        note += "\n(The line is longer than 16 MiB; the rest of it cannot be read here.)";
+    }
+    if text.lines().count() < part.limit.min(window.total.saturating_sub(window.first - 1)) && window.bytes.is_empty() {
+        return Err(Failure::Tell(format!("{} changed while it was read. Read it again.", place.shown)));
+    }
     let part = Excerpt { offset: i64::try_from(window.first).unwrap_or(i64::MAX), ..part };
-    page(&place, text.lines(), window.total, part, context.limits.bytes, Some(note))
+    let mut output = page(&place, text.lines(), window.total, part, context.limits.bytes, Some(note))?;
+    instructed(&mut output, &place, context).await;
+    Ok(output)
 }
 
 /// The part of a file that was asked for, with line numbers. `lines` begin with its first one.

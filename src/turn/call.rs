@@ -437,7 +437,7 @@ impl RunningCall<'_> {
         let before = if sweeps { known(&context).await } else { Vec::new() };
         let done = self.further(prepared.run, &context).await;
         adopt(before, &context).await;
-        self.changes.after(&self.call.call).await;
+        self.changes.after(self.scope, &self.call.call).await;
         done
     }
 

@@ -27,6 +27,7 @@ use crate::lock::locked;
 use crate::mcp;
 use crate::message::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
 use crate::permission::Need;
+use crate::permission::shell::Unit;
 use crate::sandbox::{PendingWrite, WriteObserver};
 use crate::snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
 use crate::task::{JoinHandle, spawn_blocking};
@@ -130,6 +131,12 @@ fn only_reads(needs: &[Need]) -> bool {
     lines.peek().is_some() && lines.all(|line| line.is_read_only())
 }
 
+/// Whether a command hands work to a service: what that writes, nobody reports.
+fn uses_a_service(needs: &[Need]) -> bool {
+    let lines = needs.iter().filter_map(|need| need.command.as_ref());
+    lines.flat_map(|line| &line.units).any(Unit::runs_in_container)
+}
+
 impl ChangeRecorder {
     /// Nothing is looked at yet.
     pub fn new(scope: &TurnContext, message: &MessageId) -> Self {
@@ -202,6 +209,8 @@ impl ChangeRecorder {
             let seen = !replaced && (tool == TaskTool::NAME || reported && reports(tool));
             if !seen || hooked && !reported {
                 self.compared(scope, &call.title).await;
+            } else if let (Some(journal), true) = (&self.journal, uses_a_service(needs)) {
+                journal.note_unkept(&call.title, UnkeptReason::Unreported);
             }
             return;
         }
@@ -260,22 +269,28 @@ impl ChangeRecorder {
     }
 
     /// A call is over. What it wrote is looked at before the user saves anything else, as far as that can be done.
-    pub async fn after(&self, call: &CallId) {
-        let (Some(tracker), Some(journal)) = (self.tracker.clone(), self.journal.clone()) else { return };
+    pub async fn after(&self, scope: &TurnContext, call: &CallId) {
+        let Some(journal) = self.journal.clone() else { return };
+        journal.add(scope.child_changes.take());
         let edited: Vec<EditedFile> =
-            locked(&self.named).extract_if(.., |file| file.call == *call && !file.touched && !file.marked).collect();
-        if edited.is_empty() {
-            if !journal.is_empty() {
-                // The next step does not wait for many files.
-                let call = call.clone();
-                let looking = spawn_blocking(move || journal.finish(&call));
-                locked(&self.looking).push(looking);
-            }
+            locked(&self.named).extract_if(.., |file| file.call == *call && !file.marked).collect();
+        if edited.is_empty() && journal.is_empty() {
             return;
         }
-        let look = move || edited.into_iter().for_each(|file| journal.add(changed(&tracker, file)));
-        if let Err(e) = spawn_blocking(look).await {
-            tracing::error!("what an edit changed is not known: {e}");
+        let (id, waits) = (call.clone(), !edited.is_empty());
+        let looking = spawn_blocking(move || {
+            for EditedFile { path, old, touched, .. } in edited {
+                if let Err(e) = journal.finish_edit(&id, &path, old, touched) {
+                    tracing::warn!("what became of {} is not kept: {e}", path.display());
+                }
+            }
+            journal.finish(&id);
+        });
+        // An edit is looked at in a moment; a command may have written very many files, and nobody waits for those.
+        if waits {
+            looking.await.ok();
+        } else {
+            locked(&self.looking).push(looking);
         }
     }
 
@@ -431,7 +446,13 @@ fn after(
         files.entry(change.path.clone()).or_default().push(change.clone());
     }
     for change in changes {
-        files.entry(change.path.clone()).or_insert_with(|| vec![change]);
+        let known = files.entry(change.path.clone()).or_default();
+        match known.last() {
+            Some(last) if last.new == change.new => {}
+            // What was found goes beyond what was reported.
+            Some(last) => known.push(FileChange { old: last.new.clone(), ..change }),
+            None => known.push(change),
+        }
     }
     for file in named {
         // What was compared before the edit is known from the comparison, changed or not.
@@ -443,12 +464,10 @@ fn after(
         if compared {
             continue;
         }
-        if !file.touched {
-            known.retain(|change| reported.contains(change));
-        }
-        // A command that was touching the file may have been over before or after the edit.
-        let change = changed(tracker, file);
-        known.extend(change.filter(|change| known.iter().all(|known| known.new != change.new)));
+        // The edit was cut off: what the file is now is the best that is known.
+        let old = known.last().map(|known| known.new.clone());
+        let change = changed(tracker, EditedFile { old: old.unwrap_or(file.old.clone()), ..file });
+        known.extend(change);
     }
     let files = message::merged(files.values().flatten());
     (JournalEntries { files, unkept }, off)
@@ -485,7 +504,7 @@ mod tests {
     use crate::permission::{PermissionContext, command_need};
 
     #[test]
-    fn commands_that_only_read_are_known() {
+    fn commands_that_only_read_or_use_a_service_are_known() {
         let dir = tempfile::tempdir().unwrap();
         let place =
             PermissionContext { root: dir.path().into(), cwd: dir.path().into(), ..PermissionContext::default() };
@@ -499,6 +518,15 @@ mod tests {
             [&["echo a > b"][..], &["make"], &["ls; touch a"], &["ls", "rm a"], &["$(cat x)"], &["ls $(touch a)"]]
         {
             assert!(!only_reads(&of(lines)), "{lines:?}");
+        }
+        for (line, wanted) in [
+            ("docker run -v .:/src img make", true),
+            ("cd x && docker compose up -d", true),
+            ("podman exec c touch a", true),
+            ("docker ps", false),
+            ("make", false),
+        ] {
+            assert_eq!(uses_a_service(&of(&[line])), wanted, "{line}");
         }
         // What is no command says nothing of what it changes.
         assert!(!only_reads(&[]) && !only_reads(&[read]));

@@ -70,7 +70,7 @@ pub(in crate::cli) async fn list_kept(store: &Store, id: &SessionId) -> anyhow::
         bail!("session {id} has not changed any files, or none were recorded");
     }
     for (path, versions) in files {
-        super::super::say(&format!("{path}: {}", text::count(versions, "version")));
+        super::super::say(&format!("{}: {}", text::escaped(&path), text::count(versions, "version")));
     }
     Ok(0)
 }
@@ -84,7 +84,7 @@ pub(in crate::cli) async fn list_versions(
 ) -> anyhow::Result<u8> {
     let stored = store.peek(id).await?;
     let (path, versions) = versions(&stored, environment, file)?;
-    super::super::say(&path.display().to_string());
+    super::super::say(&text::escaped(&path.display().to_string()));
     for (number, version) in (1..).zip(versions) {
         super::super::say(&format!("{number:>3}  {}", version.when));
     }
@@ -121,7 +121,8 @@ async fn restore_of(
     let version = number.checked_sub(1).and_then(|at| versions.into_iter().nth(at));
     let version = version.with_context(|| format!("there is no version {number} of {}: {there}", path.display()))?;
     let (hands, keep) = (hands(&stored.record, environment)?, Recorder::new(store.clone(), stored.record.id.clone()));
-    let name = hands.worktree.relative(&path);
+    let name = text::escaped(&hands.worktree.relative(&path));
+    let first = if stored.record.undone.is_empty() { "" } else { "After what is undone, " };
     let when = version.when.clone();
     let done = revert::restore(&mut stored.record, &keep, &hands, path, version).await;
     let report = done.map_err(|why| anyhow!("{name} is left as it is: {why}"))?;
@@ -130,7 +131,7 @@ async fn restore_of(
     Ok(match report.set.is_empty() {
         true => format!("{name} is like this already: {when}."),
         false => format!(
-            "{name} is as it was {when}. `adjutant sessions revert {} --redo` brings back what it replaced.",
+            "{name} is as it was {when}. {first}`adjutant sessions revert {} --redo` brings back what it replaced.",
             stored.record.id
         ),
     })

@@ -1,6 +1,6 @@
 //! What comes out of a command line: everything in it that acts.
 
-use crate::permission::{Action, Need};
+use crate::permission::{Action, Need, arity};
 
 #[derive(Debug, Clone, Default)]
 pub struct JudgedLine {
@@ -90,6 +90,11 @@ impl Unit {
     /// Where it goes on the network and nowhere else, if its program is the system's and no option changes what it does.
     pub fn place_reached(&self) -> Option<&str> {
         self.reach.as_deref().filter(|_| self.foreign.is_none() && self.dangers.is_empty())
+    }
+
+    /// Whether it starts or uses a container, so that a service writes what nobody here sees.
+    pub fn runs_in_container(&self) -> bool {
+        arity::runs_in_container(&self.normal.split(' ').collect::<Vec<_>>())
     }
 
     pub(super) fn effect_at_least(&mut self, effect: Effect) {

@@ -1,6 +1,7 @@
 //! What was undone before the conversation went on: its messages are gone, its files can still come back. So can
 //! every version of a file that the session has kept.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::judge::RevertCare;
@@ -31,7 +32,8 @@ pub async fn settle(history: &mut History, record: &mut Record, keep: &Recorder)
 pub fn remember(record: &mut Record, messages: &[Message]) {
     for UndoEntry { from, files, .. } in std::mem::take(&mut record.undone) {
         if !files.is_empty() {
-            let words = messages.iter().find(|message| message.id == from).map(words).unwrap_or_default();
+            let words = messages.iter().find(|message| message.id == from).map(words);
+            let words = words.unwrap_or_else(|| "an earlier turn".to_owned());
             record.past_undos.push(PastUndo { words, files, redone: false });
         }
     }
@@ -71,51 +73,75 @@ pub struct FileVersion {
     pub when: String,
 }
 
-/// The files of which the session keeps a version, sorted.
+/// The files of which the session keeps versions, sorted, and how many.
 pub fn files(messages: &[Message], record: &Record) -> Vec<(String, usize)> {
-    let mut paths: Vec<&str> = changes(messages, record).map(|(_, change)| change.path.as_str()).collect();
-    paths.sort_unstable();
-    paths.dedup();
-    let count = |path: &str| versions(messages, record, Path::new(path)).len();
-    paths.into_iter().map(|path| (path.to_owned(), count(path))).filter(|(_, count)| *count > 0).collect()
+    let mut hashes: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
+    for (_, change) in changes(messages, record) {
+        let states = [&change.old, &change.new].into_iter().flatten().filter(|state| !state.large);
+        hashes.entry(&change.path).or_default().extend(states.map(|state| state.hash.as_str()));
+    }
+    let counted = hashes.into_iter().map(|(path, hashes)| (path.to_owned(), hashes.len()));
+    counted.filter(|(_, count)| *count > 0).collect()
 }
 
 /// The versions of a file that the session keeps, the oldest first and each once.
 pub fn versions(messages: &[Message], record: &Record, path: &Path) -> Vec<FileVersion> {
     let mut versions: Vec<FileVersion> = Vec::new();
-    for (words, change) in changes(messages, record).filter(|(_, change)| Path::new(&change.path) == path) {
+    let mut seen = HashSet::new();
+    for (moment, change) in changes(messages, record).filter(|(_, change)| Path::new(&change.path) == path) {
         for (state, when) in [(&change.old, "before"), (&change.new, "after")] {
             let Some(state) = state.as_ref().filter(|state| !state.large) else { continue };
-            if versions.iter().all(|version| version.state.hash != state.hash) {
-                versions.push(FileVersion { state: state.clone(), when: format!("{when} {words}") });
+            if seen.insert(&state.hash) {
+                versions.push(FileVersion { state: state.clone(), when: format!("{when} {}", moment.name()) });
             }
         }
     }
     versions
 }
 
-/// Every change that the session knows of, each with the name of the turn that made it or was undone with it.
-fn changes<'a>(messages: &'a [Message], record: &'a Record) -> impl Iterator<Item = (String, &'a FileChange)> {
-    let past = record.past_undos.iter().flat_map(|past| {
-        let name = match past.words.as_str() {
-            "" => "it was restored".to_owned(),
-            words => format!("the undo of \"{words}\""),
-        };
-        past.files.iter().map(move |change| (name.clone(), change))
-    });
-    let mut turn = "the first turn".to_owned();
+/// When a change was made.
+#[derive(Clone, Copy)]
+enum ChangeMoment<'a> {
+    /// While a turn was undone whose messages are gone.
+    Past(&'a PastUndo),
+    /// In the turn of a prompt; none for what came before any.
+    Turn(Option<&'a Message>),
+    /// While a turn was undone that can be redone whole.
+    Undo,
+}
+
+impl ChangeMoment<'_> {
+    fn name(self) -> String {
+        match self {
+            Self::Past(past) if past.words.is_empty() => "it was restored".to_owned(),
+            Self::Past(past) => format!("the undo of \"{}\"", past.words),
+            Self::Turn(Some(prompt)) => format!("\"{}\"", words(prompt)),
+            Self::Turn(None) => "the first turn".to_owned(),
+            Self::Undo => "the undo".to_owned(),
+        }
+    }
+}
+
+/// Every change that the session knows of.
+fn changes<'a>(
+    messages: &'a [Message],
+    record: &'a Record,
+) -> impl Iterator<Item = (ChangeMoment<'a>, &'a FileChange)> {
+    let past = record.past_undos.iter();
+    let past = past.flat_map(|past| past.files.iter().map(move |change| (ChangeMoment::Past(past), change)));
+    let mut prompt = None;
     let made = messages.iter().flat_map(move |message| {
         if is_prompt(message) {
-            turn = format!("\"{}\"", words(message));
+            prompt = Some(message);
         }
-        let name = turn.clone();
+        let turn = ChangeMoment::Turn(prompt);
         let patches = message.parts.iter().filter_map(|part| match &part.content {
             Content::Patch { files, .. } => Some(files),
             _ => None,
         });
-        patches.flatten().map(move |change| (name.clone(), change))
+        patches.flatten().map(move |change| (turn, change))
     });
-    let undone = record.undone.iter().flat_map(|entry| &entry.files).map(|change| ("the undo".to_owned(), change));
+    let undone = record.undone.iter().flat_map(|entry| &entry.files).map(|change| (ChangeMoment::Undo, change));
     past.chain(made).chain(undone)
 }
 
@@ -143,8 +169,8 @@ pub async fn restore(
     }
     let mut report = RevertReport::default();
     let (_, left) = put_all(planned, &mut report, cx).await;
-    match left.into_iter().next() {
-        Some((_, why)) => Err(why),
-        None => Ok(report),
-    }
+    let Some((_, why)) = left.into_iter().next() else { return Ok(report) };
+    record.past_undos.pop_if(|past| past.words.is_empty() && !past.redone && report.set.is_empty());
+    written(record, keep, cx).await?;
+    Err(why)
 }

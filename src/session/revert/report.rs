@@ -63,16 +63,13 @@ impl RevertReport {
         said += &self.files();
         if !self.between.is_empty() {
             said += "\n\nChanges of yours lie between those of the session; what you had made of it is back:\n";
-            for path in &self.between {
-                said += &format!("- `{}`\n", text::escaped(&worktree.relative(path.as_ref())));
-            }
+            let name = |path: &String| format!("`{}`", text::escaped(&worktree.relative(path.as_ref())));
+            said += &listed(self.between.iter().map(name));
         }
         if !self.unknown.is_empty() {
             said = said.trim_end().to_owned()
                 + "\n\nWhat these changed is not known, because adjutant was ended while they ran:\n";
-            for command in &self.unknown {
-                said += &format!("- `{}`\n", command.replace('`', "'"));
-            }
+            said += &listed(self.unknown.iter().map(|command| format!("`{}`", command.replace('`', "'"))));
         }
         if !self.left.is_empty() {
             said = said.trim_end().to_owned() + &format!("\n\n{}", phrases.force);
@@ -137,7 +134,7 @@ fn listed(entries: impl Iterator<Item = String>) -> String {
     let mut entries = entries.peekable();
     let mut said: String = entries.by_ref().take(NAMED).map(|entry| format!("- {entry}\n")).collect();
     if entries.peek().is_some() {
-        said += &format!("- and {}\n", text::count(entries.count(), "more file"));
+        said += &format!("- and {} more\n", entries.count());
     }
     said
 }

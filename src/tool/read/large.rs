@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::ops::Range;
 use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,8 @@ pub(super) struct FileExcerpt {
     pub(super) total: usize,
     /// The first bytes of the file, by which its kind is told.
     pub(super) sample: Vec<u8>,
+    /// There is one line, and only its beginning.
+    pub(super) is_cut: bool,
 }
 
 /// Reads some lines of a file of any size. None where that was cancelled.
@@ -39,13 +42,23 @@ pub(super) fn window(
     let (mut file, _) = disk::open(path)?;
     let mut sample = Vec::new();
     file.by_ref().take(4096).read_to_end(&mut sample)?;
-    if sample.contains(&0) {
-        return Ok(Some(FileExcerpt { bytes: Vec::new(), first: 1, total: 0, sample }));
+    if sample.contains(&0) || super::mostly_control(&sample) {
+        return Ok(Some(FileExcerpt { bytes: Vec::new(), first: 1, total: 0, sample, is_cut: false }));
     }
     let Some(total) = count(&mut file, cancelled)? else { return Ok(None) };
     let first = part.first(total);
-    let bytes = lines(&mut file, first, part.limit, cancelled)?;
-    Ok(bytes.map(|bytes| FileExcerpt { bytes, first, total, sample }))
+    // It may have grown since.
+    let end = first.saturating_add(part.limit).min(total + 1);
+    let Some(mut bytes) = lines(&mut file, first..end, cancelled)? else { return Ok(None) };
+    let mut is_cut = false;
+    if bytes.len() >= KEPT && bytes.last() != Some(&b'\n') {
+        // Of the last line only the beginning is there: it is left for the next call, if it is not the only one.
+        match bytes.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => bytes.truncate(end + 1),
+            None => is_cut = true,
+        }
+    }
+    Ok(Some(FileExcerpt { bytes, first, total, sample, is_cut }))
 }
 
 /// The number of lines; the last one need not end.
@@ -67,13 +80,12 @@ fn count(file: &mut File, cancelled: &CancellationToken) -> io::Result<Option<us
     }
 }
 
-/// Up to so many lines from one on.
-fn lines(file: &mut File, first: usize, limit: usize, cancelled: &CancellationToken) -> io::Result<Option<Vec<u8>>> {
+/// Some lines, by their numbers.
+fn lines(file: &mut File, wanted: Range<usize>, cancelled: &CancellationToken) -> io::Result<Option<Vec<u8>>> {
     file.seek(SeekFrom::Start(0))?;
     let mut reader = BufReader::with_capacity(PIECE, file);
     let (mut line, mut kept) = (1, Vec::new());
-    let end = first.saturating_add(limit);
-    while line < end && kept.len() < KEPT {
+    while line < wanted.end && kept.len() < KEPT {
         if cancelled.is_cancelled() {
             return Ok(None);
         }
@@ -82,11 +94,11 @@ fn lines(file: &mut File, first: usize, limit: usize, cancelled: &CancellationTo
             break;
         }
         let mut used = 0;
-        while used < piece.len() && line < end {
+        while used < piece.len() && line < wanted.end {
             let rest = &piece[used..];
             let length = rest.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
             let text = &rest[..length.unwrap_or(rest.len())];
-            if line >= first {
+            if line >= wanted.start {
                 kept.extend_from_slice(&text[..text.len().min(KEPT - kept.len())]);
             }
             used += text.len();
