@@ -272,7 +272,12 @@ impl Actor {
         self.scope.record.fetch(&tracker, &runs).await;
         let worktree = self.scope.project.worktree.clone();
         let counted = crate::task::spawn_blocking(move || diff::count(&diff::diffs(&runs, &tracker, &worktree)));
-        let changed = counted.await.unwrap_or_default();
+        // A process that ends does not wait for a number: comparing many files takes seconds.
+        let ended = session.sessions.ended.clone();
+        let changed = tokio::select! {
+            counted = counted => counted.unwrap_or_default(),
+            () = ended.cancelled() => return,
+        };
         if changed != session.record.changed {
             session.record.changed = changed;
             session.sessions.store.record(&session.record).await;
