@@ -17,7 +17,7 @@ use crate::talk::Talk;
 
 const PAGE: usize = 4096;
 
-/// What stands in the files of a session: the database and its log.
+/// The contents of a session's files: the database and its log.
 #[derive(Clone)]
 struct SessionImage {
     database: Option<Vec<u8>>,

@@ -43,7 +43,7 @@ pub fn own(key: &str, value: Value) -> Meta {
     Map::from_iter([(OWN.to_owned(), Value::Object(ours))])
 }
 
-/// What of ours is in a `_meta`: under our name, or flat under both names, `adjutant.schema`.
+/// Our members of a `_meta`: under our name, or flat under both names, `adjutant.schema`.
 pub fn of_ours<'a>(meta: Option<&'a Meta>, key: &str) -> Option<&'a Value> {
     let nested = || meta?.get(OWN)?.get(key);
     nested().or_else(|| meta?.get(&format!("{OWN}.{key}")))

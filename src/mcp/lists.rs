@@ -20,7 +20,7 @@ const LISTED: usize = 1024;
 /// Pages in which it may do so, and what it may say of them all in bytes.
 const PAGES: usize = 64;
 const BYTES: usize = 4 << 20;
-/// What it may say of one of them in bytes; a larger one is left out alone.
+/// The most bytes that it may say of one of them; a larger one is left out alone.
 const MAX_ONE_BYTES: usize = 1 << 20;
 
 /// What a server says that it has.

@@ -31,7 +31,7 @@ pub struct Change {
     pub part: Option<PartLines>,
 }
 
-/// Where a part of a file begins: the number of lines before it.
+/// The number of lines before a part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PartLines {
     pub old: usize,

@@ -524,7 +524,7 @@ impl Sessions {
     }
 }
 
-/// What the user should hear about what could not be read.
+/// Tells the user of what could not be read.
 fn damage(stored: &StoredSession) -> Option<Event> {
     for damage in &stored.damage {
         tracing::error!("session {}: {damage}", stored.record.id);

@@ -38,7 +38,7 @@ pub struct ListFilling {
     pub unknown: usize,
 }
 
-/// Which sessions are listed: those with a message or with a title of their user's, children left out.
+/// A question for sessions: those with a message or with a title of their user's, children left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListQuery {
     /// The directory they work in; `None` for all.

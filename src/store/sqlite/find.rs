@@ -67,7 +67,7 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
     Ok(page)
 }
 
-/// What the search index knows of some words.
+/// The answer of the search index for some words.
 #[derive(Default)]
 struct KnownWords {
     current: HashMap<String, i64>,

@@ -13,7 +13,7 @@ pub(super) fn unwritable(e: rusqlite::Error) -> Error {
     }
 }
 
-/// Why the index cannot be used as it is.
+/// A reason not to use the index as it is.
 pub(super) enum IndexError {
     Damaged(String),
     Newer(i64),
@@ -35,7 +35,7 @@ impl From<IndexError> for Error {
     }
 }
 
-/// What rows have that were written before there were checksums.
+/// The checksum of rows that were written before there were any.
 pub(super) const UNCHECKED: i64 = -1;
 
 /// A row of the table of sessions, as it stands there.
@@ -96,7 +96,7 @@ pub(super) fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
     Ok(None)
 }
 
-/// Why an index is damaged in which a row does not fit its checksum.
+/// The reason given for an index in which a row does not fit its checksum.
 pub(super) const ALTERED: &str = "an entry is not as it was written";
 
 /// Nothing was said in it, and its user gave it no title.

@@ -66,7 +66,7 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
     }
 }
 
-/// Why a session is damaged of which nothing stands in its file and something in its log.
+/// The reason given for a session with nothing in its file and something in its log.
 pub(super) const TORN: &str = "its write-ahead log is not whole";
 
 /// Reads a file that nobody has open and that needs no repair, as most are; no lock is taken, so it

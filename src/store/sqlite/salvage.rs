@@ -157,7 +157,7 @@ pub(super) fn has_log(path: &Path) -> bool {
 /// Everything that can be read, and whether that seems to be everything. None where no message can be.
 ///
 /// # Errors
-/// What the system says where it could not be tried.
+/// The system's words where it could not be tried.
 fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool)>> {
     // SQLite gets a copy: it would write into the damaged file.
     let room = tempfile::TempDir::with_prefix_in("salvage-", beside)?;
