@@ -385,7 +385,8 @@ fn diff(out: &mut String, change: &Change, root: &str) {
         out.push_str("<p class=\"attached\">Too large to be shown line by line.</p>");
         return;
     }
-    let (diff, before) = (change.lines(), change.part.unwrap_or_default());
+    let diff = change.lines();
+    let before = change.part.unwrap_or_default();
     out.push_str("<pre class=\"diff\">");
     for (n, group) in diff.groups().iter().enumerate() {
         if n > 0 {

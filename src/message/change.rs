@@ -49,7 +49,8 @@ impl Change {
         }
         let start = common_start(old, new);
         let end = common_end(&old[start..], &new[start..]);
-        let (old_part, new_part) = (&old[start..old.len() - end], &new[start..new.len() - end]);
+        let old_part = &old[start..old.len() - end];
+        let new_part = &new[start..new.len() - end];
         let before = old[..start].lines().count();
         let begins = PartLines { old: before, new: before };
         match old_part.len() + new_part.len() {

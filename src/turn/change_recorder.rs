@@ -282,6 +282,7 @@ impl ChangeRecorder {
             for EditedFile { path, old, touched, .. } in edited {
                 if let Err(e) = journal.finish_edit(&id, &path, old, touched) {
                     tracing::warn!("what became of {} is not kept: {e}", path.display());
+                    journal.note_unkept(&path.display().to_string(), UnkeptReason::Unreadable);
                 }
             }
             journal.finish(&id);

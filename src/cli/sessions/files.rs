@@ -120,7 +120,8 @@ async fn restore_of(
     let there = text::count(versions.len(), "version");
     let version = number.checked_sub(1).and_then(|at| versions.into_iter().nth(at));
     let version = version.with_context(|| format!("there is no version {number} of {}: {there}", path.display()))?;
-    let (hands, keep) = (hands(&stored.record, environment)?, Recorder::new(store.clone(), stored.record.id.clone()));
+    let hands = hands(&stored.record, environment)?;
+    let keep = Recorder::new(store.clone(), stored.record.id.clone());
     let name = text::escaped(&hands.worktree.relative(&path));
     let first = if stored.record.undone.is_empty() { "" } else { "After what is undone, " };
     let when = version.when.clone();
