@@ -62,6 +62,8 @@ mod talk;
 mod terminal;
 mod transcript;
 mod traps;
+// Only Linux reports what programs write.
+#[cfg(target_os = "linux")]
 mod undo;
 mod waits;
 mod web;
@@ -110,6 +112,7 @@ const WRITTEN: &[(&str, WrittenTests)] = &[
     ("sandbox/", &sandboxed_lines::ALL),
     ("sandbox/", &sandbox_notice::ALL),
     ("sandbox/", &probes::ALL),
+    #[cfg(target_os = "linux")]
     ("undo/", &undo::ALL),
     ("hidden/", &hidden::ALL),
     ("anytime/", &anytime::ALL),

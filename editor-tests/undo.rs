@@ -2,24 +2,33 @@
 //! user, another session, another process.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::{Value, json};
 
+use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::sandbox::{only, told, why};
 use crate::talk::Talk;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 7] = [
-    ("what the user wrote meanwhile stays (bwrap)", the_user_writes_meanwhile),
-    ("what the user saves after a call of the same step stays (bwrap)", the_user_writes_after_a_call),
-    ("what another session wrote meanwhile stays (bwrap)", another_session_writes_meanwhile),
-    ("what another process wrote meanwhile stays (bwrap)", another_process_writes_meanwhile),
-    ("what goes on in the background is undone as well (bwrap)", a_background_job_writes_later),
-    ("without reports the user is asked (landlock)", || what_is_not_reported_is_asked("landlock")),
-    ("without reports the user is asked (none)", || what_is_not_reported_is_asked("none")),
+pub const ALL: [(&str, fn()); 12] = [
+    ("what the user wrote meanwhile stays (bwrap)", || the_user_writes_meanwhile("bwrap")),
+    ("what the user wrote meanwhile stays (landlock)", || the_user_writes_meanwhile("landlock")),
+    ("what the user saves after a call of the same step stays (bwrap)", || the_user_writes_after_a_call("bwrap")),
+    ("what the user saves after a call of the same step stays (landlock)", || the_user_writes_after_a_call("landlock")),
+    ("what another session wrote meanwhile stays (bwrap)", || another_session_writes_meanwhile("bwrap")),
+    ("what another session wrote meanwhile stays (landlock)", || another_session_writes_meanwhile("landlock")),
+    ("what another process wrote meanwhile stays (bwrap)", || another_process_writes_meanwhile("bwrap")),
+    ("what another process wrote meanwhile stays (landlock)", || another_process_writes_meanwhile("landlock")),
+    ("what goes on in the background is undone as well (bwrap)", || a_background_job_writes_later("bwrap")),
+    ("what goes on in the background is undone as well (landlock)", || a_background_job_writes_later("landlock")),
+    ("a daemon that outlives a killed adjutant can write (landlock)", a_daemon_outlives_adjutant),
+    ("without reports the user is asked (none)", what_is_not_reported_is_asked),
 ];
 
 /// What a command waits for, so that others can act meanwhile.
@@ -80,9 +89,9 @@ fn holds(project: &Project, name: &str) -> Option<String> {
     fs::read_to_string(project.path(name)).ok()
 }
 
-fn the_user_writes_meanwhile() {
+fn the_user_writes_meanwhile(mechanism: &str) {
     let command = format!("cat {GATE}; echo a > a.txt; echo more >> user.txt; mkdir d && mv a.txt d/b.txt");
-    let Some((project, model)) = stage("bwrap", &format!("{}\n---\ntext: Done.", call(&command))) else { return };
+    let Some((project, model)) = stage(mechanism, &format!("{}\n---\ntext: Done.", call(&command))) else { return };
     project.write("own.txt", "mine\n");
     let mut talk = Talk::new(project);
     let session = talk.open();
@@ -109,11 +118,11 @@ fn the_user_writes_meanwhile() {
 }
 
 /// One step has written two files, and still runs when the user saves both.
-fn the_user_writes_after_a_call() {
+fn the_user_writes_after_a_call(mechanism: &str) {
     let edit = format!("call write {}", json!({ "filePath": "new.txt", "content": "ours\n" }));
     let (command, waits) = (call("echo ours > user.txt; echo ours > kept.txt"), call(&format!("cat {GATE}")));
     let script = format!("{edit}\n{command}\n{waits}\n---\ntext: Done.");
-    let Some((project, model)) = stage("bwrap", &script) else { return };
+    let Some((project, model)) = stage(mechanism, &script) else { return };
     let mut talk = Talk::new(project);
     let session = talk.open();
     talk.prompt(2, &session, "Go.");
@@ -135,10 +144,10 @@ fn the_user_writes_after_a_call() {
 }
 
 /// Two turns at once in one project: the first waits while the second one writes.
-fn another_session_writes_meanwhile() {
+fn another_session_writes_meanwhile(mechanism: &str) {
     let first = call(&format!("cat {GATE}; echo one > one.txt"));
     let script = format!("{first}\n---\n{}\n---\ntext: Done.\n---\ntext: Done.", call("echo two > two.txt"));
-    let Some((project, model)) = stage("bwrap", &script) else { return };
+    let Some((project, model)) = stage(mechanism, &script) else { return };
     let mut talk = Talk::new(project);
     let project = talk.project.clone();
     let one = talk.open();
@@ -157,10 +166,10 @@ fn another_session_writes_meanwhile() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-fn another_process_writes_meanwhile() {
+fn another_process_writes_meanwhile(mechanism: &str) {
     let first = call(&format!("cat {GATE}; echo one > one.txt"));
     let script = format!("{first}\n---\n{}\n---\ntext: Done.\n---\ntext: Done.", call("echo two > two.txt"));
-    let Some((project, model)) = stage("bwrap", &script) else { return };
+    let Some((project, model)) = stage(mechanism, &script) else { return };
     let project = Arc::new(project);
     let (mut here, mut there) = (Talk::new(project.clone()), Talk::new(project.clone()));
     let (one, two) = (here.open(), there.open());
@@ -180,10 +189,10 @@ fn another_process_writes_meanwhile() {
 }
 
 /// What a command in the background writes after its turn belongs to the turn that started it.
-fn a_background_job_writes_later() {
+fn a_background_job_writes_later(mechanism: &str) {
     let command = format!("cat {GATE}; echo late > late.txt; cat {SECOND_GATE}");
     let call = format!("call bash {}", json!({ "command": command, "description": "Run", "run_in_background": true }));
-    let Some((project, model)) = stage("bwrap", &format!("{call}\n---\ntext: Done.")) else { return };
+    let Some((project, model)) = stage(mechanism, &format!("{call}\n---\ntext: Done.")) else { return };
     let mut talk = Talk::new(project);
     let project = talk.project.clone();
     let session = talk.open();
@@ -200,11 +209,48 @@ fn a_background_job_writes_later() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
+/// Adjutant is killed while a program that left its command still runs: a process of ours answers in its place, and
+/// ends with the program.
+fn a_daemon_outlives_adjutant() {
+    let daemon = format!("cat {GATE}; echo late > late.txt; mv late.txt later.txt; echo written > {SECOND_GATE}");
+    let command = format!("echo first > first.txt; setsid sh -c '{daemon}' > /dev/null 2>&1 &");
+    let Some((project, model)) = stage("landlock", &format!("{}\n---\ntext: Done.", call(&command))) else { return };
+    let mut talk = Talk::new(project);
+    let project = talk.project.clone();
+    let session = talk.open();
+    talk.prompt(2, &session, "Go.");
+    ended(&mut talk, 2);
+    let holder = holder_of(talk.editor.pid()).expect("nobody holds the listener");
+    meanwhile(&project, GATE, || {
+        talk.editor.signal(Signal::KILL);
+        talk.lost();
+    });
+    let (written, heard) = std::sync::mpsc::channel();
+    let gate = project.path(SECOND_GATE);
+    std::thread::spawn(move || written.send(fs::read_to_string(gate).unwrap()));
+    assert_eq!(heard.recv_timeout(PATIENCE).as_deref(), Ok("written\n"), "the daemon could not write");
+    assert_eq!(holds(&project, "later.txt").as_deref(), Some("late\n"));
+    let mut end = [PollFd::new(&holder, PollFlags::IN)];
+    let patience = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs()).unwrap(), tv_nsec: 0 };
+    assert_eq!(poll(&mut end, Some(&patience)), Ok(1), "the holder did not end");
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// The process that holds the listeners of an adjutant's commands.
+fn holder_of(adjutant: i32) -> Option<OwnedFd> {
+    let children = fs::read_to_string(format!("/proc/{adjutant}/task/{adjutant}/children")).ok()?;
+    let mut children = children.split_whitespace();
+    let holds =
+        |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("\"hold\":"));
+    let pid = children.find(holds)?.parse().ok().and_then(Pid::from_raw)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
 /// Without reports of the system, files that changed meanwhile may be anybody's: they are named, and set back only
 /// by force.
-fn what_is_not_reported_is_asked(mechanism: &str) {
+fn what_is_not_reported_is_asked() {
     let command = format!("cat {GATE}; echo a > a.txt");
-    let Some((project, model)) = stage(mechanism, &format!("{}\n---\ntext: Done.", call(&command))) else { return };
+    let Some((project, model)) = stage("none", &format!("{}\n---\ntext: Done.", call(&command))) else { return };
     let mut talk = Talk::new(project);
     let project = talk.project.clone();
     let session = talk.open();

@@ -24,6 +24,7 @@ mod seatbelt;
 mod trial;
 mod writes;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -189,6 +190,8 @@ pub struct Sandbox {
     read_only: OnceCell<Arc<ProvenSandbox>>,
     workspace_write: OnceCell<Arc<ProvenSandbox>>,
     light: OnceCell<Option<Arc<ProvenSandbox>>>,
+    #[cfg(target_os = "linux")]
+    holder: Arc<writes::ListenerHolder>,
 }
 
 impl Sandbox {
@@ -201,6 +204,8 @@ impl Sandbox {
             read_only: OnceCell::new(),
             workspace_write: OnceCell::new(),
             light: OnceCell::new(),
+            #[cfg(target_os = "linux")]
+            holder: Arc::new(writes::ListenerHolder::new()),
         })
     }
 
@@ -309,7 +314,7 @@ impl Sandbox {
         orders.foreign = policy.foreign;
         orders.session = held.mechanism != Some(Mechanism::Seatbelt);
         let program = match observer {
-            Some(observer) => watched(observer, &mut orders, program)?,
+            Some(observer) => self.watched(held, &own, observer, &mut orders, program)?,
             None => program,
         };
         Ok(match held.mechanism {
@@ -349,6 +354,47 @@ impl Sandbox {
         }
         Ok(bwrap)
     }
+
+    /// Has what a program writes reported. Where programs may outlive this process, their listeners are kept; if they
+    /// cannot be, nothing is reported.
+    #[cfg(target_os = "linux")]
+    fn watched(
+        &self,
+        held: &ProvenSandbox,
+        own: &Path,
+        observer: Arc<dyn WriteObserver>,
+        orders: &mut inside::Orders,
+        program: Program,
+    ) -> Result<Program, String> {
+        use std::os::fd::AsRawFd;
+        // A trial leaves nothing behind.
+        let outlives = held.mechanism == Some(Mechanism::Landlock) && orders.trial.is_none();
+        let keep = |socket| {
+            let orders = inside::Orders { hold: Some(socket), session: true, ..inside::Orders::default() };
+            Program::new(own, "/", BTreeMap::new()).args(orders.args()).begins_session()
+        };
+        if outlives && let Err(e) = self.holder.start(keep) {
+            tracing::warn!("what commands write is not reported, because nothing would answer after our end: {e}");
+            observer.refused();
+            return Ok(program);
+        }
+        let holder = outlives.then(|| self.holder.clone());
+        let socket = writes::watch(observer, holder).map_err(|e| format!("what it writes cannot be seen: {e}"))?;
+        orders.report = Some(socket.as_raw_fd());
+        Ok(program.passing(socket))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn watched(
+        &self,
+        _: &ProvenSandbox,
+        _: &Path,
+        _: Arc<dyn WriteObserver>,
+        _: &mut inside::Orders,
+        program: Program,
+    ) -> Result<Program, String> {
+        Ok(program)
+    }
 }
 
 /// Whether a path lies below one of these.
@@ -373,20 +419,6 @@ fn privileged() -> bool {
         .is_ok_and(|has| has.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN));
     #[cfg(not(target_os = "linux"))]
     false
-}
-
-/// Has what a program writes reported.
-#[cfg(target_os = "linux")]
-fn watched(observer: Arc<dyn WriteObserver>, orders: &mut inside::Orders, program: Program) -> Result<Program, String> {
-    use std::os::fd::AsRawFd;
-    let socket = writes::watch(observer).map_err(|e| format!("what it writes cannot be seen: {e}"))?;
-    orders.report = Some(socket.as_raw_fd());
-    Ok(program.passing(socket))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn watched(_: Arc<dyn WriteObserver>, _: &mut inside::Orders, program: Program) -> Result<Program, String> {
-    Ok(program)
 }
 
 fn own_id() -> Option<u32> {
@@ -521,7 +553,7 @@ mod tests {
         std::fs::create_dir(&home).unwrap();
         let vars = [("HOME".to_owned(), home.display().to_string()), ("PATH".into(), bin.path().display().to_string())];
         let mut environment = Environment::from_vars(vars.into());
-        let program = || Program::new("true", "/", std::collections::BTreeMap::new());
+        let program = || Program::new("true", "/", BTreeMap::new());
         let policy = |writable: &[&Path]| SandboxPolicy {
             level: Level::WorkspaceWrite,
             network: true,

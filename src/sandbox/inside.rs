@@ -40,6 +40,10 @@ pub(super) struct Orders {
     /// Have what it writes reported, through the socket that it was started with under this number.
     #[serde(default)]
     pub(super) report: Option<RawFd>,
+    /// There is no command: answer reports in the place of adjutant when it has ended. The listeners come through the
+    /// socket that it was started with under this number.
+    #[serde(default)]
+    pub(super) hold: Option<RawFd>,
     /// There is no command: try what is forbidden instead, and report.
     pub(super) trial: Option<trial::Trial>,
 }
@@ -113,6 +117,10 @@ fn is_unheard() -> Result<bool, String> {
 fn become_it(orders: Orders, command: Vec<OsString>) -> Result<ExitCode, String> {
     if orders.session {
         setsid().map_err(|e| format!("it has no session of its own: {e}"))?;
+    }
+    #[cfg(target_os = "linux")]
+    if let Some(socket) = orders.hold {
+        return super::writes::hold(socket).map(|()| ExitCode::SUCCESS);
     }
     #[cfg(target_os = "linux")]
     if orders.watched {

@@ -167,8 +167,8 @@ async fn attempt(
     let trial = Trial { directory: directory.clone(), port: bait.port(), prober: Process::look(std::process::id()) };
     let orders = inside::Orders { trial: Some(trial.clone()), ..inside::Orders::default() };
     let held = ProvenSandbox { mechanism: Some(mechanism), landlock, ..ProvenSandbox::none(level, vec![]) };
-    // Commands at the other level write nothing that is recorded, and what Landlock alone confines may outlive us.
-    let reports = level == Level::WorkspaceWrite && mechanism == Mechanism::Bubblewrap;
+    // Commands at the other level write nothing that is recorded.
+    let reports = level == Level::WorkspaceWrite && mechanism != Mechanism::Seatbelt;
     let reports = reports.then(|| Arc::new(ReportedWrites::default()));
     let observer = reports.clone().map(|reports| reports as Arc<dyn WriteObserver>);
     let env = crate::process::Variables::default().tame(&sandbox.environment);

@@ -9,11 +9,13 @@
 //! (before 5.19, in a container, below another listener), the command runs without it, and the observer is told.
 //!
 //! A listener that is closed fails every call that the filter stops, with ENOSYS. What runs in bubblewrap ends with
-//! us, so only there the filter is used: with Landlock alone, a program that outlives us could not write any more. A
-//! program in it that wants to listen itself is refused by the kernel (EBUSY).
+//! adjutant. With Landlock alone, programs may outlive it, so a process of ours keeps their listeners
+//! (`writes/hold.rs`). A program that wants to listen itself is refused by the kernel (EBUSY).
 
 #[cfg(target_os = "linux")]
 mod filter;
+#[cfg(target_os = "linux")]
+mod hold;
 #[cfg(target_os = "linux")]
 pub(super) mod kernel;
 #[cfg(target_os = "linux")]
@@ -23,6 +25,8 @@ mod target;
 
 use std::path::PathBuf;
 
+#[cfg(target_os = "linux")]
+pub(super) use hold::{ListenerHolder, hold};
 #[cfg(target_os = "linux")]
 pub(super) use listen::{install, watch};
 

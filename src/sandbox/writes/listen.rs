@@ -13,6 +13,7 @@ use rustix::net::{
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use super::hold::{ListenerHolder, ReportNumber};
 use super::{PendingWrite, WriteObserver, filter, kernel, target};
 
 /// What the process that becomes a command says with the listener, or instead of it.
@@ -22,11 +23,15 @@ const REFUSED: u8 = b'-';
 /// The pause after a report that could not be taken.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Watches what a command writes that is about to be started with the descriptor this returns.
+/// Watches what a command writes that is about to be started with the descriptor this returns. With a holder, the
+/// command may outlive this process.
 ///
 /// # Errors
 /// The system's.
-pub(in super::super) fn watch(observer: Arc<dyn WriteObserver>) -> io::Result<OwnedFd> {
+pub(in super::super) fn watch(
+    observer: Arc<dyn WriteObserver>,
+    holder: Option<Arc<ListenerHolder>>,
+) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let work = move || {
         let Some(said) = hear(&ours) else { return };
@@ -34,11 +39,16 @@ pub(in super::super) fn watch(observer: Arc<dyn WriteObserver>) -> io::Result<Ow
         if said.is_none() {
             observer.refused();
         }
-        // Whoever waits for it is gone if this fails; its writes are answered all the same.
-        rustix::io::write(&ours, b"+").ok();
+        let kept = said.as_ref().zip(holder).map(|(listener, holder)| holder.keep(listener.as_fd())).transpose();
+        match kept {
+            // Whoever waits for it is gone if this fails; its writes are answered all the same.
+            Ok(_) => drop(rustix::io::write(&ours, b"+")),
+            // Then it must not begin, and does not without the byte.
+            Err(ref e) => tracing::error!("a command is not started, because its listener cannot be kept: {e}"),
+        }
         drop(ours);
         if let Some(listener) = said {
-            answer(listener.as_fd(), &*observer);
+            answer(listener.as_fd(), &*observer, kept.ok().flatten().as_ref());
         }
         observer.ended();
     };
@@ -70,7 +80,7 @@ fn hear(socket: &OwnedFd) -> Option<Option<OwnedFd>> {
 }
 
 /// Answers until the last process of the command has ended.
-fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver) {
+fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option<&ReportNumber>) {
     kernel::wake_in_place(listener);
     loop {
         let mut end = [PollFd::new(&listener, PollFlags::IN)];
@@ -92,6 +102,9 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver) {
                 continue;
             }
         };
+        if let Some(number) = number {
+            number.note(report.id);
+        }
         let observe = || {
             let writes = target::writes(&report);
             if kernel::is_waiting(listener, &report) {
