@@ -21,6 +21,8 @@ pub(super) struct SessionIndex {
     db: Connection,
     /// How far it has been made whole; `None` until it is first asked what there is.
     fill: Option<Arc<IndexFill>>,
+    /// Which file it is, wherever its name leads by now.
+    identity: Option<(u64, u64)>,
 }
 
 /// Held while the index is opened or made: processes take turns.
@@ -224,11 +226,20 @@ impl SessionIndex {
         Ok(Self::connect(&path, session::is_network(dir), true)?)
     }
 
-    /// Makes the index again because a query found it damaged.
+    /// Makes the index again because a query found it damaged, unless another process has done so.
     pub(super) fn again(self, dir: &Path, reason: &str) -> Result<Self, Error> {
+        let damaged = self.identity;
         drop(self);
         let turn = turn(dir)?;
-        let again = Self::instead(dir, reason);
+        let path = dir.join("index.db");
+        let is_another = damaged.is_some() && session::identity(&path).is_some_and(|now| Some(now) != damaged);
+        let another = is_another.then(|| Self::connect(&path, session::is_network(dir), false)).transpose();
+        let again = match another {
+            Ok(Some(another)) => Ok(another),
+            Ok(None) => Self::instead(dir, reason),
+            Err(IndexError::Damaged(reason)) => Self::instead(dir, &reason),
+            Err(e) => Err(e.into()),
+        };
         drop(turn);
         again
     }
@@ -252,7 +263,7 @@ impl SessionIndex {
                 e => IndexError::Other(e.to_string()),
             })?;
         }
-        Ok(Self { db, fill: None })
+        Ok(Self { db, fill: None, identity: session::identity(path) })
     }
 
     /// Remembers a session, and the number of the last message in its file.
@@ -450,5 +461,21 @@ mod tests {
             query.get_status(StatementStatus::VmStep)
         };
         assert_eq!(steps(100), steps(1000));
+    }
+
+    #[test]
+    fn two_processes_that_find_one_damaged_index_make_one_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let [first, second] = [filled(dir.path(), 3), SessionIndex::open(dir.path()).unwrap()];
+        let asides = || {
+            let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            names.filter(|name| name.to_string_lossy().ends_with(".db") && name != "index.db").count()
+        };
+        let first = first.again(dir.path(), "as if").unwrap();
+        let record = Record::new(SessionId::new("ses_after"), "/w".into(), Timestamp(1));
+        first.put(&record, 1).unwrap();
+        let second = second.again(dir.path(), "as if").unwrap();
+        assert_eq!(asides(), 1);
+        assert_eq!(second.get(&record.id).unwrap().map(|(found, _)| found.id), Some(record.id));
     }
 }

@@ -508,14 +508,42 @@ pub(super) fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
     Error::Damaged { id: id.clone(), reason, path: path.display().to_string() }
 }
 
+/// Whether a directory, a pipe or the like has the name of a log of this database.
+fn has_strange_companion(path: &Path) -> bool {
+    let is_strange = |suffix| {
+        let found = std::fs::symlink_metadata(super::with_suffix(path, suffix));
+        found.is_ok_and(|meta| !meta.is_file())
+    };
+    ["-wal", "-shm", "-journal"].into_iter().any(is_strange)
+}
+
 fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
     let reason = e.to_string();
     match e.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             Error::Locked { id: id.clone(), holder: LockHolder::default() }
         }
-        Some(ErrorCode::CannotOpen) => damaged(id, path, reason),
+        // Descriptors may have run out, or rights be missing: that says nothing of what is in the file.
+        Some(ErrorCode::CannotOpen) if has_strange_companion(path) => damaged(id, path, reason),
         _ if super::is_damage(e) => damaged(id, path, reason),
         _ => Error::Unwritable(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_damaged_only_if_its_log_is_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (id, path) = (SessionId::new("ses_1"), dir.path().join("ses_1.db"));
+        std::fs::write(&path, "").unwrap();
+        let failure = rusqlite::ffi::Error { code: ErrorCode::CannotOpen, extended_code: 14 };
+        let explained = || explain(&id, &path, &rusqlite::Error::SqliteFailure(failure, None));
+        // As when no descriptor is left.
+        assert!(matches!(explained(), Error::Unwritable(_)), "{:?}", explained());
+        std::fs::create_dir(super::super::with_suffix(&path, "-wal")).unwrap();
+        assert!(matches!(explained(), Error::Damaged { .. }), "{:?}", explained());
     }
 }
