@@ -176,7 +176,15 @@ impl LayerReader<'_, '_> {
         let remotes = super::remote::wanted(environment);
         self.disk.tokens = remotes.iter().filter_map(|remote| remote.token.clone()).collect();
         for remote in remotes {
-            self.file(&remote.file, Layer::Remote, false);
+            if !self.file(&remote.file, Layer::Remote, false) {
+                let place = SourceLocation::whole(&self.disk.origin(&remote.file, Layer::Remote, false));
+                let text = format!(
+                    "the defaults of {} have not been fetched yet, so what they deny is not known; they are fetched \
+                     when a session begins",
+                    remote.address
+                );
+                self.disk.problems.push(Problem::error(ProblemCode::MissingFile, &place, "", text));
+            }
         }
     }
 
