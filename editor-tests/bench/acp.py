@@ -70,9 +70,9 @@ def usage(pid):
 class Agent:
     """One process with one session in `root`, which belongs to `home`; without one where it opens none."""
 
-    def __init__(self, binary, home, root, port, settings, opens=True):
+    def __init__(self, binary, home, root, port, settings, opens=True, env=None):
         settings_of(home, port, settings)
-        env = {"HOME": home, "PATH": os.environ["PATH"], "TMPDIR": home, "ADJUTANT_DISABLE_TITLES": "1", "ADJUTANT_TRUST": "all"}
+        env = {"HOME": home, "PATH": os.environ["PATH"], "TMPDIR": home, "ADJUTANT_DISABLE_TITLES": "1", "ADJUTANT_TRUST": "all", **(env or {})}
         self.process = subprocess.Popen([binary, "acp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=root)
         self.number = 0
         self.ask("initialize", {"protocolVersion": 1})
