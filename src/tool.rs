@@ -73,6 +73,7 @@ mod printed;
 #[cfg(test)]
 #[cfg(unix)]
 mod rows;
+pub mod schema;
 pub mod scratch;
 mod screen;
 mod spelling;

@@ -14,7 +14,9 @@ use crate::message::File;
 use crate::permission::Need;
 use crate::text;
 use crate::tool::clock::CallClock;
-use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign};
+use crate::tool::{
+    AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema,
+};
 
 /// What a tool may say about itself, in characters.
 const WORDS: usize = 10_000;
@@ -58,11 +60,7 @@ impl CustomTool {
     /// The tool that the host tells of.
     pub(super) fn of(said: &Value, origin: ScriptOrigin, home: &Weak<dyn Home>) -> Option<Self> {
         let words = |key: &str| said.get(key).and_then(Value::as_str);
-        let mut schema = said.get("schema").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
-        schema["type"] = "object".into();
-        if !schema.get("properties").is_some_and(Value::is_object) {
-            schema["properties"] = json!({});
-        }
+        let schema = schema::normalised(said.get("schema").unwrap_or(&Value::Null));
         let own = words("name")?.to_owned();
         Some(Self {
             name: text::plain(&own).chars().take(64).collect(),

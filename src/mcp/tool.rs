@@ -12,7 +12,9 @@ use super::request::{self, RequestCaller};
 use crate::event::ToolKind;
 use crate::permission::Need;
 use crate::text;
-use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign};
+use crate::tool::{
+    AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema,
+};
 
 /// The longest name providers take.
 const NAME: usize = 64;
@@ -42,12 +44,7 @@ struct McpTool {
 /// The tool of a server that calls it this.
 pub(super) fn of(link: &Arc<McpLink>, tool: rmcp::model::Tool) -> OfferedTool {
     let server = link.name.as_str();
-    let mut schema = Value::Object(tool.input_schema.as_ref().clone());
-    if let Some(schema) = schema.as_object_mut() {
-        schema.remove("$schema");
-        schema.insert("type".into(), "object".into());
-        schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
-    }
+    let schema = schema::normalised(&Value::Object(tool.input_schema.as_ref().clone()));
     let said = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
     let own = tool.name.to_string();
     let tool = Arc::new(McpTool {
