@@ -29,6 +29,7 @@ mod permit;
 mod pictures;
 pub mod prune;
 pub mod record;
+pub mod refused_tools;
 pub mod release;
 pub mod remind;
 pub mod request;
@@ -242,6 +243,8 @@ pub struct SessionResources {
     pub snapshots: Option<Arc<Tracker>>,
     /// What steps left running in the background, as far as it may still change files.
     pub late_changes: Arc<late_changes::LateChanges>,
+    /// What providers refuse is set aside.
+    pub refused_tools: Arc<refused_tools::RefusedTools>,
 }
 
 /// US dollars on their way into a message. A std mutex: a leaf around a number.

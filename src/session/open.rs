@@ -505,6 +505,7 @@ impl Sessions {
             files: options.files,
             snapshots: Some(snapshots),
             late_changes: Arc::default(),
+            refused_tools: Arc::default(),
             exec: self.served().exec,
         }
     }

@@ -169,6 +169,7 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
         let asks = scope.permissions.attended && scope.depth == 0;
         tools.retain(|tool| asks || tool.name() != QuestionTool::NAME);
         tools.retain(|tool| options.is_none_or(|options| keeps(options, tool.name(), tool.permission())));
+        tools.retain(|tool| !scope.resources.refused_tools.has(&model.id.provider, tool.name()));
         search::within(tools, scope.project.settings.experimental.mcp_budget)
     } else {
         Vec::new()

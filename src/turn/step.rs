@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::change_recorder::{ChangeRecorder, StepChanges};
 use super::frame::Frame;
-use super::{History, TurnContext, call, hooks, late_changes, next, request, retry, size};
+use super::{History, TurnContext, call, hooks, late_changes, next, refused_tools, request, retry, size};
 use crate::environment::Timestamp;
 use crate::event::{CallUpdate, Event, Progress, Status};
 use crate::id::MessageId;
@@ -64,7 +64,7 @@ pub async fn step(
     hooks::remember(history, scope, true);
     hooks::lend(scope, frame);
     hooks::request(scope, frame, &mut request).await;
-    let request = Arc::new(request);
+    let mut request = Arc::new(request);
     let parent = history.messages.iter().rev().find(|m| m.user().is_some());
     let assistant = Assistant {
         parent: parent.map_or_else(|| MessageId::new(""), |m| m.id.clone()),
@@ -82,7 +82,7 @@ pub async fn step(
     scope.record.message(&message).await;
 
     let changes = ChangeRecorder::new(scope, &message.id);
-    let answered = ask(scope, frame, &request, &mut message, &changes, first);
+    let answered = ask(scope, frame, &mut request, &mut message, &changes, first);
     let (answered, ()) = tokio::join!(answered, enter(history, scope, changed.take()));
     *asked = Arc::into_inner(request);
     let paid = answered.as_ref().ok().and_then(|end| cost(&frame.model, &end.usage));
@@ -134,11 +134,12 @@ struct AnswerEnd {
 async fn ask(
     scope: &TurnContext,
     frame: &Frame,
-    request: &Arc<Request>,
+    request: &mut Arc<Request>,
     message: &mut Message,
     changes: &ChangeRecorder,
     first: bool,
 ) -> Result<AnswerEnd, Fault> {
+    let mut refused = 0;
     let mut waits = retry::Backoff::default();
     let mut attempt = 0;
     let mut empty = 0;
@@ -176,6 +177,9 @@ async fn ask(
             Some(Err(error)) => error,
         };
         tracing::warn!("asking {} failed: {error}", frame.model.id);
+        if refused_tools::set_aside(scope, frame, Arc::make_mut(request), &error, &mut refused).await {
+            continue;
+        }
         let Some(wait) = waits.after(&error) else {
             return Err(error.fault());
         };

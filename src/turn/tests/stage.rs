@@ -211,6 +211,7 @@ impl Stage {
                 exec: Arc::default(),
                 files: tool::FileCapabilities::default(),
                 late_changes: Arc::default(),
+                refused_tools: Arc::default(),
                 snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
             },
             project: Workspace {
