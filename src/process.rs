@@ -215,6 +215,20 @@ impl Program {
         Ok(Child { child, group, guarded: self.guarded, output: together, mark, ended: None })
     }
 
+    /// Starts it so that it outlives this process: it has no pipes, and nothing here ends it, now or later. It begins a
+    /// session by itself.
+    ///
+    /// # Errors
+    /// The system's, when it cannot be started.
+    pub fn start_apart(&self) -> io::Result<()> {
+        let mut command = CommandWrap::with_new(&self.path, |command| {
+            command.args(&self.args).current_dir(&self.cwd).env_clear().envs(&self.env);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        });
+        let passed = self.passed.as_ref().and_then(|passed| locked(passed).take());
+        spawn(&mut command, passed).map(drop)
+    }
+
     /// Why it cannot be started, and what to do, for a person.
     pub fn unstarted(&self, e: &io::Error) -> String {
         let name = self.path.display();

@@ -24,7 +24,6 @@ mod seatbelt;
 mod trial;
 mod writes;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -355,8 +354,8 @@ impl Sandbox {
         Ok(bwrap)
     }
 
-    /// Has what a program writes reported. Where programs may outlive this process, their listeners are kept; if they
-    /// cannot be, nothing is reported.
+    /// Has what a program writes reported. Where programs may outlive this process, another one keeps their listeners;
+    /// if that cannot be started, nothing is reported.
     #[cfg(target_os = "linux")]
     fn watched(
         &self,
@@ -371,7 +370,7 @@ impl Sandbox {
         let outlives = held.mechanism == Some(Mechanism::Landlock) && orders.trial.is_none();
         let keep = |socket| {
             let orders = inside::Orders { hold: Some(socket), session: true, ..inside::Orders::default() };
-            Program::new(own, "/", BTreeMap::new()).args(orders.args()).begins_session()
+            Program::new(own, "/", std::collections::BTreeMap::new()).args(orders.args()).begins_session()
         };
         if outlives && let Err(e) = self.holder.start(keep) {
             tracing::warn!("what commands write is not reported, because nothing would answer after our end: {e}");
@@ -553,7 +552,7 @@ mod tests {
         std::fs::create_dir(&home).unwrap();
         let vars = [("HOME".to_owned(), home.display().to_string()), ("PATH".into(), bin.path().display().to_string())];
         let mut environment = Environment::from_vars(vars.into());
-        let program = || Program::new("true", "/", BTreeMap::new());
+        let program = || Program::new("true", "/", std::collections::BTreeMap::new());
         let policy = |writable: &[&Path]| SandboxPolicy {
             level: Level::WorkspaceWrite,
             network: true,

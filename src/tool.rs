@@ -410,6 +410,10 @@ pub trait AnyTool: Send + Sync {
     fn server(&self) -> Option<&str> {
         None
     }
+    /// Whether others wrote it.
+    fn is_foreign(&self) -> bool {
+        self.server().is_some()
+    }
     /// Whether a model is told of it.
     fn listed(&self) -> bool {
         true

@@ -243,7 +243,7 @@ pub struct SessionResources {
     pub snapshots: Option<Arc<Tracker>>,
     /// What steps left running in the background, as far as it may still change files.
     pub late_changes: Arc<late_changes::LateChanges>,
-    /// What providers refuse is set aside.
+    /// The tools that providers have refused.
     pub refused_tools: Arc<refused_tools::RefusedTools>,
 }
 

@@ -180,7 +180,7 @@ impl LayerReader<'_, '_> {
                 let place = SourceLocation::whole(&self.disk.origin(&remote.file, Layer::Remote, false));
                 let text = format!(
                     "the defaults of {} have not been fetched yet, so what they deny is not known; they are fetched \
-                     when a session begins",
+                     while a session is open",
                     remote.address
                 );
                 self.disk.problems.push(Problem::error(ProblemCode::MissingFile, &place, "", text));

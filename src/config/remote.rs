@@ -54,6 +54,11 @@ pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
     found
 }
 
+/// Whether the defaults of an organisation were never fetched.
+pub fn lacks_defaults(environment: &Environment) -> bool {
+    wanted(environment).iter().any(|remote| !remote.file.exists())
+}
+
 impl RemoteDefaults {
     /// A header of the organisation's with its own token in it. No other variable is filled in: what
     /// is sent to a server must not be that server's choice.

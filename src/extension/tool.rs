@@ -79,6 +79,10 @@ impl AnyTool for CustomTool {
         &self.name
     }
 
+    fn is_foreign(&self) -> bool {
+        true
+    }
+
     fn description(&self) -> String {
         self.description.clone()
     }

@@ -29,7 +29,8 @@ pub(super) async fn defaults(client: Arc<HttpClient>, environment: Environment) 
     for remote in wanted {
         warm(&client, &remote.address).await;
         if let Err(why) = default(&client, &remote).await {
-            let kept = if remote.file.exists() { "what was fetched before holds" } else { "they do not hold" };
+            let kept =
+                if remote.file.exists() { "what was fetched before holds" } else { "what they deny is not known" };
             notices.push(format!("The defaults at {} could not be fetched, so {kept}: {why}", remote.address));
         }
     }

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::models::ModelSources;
 use super::{fetch, prune};
 use crate::config::reference::RepositoryClone;
+use crate::config::remote;
 use crate::environment::Environment;
 use crate::model::registry::Registry;
 use crate::store::Store;
@@ -123,11 +124,15 @@ impl Janitor {
         });
     }
 
-    /// Has the defaults of the user's organisations fetched, if that is some time ago.
+    /// Has the defaults of the user's organisations fetched, if that is some time ago: an hour, or where they were never
+    /// fetched a minute.
     pub(super) fn fetch_defaults(&self) -> Option<JoinHandle<Vec<String>>> {
-        const SOME_TIME: u64 = 60 * 60 * 1000;
+        const MINUTE: u64 = 60 * 1000;
         let now = self.environment.now().0;
-        let due = |last: u64| (now.saturating_sub(last) >= SOME_TIME).then_some(now);
+        let due = |last: u64| {
+            let ago = now.saturating_sub(last);
+            (ago >= 60 * MINUTE || ago >= MINUTE && remote::lacks_defaults(&self.environment)).then_some(now)
+        };
         self.defaulted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).ok()?;
         Some(self.spawn(fetch::defaults(self.models.client(), self.environment.clone())))
     }

@@ -370,7 +370,10 @@ impl ConfigWatcher {
         let mut waited = false;
         let mut at = 0;
         while let Some((source, task)) = self.fetching.get_mut(at) {
-            let missing = source.as_ref().is_some_and(|source| self.read.missing.contains(source));
+            let missing = match source {
+                Some(source) => self.read.missing.contains(source),
+                None => config::remote::lacks_defaults(&scope.environment),
+            };
             if !missing && !task.is_finished() {
                 at += 1;
                 continue;

@@ -4,7 +4,10 @@
 //! and anything but an object at the top, Anthropic what is no JSON Schema of draft 2020-12, all of them a reference to
 //! nothing. So what has one meaning is written in the form that all take, and a keyword that cannot be taken is left
 //! out: the server checks the arguments anyway. Gemini's subset is made of this (`model/gemini/schema.rs`).
+//!
+//! A server writes what it likes: the work is bounded by [`MAX_VALUES`], after which the rest may be anything.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
@@ -12,8 +15,14 @@ use serde_json::{Map, Value, json};
 /// How deep a schema is read. What lies deeper may be anything.
 const MAX_DEPTH: usize = 64;
 
-/// How deep references are followed that are replaced by what they mean.
-const MAX_INLINED: usize = 8;
+/// How many values of a schema are looked at, those behind references once for each.
+const MAX_VALUES: usize = 50_000;
+
+/// How many references are followed one behind another that are replaced by what they mean.
+const MAX_INLINED: usize = 3;
+
+/// The most forms that one argument may have in alternatives.
+const MAX_FORMS: usize = 32;
 
 /// Names of types that are none, and what is meant.
 const TYPES: [(&str, &str); 24] = [
@@ -55,12 +64,14 @@ const TEXTS: [&str; 6] = ["title", "description", "pattern", "format", "contentE
 const FLAGS: [&str; 4] = ["uniqueItems", "deprecated", "readOnly", "writeOnly"];
 
 /// Keywords with one schema, with a list of them, and with schemas by name.
-const ONE: [&str; 7] = ["not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties"];
+const ONE: [&str; 8] =
+    ["not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties", "contentSchema"];
 const LISTS: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 const NAMED: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
 
-/// Keywords about the document and not about the value, or of older drafts with another meaning in this one.
-const DROPPED: [&str; 14] = [
+/// Keywords about the document and not about the value, of older drafts with another meaning in this one, or written
+/// by themselves.
+const DROPPED: [&str; 17] = [
     "$defs",
     "definitions",
     "$schema",
@@ -75,113 +86,93 @@ const DROPPED: [&str; 14] = [
     "dependencies",
     "additionalItems",
     "unevaluatedItems",
+    "items",
+    "prefixItems",
+    "nullable",
+];
+
+/// Keywords of the schema of all arguments that stay: the others at the top are read, or mean nothing for an object.
+const AT_TOP: [&str; 8] = [
+    "title",
+    "description",
+    "additionalProperties",
+    "patternProperties",
+    "minProperties",
+    "maxProperties",
+    "dependentRequired",
+    "examples",
 ];
 
 /// Writes the schema of a tool's arguments in the form that providers take: an object with properties, none of the
 /// alternatives at its top.
 pub fn normalised(schema: &Value) -> Value {
-    let root = lifted(schema, schema, 0);
-    let mut out = Normaliser { root: schema }.subschema(&Value::Object(root), 0);
-    let definitions = definitions(schema);
-    let Some(map) = out.as_object_mut() else { return json!({ "type": "object", "properties": {} }) };
-    map.insert("type".into(), "object".into());
-    map.entry("properties").or_insert_with(|| json!({}));
-    for keyword in ["enum", "const", "not", "items", "nullable", "default", "if", "then", "else"] {
-        map.shift_remove(keyword);
+    let normaliser = Normaliser { root: schema, left: Cell::new(MAX_VALUES) };
+    let mut arguments = ToolArguments::default();
+    let required = normaliser.collect(schema, false, &mut Vec::new(), &mut arguments);
+    let ToolArguments { properties, mut rest } = arguments;
+    let required: Vec<String> = required.into_iter().collect();
+    rest.insert("type".into(), "object".into());
+    rest.insert("properties".into(), properties.into());
+    if !required.is_empty() {
+        // In the order in which they are written.
+        let mut written = names(schema.get("required"));
+        written.retain(|name| required.contains(name));
+        written.extend(required);
+        rest.insert("required".into(), json!(written));
     }
-    let normaliser = Normaliser { root: schema };
+    let order = schema.as_object().into_iter().flat_map(Map::keys);
+    let mut ordered: Map<String, Value> =
+        order.filter_map(|key| Some((key.clone(), rest.shift_remove(key)?))).collect();
+    ordered.extend(rest);
+    normaliser.left.set(MAX_VALUES);
+    let mut out = normaliser.subschema(&ordered, 0, 0);
+    let definitions = ["definitions", "$defs"].into_iter().filter_map(|key| schema.get(key)?.as_object()).flatten();
     let definitions: Map<String, Value> =
-        definitions.into_iter().map(|(name, one)| (name, normaliser.subschema(&one, 0))).collect();
+        definitions.map(|(name, one)| (name.clone(), normaliser.value(one, 1, 0))).collect();
     if !definitions.is_empty() {
-        map.insert("$defs".into(), definitions.into());
+        out.insert("$defs".into(), definitions.into());
     }
-    out
+    Value::Object(out)
 }
 
-/// The schemas that others refer to by name.
-fn definitions(root: &Value) -> Map<String, Value> {
-    let named = ["definitions", "$defs"].into_iter().filter_map(|key| root.get(key)?.as_object().cloned());
-    named.flatten().collect()
+/// The arguments that any of a schema's alternatives takes.
+#[derive(Default)]
+struct ToolArguments {
+    properties: Map<String, Value>,
+    /// The other keywords of [`AT_TOP`].
+    rest: Map<String, Value>,
 }
 
-/// The members of a schema of arguments, with what stands in the alternatives at its top: arguments are one object,
-/// which may hold whatever one of them would. What all alternatives require is required.
-fn lifted(schema: &Value, root: &Value, depth: usize) -> Map<String, Value> {
-    let Value::Object(schema) = schema else { return Map::new() };
-    let mut out = schema.clone();
-    for key in ["definitions", "$defs"] {
-        out.shift_remove(key);
-    }
-    if depth > MAX_INLINED {
-        return out;
-    }
-    if let Some(meant) = out.shift_remove("$ref").as_ref().and_then(Value::as_str).and_then(|path| target(path, root)) {
-        join(&mut out, lifted(meant, root, depth + 1), true);
-    }
-    for part in taken_list(&mut out, "allOf") {
-        join(&mut out, lifted(&part, root, depth + 1), true);
-    }
-    for keyword in ["anyOf", "oneOf"] {
-        let members: Vec<_> =
-            taken_list(&mut out, keyword).iter().map(|member| lifted(member, root, depth + 1)).collect();
-        let required = |member: &Map<String, Value>| names(member.get("required"));
-        let mut by_all = members.first().map(required).unwrap_or_default();
-        by_all.retain(|name| members.iter().all(|member| required(member).contains(name)));
-        members.into_iter().for_each(|member| join(&mut out, member, false));
-        join(&mut out, Map::from_iter([("required".to_owned(), json!(by_all))]), true);
-    }
-    out
-}
-
-fn taken_list(from: &mut Map<String, Value>, keyword: &str) -> Vec<Value> {
-    match from.shift_remove(keyword) {
-        Some(Value::Array(list)) => list,
-        _ => Vec::new(),
-    }
-}
-
-/// Adds the properties of another object, and what else is not said yet; with `requires`, what it requires too.
-fn join(to: &mut Map<String, Value>, from: Map<String, Value>, requires: bool) {
-    for (key, value) in from {
-        match (key.as_str(), value) {
-            ("required", _) if !requires => {}
-            ("required", value) => {
-                let mut all = names(to.get("required"));
-                all.extend(names(Some(&value)));
-                all.dedup();
-                if !all.is_empty() {
-                    to.insert(key, json!(all));
-                }
-            }
-            ("properties", Value::Object(more)) => {
-                let properties = to.entry(key).or_insert_with(|| json!({}));
-                if let Some(properties) = properties.as_object_mut() {
-                    for (name, one) in more {
-                        match properties.get_mut(&name) {
-                            None => drop(properties.insert(name, one)),
-                            // The same property, in another alternative.
-                            Some(known) if *known != one && !requires => *known = either(known.take(), one),
-                            Some(_) => {}
-                        }
-                    }
-                }
-            }
-            // An alternative forbids what another one has.
-            ("additionalProperties", _) if !requires => {}
-            (_, value) => drop(to.entry(key).or_insert(value)),
+impl ToolArguments {
+    /// Adds a property: in an alternative as another form of it, else as a further condition.
+    fn add(&mut self, name: &str, one: &Value, is_alternative: bool) {
+        let Some(known) = self.properties.get_mut(name) else {
+            self.properties.insert(name.to_owned(), one.clone());
+            return;
+        };
+        if known == one || is_anything(one) {
+            return;
+        }
+        if is_anything(known) && !is_alternative {
+            *known = one.clone();
+            return;
+        }
+        let keyword = if is_alternative { "anyOf" } else { "allOf" };
+        let forms = known.as_object_mut().filter(|map| map.len() == 1).and_then(|map| map.get_mut(keyword));
+        match forms.and_then(Value::as_array_mut) {
+            Some(forms) if forms.len() >= MAX_FORMS || forms.contains(one) => {}
+            Some(forms) => forms.push(one.clone()),
+            None => *known = json!({ keyword: [known.take(), one] }),
         }
     }
 }
 
-fn either(one: Value, other: Value) -> Value {
-    let mut members = match one {
-        Value::Object(mut map) if map.len() == 1 && map.contains_key("anyOf") => taken_list(&mut map, "anyOf"),
-        one => vec![one],
-    };
-    if !members.contains(&other) {
-        members.push(other);
+/// Whether a schema takes any value.
+fn is_anything(schema: &Value) -> bool {
+    match schema {
+        Value::Object(map) => map.is_empty(),
+        _ => true,
     }
-    json!({ "anyOf": members })
 }
 
 fn names(list: Option<&Value>) -> Vec<String> {
@@ -189,7 +180,7 @@ fn names(list: Option<&Value>) -> Vec<String> {
     list.filter_map(|name| Some(name.as_str()?.to_owned())).collect()
 }
 
-/// What a reference within the document leads to.
+/// Follows a reference within the document.
 fn target<'a>(path: &str, root: &'a Value) -> Option<&'a Value> {
     let pointer = path.strip_prefix('#')?;
     if pointer.is_empty() { Some(root) } else { root.pointer(&pointer.replace("%24", "$").replace("%20", " ")) }
@@ -197,134 +188,192 @@ fn target<'a>(path: &str, root: &'a Value) -> Option<&'a Value> {
 
 struct Normaliser<'a> {
     root: &'a Value,
+    /// How many more values are looked at.
+    left: Cell<usize>,
 }
 
-impl Normaliser<'_> {
-    fn subschema(&self, schema: &Value, depth: usize) -> Value {
-        let Value::Object(schema) = schema else { return json!({}) };
-        if depth > MAX_DEPTH {
-            return json!({});
+impl<'a> Normaliser<'a> {
+    /// Takes note that a value is looked at; false when there were too many.
+    fn spend(&self) -> bool {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    /// Copies a value; nothing in the place of one that is too large.
+    fn copy(&self, value: &Value) -> Value {
+        if !self.spend() {
+            return Value::Null;
         }
-        let mut out = schema.clone();
-        for keyword in DROPPED {
-            out.shift_remove(keyword);
+        match value {
+            Value::Array(all) => all.iter().map(|one| self.copy(one)).collect(),
+            Value::Object(all) => Value::Object(all.iter().map(|(key, one)| (key.clone(), self.copy(one))).collect()),
+            one => one.clone(),
         }
-        // The identifier of an older draft.
-        if out.get("id").is_some_and(Value::is_string) {
-            out.shift_remove("id");
+    }
+
+    /// Gathers the arguments of a schema and of what stands in its parts and alternatives: arguments are one object,
+    /// which may hold whatever one of them would. Gives the names that all of them require. `way` has the references
+    /// that led here.
+    fn collect(
+        &self,
+        schema: &'a Value,
+        is_alternative: bool,
+        way: &mut Vec<&'a str>,
+        to: &mut ToolArguments,
+    ) -> BTreeSet<String> {
+        let Value::Object(schema) = schema else { return BTreeSet::new() };
+        if !self.spend() || way.len() > MAX_DEPTH {
+            return BTreeSet::new();
         }
-        if let Some(reference) = out.shift_remove("$ref")
-            && let Some(done) = self.reference(&reference, &mut out, depth)
+        let mut required: BTreeSet<String> = names(schema.get("required")).into_iter().collect();
+        for (name, one) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            if !self.spend() {
+                break;
+            }
+            // As an older draft says it: in the property.
+            if one.get("required") == Some(&Value::Bool(true)) {
+                required.insert(name.clone());
+            }
+            to.add(name, one, is_alternative);
+        }
+        if !is_alternative {
+            for key in AT_TOP {
+                if let Some(value) = schema.get(key) {
+                    to.rest.entry(key).or_insert_with(|| self.copy(value));
+                }
+            }
+        }
+        if let Some(path) = schema.get("$ref").and_then(Value::as_str)
+            && !way.contains(&path)
+            && let Some(meant) = target(path, self.root)
         {
-            return done;
+            way.push(path);
+            required.extend(self.collect(meant, is_alternative, way, to));
+            way.pop();
         }
-        types(&mut out);
+        for part in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+            way.push("");
+            required.extend(self.collect(part, is_alternative, way, to));
+            way.pop();
+        }
+        let branches = |keys: &[&str]| -> Vec<&'a Value> { keys.iter().filter_map(|key| schema.get(*key)).collect() };
+        let listed =
+            |key: &str| -> Vec<&'a Value> { schema.get(key).and_then(Value::as_array).into_iter().flatten().collect() };
+        for members in [listed("anyOf"), listed("oneOf"), branches(&["then", "else"])] {
+            let mut by_all: Option<BTreeSet<String>> = None;
+            let is_whole = members.len() != 1 || !schema.contains_key("if");
+            for member in members {
+                way.push("");
+                let by_one = self.collect(member, true, way, to);
+                way.pop();
+                by_all = Some(match by_all {
+                    Some(all) => all.intersection(&by_one).cloned().collect(),
+                    None => by_one,
+                });
+            }
+            required.extend(by_all.filter(|_| is_whole).unwrap_or_default());
+        }
+        required
+    }
+
+    fn value(&self, schema: &Value, depth: usize, inlined: usize) -> Value {
+        match schema {
+            Value::Object(schema) if depth <= MAX_DEPTH => Value::Object(self.subschema(schema, depth, inlined)),
+            _ => json!({}),
+        }
+    }
+
+    fn subschema(&self, schema: &Map<String, Value>, depth: usize, inlined: usize) -> Map<String, Value> {
+        if !self.spend() {
+            return Map::new();
+        }
+        let mut out = Map::new();
+        for (key, value) in schema {
+            let inner = |one: &Value| self.value(one, depth + 1, inlined);
+            let made = match key.as_str() {
+                "$ref" => self.reference(value, depth, inlined, &mut out),
+                // The identifier of an older draft.
+                "id" if value.is_string() => None,
+                "type" => types(value),
+                key if LISTS.contains(&key) => self.list(key, value, depth, inlined),
+                key if ONE.contains(&key) => value.is_object().then(|| inner(value)),
+                key if NAMED.contains(&key) => value
+                    .as_object()
+                    .map(|named| Value::Object(named.iter().map(|(name, one)| (name.clone(), inner(one))).collect())),
+                "additionalProperties" if value.is_object() => Some(inner(value)),
+                "items" => self.items(schema, depth, inlined),
+                key if DROPPED.contains(&key) => None,
+                _ => Some(self.copy(value)),
+            };
+            if let Some(made) = made {
+                out.insert(key.clone(), made);
+            }
+        }
+        require(schema, &mut out);
         literals(&mut out);
         ranges(&mut out);
-        self.nested(&mut out, depth);
-        self.array(&mut out, depth);
+        if schema.get("nullable") == Some(&Value::Bool(true)) {
+            admit_null(&mut out);
+        }
+        if (admits(&out, "array") || schema.contains_key("prefixItems")) && !out.contains_key("items") {
+            let items = self.items(schema, depth, inlined).unwrap_or_else(|| json!({}));
+            out.insert("items".into(), items);
+        }
         object(&mut out);
-        Value::Object(in_order_of(schema, out))
+        out
+    }
+
+    /// Members of alternatives or parts; none where one of the alternatives takes anything.
+    fn list(&self, key: &str, value: &Value, depth: usize, inlined: usize) -> Option<Value> {
+        let members = value.as_array()?;
+        if key != "allOf" && members.contains(&Value::Bool(true)) {
+            return None;
+        }
+        let members = members.iter().filter(|member| member.is_object());
+        let members: Vec<Value> = members.map(|member| self.value(member, depth + 1, inlined)).collect();
+        (!members.is_empty()).then(|| members.into())
     }
 
     /// A reference: to a definition by its name, else to what it means, as deep as that is followed.
-    fn reference(&self, reference: &Value, out: &mut Map<String, Value>, depth: usize) -> Option<Value> {
-        let path = reference.as_str().unwrap_or_default();
-        let name = ["#/$defs/", "#/definitions/"].iter().find_map(|place| path.strip_prefix(place));
-        if let Some(name) = name.filter(|name| !name.contains(['/', '~', '%'])) {
-            if definitions(self.root).contains_key(name) {
-                out.insert("$ref".into(), format!("#/$defs/{name}").into());
-                out.retain(|key, value| key == "$ref" || (key == "description" && value.is_string()));
-                return Some(Value::Object(out.clone()));
-            }
-        } else if let Some(meant) = target(path, self.root).filter(|_| depth <= MAX_INLINED) {
-            let mut meant = meant.as_object().cloned().unwrap_or_default();
-            meant.extend(out.iter().map(|(key, value)| (key.clone(), value.clone())));
-            return Some(self.subschema(&Value::Object(meant), depth + MAX_INLINED / 2));
+    fn reference(
+        &self,
+        reference: &Value,
+        depth: usize,
+        inlined: usize,
+        out: &mut Map<String, Value>,
+    ) -> Option<Value> {
+        let path = reference.as_str()?;
+        for place in ["definitions", "$defs"] {
+            let name = path.strip_prefix("#/").and_then(|path| path.strip_prefix(place)?.strip_prefix('/'));
+            let Some(name) = name.filter(|name| !name.contains(['/', '~', '%'])) else { continue };
+            return self.root.get(place)?.get(name).map(|_| format!("#/$defs/{name}").into());
+        }
+        let meant = target(path, self.root).and_then(Value::as_object).filter(|_| inlined < MAX_INLINED)?;
+        for (key, value) in self.subschema(meant, depth + 1, inlined + 1) {
+            out.entry(key).or_insert(value);
         }
         None
     }
 
-    fn nested(&self, out: &mut Map<String, Value>, depth: usize) {
-        for keyword in LISTS {
-            if let Some(list) = out.shift_remove(keyword) {
-                let members = list.as_array().into_iter().flatten().filter(|member| member.is_object());
-                let members: Vec<Value> = members.map(|member| self.subschema(member, depth + 1)).collect();
-                if !members.is_empty() {
-                    out.insert(keyword.into(), members.into());
-                }
-            }
-        }
-        for keyword in ONE {
-            if let Some(one) = out.shift_remove(keyword) {
-                let is_flag = one.is_boolean() && keyword == "unevaluatedProperties";
-                if one.is_object() || is_flag {
-                    out.insert(keyword.into(), if is_flag { one } else { self.subschema(&one, depth + 1) });
-                }
-            }
-        }
-        let mut required = names(out.get("required"));
-        for keyword in NAMED {
-            if let Some(named) = out.shift_remove(keyword) {
-                let Value::Object(named) = named else { continue };
-                // As an older draft says that a property is required: in the property.
-                let says_so = |one: &Value| keyword == "properties" && one.get("required") == Some(&Value::Bool(true));
-                required.extend(named.iter().filter(|(_, one)| says_so(one)).map(|(name, _)| name.clone()));
-                let named: Map<String, Value> =
-                    named.iter().map(|(name, one)| (name.clone(), self.subschema(one, depth + 1))).collect();
-                out.insert(keyword.into(), named.into());
-            }
-        }
-        let mut seen = BTreeSet::new();
-        required.retain(|name| seen.insert(name.clone()));
-        match required.is_empty() {
-            true => drop(out.shift_remove("required")),
-            false => drop(out.insert("required".into(), json!(required))),
-        }
-        match out.get("additionalProperties") {
-            None | Some(Value::Bool(_)) => {}
-            Some(Value::Object(_)) => {
-                let one = self.subschema(&out["additionalProperties"], depth + 1);
-                out.insert("additionalProperties".into(), one);
-            }
-            Some(_) => drop(out.shift_remove("additionalProperties")),
-        }
-    }
-
-    /// What an array holds. A list of schemas, one for each place, becomes a choice between them.
-    fn array(&self, out: &mut Map<String, Value>, depth: usize) {
-        let is_array = admits(out, "array");
-        let places = ["prefixItems", "items"].into_iter().find_map(|key| match out.get(key) {
-            Some(Value::Array(list)) => Some(list.clone()),
-            _ => None,
-        });
+    /// What the items of an array are. A list of schemas, one for each place, becomes a choice between them.
+    fn items(&self, schema: &Map<String, Value>, depth: usize, inlined: usize) -> Option<Value> {
+        let list = |key: &str| schema.get(key).and_then(Value::as_array);
+        let places = list("prefixItems").or_else(|| list("items"));
+        let others = ["items", "additionalItems"].into_iter().filter_map(|key| schema.get(key));
+        let all = places.into_iter().flatten().chain(others.filter(|one| one.is_object()));
         let mut choices: Vec<Value> = Vec::new();
-        for place in places.iter().flatten() {
-            let place = self.subschema(place, depth + 1);
-            if !choices.contains(&place) {
-                choices.push(place);
+        for one in all {
+            let one = self.value(one, depth + 1, inlined);
+            if choices.len() < MAX_FORMS && !choices.contains(&one) {
+                choices.push(one);
             }
         }
-        out.shift_remove("prefixItems");
-        let said = out.shift_remove("items").filter(Value::is_object).map(|items| self.subschema(&items, depth + 1));
-        let items = match (said, choices.len()) {
-            (None, 1) => choices.pop(),
-            (None, 0) => is_array.then(|| json!({})),
-            (None, _) => Some(json!({ "anyOf": choices })),
-            (said, _) => said,
-        };
-        if let Some(items) = items {
-            out.insert("items".into(), items);
+        match choices.len() {
+            0 | 1 => choices.pop(),
+            _ => Some(json!({ "anyOf": choices })),
         }
     }
-}
-
-/// The members of a schema in the order in which they were written; new ones follow.
-fn in_order_of(written: &Map<String, Value>, mut out: Map<String, Value>) -> Map<String, Value> {
-    let mut ordered: Map<String, Value> =
-        written.keys().filter_map(|key| Some((key.clone(), out.shift_remove(key)?))).collect();
-    ordered.extend(out);
-    ordered
 }
 
 /// Whether a schema says that its value may be of this type.
@@ -336,55 +385,106 @@ fn admits(schema: &Map<String, Value>, kind: &str) -> bool {
     }
 }
 
-/// Types by the names that JSON Schema has for them; `nullable` as the type that it stands for.
-fn types(out: &mut Map<String, Value>) {
-    let known = |name: &str| {
-        let name = name.to_ascii_lowercase();
+/// Writes types by the names that JSON Schema has for them.
+fn types(written: &Value) -> Option<Value> {
+    let known = |name: &Value| {
+        let name = name.as_str()?.to_ascii_lowercase();
         let meant = TYPES.iter().find(|(said, _)| *said == name).map(|(_, meant)| *meant);
         meant.or_else(|| KNOWN_TYPES.into_iter().find(|known| *known == name))
     };
-    let mut all: Vec<&str> = match out.shift_remove("type") {
-        Some(Value::String(name)) => known(&name).into_iter().collect(),
-        Some(Value::Array(names)) => names.iter().filter_map(|name| known(name.as_str()?)).collect(),
-        _ => Vec::new(),
-    };
-    let is_nullable = out.shift_remove("nullable") == Some(Value::Bool(true));
-    if is_nullable && !all.is_empty() {
-        all.push("null");
-        if let Some(values) = out.get_mut("enum").and_then(Value::as_array_mut) {
-            values.push(Value::Null);
-        }
-    }
     let mut seen = BTreeSet::new();
-    all.retain(|name| seen.insert(*name));
+    let all: Vec<&str> = match written {
+        Value::Array(names) => names.iter().filter_map(known).filter(|name| seen.insert(*name)).collect(),
+        one => known(one).into_iter().collect(),
+    };
     match all.as_slice() {
-        [] => {}
-        [only] => drop(out.insert("type".into(), (*only).into())),
-        all => drop(out.insert("type".into(), json!(all))),
+        [] => None,
+        [only] => Some((*only).into()),
+        all => Some(json!(all)),
     }
 }
 
-/// Values that are listed: each once, of the type that is said, and where the values of an array's items stand beside
-/// the array they are the items'.
+/// Lets a schema take null as well, which OpenAPI says in another way.
+fn admit_null(out: &mut Map<String, Value>) {
+    if let Some(values) = out.get_mut("enum").and_then(Value::as_array_mut)
+        && !values.contains(&Value::Null)
+    {
+        values.push(Value::Null);
+    }
+    match out.get_mut("type") {
+        Some(Value::String(only)) if only != "null" => {
+            let only = only.clone();
+            out.insert("type".into(), json!([only, "null"]));
+        }
+        Some(Value::Array(all)) if !all.iter().any(|one| one == "null") => all.push("null".into()),
+        Some(_) => {}
+        None => {
+            let keyword = ["anyOf", "oneOf", "allOf", "$ref"].into_iter().find(|key| out.contains_key(*key));
+            let nothing = json!({ "type": "null" });
+            match keyword.and_then(|key| Some((key, out.get_mut(key)?))) {
+                Some(("anyOf" | "oneOf", Value::Array(members))) if !members.contains(&nothing) => {
+                    members.push(nothing)
+                }
+                Some((key @ ("allOf" | "$ref"), value)) => {
+                    let value = value.take();
+                    out.shift_remove(key);
+                    out.insert("anyOf".into(), json!([{ key: value }, nothing]));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Names the properties that are required; as an older draft says it, in the property, too.
+fn require(schema: &Map<String, Value>, out: &mut Map<String, Value>) {
+    let in_property =
+        |(name, one): (&String, &Value)| (one.get("required") == Some(&Value::Bool(true))).then(|| name.clone());
+    let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let mut required = names(schema.get("required"));
+    required.extend(properties.filter_map(in_property));
+    let mut seen = BTreeSet::new();
+    required.retain(|name| seen.insert(name.clone()));
+    match required.as_slice() {
+        [] => drop(out.shift_remove("required")),
+        required => drop(out.insert("required".into(), json!(required))),
+    }
+}
+
+/// Lists values each once, of the type that is said; where the values of an array's items stand beside the array, as
+/// those of the items.
 fn literals(out: &mut Map<String, Value>) {
-    let Some(values) = out.shift_remove("enum") else { return };
-    let mut all: Vec<Value> = Vec::new();
-    for value in values.as_array().into_iter().flatten() {
-        if !all.contains(value) {
-            all.push(value.clone());
-        }
-    }
-    if all.is_empty() {
-        return;
-    }
-    if admits(out, "array") && !all.iter().any(Value::is_array) {
-        let items = out.entry("items").or_insert_with(|| json!({}));
-        if let Some(items) = items.as_object_mut() {
+    let Some(written) = out.get("enum") else { return };
+    let mut seen = BTreeSet::new();
+    let values = written.as_array().into_iter().flatten();
+    let all: Vec<Value> = values.filter(|value| seen.insert(value.to_string())).cloned().collect();
+    let is_array = out.get("type") == Some(&json!("array"));
+    if all.is_empty() || is_array && !all.iter().any(Value::is_array) {
+        out.shift_remove("enum");
+        if !all.is_empty()
+            && let Some(items) = out.entry("items").or_insert_with(|| json!({})).as_object_mut()
+        {
             items.entry("enum").or_insert_with(|| all.into());
+            literals(items);
         }
         return;
     }
-    let kind = |value: &Value| match value {
+    let fits = |value: &Value| {
+        let kind = kind(value);
+        admits(out, kind) || (kind == "integer" && admits(out, "number"))
+    };
+    if out.contains_key("type") && !all.iter().all(fits) {
+        // The values say which type is meant.
+        let kinds: BTreeSet<&str> = all.iter().map(kind).collect();
+        let kinds: Vec<&str> = kinds.into_iter().collect();
+        out.insert("type".into(), if let [only] = kinds.as_slice() { json!(only) } else { json!(kinds) });
+    }
+    out.insert("enum".into(), all.into());
+}
+
+/// The type of a value.
+fn kind(value: &Value) -> &'static str {
+    match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
         Value::Number(number) if number.is_f64() => "number",
@@ -392,26 +492,10 @@ fn literals(out: &mut Map<String, Value>) {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
-    };
-    let fits = |value: &Value| {
-        let kind = kind(value);
-        admits(out, kind) || (kind == "integer" && admits(out, "number"))
-    };
-    if out.contains_key("type") && !all.iter().all(fits) {
-        // The values say which type is meant.
-        let mut kinds: Vec<&str> = Vec::new();
-        all.iter().map(kind).for_each(|kind| {
-            if !kinds.contains(&kind) {
-                kinds.push(kind)
-            }
-        });
-        let kinds = if let [only] = kinds.as_slice() { json!(only) } else { json!(kinds) };
-        out.insert("type".into(), kinds);
     }
-    out.insert("enum".into(), all.into());
 }
 
-/// Limits and words of the kind that JSON Schema wants; those of older drafts as this one has them.
+/// Leaves limits and words only of the kind that JSON Schema wants; those of older drafts become as this one has them.
 fn ranges(out: &mut Map<String, Value>) {
     for (flag, limit) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         if let Some(Value::Bool(is_exclusive)) = out.get(flag) {
@@ -422,19 +506,22 @@ fn ranges(out: &mut Map<String, Value>) {
             }
         }
     }
-    let wrong = |key: &str, value: &Value| {
-        NUMBERS.contains(&key) && !value.is_number()
-            || key == "multipleOf" && value.as_f64().is_none_or(|by| by <= 0.0)
-            || COUNTS.contains(&key) && !value.is_u64()
-            || TEXTS.contains(&key) && !value.is_string()
-            || FLAGS.contains(&key) && !value.is_boolean()
-            || key == "examples" && !value.is_array()
-            || key == "dependentRequired" && !value.is_object()
+    let lists_names = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+    let is_right = |key: &str, value: &Value| match key {
+        "multipleOf" => value.as_f64().is_some_and(|by| by > 0.0),
+        "examples" => value.is_array(),
+        "dependentRequired" => value.as_object().is_some_and(|all| all.values().all(lists_names)),
+        "additionalProperties" => value.is_boolean() || value.is_object(),
+        key if NUMBERS.contains(&key) => value.is_number(),
+        key if COUNTS.contains(&key) => value.as_f64().is_some_and(|count| count >= 0.0 && count.fract() == 0.0),
+        key if TEXTS.contains(&key) => value.is_string(),
+        key if FLAGS.contains(&key) => value.is_boolean(),
+        _ => true,
     };
-    out.retain(|key, value| !wrong(key, value));
+    out.retain(|key, value| is_right(key, value));
 }
 
-/// An object has properties, and those that it requires are among them.
+/// Gives an object properties, and among them those that it requires.
 fn object(out: &mut Map<String, Value>) {
     let is_object = admits(out, "object") || out.contains_key("properties");
     if !is_object {
@@ -453,216 +540,4 @@ fn object(out: &mut Map<String, Value>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// What OpenAI and Anthropic document of a tool's schema.
-    fn is_taken(schema: &Value) -> Result<(), String> {
-        jsonschema::meta::validate(schema).map_err(|e| format!("no JSON Schema: {e}"))?;
-        let top = schema.as_object().ok_or("no object")?;
-        if top.get("type") != Some(&json!("object")) || !top.get("properties").is_some_and(Value::is_object) {
-            return Err("no object with properties".into());
-        }
-        let at_top = ["anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref", "$schema"];
-        if let Some(keyword) = at_top.into_iter().find(|keyword| top.contains_key(*keyword)) {
-            return Err(format!("{keyword} at the top"));
-        }
-        each(schema, schema)
-    }
-
-    fn each(schema: &Value, root: &Value) -> Result<(), String> {
-        let Value::Object(map) = schema else { return Ok(()) };
-        if admits(map, "array") && !map.get("items").is_some_and(Value::is_object) {
-            return Err(format!("an array without items: {schema}"));
-        }
-        if let Some(path) = map.get("$ref").and_then(Value::as_str)
-            && target(path, root).is_none()
-        {
-            return Err(format!("{path} leads nowhere"));
-        }
-        let named = NAMED.into_iter().chain(["$defs"]).filter_map(|key| map.get(key)?.as_object());
-        let listed = LISTS.into_iter().filter_map(|key| map.get(key)?.as_array());
-        let single = ONE.into_iter().chain(["items", "additionalProperties"]).filter_map(|key| map.get(key));
-        let all = named.flat_map(Map::values).chain(listed.flatten()).chain(single);
-        all.map(|one| each(one, root)).collect()
-    }
-
-    #[test]
-    fn what_servers_publish_is_written_as_providers_take_it() {
-        let object = |properties: Value| json!({ "type": "object", "properties": properties });
-        let table = [
-            ("nothing", json!(null), object(json!({}))),
-            ("no properties", json!({ "type": "object" }), object(json!({}))),
-            (
-                "an array without items",
-                object(json!({ "a": { "type": "array" } })),
-                object(json!({ "a": { "type": "array", "items": {} } })),
-            ),
-            (
-                "values of the items beside the array",
-                object(json!({ "a": { "type": "array", "enum": ["x", "y"], "items": { "type": "string" } } })),
-                object(json!({ "a": { "type": "array", "items": { "type": "string", "enum": ["x", "y"] } } })),
-            ),
-            (
-                "alternatives at the top",
-                json!({ "type": "object", "properties": { "a": { "type": "string" } }, "required": ["a"], "oneOf": [
-                    { "properties": { "b": { "type": "string" } }, "required": ["a", "b"] },
-                    { "properties": { "b": { "type": "number" }, "c": {} }, "required": ["b", "c"] },
-                ] }),
-                json!({ "type": "object", "properties": {
-                    "a": { "type": "string" },
-                    "b": { "anyOf": [{ "type": "string" }, { "type": "number" }] },
-                    "c": {},
-                }, "required": ["a", "b"] }),
-            ),
-            (
-                "parts of the whole at the top",
-                json!({ "allOf": [{ "$ref": "#/definitions/A" }, { "required": ["b"] }],
-                    "definitions": { "A": { "properties": { "a": {} } } } }),
-                json!({ "type": "object", "properties": { "a": {}, "b": {} }, "required": ["b"],
-                    "$defs": { "A": { "properties": { "a": {} } } } }),
-            ),
-            (
-                "definitions of draft 7",
-                json!({ "$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
-                    "properties": { "n": { "$ref": "#/definitions/N" } },
-                    "definitions": { "N": { "type": "object", "properties": { "next": { "$ref": "#/definitions/N" } } } } }),
-                json!({ "type": "object", "properties": { "n": { "$ref": "#/$defs/N" } },
-                    "$defs": { "N": { "type": "object", "properties": { "next": { "$ref": "#/$defs/N" } } } } }),
-            ),
-            (
-                "references to nothing, and to another property",
-                object(
-                    json!({ "a": { "$ref": "#/$defs/Gone", "description": "A." }, "b": { "$ref": "#/properties/c" },
-                    "c": { "type": "string" }, "d": { "$ref": "https://example.org/s.json" } }),
-                ),
-                object(json!({ "a": { "description": "A." }, "b": { "type": "string" }, "c": { "type": "string" },
-                    "d": {} })),
-            ),
-            (
-                "required as draft 3 has it",
-                object(
-                    json!({ "a": { "type": "string", "required": true }, "b": { "type": "int", "required": false } }),
-                ),
-                json!({ "type": "object", "properties": { "a": { "type": "string" }, "b": { "type": "integer" } },
-                    "required": ["a"] }),
-            ),
-            (
-                "required and not there",
-                json!({ "type": "object", "properties": {}, "required": ["a", "a", 1] }),
-                json!({ "type": "object", "properties": { "a": {} }, "required": ["a"] }),
-            ),
-            (
-                "types that are none",
-                object(
-                    json!({ "a": { "type": "any" }, "b": { "type": ["String", "null", "date"] }, "c": { "type": [] } }),
-                ),
-                object(json!({ "a": {}, "b": { "type": ["string", "null"] }, "c": {} })),
-            ),
-            (
-                "nullable, as OpenAPI has it",
-                object(json!({ "a": { "type": "string", "nullable": true, "enum": ["x"] } })),
-                object(json!({ "a": { "type": ["string", "null"], "enum": ["x", null] } })),
-            ),
-            (
-                "values of another type",
-                object(
-                    json!({ "a": { "type": "string", "enum": [1, 2, 2] }, "b": { "type": "number", "enum": [1, 2.5] },
-                    "c": { "type": "string", "enum": [] }, "d": { "enum": "x" } }),
-                ),
-                object(
-                    json!({ "a": { "type": "integer", "enum": [1, 2] }, "b": { "type": "number", "enum": [1, 2.5] },
-                    "c": { "type": "string" }, "d": {} }),
-                ),
-            ),
-            (
-                "limits of draft 4",
-                object(json!({ "a": { "type": "number", "minimum": 0, "exclusiveMinimum": true, "maximum": 9,
-                    "exclusiveMaximum": false, "multipleOf": 0 }, "b": { "type": "string", "minLength": "1", "maxLength": -1 } })),
-                object(
-                    json!({ "a": { "type": "number", "exclusiveMinimum": 0, "maximum": 9 }, "b": { "type": "string" } }),
-                ),
-            ),
-            (
-                "one schema for each place",
-                object(
-                    json!({ "a": { "type": "array", "items": [{ "type": "string" }, { "type": "number" }, { "type": "string" }],
-                    "additionalItems": false } }),
-                ),
-                object(
-                    json!({ "a": { "type": "array", "items": { "anyOf": [{ "type": "string" }, { "type": "number" }] } } }),
-                ),
-            ),
-            (
-                "words that are none, and schemas that are none",
-                json!({ "type": "object", "properties": { "a": "string", "b": true, "c": { "description": 7, "default": null } },
-                    "additionalProperties": "no", "title": null }),
-                object(json!({ "a": {}, "b": {}, "c": { "default": null } })),
-            ),
-            (
-                "what is right stays as it is",
-                json!({ "properties": { "a": { "description": "A.", "type": "array", "items": { "type": "string" }, "minItems": 1 },
-                    "o": { "type": "object", "additionalProperties": { "type": "number" } } }, "required": ["a"], "type": "object",
-                    "additionalProperties": false }),
-                json!({ "properties": { "a": { "description": "A.", "type": "array", "items": { "type": "string" }, "minItems": 1 },
-                    "o": { "type": "object", "additionalProperties": { "type": "number" } } }, "required": ["a"], "type": "object",
-                    "additionalProperties": false }),
-            ),
-        ];
-        for (what, schema, wanted) in table {
-            let made = normalised(&schema);
-            assert_eq!(made, wanted, "{what}");
-            assert_eq!(is_taken(&made), Ok(()), "{what}: {made}");
-        }
-        let kept = json!({ "type": "object", "properties": { "b": {}, "a": {} }, "required": ["b"] });
-        assert_eq!(normalised(&kept).to_string(), kept.to_string(), "in the order in which it is written");
-    }
-
-    /// Any value, with the words of schemas as keys.
-    fn schemas() -> impl Strategy<Value = Value> {
-        let words = [
-            "object",
-            "array",
-            "string",
-            "integer",
-            "null",
-            "any",
-            "a",
-            "#/$defs/a",
-            "#",
-            "#/properties/a",
-            "#/definitions/b",
-        ];
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            (-2i64..5).prop_map(Value::from),
-            proptest::sample::select(words.to_vec()).prop_map(Value::from),
-        ];
-        let keys = TEXTS.into_iter().chain(NUMBERS).chain(COUNTS).chain(FLAGS).chain(ONE).chain(LISTS).chain(NAMED);
-        let keys =
-            keys.chain(["type", "items", "required", "enum", "$ref", "$defs", "definitions", "nullable", "a", "b"]);
-        let keys: Vec<&str> =
-            keys.chain(["additionalProperties", "prefixItems", "const", "type", "properties", "$ref"]).collect();
-        leaf.prop_recursive(5, 48, 6, move |inner| {
-            prop_oneof![
-                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                proptest::collection::vec((proptest::sample::select(keys.clone()), inner), 0..6).prop_map(|members| {
-                    Value::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-                }),
-            ]
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_is_published_is_taken(schema in schemas()) {
-            let made = normalised(&schema);
-            prop_assert_eq!(is_taken(&made), Ok(()), "{}", made);
-            let again = normalised(&made);
-            prop_assert_eq!(&again, &made, "written once, it stays");
-        }
-    }
-}
+mod tests;

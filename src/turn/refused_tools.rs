@@ -1,9 +1,9 @@
-//! Tools that a provider refuses: it names one in its refusal of a whole request, or its place in the list. Such a tool
-//! is set aside for the rest of the session, and the request is made again without it.
+//! Tools that a provider refuses: it names one in its refusal of a whole request, or its place in the list. The request
+//! is made again without it, and if it is taken then, the tool is set aside for the rest of the session.
 //!
 //! Only tools of MCP servers and of plugins are set aside; the schemas of the others are ours.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use super::TurnContext;
@@ -13,13 +13,14 @@ use crate::lock::locked;
 use crate::model::Error;
 use crate::model::request::{Request, ToolSpec};
 use crate::text;
-use crate::tool::AnyTool;
-use crate::tool::registry::find_properties;
 
-/// How many tools of one request are set aside one by one. After that, all tools of the same server go.
+/// How many tools of one server are set aside one by one. With the next one, all of them go.
 const MAX_ONE_BY_ONE: usize = 3;
 
-/// What is set aside in a session: by the provider that refused it and the tool's name.
+/// How often one request is made again without a tool.
+const MAX_TIMES: usize = 12;
+
+/// The tools that a session goes without: by the provider that refused each and its name.
 #[derive(Debug, Default)]
 pub struct RefusedTools(Mutex<BTreeSet<(String, String)>>);
 
@@ -27,80 +28,112 @@ impl RefusedTools {
     pub fn has(&self, provider: &str, tool: &str) -> bool {
         locked(&self.0).contains(&(provider.to_owned(), tool.to_owned()))
     }
+}
 
-    fn add(&self, provider: &str, tool: &str) {
-        locked(&self.0).insert((provider.to_owned(), tool.to_owned()));
+/// The refusals of one request.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    all: Vec<RefusedTool>,
+    /// How many were refused one by one, by server.
+    by_server: BTreeMap<String, usize>,
+}
+
+#[derive(Debug)]
+struct RefusedTool {
+    /// More than one where all of a server go.
+    names: Vec<String>,
+    /// The title of what the user is told.
+    title: String,
+    /// The provider's words.
+    reason: String,
+}
+
+impl Refusals {
+    /// Returns the request without the tool that an error refuses; `None` when it is about something else.
+    pub(super) fn without(&mut self, frame: &Frame, request: &Request, error: &Error) -> Option<Request> {
+        let Error::BadRequest(reason) = error else { return None };
+        let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name);
+        let spec = find_refused(reason, &request.tools)?;
+        let tool = find(&spec.name).filter(|tool| tool.is_foreign() && self.all.len() < MAX_TIMES)?;
+        let (name, provider) = (tool.name(), &frame.model.id.provider);
+        let mut refused = RefusedTool { names: vec![name.to_owned()], title: String::new(), reason: reason.clone() };
+        let of = tool.server().map_or_else(String::new, |server| format!(" of the MCP server {server}"));
+        refused.title = format!("The tool {name}{of} is set aside in this session: {provider} does not take it.");
+        if let Some(server) = tool.server() {
+            let count = self.by_server.entry(server.to_owned()).or_default();
+            *count += 1;
+            if *count > MAX_ONE_BY_ONE {
+                let all =
+                    request.tools.iter().filter(|spec| find(&spec.name).and_then(|tool| tool.server()) == Some(server));
+                refused.names = all.map(|spec| spec.name.clone()).collect();
+                refused.title = format!(
+                    "All tools{of} are set aside in this session, because {provider} refuses one after the other."
+                );
+            }
+        }
+        let mut fewer = request.clone();
+        fewer.tools.retain(|spec| !refused.names.contains(&spec.name));
+        self.all.push(refused);
+        Some(fewer)
+    }
+
+    /// The request was taken: the tools stay away, and the user is told.
+    pub(super) async fn settle(&mut self, scope: &TurnContext, frame: &Frame) {
+        let provider = &frame.model.id.provider;
+        for RefusedTool { names, title, reason } in self.all.drain(..) {
+            locked(&scope.resources.refused_tools.0).extend(names.into_iter().map(|name| (provider.clone(), name)));
+            let details = Some(text::title(&reason));
+            scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+        }
     }
 }
 
-/// Sets aside the tool that a provider refuses, and takes it out of the request. False where the refusal is about
-/// something else. `so_far` counts how often that was done for this request.
-pub(super) async fn set_aside(
-    scope: &TurnContext,
-    frame: &Frame,
-    request: &mut Request,
-    error: &Error,
-    so_far: &mut usize,
-) -> bool {
-    let Error::BadRequest(why) = error else { return false };
-    let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name);
-    let is_foreign = |spec: &&ToolSpec| find_properties(&spec.name).is_none();
-    let Some(refused) = named(why, &request.tools).filter(is_foreign) else { return false };
-    let server = find(&refused.name).and_then(|tool| tool.server().map(str::to_owned));
-    let of_server =
-        |name: &str| find(name).and_then(|tool: &std::sync::Arc<dyn AnyTool>| tool.server()) == server.as_deref();
-    *so_far += 1;
-    let all = *so_far > MAX_ONE_BY_ONE && server.is_some();
-    if *so_far > MAX_ONE_BY_ONE + 1 && !all {
-        return false;
-    }
-    let refused = refused.name.clone();
-    let gone: Vec<String> = request
-        .tools
-        .iter()
-        .map(|tool| tool.name.clone())
-        .filter(|name| *name == refused || all && of_server(name))
-        .collect();
-    let provider = &frame.model.id.provider;
-    gone.iter().for_each(|name| scope.resources.refused_tools.add(provider, name));
-    request.tools.retain(|tool| !gone.contains(&tool.name));
-    let of = server.map_or_else(String::new, |server| format!(" of the MCP server {server}"));
-    let title = match all {
-        true => format!("All tools{of} are set aside in this session, because {provider} refuses one after the other."),
-        false => format!("The tool {refused}{of} is set aside in this session: {provider} does not take it."),
+/// Words of refusals that are about the declaration of a tool.
+const DECLARATION: [&str; 6] = [
+    "invalid schema for function",
+    "input_schema",
+    "function_declarations[",
+    "functiondeclarations[",
+    "function.parameters",
+    "invalid_function_parameters",
+];
+
+/// Words of refusals that are about calls of tools in the conversation, or about what the model wrote.
+const CALL: [&str; 6] =
+    ["did not match schema", "tool call validation", "thought_signature", "tool_calls", "messages[", "messages."];
+
+/// Finds the tool whose declaration is refused: by its place in the list (`tools.3.custom.input_schema`,
+/// `tools[3].function`, `tools[0].function_declarations[3]`), else the first that is named as a word of its own.
+fn find_refused<'a>(why: &str, tools: &'a [ToolSpec]) -> Option<&'a ToolSpec> {
+    let folded = why.to_ascii_lowercase();
+    let place_after = |before: &str| {
+        folded.match_indices(before).find_map(|(at, _)| {
+            let rest = &folded[at + before.len()..];
+            rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse::<usize>().ok()
+        })
     };
-    let details = Some(text::title(why));
-    scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
-    true
-}
-
-/// The tool that a refusal is about: by its place in the list (`tools.3.custom.input_schema`, `tools[3].function`,
-/// `tools[0].function_declarations[3]`), else by its name as a word of its own.
-fn named<'a>(why: &str, tools: &'a [ToolSpec]) -> Option<&'a ToolSpec> {
-    let is_about_tools = ["schema", "tool", "function", "parameters"].iter().any(|word| why.contains(word));
-    if !is_about_tools {
+    let in_declarations = ["function_declarations[", "functiondeclarations["].into_iter().find_map(place_after);
+    let in_tools = ["tools.", "tools["].into_iter().find_map(place_after);
+    let is_about_one = in_tools.is_some() || DECLARATION.iter().any(|words| folded.contains(words));
+    if !is_about_one || CALL.iter().any(|words| folded.contains(words)) {
         return None;
     }
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let stands_alone = |name: &str| {
-        why.match_indices(name).any(|(at, _)| {
-            let before = why[..at].chars().next_back();
-            let after = why[at + name.len()..].chars().next();
+    let first_place = |name: &str| {
+        let mut places = why.match_indices(name).map(|(at, _)| at);
+        places.find(|at| {
+            let (before, after) = (why[..*at].chars().next_back(), why[at + name.len()..].chars().next());
             !before.is_some_and(is_of_name) && !after.is_some_and(is_of_name)
         })
     };
-    let place = ["function_declarations[", "functionDeclarations[", "tools.", "tools["].iter().find_map(|before| {
-        let (_, rest) = why.split_once(before)?;
-        let digits = &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())];
-        digits.parse::<usize>().ok()
-    });
-    // Short names may be words of the sentence.
-    let by_name = tools.iter().filter(|tool| stands_alone(&tool.name)).max_by_key(|tool| tool.name.len());
-    by_name.filter(|tool| tool.name.contains('_') || quoted(why, &tool.name)).or_else(|| tools.get(place?))
-}
-
-fn quoted(why: &str, name: &str) -> bool {
-    ["'", "\"", "`"].iter().any(|quote| why.contains(&format!("{quote}{name}{quote}")))
+    let named = || {
+        let places = tools.iter().filter_map(|tool| Some((first_place(&tool.name)?, tool)));
+        places.min_by_key(|(at, tool)| (*at, usize::MAX - tool.name.len())).map(|(_, tool)| tool)
+    };
+    match in_declarations.or(in_tools) {
+        Some(place) => tools.get(place),
+        None => named(),
+    }
 }
 
 #[cfg(test)]
@@ -115,7 +148,7 @@ mod tests {
         let tools = ["bash", "db_query", "db_query_all", "deploy"].map(spec);
         let table = [
             ("Invalid schema for function 'db_query': array schema missing items.", Some("db_query")),
-            ("Invalid schema for function 'deploy': In context=(), object schema missing properties.", Some("deploy")),
+            ("Invalid schema for function 'deploy': In context=('properties', 'db_query'), no.", Some("deploy")),
             (
                 "tools.2.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12.",
                 Some("db_query_all"),
@@ -125,13 +158,19 @@ mod tests {
                 "* GenerateContentRequest.tools[0].function_declarations[2].parameters.properties[a].items: missing field.",
                 Some("db_query_all"),
             ),
-            ("the schema of db_query_all is not taken", Some("db_query_all")),
             ("The model `deploy` does not exist.", None),
-            ("Unknown parameter: 'reasoning'; tools are fine to deploy", None),
+            ("Unknown parameter: 'reasoning'; the tool deploy is fine", None),
             ("tools.9.custom: no", None),
+            // About what the model wrote, and about the conversation.
+            (
+                "tool call validation failed: parameters for tool db_query did not match schema: errors: [/domain: no]",
+                None,
+            ),
+            ("Function call is missing a thought_signature in functionCall parts: function call db_query", None),
+            ("messages.3.tool_calls: {'function': {'name': 'db_query'}}: invalid function.parameters", None),
         ];
         for (why, wanted) in table {
-            assert_eq!(named(why, &tools).map(|tool| tool.name.as_str()), wanted, "{why}");
+            assert_eq!(find_refused(why, &tools).map(|tool| tool.name.as_str()), wanted, "{why}");
         }
     }
 }

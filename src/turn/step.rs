@@ -15,7 +15,8 @@ use tokio::time::Instant;
 
 use super::change_recorder::{ChangeRecorder, StepChanges};
 use super::frame::Frame;
-use super::{History, TurnContext, call, hooks, late_changes, next, refused_tools, request, retry, size};
+use super::refused_tools::Refusals;
+use super::{History, TurnContext, call, hooks, late_changes, next, request, retry, size};
 use crate::environment::Timestamp;
 use crate::event::{CallUpdate, Event, Progress, Status};
 use crate::id::MessageId;
@@ -139,7 +140,7 @@ async fn ask(
     changes: &ChangeRecorder,
     first: bool,
 ) -> Result<AnswerEnd, Fault> {
-    let mut refused = 0;
+    let mut refusals = Refusals::default();
     let mut waits = retry::Backoff::default();
     let mut attempt = 0;
     let mut empty = 0;
@@ -161,6 +162,7 @@ async fn ask(
         let error = match ended {
             None => return Err(cancelled()),
             Some(Ok(end)) => {
+                refusals.settle(scope, frame).await;
                 let said = message.parts[first..].iter().any(|part| !matches!(part.content, Content::Reasoning(_)));
                 empty += 1;
                 if said || end.finish == Finish::Refusal || end.finish == Finish::Length || empty > 1 {
@@ -177,7 +179,11 @@ async fn ask(
             Some(Err(error)) => error,
         };
         tracing::warn!("asking {} failed: {error}", frame.model.id);
-        if refused_tools::set_aside(scope, frame, Arc::make_mut(request), &error, &mut refused).await {
+        // Nothing of the answer was there yet.
+        if message.parts.len() == first
+            && let Some(fewer) = refusals.without(frame, request, &error)
+        {
+            *request = Arc::new(fewer);
             continue;
         }
         let Some(wait) = waits.after(&error) else {

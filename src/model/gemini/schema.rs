@@ -2,15 +2,28 @@
 //! letters in enumerations, nothing beside `anyOf` (Vertex refuses that). What cannot be said there is left out; the
 //! tool checks anyway.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value, json};
 
 /// How deep references are followed: a schema may contain itself.
 const DEEPEST: usize = 12;
 
+/// How many schemas one becomes at most: each may contain itself several times.
+const MAX_VALUES: usize = 5_000;
+
+/// A schema whose references are followed.
+struct SchemaDocument<'a> {
+    root: &'a Value,
+    /// How many more schemas are written.
+    left: Cell<usize>,
+}
+
 /// The schema of a function's parameters; none where it takes nothing, because an object without
 /// properties is refused.
 pub(super) fn parameters(schema: &Value) -> Option<Value> {
-    let mut reduced = reduced(schema, schema, 0);
+    let document = SchemaDocument { root: schema, left: Cell::new(MAX_VALUES) };
+    let mut reduced = reduced(schema, &document, 0);
     // Arguments are one object, which may then hold whatever one of several would.
     if let Some(members) = reduced.get_mut("anyOf").map(Value::take) {
         let mut whole = Map::from_iter([("type".to_owned(), json!("object")), ("properties".to_owned(), json!({}))]);
@@ -21,15 +34,17 @@ pub(super) fn parameters(schema: &Value) -> Option<Value> {
     (!empty).then_some(reduced)
 }
 
-fn reduced(schema: &Value, root: &Value, depth: usize) -> Value {
+fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value {
     let Value::Object(schema) = schema else { return json!({"type": "string"}) };
-    if depth > DEEPEST {
+    let left = document.left.get();
+    if depth > DEEPEST || left == 0 {
         return json!({"type": "string"});
     }
+    document.left.set(left - 1);
     let description = schema.get("description").filter(|description| description.is_string());
     if let Some(path) = schema.get("$ref").and_then(Value::as_str) {
-        let named = path.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-        let mut found = named.map_or_else(|| json!({"type": "string"}), |named| reduced(named, root, depth + 1));
+        let named = path.strip_prefix('#').and_then(|pointer| document.root.pointer(pointer));
+        let mut found = named.map_or_else(|| json!({"type": "string"}), |named| reduced(named, document, depth + 1));
         if let Some(description) = description {
             say(&mut found, "description", description, true);
         }
@@ -43,14 +58,14 @@ fn reduced(schema: &Value, root: &Value, depth: usize) -> Value {
         if choice.get("type").and_then(Value::as_str) == Some("null") {
             nullable = true;
         } else if SHAPES.iter().any(|key| choice.get(key).is_some()) {
-            any.push(reduced(choice, root, depth + 1));
+            any.push(reduced(choice, document, depth + 1));
         }
     }
     if types.len() > 1 {
-        any.extend(types.drain(..).map(|kind| reduced(&json!({"type": kind}), root, depth + 1)));
+        any.extend(types.drain(..).map(|kind| reduced(&json!({"type": kind}), document, depth + 1)));
     }
     for part in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
-        if let Value::Object(part) = reduced(part, root, depth + 1) {
+        if let Value::Object(part) = reduced(part, document, depth + 1) {
             out.extend(part);
         }
     }
@@ -71,10 +86,10 @@ fn reduced(schema: &Value, root: &Value, depth: usize) -> Value {
         any.extend(inner);
     }
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-        object(properties, schema, root, depth, &mut out);
+        object(properties, schema, document, depth, &mut out);
         any.drain(..).for_each(|member| join(&mut out, &member));
     }
-    array(schema, root, depth, &mut out);
+    array(schema, document, depth, &mut out);
     for name in ["minItems", "maxItems", "minimum", "maximum", "minLength", "maxLength", "pattern"] {
         if let Some(limit) = schema.get(name) {
             out.insert(name.into(), limit.clone());
@@ -116,7 +131,7 @@ fn say(schema: &mut Value, name: &str, value: &Value, over: bool) {
 }
 
 /// A list says what it holds.
-fn array(schema: &Map<String, Value>, root: &Value, depth: usize, out: &mut Map<String, Value>) {
+fn array(schema: &Map<String, Value>, document: &SchemaDocument<'_>, depth: usize, out: &mut Map<String, Value>) {
     if out.get("type").and_then(Value::as_str) != Some("array") || out.contains_key("items") {
         return;
     }
@@ -124,7 +139,7 @@ fn array(schema: &Map<String, Value>, root: &Value, depth: usize, out: &mut Map<
         Some(Value::Array(tuple)) => tuple.first(),
         items => items,
     };
-    let items = items.map_or_else(|| json!({"type": "string"}), |items| reduced(items, root, depth + 1));
+    let items = items.map_or_else(|| json!({"type": "string"}), |items| reduced(items, document, depth + 1));
     out.insert("items".into(), items);
 }
 
@@ -144,12 +159,12 @@ fn allowed(schema: &Map<String, Value>) -> Option<Vec<String>> {
 fn object(
     properties: &Map<String, Value>,
     schema: &Map<String, Value>,
-    root: &Value,
+    document: &SchemaDocument<'_>,
     depth: usize,
     out: &mut Map<String, Value>,
 ) {
     let inner: Map<String, Value> =
-        properties.iter().map(|(name, inner)| (name.clone(), reduced(inner, root, depth + 1))).collect();
+        properties.iter().map(|(name, inner)| (name.clone(), reduced(inner, document, depth + 1))).collect();
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
     let required: Vec<Value> =
         required.filter(|name| name.as_str().is_some_and(|name| inner.contains_key(name))).cloned().collect();
@@ -260,6 +275,9 @@ mod tests {
     #[test]
     fn a_schema_that_contains_itself_ends() {
         let schema = json!({"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}}}});
+        assert!(parameters(&schema).is_some());
+        let many: Map<String, Value> = (0..100).map(|n| (format!("p{n}"), json!({"$ref": "#/$defs/N"}))).collect();
+        let schema = json!({"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": many}}});
         assert!(parameters(&schema).is_some());
         assert!(parameters(&json!({"$ref": "#"})).is_none());
     }

@@ -1,6 +1,9 @@
 //! A process of ours that keeps the listeners of commands that may outlive adjutant, and answers in its place once it
 //! has ended: a program whose writes nobody answers could not write any more.
 //!
+//! It is not ended with the programs that adjutant started, for some of those may go on; it ends by itself when adjutant
+//! and the last of them have.
+//!
 //! While adjutant lives, the holder only waits. A report that adjutant had taken and not answered when it was killed
 //! is not sent twice, so adjutant notes the number of each report it takes in a file in memory.
 
@@ -19,23 +22,17 @@ use rustix::net::{
 
 use super::kernel;
 use crate::lock::locked;
-use crate::process::{Child, Program, StdioMode};
+use crate::process::{self, Program};
 
 /// How many reports after the last one noted may have been the one that adjutant was killed with. The numbers of a
 /// listener's reports follow each other; those of processes that were killed before are left out.
-const AFTER: u64 = 256;
+const MAX_AFTER: u64 = 256;
 
 /// The process, as adjutant sees it. Started when the first command needs it.
 #[derive(Debug)]
 pub(in super::super) struct ListenerHolder {
-    running: Mutex<Option<RunningHolder>>,
-}
-
-#[derive(Debug)]
-struct RunningHolder {
-    socket: OwnedFd,
-    /// Dropped with this, it would be killed.
-    _process: Child,
+    /// To the process that runs.
+    socket: Mutex<Option<OwnedFd>>,
 }
 
 /// Notes which report is being answered.
@@ -54,7 +51,7 @@ impl ReportNumber {
 
 impl ListenerHolder {
     pub(in super::super) const fn new() -> Self {
-        Self { running: Mutex::new(None) }
+        Self { socket: Mutex::new(None) }
     }
 
     /// Starts the process if it does not run. `program` makes one that calls [`hold`] with the number of a socket.
@@ -62,14 +59,13 @@ impl ListenerHolder {
     /// # Errors
     /// The system's.
     pub(in super::super) fn start(&self, program: impl FnOnce(RawFd) -> Program) -> io::Result<()> {
-        let mut running = locked(&self.running);
-        if running.as_ref().is_some_and(|running| !has_ended(&running.socket)) {
+        let mut socket = locked(&self.socket);
+        if socket.as_ref().is_some_and(|socket| !has_ended(socket)) {
             return Ok(());
         }
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let program = program(theirs.as_raw_fd()).passing(theirs);
-        let process = program.start(StdioMode::Separate, "own")?;
-        *running = Some(RunningHolder { socket: ours, _process: process });
+        program(theirs.as_raw_fd()).passing(theirs).start_apart()?;
+        *socket = Some(ours);
         Ok(())
     }
 
@@ -85,9 +81,10 @@ impl ListenerHolder {
         if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let running = locked(&self.running);
-        let running = running.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        sendmsg(&running.socket, &[IoSlice::new(b"+")], &mut control, SendFlags::NOSIGNAL)?;
+        let socket = locked(&self.socket);
+        let socket = socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        // It must not wait: a holder that was stopped would stop everything.
+        sendmsg(socket, &[IoSlice::new(b"+")], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         Ok(ReportNumber { file })
     }
 }
@@ -103,13 +100,16 @@ struct HeldListener {
     number: OwnedFd,
 }
 
-/// What the process does: keeps what it is sent until adjutant ends, then answers until the last command has ended.
+/// Keeps the listeners it is sent until adjutant ends, then answers until the last command has ended. For the process
+/// of its own.
 ///
 /// # Errors
 /// For a person.
 pub(in super::super) fn hold(socket: RawFd) -> Result<(), String> {
     let failed = |e: io::Error| format!("listeners cannot be kept: {e}");
     let socket = kernel::inherited(socket).map_err(failed)?;
+    // Two for each command.
+    process::raise_files();
     let mut held = Vec::new();
     while wait(&socket, &mut held).map_err(failed)? {}
     drop(socket);
@@ -117,7 +117,7 @@ pub(in super::super) fn hold(socket: RawFd) -> Result<(), String> {
         let mut last = [0; 8];
         if rustix::io::pread(&one.number, &mut last, 0).is_ok_and(|read| read == last.len()) {
             let last = u64::from_ne_bytes(last);
-            for id in last..=last.saturating_add(AFTER) {
+            for id in last..=last.saturating_add(MAX_AFTER) {
                 // Only the one that was taken can be answered.
                 kernel::go_on(one.listener.as_fd(), id).ok();
             }
@@ -131,18 +131,18 @@ pub(in super::super) fn hold(socket: RawFd) -> Result<(), String> {
 
 /// Waits for the next listener or the end of one. False when adjutant has ended.
 fn wait(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
-    let ended = ended(Some(socket), held, PollFlags::empty())?;
-    let [first, rest @ ..] = ended.as_slice() else { return Ok(false) };
+    let happened = poll_all(Some(socket), held, PollFlags::empty())?;
+    let [first, rest @ ..] = happened.as_slice() else { return Ok(false) };
     let mut rest = rest.iter();
-    held.retain(|_| !rest.next().is_some_and(|flags| flags.intersects(PollFlags::HUP | PollFlags::ERR)));
+    held.retain(|_| !rest.next().is_some_and(|flags| flags.contains(PollFlags::HUP)));
     if !first.contains(PollFlags::IN) {
         return Ok(!first.intersects(PollFlags::HUP | PollFlags::ERR));
     }
     take(socket, held)
 }
 
-/// What has happened to each: first the socket, if one is given.
-fn ended(socket: Option<&OwnedFd>, held: &[HeldListener], of_listeners: PollFlags) -> io::Result<Vec<PollFlags>> {
+/// Waits until something happens to one of them. Gives what, first for the socket if there is one.
+fn poll_all(socket: Option<&OwnedFd>, held: &[HeldListener], of_listeners: PollFlags) -> io::Result<Vec<PollFlags>> {
     let socket = socket.map(|socket| PollFd::new(socket, PollFlags::IN));
     let listeners = held.iter().map(|one| PollFd::new(&one.listener, of_listeners));
     let mut all: Vec<PollFd<'_>> = socket.into_iter().chain(listeners).collect();
@@ -175,15 +175,21 @@ fn take(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
 
 /// Lets calls go on that wait, and forgets the listeners of commands that have ended.
 fn answer(held: &mut Vec<HeldListener>) -> io::Result<()> {
-    let flags = ended(None, held, PollFlags::IN)?;
+    let flags = poll_all(None, held, PollFlags::IN)?;
     for (one, _) in held.iter().zip(&flags).filter(|(_, flags)| flags.contains(PollFlags::IN)) {
-        // One that was killed meanwhile has no report.
-        if let Ok(report) = kernel::receive(one.listener.as_fd()) {
-            kernel::go_on(one.listener.as_fd(), report.id).ok();
+        match kernel::receive(one.listener.as_fd()) {
+            Ok(report) => drop(kernel::go_on(one.listener.as_fd(), report.id)),
+            // It was killed before it could be asked about.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {}
+            Err(_) => std::thread::sleep(kernel::RETRY),
         }
     }
+    if flags.iter().all(|flags| !flags.intersects(PollFlags::IN | PollFlags::HUP)) {
+        // An error that the kernel tells of for a moment.
+        std::thread::sleep(kernel::RETRY);
+    }
     let mut flags = flags.iter();
-    let over = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    let over = PollFlags::HUP | PollFlags::NVAL;
     held.retain(|_| !flags.next().is_some_and(|flags| !flags.contains(PollFlags::IN) && flags.intersects(over)));
     Ok(())
 }

@@ -5,8 +5,12 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use libc::{c_ulong, seccomp_data, seccomp_notif, seccomp_notif_resp, seccomp_notif_sizes, sock_filter, sock_fprog};
+
+/// The pause after a report that could not be taken.
+pub(super) const RETRY: Duration = Duration::from_millis(10);
 
 /// A call that was stopped.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
@@ -19,9 +18,6 @@ use super::{PendingWrite, WriteObserver, filter, kernel, target};
 /// What the process that becomes a command says with the listener, or instead of it.
 const INSTALLED: u8 = b'+';
 const REFUSED: u8 = b'-';
-
-/// The pause after a report that could not be taken.
-const RETRY: Duration = Duration::from_millis(10);
 
 /// Watches what a command writes that is about to be started with the descriptor this returns. With a holder, the
 /// command may outlive this process.
@@ -39,16 +35,18 @@ pub(in super::super) fn watch(
         if said.is_none() {
             observer.refused();
         }
-        let kept = said.as_ref().zip(holder).map(|(listener, holder)| holder.keep(listener.as_fd())).transpose();
-        match kept {
-            // Whoever waits for it is gone if this fails; its writes are answered all the same.
-            Ok(_) => drop(rustix::io::write(&ours, b"+")),
-            // Then it must not begin, and does not without the byte.
-            Err(ref e) => tracing::error!("a command is not started, because its listener cannot be kept: {e}"),
-        }
+        let number = said.as_ref().zip(holder).and_then(|(listener, holder)| match holder.keep(listener.as_fd()) {
+            Ok(number) => Some(number),
+            Err(e) => {
+                tracing::error!("a command could not write any more if adjutant were killed: {e}");
+                None
+            }
+        });
+        // Whoever waits for it is gone if this fails; its writes are answered all the same.
+        rustix::io::write(&ours, b"+").ok();
         drop(ours);
         if let Some(listener) = said {
-            answer(listener.as_fd(), &*observer, kept.ok().flatten().as_ref());
+            answer(listener.as_fd(), &*observer, number.as_ref());
         }
         observer.ended();
     };
@@ -86,9 +84,14 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
         let mut end = [PollFd::new(&listener, PollFlags::IN)];
         match poll(&mut end, None) {
             Ok(_) if end[0].revents().contains(PollFlags::IN) => {}
-            Ok(_) if end[0].revents().is_empty() => continue,
+            Ok(_) if end[0].revents().contains(PollFlags::HUP) => return,
+            Ok(_) => {
+                // An error that the kernel tells of for a moment.
+                std::thread::sleep(kernel::RETRY);
+                continue;
+            }
             Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) | Err(_) => return,
+            Err(e) => return tracing::error!("the writes of a command are not seen any more: {e}"),
         }
         let report = match kernel::receive(listener) {
             Ok(report) => report,
@@ -98,7 +101,7 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
                 // A closed listener would fail every further write of the command.
                 tracing::error!("a write of a command was not seen: {e}");
                 observer.about_to_write(PendingWrite::Unknown);
-                std::thread::sleep(RETRY);
+                std::thread::sleep(kernel::RETRY);
                 continue;
             }
         };

@@ -21,7 +21,7 @@ pub(super) struct SessionIndex {
     db: Connection,
     /// How far it has been made whole; `None` until it is first asked what there is.
     fill: Option<Arc<IndexFill>>,
-    /// Which file it is, wherever its name leads by now.
+    /// The file's own numbers, wherever its name leads by now.
     identity: Option<(u64, u64)>,
 }
 
@@ -228,11 +228,11 @@ impl SessionIndex {
 
     /// Makes the index again because a query found it damaged, unless another process has done so.
     pub(super) fn again(self, dir: &Path, reason: &str) -> Result<Self, Error> {
-        let damaged = self.identity;
+        let identity = self.identity;
         drop(self);
         let turn = turn(dir)?;
         let path = dir.join("index.db");
-        let is_another = damaged.is_some() && session::identity(&path).is_some_and(|now| Some(now) != damaged);
+        let is_another = identity.is_some() && session::identity(&path).is_some_and(|now| Some(now) != identity);
         let another = is_another.then(|| Self::connect(&path, session::is_network(dir), false)).transpose();
         let again = match another {
             Ok(Some(another)) => Ok(another),
