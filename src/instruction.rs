@@ -6,6 +6,7 @@
 //! names them, its links that lead out of the project are not followed, and characters that nobody can see are
 //! taken out and counted.
 
+use std::collections::HashSet;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
@@ -66,7 +67,8 @@ pub fn load(
     cwd: &Path,
     sight: &Sight,
 ) -> Instructions {
-    let mut reader = InstructionReader { environment, worktree, sight, found: Instructions::default() };
+    let mut reader =
+        InstructionReader { environment, worktree, sight, found: Instructions::default(), read: HashSet::new() };
     let claude = !on(environment, "DISABLE_CLAUDE_CODE") && !on(environment, "DISABLE_CLAUDE_CODE_PROMPT");
     let project = !on(environment, "DISABLE_PROJECT_CONFIG");
 
@@ -131,7 +133,8 @@ pub fn beside(
     sight: &Sight,
     known: &dyn Fn(&Path) -> bool,
 ) -> Instructions {
-    let mut reader = InstructionReader { environment, worktree, sight, found: Instructions::default() };
+    let mut reader =
+        InstructionReader { environment, worktree, sight, found: Instructions::default(), read: HashSet::new() };
     let claude = !on(environment, "DISABLE_CLAUDE_CODE") && !on(environment, "DISABLE_CLAUDE_CODE_PROMPT");
     let path = normal(path);
     let roots = std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path));
@@ -183,6 +186,8 @@ struct InstructionReader<'a> {
     worktree: &'a Worktree,
     sight: &'a Sight,
     found: Instructions,
+    /// The paths of the entries.
+    read: HashSet<PathBuf>,
 }
 
 impl InstructionReader<'_> {
@@ -212,12 +217,7 @@ impl InstructionReader<'_> {
             self.problem(ProblemCode::NotReadable, path, format!("not read: {why}"));
             return false;
         }
-        let read = self
-            .found
-            .entries
-            .iter()
-            .any(|entry| entry.path.as_deref() == Some(path) || entry.path.as_deref() == Some(&resolved));
-        if read {
+        if self.read.contains(path) || self.read.contains(&resolved) {
             return true;
         }
         match read_start(path) {
@@ -281,6 +281,7 @@ impl InstructionReader<'_> {
             self.problem(ProblemCode::TooMuch, path.as_deref().unwrap_or(Path::new(&source)), text);
         }
         if !text.is_empty() {
+            self.read.extend(path.clone());
             self.found.entries.push(InstructionText { source, path, text });
         }
     }
@@ -438,7 +439,7 @@ mod tests {
                 action,
                 source: "test".to_owned(),
             };
-            let rules = Rules(vec![rule("*", Action::Allow), rule("secret/*", Action::Deny)]);
+            let rules = Rules::from(vec![rule("*", Action::Allow), rule("secret/*", Action::Deny)]);
             let place = crate::permission::PermissionContext::new(environment, worktree, &self.path("repo"));
             Sight::new(&Policy { rules, place, ..Policy::default() })
         }

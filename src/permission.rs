@@ -12,6 +12,7 @@ pub mod account;
 pub mod approve;
 pub mod arity;
 pub mod check;
+mod command_rules;
 pub mod credentials;
 pub mod evaluate;
 mod examples;
@@ -20,6 +21,7 @@ mod file_use;
 pub mod grants;
 pub mod guarantee;
 mod hardlinks;
+mod key_index;
 pub mod laws;
 pub mod laxer;
 pub mod lint;
@@ -29,6 +31,8 @@ mod places;
 mod posture;
 pub mod protected;
 pub mod rule;
+mod rule_index;
+mod rule_list;
 pub mod shell;
 pub mod sight;
 mod unheld;
@@ -43,6 +47,9 @@ mod accomplices;
 #[cfg(test)]
 #[cfg(unix)]
 pub(crate) mod cases;
+#[cfg(test)]
+#[cfg(unix)]
+mod many_rules;
 #[cfg(test)]
 #[cfg(unix)]
 mod properties;

@@ -274,8 +274,8 @@ impl Skills {
     /// Those that may be loaded under some rules, asked about or not.
     pub fn allowed<'a>(&'a self, rules: &Rules) -> impl Iterator<Item = &'a Skill> + use<'a> {
         // Most rules are about something else, and there may be as many of them as skills.
-        let about = rules.0.iter().filter(|rule| wildcard::matches(&rule.permission, "skill"));
-        let about = Rules(about.cloned().collect());
+        let about = rules.iter().filter(|rule| wildcard::matches(&rule.permission, "skill"));
+        let about: Rules = about.cloned().collect();
         let hidden = rules.hides("skill");
         let may = move |skill: &&Skill| {
             let need = Need::new("skill", skill.name.as_str());

@@ -1,5 +1,6 @@
 //! Which agents there are: the built-in ones, changed and joined by the settings.
 
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ use crate::worktree::Worktree;
 pub struct Agents {
     all: Vec<Arc<Agent>>,
     default: String,
+    /// Their places in `all`, by their names.
+    places: HashMap<String, usize>,
 }
 
 impl Agents {
@@ -35,8 +38,11 @@ impl Agents {
         let mut problems = Vec::new();
         let roster = Roster::new(settings, environment, worktree, readable);
         let mut all: Vec<Agent> = Vec::with_capacity(roster.entries.len());
+        // The first of a name counts.
+        let written: HashMap<&str, &AgentEntry> =
+            settings.agents.iter().rev().map(|entry| (&*entry.name, entry)).collect();
         for seat in roster.entries {
-            let entry = settings.agents.iter().find(|entry| entry.name == seat.name);
+            let entry = written.get(&*seat.name).copied();
             all.push(agent(seat, entry));
         }
         if roster.rescued
@@ -51,7 +57,8 @@ impl Agents {
         let default = roster.default;
         problems.extend(default_problem(settings, &all, &default));
         problems.extend(mentions(settings, &all));
-        (Self { all: all.into_iter().map(Arc::new).collect(), default }, problems)
+        let places = all.iter().enumerate().map(|(at, agent)| (agent.name.clone(), at)).collect();
+        (Self { all: all.into_iter().map(Arc::new).collect(), default, places }, problems)
     }
 
     /// Returns the same agents, each of which is denied what its namesake in `other` is denied by rules of its own that
@@ -60,17 +67,11 @@ impl Agents {
     pub fn denying_as(&self, other: &Self, counts: impl Fn(&Rule) -> bool) -> Self {
         let stricter = |agent: &Arc<Agent>| {
             let Some(other) = other.get(&agent.name) else { return agent.clone() };
-            let is_known = |rule: &Rule| {
-                let same = |own: &Rule| {
-                    (&own.permission, &own.pattern, own.action) == (&rule.permission, &rule.pattern, rule.action)
-                };
-                agent.rules.0.iter().any(same)
-            };
-            let is_new = |rule: &&Rule| rule.action == Action::Deny && counts(rule) && !is_known(rule);
-            let denies = Rules(other.rules.0.iter().filter(is_new).cloned().collect());
+            let is_new = |rule: &&Rule| rule.action == Action::Deny && counts(rule) && !agent.rules.has(rule);
+            let denies = other.rules.iter().filter(is_new).cloned().collect();
             Arc::new(Agent { rules: agent.rules.clone().then(&denies), ..Agent::clone(agent) })
         };
-        Self { all: self.all.iter().map(stricter).collect(), default: self.default.clone() }
+        Self { all: self.all.iter().map(stricter).collect(), ..self.clone() }
     }
 
     /// All of them, hidden ones included.
@@ -80,7 +81,7 @@ impl Agents {
 
     /// One by its name, hidden or not.
     pub fn get(&self, name: &str) -> Option<Arc<Agent>> {
-        self.all.iter().find(|agent| agent.name == name).cloned()
+        self.all.get(*self.places.get(name)?).cloned()
     }
 
     /// The one a session starts with. There is always one that can be chosen.
@@ -177,9 +178,10 @@ fn default_problem(settings: &Settings, all: &[Agent], instead: &str) -> Option<
 /// Commands that name agents which are not there.
 fn mentions(settings: &Settings, all: &[Agent]) -> Vec<Problem> {
     let mut problems = Vec::new();
+    let names: HashSet<&str> = all.iter().map(|agent| &*agent.name).collect();
     for command in &settings.commands {
         if let (Some(name), Some(location)) = (&command.agent, &command.location)
-            && !all.iter().any(|agent| agent.name == *name)
+            && !names.contains(&**name)
         {
             let key = format!("command.{}.agent", command.name);
             let text = format!("there is no agent \"{name}\"; the session's agent answers");

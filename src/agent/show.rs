@@ -64,7 +64,6 @@ pub fn show(agent: &Agent) -> String {
     text.push_str("\nRules, in order; the last one that fits decides, a deny is not lifted by a broader allow:\n");
     let rows: Vec<[String; 4]> = agent
         .rules
-        .0
         .iter()
         .map(|rule| {
             let action = match rule.action {

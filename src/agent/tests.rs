@@ -138,7 +138,7 @@ fn what_every_built_in_agent_may_do() {
     for agent in ["plan", "explore", "scout"] {
         let rules = &set.agents.get(agent).unwrap().rules;
         assert!(
-            rules.0.iter().any(|rule| (rule.permission.as_str(), rule.action) == ("posture", Action::Deny)),
+            rules.iter().any(|rule| (rule.permission.as_str(), rule.action) == ("posture", Action::Deny)),
             "{agent}"
         );
     }

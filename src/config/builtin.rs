@@ -154,31 +154,32 @@ pub(crate) fn rules(
     relative_plans: &str,
 ) -> Rules {
     let mut rules = match agent.only {
-        None => base.clone().then(&Rules::built_in(agent.offers)).then(user),
+        None => {
+            let mut offered = Rules::built_in(agent.offers);
+            if agent.name == "plan" {
+                // The user's rules stay the last word on other directories; the plan files are the agent's own.
+                offered.extend([outside(&environment.dirs.data.join("plans"), Allow)]);
+            }
+            base.clone().then(&offered).then(user)
+        }
         Some(only) => limited(only, agent.read_only, base, user),
     };
-    if agent.name == "plan" {
-        // The user's rules stay the last word on other directories; the plan files are the agent's own.
-        let at = rules.0.len() - user.0.len();
-        rules.0.insert(at, outside(&environment.dirs.data.join("plans"), Allow));
-    }
     if agent.name == "scout" {
-        for dir in dependencies(environment) {
-            rules.0.push(outside(&dir, Allow));
-        }
+        let dependencies = dependencies(environment);
+        rules = rules.then(&dependencies.iter().map(|dir| outside(dir, Allow)).collect());
         // What the user says about other directories still counts after that.
-        rules.0.extend(user.0.iter().filter(|rule| rule.permission == "external_directory").cloned());
+        rules = rules.then(&user.iter().filter(|rule| rule.permission == "external_directory").cloned().collect());
     }
     // Where the user denies edits altogether, plan files are no exception.
-    let edits_denied =
-        user.0.iter().any(|rule| rule.permission == "edit" && rule.pattern == "*" && rule.action == Deny);
-    let guards = Rules::built_in(agent.guards).0.into_iter();
-    rules.0.extend(guards.filter(|guard| !(edits_denied && guard.permission == "edit" && guard.action == Allow)));
+    let edits_denied = user.iter().any(|rule| rule.permission == "edit" && rule.pattern == "*" && rule.action == Deny);
+    let guards = Rules::built_in(agent.guards);
+    let is_kept = |guard: &&Rule| !(edits_denied && guard.permission == "edit" && guard.action == Allow);
+    rules = rules.then(&guards.iter().filter(is_kept).cloned().collect());
     if agent.name == "plan" && !edits_denied {
-        rules.0.extend(Rules::built_in(&[("edit", relative_plans, Allow)]).0);
+        rules = rules.then(&Rules::built_in(&[("edit", relative_plans, Allow)]));
     }
     if agent.read_only {
-        rules.0.extend(Rules::built_in(&[("posture", "read-only", Deny)]).0);
+        rules = rules.then(&Rules::read_only());
     }
     rules
 }
@@ -189,10 +190,10 @@ fn limited(only: &[&str], read_only: bool, base: &Rules, user: &Rules) -> Rules 
     let mut rules = Rules::built_in(&[("*", "*", Deny)]);
     for key in only {
         let first = if *key == "bash" && read_only { Ask } else { Allow };
-        rules.0.extend(Rules::built_in(&[(key, "*", first)]).0);
-        rules.0.extend(base.0.iter().filter(|rule| rule.permission == *key).cloned());
-        let theirs = user.0.iter().filter(|rule| crate::permission::wildcard::matches(&rule.permission, key));
-        rules.0.extend(theirs.map(|rule| Rule { permission: (*key).into(), ..rule.clone() }));
+        rules.extend(Rules::built_in(&[(key, "*", first)]).iter().cloned());
+        rules.extend(base.iter().filter(|rule| rule.permission == *key).cloned());
+        let theirs = user.iter().filter(|rule| crate::permission::wildcard::matches(&rule.permission, key));
+        rules.extend(theirs.map(|rule| Rule { permission: (*key).into(), ..rule.clone() }));
     }
     rules
 }

@@ -338,7 +338,7 @@ impl<'a> LooseningReview<'a> {
         let said = |rule: &Rule| {
             (self.hasher.hash_one((&rule.permission, &rule.pattern)), rule.action, rule.source == BUILT_IN)
         };
-        self.hasher.hash_one(rules.0.iter().map(said).collect::<Vec<_>>())
+        self.hasher.hash_one(rules.iter().map(said).collect::<Vec<_>>())
     }
 
     fn laxer(&self, with: &Rules, than: &Baseline) -> bool {

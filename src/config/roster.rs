@@ -1,13 +1,14 @@
 //! Which agents the settings make, who may use them, and by which rules: all that decides what is
 //! allowed. What else an agent is, `agent::registry` adds.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use super::builtin::{self, AGENTS, BuiltIn};
 use super::settings::{Mode, Settings};
 use crate::environment::Environment;
 use crate::permission::rule::derive;
-use crate::permission::{Action, Need, Rule, Rules, evaluate, wildcard};
+use crate::permission::{Action, Need, Rule, Rules, evaluate};
 use crate::worktree::Worktree;
 
 /// An agent, as far as it decides what is allowed.
@@ -30,6 +31,8 @@ pub(crate) struct Roster {
     pub(crate) default: String,
     /// The settings left none that could be chosen, so that `build` is there against their word.
     pub(crate) rescued: bool,
+    /// The entries by their names.
+    places: HashMap<String, usize>,
 }
 
 impl RosterEntry {
@@ -82,11 +85,12 @@ impl Roster {
             .or_else(|| modes().next())
             .map(|entry| entry.name.clone())
             .unwrap_or_default();
-        Self { entries, default, rescued }
+        let places = entries.iter().enumerate().map(|(at, entry)| (entry.name.clone(), at)).collect();
+        Self { entries, default, rescued, places }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&RosterEntry> {
-        self.entries.iter().find(|entry| entry.name == name)
+        self.entries.get(*self.places.get(name)?)
     }
 
     /// Those that other agents can start, and their rules.
@@ -112,7 +116,7 @@ pub(crate) fn reach<'r>(
     let plans = builtin::outside(&environment.dirs.data.join("plans"), Allow);
     let starts = |name: &str| evaluate(rules, &Rules::default(), &Need::new("task", name)).action == Allow;
     let started = subagents.filter(|(name, _)| starts(name)).map(|(_, own)| derive(own, rules, &Rules::default()));
-    [rules.clone(), Rules::built_in(&asks).then(&Rules(vec![plans]))].into_iter().chain(started).collect()
+    [rules.clone(), Rules::built_in(&asks).then(&Rules::from(vec![plans]))].into_iter().chain(started).collect()
 }
 
 fn entries(
@@ -125,37 +129,49 @@ fn entries(
     open.extend(settings.references.iter().filter_map(|reference| reference.dir(environment, worktree)));
     let base = builtin::base(environment, &open);
     let plans = format!("{}/*.md", worktree.relative(&environment.dirs.data.join("plans")));
-    let mut entries: Vec<RosterEntry> = Vec::with_capacity(AGENTS.len() + settings.agents.len());
-    entries.extend(AGENTS.iter().map(|native| RosterEntry {
-        name: native.name.into(),
-        label: native.name.into(),
-        mode: native.mode,
-        hidden: native.hidden,
-        native: Some(native),
-        rules: builtin::rules(native, &base, &settings.permission, environment, &plans),
-    }));
+    // All agents of the settings share these, which are compiled once.
+    let common = base.clone().then(&settings.permission);
+    let mut entries: Vec<Option<RosterEntry>> = Vec::with_capacity(AGENTS.len() + settings.agents.len());
+    entries.extend(
+        AGENTS
+            .iter()
+            .map(|native| RosterEntry {
+                name: native.name.into(),
+                label: native.name.into(),
+                mode: native.mode,
+                hidden: native.hidden,
+                native: Some(native),
+                rules: builtin::rules(native, &base, &settings.permission, environment, &plans),
+            })
+            .map(Some),
+    );
+    let mut places: HashMap<&str, usize> = AGENTS.iter().enumerate().map(|(at, native)| (native.name, at)).collect();
     for change in &settings.agents {
         if change.disable {
-            entries.retain(|entry| entry.name != change.name);
+            if let Some(entry) = places.remove(&*change.name).and_then(|at| entries.get_mut(at)) {
+                *entry = None;
+            }
             continue;
         }
-        let at = entries.iter().position(|entry| entry.name == change.name).unwrap_or_else(|| {
-            entries.push(RosterEntry {
-                name: change.name.clone(),
-                label: change.name.clone(),
-                mode: Mode::All,
-                hidden: change.name == builtin::SUMMARY,
-                native: None,
-                rules: base.clone().then(&settings.permission),
-            });
-            entries.len() - 1
+        let at = *places.entry(&*change.name).or_insert(entries.len());
+        if at == entries.len() {
+            entries.push(None);
+        }
+        let Some(entry) = entries.get_mut(at) else { continue };
+        let entry = entry.get_or_insert_with(|| RosterEntry {
+            name: change.name.clone(),
+            label: change.name.clone(),
+            mode: Mode::All,
+            hidden: change.name == builtin::SUMMARY,
+            native: None,
+            rules: common.clone(),
         });
-        let entry = &mut entries[at];
         entry.label = change.label.clone().unwrap_or_else(|| std::mem::take(&mut entry.label));
         entry.mode = change.mode.unwrap_or(entry.mode);
         entry.hidden = change.hidden.unwrap_or(entry.hidden);
-        entry.rules.0.extend(change.rules.0.iter().cloned());
+        entry.rules = std::mem::take(&mut entry.rules).then(&change.rules);
     }
+    let mut entries: Vec<RosterEntry> = entries.into_iter().flatten().collect();
     for entry in &mut entries {
         readable_outputs(entry, environment, worktree);
     }
@@ -167,28 +183,25 @@ fn entries(
 fn readable_outputs(entry: &mut RosterEntry, environment: &Environment, worktree: &Worktree) {
     let outputs = builtin::outputs(environment);
     let rule = builtin::outside(&outputs, Action::Allow);
-    let denied = |other: &Rule| {
-        other.permission == rule.permission && other.pattern == rule.pattern && other.action == Action::Deny
-    };
     // By the catch-all, and with tools that are left.
     let denied_with_all = |permission: &str| {
-        let last = entry.rules.0.iter().rposition(|rule| wildcard::matches(&rule.permission, permission));
-        last.is_some_and(|at| {
-            entry.rules.0[at].permission == "*"
-                && entry.rules.0[at + 1..].iter().any(|rule| rule.action != Action::Deny)
+        entry.rules.last_about(permission).is_some_and(|(at, rule)| {
+            rule.permission == "*" && entry.rules.iter().skip(at + 1).any(|rule| rule.action != Action::Deny)
         })
     };
     let hidden = |permission: &str| entry.rules.hides(permission) && !denied_with_all(permission);
-    if entry.rules.0.iter().any(denied) || hidden("external_directory") {
+    if entry.rules.has(&Rule { action: Action::Deny, ..rule.clone() }) || hidden("external_directory") {
         return;
     }
     // Asked about by the catch-all alone, it is theirs all the same.
-    let last = entry.rules.0.iter().rfind(|rule| wildcard::matches(&rule.permission, "read"));
-    let reads = last.is_some_and(|rule| rule.permission == "*" && rule.pattern == "*" && rule.action != Action::Allow);
+    let last = entry.rules.last_about("read");
+    let reads =
+        last.is_some_and(|(_, rule)| rule.permission == "*" && rule.pattern == "*" && rule.action != Action::Allow);
     let reads = reads && !hidden("read");
-    entry.rules.0.push(rule);
+    let mut opened = Rules::from(vec![rule]);
     if reads {
         let pattern = format!("{}/*", worktree.relative(&outputs));
-        entry.rules.0.extend(Rules::built_in(&[("read", &pattern, Action::Allow)]).0);
+        opened = opened.then(&Rules::built_in(&[("read", &pattern, Action::Allow)]));
     }
+    entry.rules = std::mem::take(&mut entry.rules).then(&opened);
 }

@@ -47,7 +47,7 @@ const ELSEWHERE: [(&str, &str); 12] = [
 
 /// Reads a checked `permission` value.
 pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
-    Rules(placed(node, home).into_iter().map(|placed| placed.rule).collect())
+    placed(node, home).into_iter().map(|placed| placed.rule).collect()
 }
 
 /// A rule and where it was written.
@@ -108,7 +108,7 @@ pub(crate) fn odd(tree: &Node, tools: &ToolNames, home: Option<&Path>, root: &Pa
             problems.extend(unknown_permission(entry, &way, tools));
         }
         let placed = placed(node, home);
-        let rules = Rules(placed.iter().map(|placed| placed.rule.clone()).collect());
+        let rules: Rules = placed.iter().map(|placed| placed.rule.clone()).collect();
         // A rule of the user's is meant for every project.
         for PlacedRule { rule, at, .. } in placed.iter().filter(|placed| placed.at.origin.project) {
             if let Some(folder) = lint::missing_folder(rule, root) {
@@ -307,8 +307,8 @@ fn hidden(entries: &[&MapEntry], way: &str, problems: &mut Vec<Problem>) {
 /// those before it. They stand again after the project's rules.
 pub(crate) fn denies_kept(user: &Rules) -> Rules {
     let mut kept = Rules::default();
-    for rule in &user.0 {
-        let with = kept.clone().then(&Rules(vec![rule.clone()]));
+    for rule in user.iter() {
+        let with = kept.clone().then(&Rules::from(vec![rule.clone()]));
         if rule.action == Action::Deny || laxer(&with, &[&kept], Action::Deny).is_some() {
             kept = with;
         }
@@ -333,7 +333,7 @@ mod tests {
 
     fn text(rules: &Rules) -> String {
         let rule = |rule: &Rule| format!("{} {} {:?}", rule.permission, rule.pattern, rule.action);
-        rules.0.iter().map(rule).collect::<Vec<_>>().join("; ")
+        rules.iter().map(rule).collect::<Vec<_>>().join("; ")
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn every_old_spelling_works_and_is_told() {
         settings.agents.iter().find(|agent| agent.name == name).unwrap_or_else(|| panic!("{name}: {told:#?}"))
     };
     let rules = |rules: &Rules| {
-        rules.0.iter().map(|rule| format!("{} {} {:?}", rule.permission, rule.pattern, rule.action)).collect::<Vec<_>>()
+        rules.iter().map(|rule| format!("{} {} {:?}", rule.permission, rule.pattern, rule.action)).collect::<Vec<_>>()
     };
     assert_eq!(rules(&settings.permission), ["edit * Ask", "webfetch * Deny", "list * Allow"]);
     assert_eq!(agent("careful").mode, Some(settings::Mode::Primary));

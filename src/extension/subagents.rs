@@ -142,7 +142,7 @@ impl Wanted {
             words: words.into_iter().filter(|words| !words.trim().is_empty()).collect::<Vec<_>>().join("\n\n"),
             agent: agent.map(str::to_owned),
             model: model.map(|(provider, model)| ModelRef { provider, model, effort: None }),
-            denied: Rules(taken.collect()),
+            denied: taken.collect(),
         }
     }
 }
@@ -373,7 +373,7 @@ mod tests {
             assert_eq!((spawn.agent.as_str(), spawn.resume.is_none()), ("explore", true));
             assert_eq!(spawn.session.as_ref().map(SessionId::as_str), Some("ses_a"));
             assert_eq!(spawn.shown.as_deref(), Some("explore: Look (p.js)"));
-            assert_eq!(spawn.rules.0.len(), 1, "{:?}", spawn.rules);
+            assert_eq!(spawn.rules.len(), 1, "{:?}", spawn.rules);
             assert!(loans.is_working());
             let model = spawn.model.clone();
             let report = SubagentReport {

@@ -54,7 +54,7 @@ pub fn settles(doubt: Option<&str>, approvals: Approvals, rules: &Rules, grants:
         action: Action::Allow,
         source: BUILT_IN.into(),
     };
-    let given = Rules(need.always.iter().map(granted).collect());
+    let given = need.always.iter().map(granted).collect();
     let granted = grants.clone().then(&given);
     !need.always.is_empty() && judge_in_doubt(doubt, approvals, rules, &granted, need).action == Action::Allow
 }

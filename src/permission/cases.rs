@@ -267,7 +267,7 @@ fn what_always_grants() {
         assert_eq!(command_need(command, &lab.place).always, always, "{command}");
     }
     let wide = ["git diff *", "find *", "sed *", "sort *", "git log *", "tail *", "python3 x.py *"];
-    let wide = Rules(wide.iter().map(|pattern| rule_for(pattern)).collect());
+    let wide: Rules = wide.iter().map(|pattern| rule_for(pattern)).collect();
     let all = with(&lab.place, &[("*", Action::Ask)]);
     for command in [
         "git diff --output=x",
@@ -285,7 +285,7 @@ fn what_always_grants() {
         let verdict = evaluate(&all, &wide, &command_need(command, &lab.place));
         assert_eq!(verdict.action, Action::Ask, "{command}: {verdict:?}");
     }
-    let grants = Rules(vec![rule_for("git diff --stat")]);
+    let grants = Rules::from(vec![rule_for("git diff --stat")]);
     let place = &lab.place;
     let ask = with(place, &[("*", Action::Ask)]);
     let verdict = |command: &str| evaluate(&ask, &grants, &command_need(command, place)).action;
@@ -367,7 +367,7 @@ fn always_for_tools_of_a_project() {
     let mut wrong = vec![];
     for (command, wanted, held, other) in table {
         let always = need(command).always;
-        let grants = Rules(always.iter().map(|pattern| rule_for(pattern)).collect());
+        let grants: Rules = always.iter().map(|pattern| rule_for(pattern)).collect();
         let verdict = |command: &str| evaluate(&ask, &grants, &need(command)).action;
         let got = (always.join(", "), verdict(command), verdict(held), verdict(other));
         if got != (wanted.to_owned(), Action::Allow, Action::Allow, Action::Ask) {
@@ -412,7 +412,7 @@ fn always_for_tools_of_a_project() {
             ["curl https://x.test", "git push origin https://x.test/r", "make test *", "go test *", "npx eslint *"]
                 .map(rule_for);
         let need = need(command);
-        let granted = evaluate(&ask, &Rules(grants.into()), &need).action;
+        let granted = evaluate(&ask, &Rules::from(Vec::from(grants)), &need).action;
         let wide = need.always.iter().any(|pattern| !need.patterns.contains(pattern));
         assert!(granted == Action::Ask && !wide, "{command}: {:?}", need.always);
     }
@@ -423,7 +423,7 @@ fn always_for_tools_of_a_project() {
 fn a_grant_does_not_cover_the_whole_project() {
     let lab = Lab::new();
     let ask = with(&lab.place, &[("*", Action::Ask)]);
-    let grants = Rules(["git checkout *", "git restore *", "git switch *"].map(rule_for).into());
+    let grants: Rules = ["git checkout *", "git restore *", "git switch *"].map(rule_for).into_iter().collect();
     for command in ["git checkout -f x", "git restore .", "git checkout .", "git switch --discard-changes x"] {
         assert_eq!(evaluate(&ask, &grants, &command_need(command, &lab.place)).action, Action::Ask, "{command}");
     }

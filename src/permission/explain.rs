@@ -38,7 +38,7 @@ pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
         }
     }
     line(&mut out, &format!("rules about {}, the last one that fits decides:", need.permission));
-    for rule in rules.0.iter().filter(|rule| about(rule, &need.permission)) {
+    for rule in rules.iter().filter(|rule| about(rule, &need.permission)) {
         let mark = if Some(rule) == verdict.rule.as_ref() { ">" } else { " " };
         line(&mut out, &format!("{mark} {}", shown(rule)));
     }

@@ -1,6 +1,7 @@
 //! What the user allowed from now on: kept per project and agent, shared by all sessions of the
 //! project in this process, written to the store as it is given.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
@@ -16,7 +17,8 @@ pub struct Grants {
     project: String,
     environment: Environment,
     store: Store,
-    held: watch::Sender<Vec<Grant>>,
+    /// As rules that allow, by agent.
+    held: watch::Sender<HashMap<String, Rules>>,
     /// Where the damaged index lies with which earlier grants were lost, until a session says so.
     lost_with: Mutex<Option<String>>,
 }
@@ -32,7 +34,7 @@ impl Grants {
             project: project.into(),
             environment: environment.clone(),
             store: store.clone(),
-            held: watch::Sender::new(stored.grants),
+            held: watch::Sender::new(by_agent(stored.grants)),
             lost_with: Mutex::new(stored.lost_with),
         })
     }
@@ -44,14 +46,7 @@ impl Grants {
 
     /// What one agent was granted, as rules that allow.
     pub fn of(&self, agent: &str) -> Rules {
-        let held = self.held.borrow();
-        let rules = held.iter().filter(|grant| grant.agent == agent).map(|grant| Rule {
-            permission: grant.permission.clone(),
-            pattern: grant.pattern.clone(),
-            action: Action::Allow,
-            source: "granted".into(),
-        });
-        Rules(rules.collect())
+        self.held.borrow().get(agent).cloned().unwrap_or_default()
     }
 
     /// Grants patterns to an agent. Everyone who waits for an answer sees the change.
@@ -67,12 +62,24 @@ impl Grants {
             if let Err(e) = self.store.grant(&grant).await {
                 tracing::warn!("a grant holds for this process only: {e}");
             }
-            self.held.send_modify(|held| held.push(grant));
+            self.held.send_modify(|held| held.entry(grant.agent.clone()).or_default().extend([rule(grant)]));
         }
     }
 
     /// Wakes when something was granted.
-    pub fn changes(&self) -> watch::Receiver<Vec<Grant>> {
+    pub fn changes(&self) -> watch::Receiver<HashMap<String, Rules>> {
         self.held.subscribe()
     }
+}
+
+fn by_agent(grants: Vec<Grant>) -> HashMap<String, Rules> {
+    let mut held: HashMap<String, Vec<Rule>> = HashMap::new();
+    for grant in grants {
+        held.entry(grant.agent.clone()).or_default().push(rule(grant));
+    }
+    held.into_iter().map(|(agent, rules)| (agent, rules.into())).collect()
+}
+
+fn rule(grant: Grant) -> Rule {
+    Rule { permission: grant.permission, pattern: grant.pattern, action: Action::Allow, source: "granted".into() }
 }

@@ -7,7 +7,7 @@
 
 use super::rule::BUILT_IN;
 use super::shell::{JudgedLine, Unit};
-use super::{Action, Need, PermissionContext, Rule, Rules, paths, unheld, wildcard};
+use super::{Need, PermissionContext, Rule, Rules, paths, unheld};
 use crate::sandbox::{Level, ProvenSandbox};
 
 /// What was proved of the sandbox that a command would run in.
@@ -104,16 +104,7 @@ impl SandboxGuarantee {
     /// Whether a rule that somebody wrote may deny or ask about something that a command line does not show: which
     /// program it starts, which file it reads or changes.
     pub(super) fn may_be_ruled(self, rules: &Rules) -> bool {
-        let about = |rule: &Rule, permission: &str| wildcard::matches(&rule.permission, permission);
-        let edits = matches!(self, Self::Workspace { .. });
-        rules.0.iter().any(|rule| {
-            rule.action != Action::Allow
-                && rule.source != BUILT_IN
-                && (about(rule, "bash") && rule.pattern != "*"
-                    || about(rule, "read")
-                    || about(rule, "external_directory")
-                    || edits && about(rule, "edit"))
-        })
+        rules.restricts_hidden(matches!(self, Self::Workspace { .. }))
     }
 
     /// Whether a need is asked about only because it leaves the project, and does so for a short-lived file, which

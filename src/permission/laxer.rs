@@ -44,10 +44,9 @@ fn compared(with: &Rules, without: &[&Rules], least: Action, pruned: bool) -> Op
             return Some(Laxer { permission: key, pattern: None });
         };
         // Every need is judged under all of them: rules about something else are left out once.
-        let part = |rules: &Rules| {
+        let part = |rules: &Rules| -> Rules {
             let judges = |rule: &&Rule| key == "bash" && wildcard::matches(&rule.permission, "edit");
-            let all = rules.0.iter();
-            Rules(all.filter(|rule| has_part(rule, &key) || judges(rule)).cloned().collect())
+            rules.iter().filter(|rule| has_part(rule, &key) || judges(rule)).cloned().collect()
         };
         let (ours, theirs) = (part(with), without.iter().map(|other| part(other)).collect::<Vec<_>>());
         let judge = |rules: &Rules, need: &Need| evaluate(rules, &Rules::default(), need).action;
@@ -67,7 +66,7 @@ fn said(rule: &Rule) -> (&str, &str, Action, bool) {
 
 /// The rules that have a part in judging a permission.
 fn about<'r>(rules: &'r Rules, key: &str) -> impl Iterator<Item = &'r Rule> {
-    rules.0.iter().filter(move |rule| has_part(rule, key))
+    rules.iter().filter(move |rule| has_part(rule, key))
 }
 
 fn has_part(rule: &Rule, key: &str) -> bool {
@@ -133,7 +132,7 @@ impl<'r> Changed<'r> {
 /// The keys that the rules tell apart, and those that are judged in a way of their own.
 fn keys(sets: &[&Rules]) -> Option<Vec<String>> {
     let own = ["bash", "read", "edit", ADDRESS];
-    let patterns = sets.iter().flat_map(|rules| &rules.0).map(|rule| (rule.permission.clone(), false));
+    let patterns = sets.iter().flat_map(|rules| rules.iter()).map(|rule| (rule.permission.clone(), false));
     let mut keys = examples::of(&distinct(patterns))?;
     keys.extend(own.map(str::to_owned));
     keys.sort_unstable();

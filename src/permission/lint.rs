@@ -34,8 +34,12 @@ pub enum LintKind {
 /// one.
 pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
     let mut lints = vec![];
-    let index = PatternIndex::new(rules.0.iter().map(|rule| &*rule.pattern));
-    let written = rules.0.iter().enumerate().filter(|(_, rule)| rule.source != BUILT_IN);
+    let all: Vec<&Rule> = rules.iter().collect();
+    let index = PatternIndex::new(all.iter().map(|rule| &*rule.pattern));
+    let denies = all.iter().enumerate().filter(|(_, rule)| rule.action == Action::Deny);
+    let (denied_at, denies): (Vec<usize>, Vec<&Rule>) = denies.map(|(at, rule)| (at, *rule)).unzip();
+    let denied = PatternIndex::new(denies.iter().map(|rule| &*rule.pattern));
+    let written = all.iter().enumerate().filter(|(_, rule)| rule.source != BUILT_IN);
     for (at, rule) in written {
         let lint = |kind, message: String| Lint { at, source: rule.source.clone(), kind, message };
         let name = format!("{} \"{}\": {}", rule.permission, rule.pattern, super::explain::word(rule.action));
@@ -46,12 +50,13 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
         // deny that a broader rule does not lift.
         let decides = |other: &Rule| covers(other) && !(rule.action == Action::Deny && other.broader_than(rule));
         let after = index.candidates(&rule.pattern).filter(|place| *place > at);
-        let later = after.filter(|place| decides(&rules.0[*place])).min().map(|place| &rules.0[place]);
-        let is_narrower = |other: &&Rule| rule.broader_than(other) && other.pattern != "*";
+        let later = after.filter(|place| decides(all[*place])).min().map(|place| all[place]);
+        let is_narrower = |place: &usize| rule.broader_than(denies[*place]) && denies[*place].pattern != "*";
         let standing = (rule.action != Action::Deny
             && [&rule.pattern, &rule.permission].iter().any(|text| text.contains(['*', '?'])))
-        .then(|| rules.0[..at].iter().filter(|other| other.action == Action::Deny).find(is_narrower))
-        .flatten();
+        .then(|| denied.covered(&rule.pattern).filter(|place| denied_at[*place] < at).filter(is_narrower).min())
+        .flatten()
+        .map(|place| denies[place]);
         if rule.pattern.trim().is_empty() || rule.permission.trim().is_empty() {
             lints.push(lint(
                 LintKind::MatchesNothing,

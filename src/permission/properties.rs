@@ -168,9 +168,9 @@ proptest! {
             prop_assert!(judge(&fewer, &command, &place).action >= before, "{} without {}", command, allow);
         }
         for pattern in patterns {
-            rules = rules.then(&with(&PermissionContext::default(), &[]).then(&Rules(vec![super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }])));
+            rules = rules.then(&with(&PermissionContext::default(), &[]).then(&Rules::from(vec![super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }])));
             // The base rules in between allow nothing new about commands that are denied.
-            rules.0.retain(|rule| rule.source != "built in" || rule.permission != "*");
+            rules = rules.iter().filter(|rule| rule.source != "built in" || rule.permission != "*").cloned().collect();
             let after = judge(&rules, &command, &place).action;
             prop_assert!(after >= before, "{} with {}: {:?} after {:?}", command, pattern, after, before);
             before = after;
@@ -180,7 +180,7 @@ proptest! {
     #[test]
     fn a_grant_never_beats_a_deny(command in command()) {
         let place = place();
-        let grants = Rules(vec![super::Rule { permission: "*".into(), pattern: "*".into(), action: Action::Allow, source: "grant".into() }]);
+        let grants = Rules::from(vec![super::Rule { permission: "*".into(), pattern: "*".into(), action: Action::Allow, source: "grant".into() }]);
         for rules in rule_sets(&place) {
             let need = command_need(&command, &place);
             let without = evaluate(&rules, &Rules::default(), &need).action;
@@ -473,7 +473,7 @@ fn padding_lifts_no_catastrophe() {
 #[test]
 fn paths_lift_no_deny() {
     let place = place();
-    let edits = Rules(vec![super::Rule {
+    let edits = Rules::from(vec![super::Rule {
         permission: "edit".into(),
         pattern: "secret/*".into(),
         action: Action::Deny,

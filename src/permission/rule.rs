@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::wildcard;
 
+pub use super::rule_list::Rules;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -27,11 +29,6 @@ pub struct Rule {
     pub source: String,
 }
 
-/// An ordered list of rules; later ones win. See [`crate::permission::evaluate`](mod@crate::permission::evaluate).
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Rules(pub Vec<Rule>);
-
 /// Where the program's own rules come from.
 pub const BUILT_IN: &str = "built in";
 
@@ -40,51 +37,6 @@ pub const BUILT_IN: &str = "built in";
 /// proven to change something (plan files aside), and asked about otherwise. It is a deny, so that
 /// subagents inherit it; a later `bash` rule of the same agent still decides what it matches.
 pub const POSTURE: (&str, &str) = ("posture", "read-only");
-
-impl Rules {
-    pub fn built_in(rules: &[(&str, &str, Action)]) -> Self {
-        let rule = |(permission, pattern, action): &(&str, &str, Action)| Rule {
-            permission: (*permission).into(),
-            pattern: (*pattern).into(),
-            action: *action,
-            source: BUILT_IN.into(),
-        };
-        Self(rules.iter().map(rule).collect())
-    }
-
-    /// The rules an agent with a read-only shell has: see [`POSTURE`].
-    pub fn read_only() -> Self {
-        Self::built_in(&[(POSTURE.0, POSTURE.1, Action::Deny)])
-    }
-
-    /// These rules, then `later`.
-    #[must_use]
-    pub fn then(mut self, later: &Self) -> Self {
-        self.0.extend(later.0.iter().cloned());
-        self
-    }
-
-    /// Whether a permission is denied for everything, so that its tools need not be shown to the
-    /// model at all: the last rule for it has the pattern `*` and denies.
-    pub fn hides(&self, permission: &str) -> bool {
-        let last = self.0.iter().rfind(|rule| wildcard::matches(&rule.permission, permission));
-        last.is_some_and(|rule| rule.pattern == "*" && rule.action == Action::Deny)
-    }
-}
-
-#[cfg(test)]
-impl Rules {
-    /// Rules about one permission that are not the program's own.
-    pub(crate) fn written(permission: &str, rules: &[(&str, Action)]) -> Self {
-        let rule = |(pattern, action): &(&str, Action)| Rule {
-            permission: permission.into(),
-            pattern: (*pattern).into(),
-            action: *action,
-            source: "test".into(),
-        };
-        Self(rules.iter().map(rule).collect())
-    }
-}
 
 impl Rule {
     /// Whether this rule decides what a search may show.
@@ -119,7 +71,7 @@ pub fn base(data_dir: &Path, tmp_dir: &Path, skill_dirs: &[impl AsRef<Path>]) ->
     let mut outside = |dir: &Path| {
         let pattern = format!("{}/*", dir.display());
         let source = BUILT_IN.into();
-        rules.0.push(Rule { permission: "external_directory".into(), pattern, action: Allow, source });
+        rules.extend([Rule { permission: "external_directory".into(), pattern, action: Allow, source }]);
     };
     outside(&data_dir.join("tool-output"));
     outside(tmp_dir);
@@ -141,15 +93,15 @@ pub fn base(data_dir: &Path, tmp_dir: &Path, skill_dirs: &[impl AsRef<Path>]) ->
 /// the parent may not do, it may not do either. Exceptions to a parent's deny are not handed down. The plan
 /// is the parent's, unless rules that somebody wrote for the subagent allow it one.
 pub fn derive(child: &Rules, parent_agent: &Rules, parent_session: &Rules) -> Rules {
-    let denies = parent_agent.0.iter().chain(&parent_session.0).filter(|rule| rule.action == Action::Deny);
+    let denies = parent_agent.iter().chain(parent_session.iter()).filter(|rule| rule.action == Action::Deny);
     let mut rules = child.clone();
     for plan in ["todowrite", "todoread"] {
         let written = |rule: &&Rule| rule.permission == plan && rule.source != BUILT_IN;
-        if child.0.iter().rfind(written).is_none_or(|rule| rule.action == Action::Deny) {
-            rules.0.extend(Rules::built_in(&[(plan, "*", Action::Deny)]).0);
+        if child.iter().rfind(written).is_none_or(|rule| rule.action == Action::Deny) {
+            rules = rules.then(&Rules::built_in(&[(plan, "*", Action::Deny)]));
         }
     }
-    rules.0.extend(denies.cloned());
+    rules.extend(denies.cloned());
     rules
 }
 
@@ -223,7 +175,7 @@ mod tests {
         assert_eq!(judge(&rules, "edit", "src/a"), Deny);
         assert_eq!(judge(&rules, "webfetch", "x"), Deny);
         assert_eq!(judge(&rules, "read", "x"), Allow);
-        assert!(rules.0.iter().any(|rule| rule.permission == POSTURE.0 && rule.action == Deny));
+        assert!(rules.iter().any(|rule| rule.permission == POSTURE.0 && rule.action == Deny));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Sight {
 impl Sight {
     /// By these rules. Only those about reading matter.
     pub fn new(policy: &Policy) -> Self {
-        let about = |rules: &Rules| Rules(rules.0.iter().filter(|rule| rule.is_about_reading()).cloned().collect());
+        let about = |rules: &Rules| rules.iter().filter(|rule| rule.is_about_reading()).cloned().collect();
         let place: PermissionContext = policy.place.clone();
         Self {
             policy: Policy { rules: about(&policy.rules), grants: about(&policy.grants), place, ..Policy::default() },
@@ -209,13 +209,8 @@ mod tests {
             data: "/data".into(),
             ..PermissionContext::default()
         };
-        let own = Rules(
-            Rules::built_in(rules)
-                .0
-                .into_iter()
-                .map(|rule| super::super::Rule { source: "test".into(), ..rule })
-                .collect(),
-        );
+        let own = Rules::built_in(rules);
+        let own = own.iter().map(|rule| super::super::Rule { source: "test".into(), ..rule.clone() }).collect();
         let rules = rule::base(&place.data, Path::new("/tmp/x"), &[] as &[&Path]).then(&own);
         Sight::new(&Policy { rules, place, ..Policy::default() })
     }

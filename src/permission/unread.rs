@@ -2,6 +2,7 @@
 //! begins a program: rules that deny are looked for in them as they stand. One pass over the words;
 //! a rule is compared in full only where the word it begins with is found.
 
+use super::rule_index::{PlacedRule, RulesAbout};
 use super::shell::judge::carries;
 use super::wildcard::UNKNOWN;
 use super::{Rule, wildcard};
@@ -24,7 +25,11 @@ fn starts(word: &str, beginning: &str) -> bool {
 
 /// From which of these words on a rule speaks about a command.
 pub(super) fn begins_at(rule: &Rule, words: &[String], fits: &dyn Fn(&str) -> bool) -> Option<usize> {
-    let first = beginning(&rule.pattern);
+    begins_with(beginning(&rule.pattern), words, fits)
+}
+
+/// The same for a pattern that begins with the word `first`.
+pub(super) fn begins_with(first: &str, words: &[String], mut fits: impl FnMut(&str) -> bool) -> Option<usize> {
     let (mut tries, mut bytes) = (0, 0);
     for (at, word) in words.iter().enumerate() {
         let (base, unknown) = (word.rsplit('/').next().unwrap_or(word), word.find(UNKNOWN));
@@ -59,21 +64,14 @@ pub(super) fn commands(text: &str) -> impl Iterator<Item = &str> {
 /// so what stands in one may look like a command; a program that runs others may run any of its
 /// words.
 pub(super) fn denied<'r>(
-    denies: &[&'r Rule],
+    rules: &RulesAbout<'r>,
     text: &str,
-    stands: &dyn Fn(&Rule, &str) -> bool,
+    stands: &dyn Fn(PlacedRule<'r>, &str) -> bool,
 ) -> Option<(&'r Rule, String)> {
-    let beginnings: Vec<&str> = denies.iter().map(|rule| beginning(&rule.pattern)).collect();
-    let lower = |c: char| c.to_lowercase().next().unwrap_or(c);
-    let letters: Vec<char> = beginnings.iter().filter_map(|first| first.chars().next()).map(lower).collect();
-    let open = beginnings.iter().any(|first| first.is_empty());
     for segment in commands(text) {
-        if open {
-            let wild = denies.iter().zip(&beginnings).filter(|(_, first)| first.is_empty());
-            let found = wild.map(|(rule, _)| *rule).find(|rule| speaks(rule, segment) && stands(rule, segment));
-            if let Some(rule) = found {
-                return Some((rule, segment.to_owned()));
-            }
+        let denies = |placed: &PlacedRule<'r>| speaks(placed.1, segment) && stands(*placed, segment);
+        if let Some((_, rule)) = rules.wordless_denies(segment).into_iter().find(denies) {
+            return Some((rule, segment.to_owned()));
         }
         let mut any = false;
         let mut rest = segment;
@@ -83,22 +81,17 @@ pub(super) fn denied<'r>(
             rest = &here[word.len()..];
             let bare = bare(word);
             let base = bare.rsplit('/').next().unwrap_or(&bare);
-            if base.chars().next().is_some_and(|first| letters.contains(&lower(first))) {
-                let hit = denies.iter().zip(&beginnings).find_map(|(rule, first)| {
-                    if first.is_empty() || !starts(base, first) {
-                        return None;
-                    }
-                    let rest = self::bare(rest.trim());
-                    let whole =
-                        |first: &str| if rest.is_empty() { first.to_owned() } else { format!("{first} {rest}") };
-                    [whole(base), whole(&bare)]
-                        .into_iter()
-                        .find(|text| speaks(rule, text) && stands(rule, text))
-                        .map(|text| (*rule, text))
-                });
-                if hit.is_some() {
-                    return hit;
+            let hit = rules.denies_beginning_with(base).into_iter().find_map(|placed| {
+                if !starts(base, beginning(&placed.1.pattern)) {
+                    return None;
                 }
+                let rest = self::bare(rest.trim());
+                let whole = |first: &str| if rest.is_empty() { first.to_owned() } else { format!("{first} {rest}") };
+                let denies = |text: &String| speaks(placed.1, text) && stands(placed, text);
+                [whole(base), whole(&bare)].into_iter().find(denies).map(|text| (placed.1, text))
+            });
+            if hit.is_some() {
+                return hit;
             }
             any |= carries(base);
             let before = bare.contains('=') || bare.starts_with(['<', '>', '-']) || word == "$";
@@ -125,7 +118,7 @@ pub(super) fn bare(text: &str) -> std::borrow::Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Action, Rule};
+    use super::super::{Action, Rule, Rules};
     use super::{begins_at, denied};
 
     fn rule(pattern: &str) -> Rule {
@@ -154,10 +147,11 @@ mod tests {
             ("", "rm *", false),
         ];
         for (text, pattern, found) in table {
-            let rule = rule(pattern);
-            assert_eq!(denied(&[&rule], text, &|_, _| true).is_some(), found, "{text} against {pattern}");
+            let rules = Rules::from(vec![rule(pattern)]);
+            assert_eq!(denied(&rules.about("bash"), text, &|_, _| true).is_some(), found, "{text} against {pattern}");
         }
-        assert!(denied(&[&rule("rm *")], "rm x", &|_, _| false).is_none());
+        let rules = Rules::from(vec![rule("rm *")]);
+        assert!(denied(&rules.about("bash"), "rm x", &|_, _| false).is_none());
     }
 
     #[test]

@@ -260,7 +260,7 @@ mod tests {
             action,
             source: "test".into(),
         };
-        Rules(vec![rule("*", Action::Ask), rule("https://docs.allowed.example/*", Action::Allow)])
+        Rules::from(vec![rule("*", Action::Ask), rule("https://docs.allowed.example/*", Action::Allow)])
     }
 
     fn verdict(text: &str) -> &'static str {
@@ -521,7 +521,7 @@ mod tests {
             (&[("https://*.b.example/*", Deny), ("https://a.b.example/*", Allow)], "https://a.b.example/", Allow),
         ];
         for (rules, url, expected) in table {
-            let rules = Rules(rules.iter().map(rule).collect());
+            let rules: Rules = rules.iter().map(rule).collect();
             let UrlVerdict::Judged(action, _) = judge_url(&rules, url, &[], &[]) else { panic!("{url}") };
             assert_eq!(action, *expected, "{rules:?} {url}");
         }

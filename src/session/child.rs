@@ -364,10 +364,11 @@ impl ChildTask<'_> {
     fn denied(&self) -> Vec<(String, String)> {
         // A plan of its own is not denied where its own rules allow it one.
         let own = &self.agent.rules;
-        let denied = derive(own, &self.rules, &Rules::default()).0.into_iter().skip(own.0.len());
+        let denied = derive(own, &self.rules, &Rules::default());
+        let denied = denied.iter().skip(own.len()).map(|rule| (rule.permission.clone(), rule.pattern.clone()));
         let primary =
             self.parent.project.settings.experimental.primary_tools.iter().map(|tool| (tool.clone(), "*".into()));
-        denied.map(|rule| (rule.permission, rule.pattern)).chain(primary).collect()
+        denied.chain(primary).collect()
     }
 
     /// Tells early where the work is done, so that an editor can link to it.
@@ -407,7 +408,7 @@ pub(super) fn rules(denied: &[(String, String)]) -> Rules {
         action: Action::Deny,
         source: "the session that delegated".into(),
     };
-    Rules(denied.iter().map(rule).collect())
+    denied.iter().map(rule).collect()
 }
 
 /// Returns what the child said last in this turn. What adjutant says to the user there is none of it.

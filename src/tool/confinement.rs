@@ -558,9 +558,9 @@ mod tests {
         assert!(only_reads(&built_in(&[("*", "*", Allow), ("edit", "*", Deny), ("edit", "plans/*", Allow)])));
         assert!(only_reads(&built_in(&[("*", "*", Deny), ("read", "*", Allow)])));
         let mut rules = built_in(&[("edit", "*", Deny)]);
-        rules.0.push(user("docs/*", Ask));
+        rules.extend([user("docs/*", Ask)]);
         assert!(!only_reads(&rules));
-        rules.0.push(user("*", Deny));
+        rules.extend([user("*", Deny)]);
         assert!(only_reads(&rules));
     }
 }

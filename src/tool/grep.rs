@@ -564,12 +564,12 @@ mod tests {
         stage.write(".gitignore", "ignored\n");
         let mut context = stage.context();
         let mut policy = crate::permission::Policy::clone(&context.policy);
-        policy.rules.0.push(crate::permission::Rule {
+        policy.rules.extend([crate::permission::Rule {
             permission: "read".into(),
             pattern: "secret/*".into(),
             action: crate::permission::Action::Deny,
             source: "test".into(),
-        });
+        }]);
         context.policy = std::sync::Arc::new(policy);
         let table = [
             ("runtime/mod.rs", "\n\nDid you mean one of these?\nsrc/runtime/mod.rs\nsrc/net/mod.rs"),

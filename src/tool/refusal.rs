@@ -110,9 +110,9 @@ mod tests {
             source: "opencode.json:1".into(),
         };
         let mut strict = plan.clone();
-        strict.0.push(own("edit", "secret/*"));
+        strict.extend([own("edit", "secret/*")]);
         let mut looping = build.clone();
-        looping.0.extend([own("doom_loop", "*"), own("bash", "rm *")]);
+        looping.extend([own("doom_loop", "*"), own("bash", "rm *")]);
         let fetch = |address: &str| Address::read(address).unwrap().need(&[], &[]);
         let means = "Do not try to reach the same by other means.";
         let table = [

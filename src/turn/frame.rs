@@ -10,7 +10,7 @@ use crate::agent::Agent;
 use crate::mcp::search;
 use crate::message::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 use crate::model::{Model, Provider};
-use crate::permission::{Action, Rule, Rules, wildcard};
+use crate::permission::{Action, Rule, wildcard};
 use crate::system::{self, Layers};
 use crate::text::mark::ReminderMark;
 use crate::tool::language::offered;
@@ -68,7 +68,7 @@ pub fn agent(scope: &TurnContext) -> Result<Arc<Agent>, Fault> {
         message: format!("There is no agent named \"{chosen}\"."),
         advice: Some("Choose another mode.".into()),
     })?;
-    if scope.permissions.inherited.0.is_empty() {
+    if scope.permissions.inherited.is_empty() {
         return Ok(agent);
     }
     let rules = agent.rules.clone().then(&scope.permissions.inherited);
@@ -128,7 +128,7 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> 
         source: "this prompt".into(),
     };
     let denied = denied.into_iter().filter(|key| !kept.iter().any(|(_, kept)| kept == key));
-    let rules = agent.rules.clone().then(&Rules(denied.map(rule).collect()));
+    let rules = agent.rules.clone().then(&denied.map(rule).collect());
     Arc::new(Agent { rules, ..Agent::clone(agent) })
 }
 

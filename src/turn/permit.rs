@@ -116,7 +116,7 @@ async fn ask(
     let allowing = || {
         let needs: Vec<&Need> = asked.iter().map(|one| &*one.need).collect();
         wording::allowing(&needs, |need, rules| {
-            let rules = agent.rules.clone().then(&Rules(rules.to_vec()));
+            let rules = agent.rules.clone().then(&Rules::from(rules.to_vec()));
             !asked.iter().any(|one| one.hooked)
                 && approve::judge_in_doubt(doubt.as_deref(), approvals(scope), &rules, &grants, need).action
                     == Action::Allow

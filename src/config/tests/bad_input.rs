@@ -223,7 +223,7 @@ fn a_value_that_does_not_fit_discards_nothing_else() {
             assert!(errors.len() == 1 && errors[0].ends_with(expected), "{file} {text}: {told:#?}");
             let settings = &loaded.settings;
             let rules =
-                |name: &str| settings.agents.iter().find(|agent| agent.name == name).map(|agent| agent.rules.0.len());
+                |name: &str| settings.agents.iter().find(|agent| agent.name == name).map(|agent| agent.rules.len());
             assert_eq!((rules("guard"), rules("plan")), (Some(1), Some(1)), "{file} {text}");
             assert_eq!(
                 (settings.hooks.len(), settings.approvals),
@@ -258,11 +258,7 @@ fn a_number_that_does_not_fit_costs_an_agents_file_no_more() {
             "{number}: {told:?}"
         );
         let agent = &loaded.settings.agents[0];
-        assert_eq!(
-            (agent.prompt.as_deref(), agent.steps, agent.rules.0.len()),
-            (Some("Be kind."), None, 1),
-            "{number}"
-        );
+        assert_eq!((agent.prompt.as_deref(), agent.steps, agent.rules.len()), (Some("Be kind."), None, 1), "{number}");
     }
 }
 
@@ -433,7 +429,7 @@ fn keys_are_filled_in() {
             "{file:name.txt}": {"description": "two"}, "other": {"description": "{env:NAME}"}}}"#;
     place.write("home/.config/adjutant/adjutant.json", text);
     let loaded = place.load();
-    let rule = &loaded.settings.permission.0[0];
+    let rule = loaded.settings.permission.iter().next().unwrap();
     assert_eq!((rule.pattern.as_str(), rule.action), ("/srv/work/*", Action::Allow));
     let agents: Vec<(&str, Option<&str>)> =
         loaded.settings.agents.iter().map(|agent| (agent.name.as_str(), agent.description.as_deref())).collect();

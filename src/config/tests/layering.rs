@@ -123,7 +123,7 @@ fn the_permission_variable_wins_over_everything() {
         place.var("OPENCODE_PERMISSION", r#"{"bash": "deny"}"#);
         let rules = place.load().settings.permission;
         let of = |key: &str| {
-            rules.0.iter().rev().find(|rule| rule.permission == key).map(|rule| (rule.action, rule.source.clone()))
+            rules.iter().rev().find(|rule| rule.permission == key).map(|rule| (rule.action, rule.source.clone()))
         };
         assert_eq!(of("bash").unwrap(), (Action::Deny, "OPENCODE_PERMISSION:1".into()), "{name}");
         assert_eq!(of("edit").unwrap().0, Action::Ask, "{name}");
@@ -242,7 +242,6 @@ fn lists_replace_but_for_two() {
     let rules: Vec<String> = loaded
         .settings
         .permission
-        .0
         .iter()
         .map(|rule| format!("{} {} {:?} {}", rule.permission, rule.pattern, rule.action, rule.source))
         .collect();

@@ -31,13 +31,13 @@ fn an_untrusted_project_runs_nothing_and_loosens_nothing() {
     assert!(settings.mcp.is_empty());
     assert!(["formatter", "lsp"].iter().all(|key| loaded.tree().get(key).is_none()));
     assert!(
-        settings.permission.0.iter().all(|rule| rule.action != Action::Allow || rule.permission == "webfetch"),
+        settings.permission.iter().all(|rule| rule.action != Action::Allow || rule.permission == "webfetch"),
         "{:?}",
         settings.permission
     );
-    assert!(settings.permission.0.iter().any(|rule| rule.pattern == "rm *" && rule.action == Action::Deny));
-    assert!(settings.agents.iter().find(|agent| agent.name == "plan").unwrap().rules.0.is_empty());
-    assert_eq!(settings.agents.iter().find(|agent| agent.name == "mine").unwrap().rules.0.len(), 1);
+    assert!(settings.permission.iter().any(|rule| rule.pattern == "rm *" && rule.action == Action::Deny));
+    assert!(settings.agents.iter().find(|agent| agent.name == "plan").unwrap().rules.is_empty());
+    assert_eq!(settings.agents.iter().find(|agent| agent.name == "mine").unwrap().rules.len(), 1);
     let provider = &settings.providers[0];
     assert_eq!(
         (

@@ -1,0 +1,190 @@
+//! What must hold however many rules there are: a look at those that may match finds the same as a look at all of them,
+//! and their number does not grow with the list.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::rule_index::{looked_at, simply};
+use super::{Action, Need, PermissionContext, Rule, Rules, SandboxGuarantee, command_need, evaluate};
+
+const PERMISSIONS: [&str; 9] = ["bash", "*", "b*", "edit", "read", "external_directory", "posture", "?ash", "ed\\it"];
+
+const PATTERNS: [&str; 44] = [
+    "*",
+    "git *",
+    "git log *",
+    "git log",
+    "git push*",
+    "git *force",
+    "GIT *",
+    "rm *",
+    "rm",
+    "rm -rf *",
+    "RM*",
+    "r? *",
+    "*rm*",
+    "* rm *",
+    "*m x",
+    "*/rm *",
+    "/usr/bin/rm *",
+    "bin/ x",
+    "ls",
+    "ls *",
+    "ls*",
+    "*.env",
+    "*.env *",
+    "**/.env",
+    "src/**/*.rs",
+    "src\\a*",
+    "src/*",
+    "SRC/A.RS",
+    "**/a.rs",
+    "a.rs",
+    "/tmp/*",
+    "*/x",
+    "x",
+    "?",
+    "",
+    " *",
+    "  x",
+    "* > *",
+    "*;*",
+    "*|*",
+    "sh *",
+    "python3 *",
+    "read-only",
+    "*\u{e9}*",
+];
+
+const LINES: [&str; 38] = [
+    "ls",
+    "ls -la x",
+    "git log",
+    "git log -1 | wc -l",
+    "git push --force",
+    "git $x",
+    "$x",
+    "$x y",
+    "g$x log",
+    "/bin/$x x",
+    "rm x",
+    "RM x",
+    "rm -rf src; ls",
+    "/usr/bin/rm x",
+    "r'm' x",
+    "sudo rm x",
+    "sudo -u root $x rm x",
+    "xargs rm",
+    "xargs -I{} sh -c 'rm {}'",
+    "find . -exec rm {} +",
+    "find . -exec $x {} +",
+    "env A=b rm x",
+    "sh -c 'rm x; ls'",
+    "sh -c \"rm $x\"",
+    "eval \"$x\"",
+    "cat .env",
+    "cat src/a.rs > src/b.rs",
+    "sed -i s/a/b/ src/a.rs",
+    "echo x > $f",
+    "python3 -c 'import os; os.system(\"rm x\")'",
+    "python3 -c '\u{e9}'",
+    "awk 'BEGIN { system(\"git push\") }'",
+    "uv run rm x",
+    "docker run image rm x",
+    "tar --to-command='rm x' -xf a",
+    "touch a b c d e f; (ls)",
+    "if true; then rm x; fi",
+    "ls <<< $(rm x) | \\\\ls",
+];
+
+fn place() -> PermissionContext {
+    let root = std::env::temp_dir().join("nothing-here");
+    PermissionContext {
+        cwd: root.clone(),
+        root,
+        path: ["/usr/bin", "/bin"].map(Into::into).to_vec(),
+        ..PermissionContext::default()
+    }
+}
+
+fn rules(length: std::ops::Range<usize>) -> impl Strategy<Value = Rules> {
+    let action = prop::sample::select(vec![Action::Allow, Action::Ask, Action::Deny]);
+    let permission = prop_oneof![3 => Just("bash"), 2 => prop::sample::select(&PERMISSIONS[..])];
+    let source = prop::sample::select(vec!["test", "built in"]);
+    let rule = (permission, prop::sample::select(&PATTERNS[..]), action, source);
+    let rule = rule.prop_map(|(permission, pattern, action, source)| Rule {
+        permission: permission.into(),
+        pattern: pattern.into(),
+        action,
+        source: source.into(),
+    });
+    // In pieces, as lists are put together.
+    vec(vec(rule, 1..40), length).prop_map(|pieces| {
+        let pieces = pieces.into_iter().map(|rules| rules.into_iter().collect::<Rules>());
+        pieces.fold(Rules::default(), |all, piece| all.then(&piece))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn looking_at_some_rules_finds_what_looking_at_all_finds(
+        rules in rules(0..5),
+        grants in rules(0..2),
+        line in prop::sample::select(&LINES[..]),
+        guarantee in prop::sample::select(vec![SandboxGuarantee::None, SandboxGuarantee::READ_ONLY, SandboxGuarantee::WORKSPACE]),
+        held in any::<bool>(),
+    ) {
+        let need = Need { guarantee, held, ..command_need(line, &place()) };
+        let wanted = simply(|| evaluate(&rules, &grants, &need));
+        prop_assert_eq!(evaluate(&rules, &grants, &need), wanted, "{}", line);
+    }
+
+    #[test]
+    fn paths_are_judged_alike(
+        rules in rules(0..5),
+        grants in rules(0..2),
+        permission in prop::sample::select(vec!["edit", "read", "bash", "posture", "ed/it", "other"]),
+        text in prop_oneof![prop::sample::select(&PATTERNS[..]).prop_map(str::to_owned), "[a-z./ \\\\]{0,6}"],
+    ) {
+        let need = Need::new(permission, text);
+        let wanted = simply(|| evaluate(&rules, &grants, &need));
+        prop_assert_eq!(evaluate(&rules, &grants, &need), wanted);
+        prop_assert_eq!(rules.hides(permission), hides_simply(&rules, permission));
+    }
+}
+
+fn hides_simply(rules: &Rules, permission: &str) -> bool {
+    let last = rules.iter().rfind(|rule| super::wildcard::matches(&rule.permission, permission));
+    last.is_some_and(|rule| rule.pattern == "*" && rule.action == Action::Deny)
+}
+
+/// A line looks at the rules that may match it, whether there are 100 others or 10,000.
+#[test]
+fn rules_looked_at_do_not_grow_with_the_list() {
+    let of = |count: usize| {
+        let patterns = [|at| format!("tool{at} *"), |at| format!("git log *{at}x"), |at| format!("*.kind{at}")];
+        let actions = [Action::Allow, Action::Ask, Action::Deny];
+        let rule = |at: usize| Rule {
+            permission: ["bash", "edit"][at % 2].into(),
+            pattern: patterns[at % 3](at),
+            action: actions[at / 2 % 3],
+            source: "test".into(),
+        };
+        Rules::built_in(&[("*", "*", Action::Allow)]).then(&(0..count).map(rule).collect())
+    };
+    let lines = ["git log -1 | wc -l", "cat a.rs > b.rs", "sudo ls -la; tool7 x", "sh -c 'ls; tool9 x'"];
+    for line in lines {
+        let need = Need { guarantee: SandboxGuarantee::WORKSPACE, ..command_need(line, &place()) };
+        let [few, many] = [100, 10_000].map(|count| {
+            let (rules, grants) = (of(count), of(count));
+            looked_at(|| drop(evaluate(&rules, &grants, &need)))
+        });
+        assert!(few > 0 && many <= few + few / 10, "{line}: {few} of 100 rules, {many} of 10,000");
+        // The count sees what it should.
+        let rules = of(10_000);
+        let all = looked_at(|| drop(simply(|| evaluate(&rules, &Rules::default(), &need))));
+        assert!(all > 3_000, "{line}: {all}");
+    }
+}

@@ -1,0 +1,485 @@
+//! Of many rules, those that may speak about a text, found without a look at the others.
+//!
+//! What is found here is judged by `wildcard` afterwards: a rule too many costs time, a rule too few would be a hole.
+//! So a key is what each text that a pattern matches must begin or end with, whichever fewer rules share, letters
+//! compared without regard to case.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::key_index::KeyIndex;
+use super::rule::{BUILT_IN, POSTURE};
+use super::wildcard::{self, UNKNOWN};
+use super::{Action, Rule, unread};
+use crate::lock::locked;
+
+/// How many letters a key has at most.
+const KEY_LETTERS: usize = 64;
+
+/// For how many permissions the patterns of a piece are kept compiled.
+const MAX_TABLES: usize = 256;
+
+/// What is looked up in a piece of a list of rules, made when it is first asked for.
+#[derive(Debug, Default)]
+pub(super) struct RuleIndex {
+    permissions: OnceLock<PermissionIndex>,
+    tables: Mutex<HashMap<Box<str>, Arc<PatternTable>>>,
+}
+
+/// The places of rules by the permissions they speak about, ascending.
+#[derive(Debug, Default)]
+struct PermissionIndex {
+    /// A backslash is a slash.
+    exact: HashMap<String, Vec<u32>>,
+    wild: Vec<(Box<str>, Vec<u32>)>,
+    /// The place of the last rule about the posture, and whether it denies.
+    posture: Option<(usize, bool)>,
+    /// A rule that somebody wrote asks or denies what a command line may do without showing it: whatever it runs in;
+    /// where it could change files.
+    restricts_hidden: [bool; 2],
+}
+
+impl PermissionIndex {
+    fn new(rules: &[Rule]) -> Self {
+        let mut index = Self::default();
+        let mut wild: HashMap<&str, Vec<u32>> = HashMap::new();
+        for (at, rule) in (0..).zip(rules) {
+            if rule.permission.contains(['*', '?']) {
+                wild.entry(&rule.permission).or_default().push(at);
+            } else {
+                index.exact.entry(rule.permission.replace('\\', "/")).or_default().push(at);
+            }
+            if (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE {
+                index.posture = Some((at as usize, rule.action == Action::Deny));
+            }
+        }
+        index.wild = wild.into_iter().map(|(permission, places)| (permission.into(), places)).collect();
+        let about = |permission: &str| index.about(permission).into_iter().filter_map(|at| rules.get(at as usize));
+        let restricts = |rule: &Rule| rule.action != Action::Allow && rule.source != BUILT_IN;
+        let hidden = about("bash").any(|rule| restricts(rule) && rule.pattern != "*")
+            || about("read").chain(about("external_directory")).any(restricts);
+        let edits = about("edit").any(restricts);
+        index.restricts_hidden = [hidden, edits];
+        index
+    }
+
+    fn groups(&self, permission: &str) -> impl Iterator<Item = &Vec<u32>> {
+        let exact = self.exact.get(&*permission.replace('\\', "/"));
+        let wild = self.wild.iter().filter(move |(wild, _)| wildcard::matches(wild, permission));
+        exact.into_iter().chain(wild.map(|(_, places)| places))
+    }
+
+    fn about(&self, permission: &str) -> Vec<u32> {
+        let mut places: Vec<u32> = self.groups(permission).flatten().copied().collect();
+        places.sort_unstable();
+        places
+    }
+}
+
+impl RuleIndex {
+    fn permissions(&self, rules: &[Rule]) -> &PermissionIndex {
+        self.permissions.get_or_init(|| PermissionIndex::new(rules))
+    }
+
+    pub(super) fn last_about(&self, rules: &[Rule], permission: &str) -> Option<usize> {
+        let groups = self.permissions(rules).groups(permission);
+        groups.filter_map(|places| places.last()).max().map(|at| *at as usize)
+    }
+
+    pub(super) fn posture(&self, rules: &[Rule]) -> Option<(usize, bool)> {
+        self.permissions(rules).posture
+    }
+
+    pub(super) fn restricts_hidden(&self, rules: &[Rule], edits: bool) -> bool {
+        let [hidden, edited] = self.permissions(rules).restricts_hidden;
+        hidden || edits && edited
+    }
+
+    /// The patterns of the rules about a permission, compiled.
+    pub(super) fn table(&self, rules: &[Rule], permission: &str) -> Arc<PatternTable> {
+        let mut tables = locked(&self.tables);
+        if let Some(table) = tables.get(permission) {
+            return table.clone();
+        }
+        let table = Arc::new(PatternTable::new(rules, self.permissions(rules).about(permission)));
+        if tables.len() >= MAX_TABLES {
+            tables.clear();
+        }
+        tables.insert(permission.into(), table.clone());
+        table
+    }
+}
+
+/// The patterns of rules about one permission. Rules are known by their places in a piece of a list.
+#[derive(Debug, Default)]
+pub(super) struct PatternTable {
+    all: Vec<u32>,
+    /// Rules with the pattern `*`.
+    catch_all: Vec<u32>,
+    /// The others by what their texts begin with, or end with, backwards.
+    beginnings: KeyIndex,
+    endings: KeyIndex,
+    /// Those that begin and end with a wildcard.
+    open: Vec<u32>,
+    /// Those that ask or deny, by the word that they begin with, in small letters.
+    words: KeyIndex,
+    /// Those of them that begin with no word.
+    wordless: Vec<u32>,
+    /// What the words of denies begin with.
+    letters: BTreeSet<char>,
+    /// Words that start a denied command, in small letters.
+    denied_names: KeyIndex,
+}
+
+impl PatternTable {
+    fn new(rules: &[Rule], places: Vec<u32>) -> Self {
+        let mut table = Self::default();
+        let mut keys = Vec::new();
+        for at in places {
+            let Some(rule) = rules.get(at as usize) else { continue };
+            table.all.push(at);
+            if let Some(name) = denied_name(rule) {
+                table.denied_names.insert(&name, at);
+            }
+            if rule.pattern == "*" {
+                table.catch_all.push(at);
+                continue;
+            }
+            keys.push((at, pattern_beginning(&rule.pattern), pattern_ending(&rule.pattern)));
+            if rule.action == Action::Allow {
+                continue;
+            }
+            let word = lower(unread::beginning(&rule.pattern));
+            if rule.action == Action::Deny {
+                table.letters.extend(word.chars().next());
+            }
+            if word.is_empty() {
+                table.wordless.push(at);
+            } else {
+                table.words.insert(&word, at);
+            }
+        }
+        table.file(keys);
+        table
+    }
+
+    /// Files rules by the beginning or the ending of their texts: by the one that fewer have.
+    fn file(&mut self, keys: Vec<(u32, String, String)>) {
+        let mut counts: [HashMap<&str, usize>; 2] = Default::default();
+        for (_, beginning, ending) in &keys {
+            *counts[0].entry(beginning).or_default() += 1;
+            *counts[1].entry(ending).or_default() += 1;
+        }
+        for (at, beginning, ending) in &keys {
+            let is_by_beginning = ending.is_empty() || counts[0].get(&**beginning) <= counts[1].get(&**ending);
+            if beginning.is_empty() && ending.is_empty() {
+                self.open.push(*at);
+            } else if !beginning.is_empty() && is_by_beginning {
+                self.beginnings.insert(beginning, *at);
+            } else {
+                self.endings.insert(ending, *at);
+            }
+        }
+    }
+
+    fn find(&self, key: &TextKey, found: &mut Vec<u32>) {
+        self.beginnings.find(&key.beginning, found);
+        self.endings.find(&key.ending, found);
+        found.extend(&self.open);
+    }
+
+    /// Adds those that may match what a text becomes that is not known in the middle.
+    fn find_unknown(&self, key: &TextKey, found: &mut Vec<u32>) {
+        for (keys, text) in [(&self.beginnings, &key.beginning), (&self.endings, &key.ending)] {
+            keys.find(text, found);
+            keys.find_longer(text, found);
+        }
+        found.extend(&self.open);
+    }
+
+    /// Adds those that may speak about a command that begins at one of these words.
+    fn find_tails(&self, tails: &TailKeys, found: &mut Vec<u32>) {
+        for (word, is_whole) in &tails.words {
+            self.words.find(word, found);
+            if !is_whole {
+                self.words.find_longer(word, found);
+            }
+        }
+        if tails.is_long {
+            found.extend(&self.wordless);
+        }
+    }
+}
+
+/// What a denied command begins with, as far as a pattern says it: wildcards before it left out.
+pub(super) fn denied_name(rule: &Rule) -> Option<String> {
+    if rule.action != Action::Deny {
+        return None;
+    }
+    let pattern = rule.pattern.trim_start_matches(['*', ' ']);
+    let word = pattern.split([' ', '*', '?']).next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    (!word.is_empty()).then(|| word.to_lowercase())
+}
+
+/// Letters that each text begins with which a pattern matches, as [`wildcard::fold`] makes them.
+fn pattern_beginning(pattern: &str) -> String {
+    let certain = &pattern[..pattern.find(['*', '?']).unwrap_or(pattern.len())];
+    // A blank before the last star may be missing.
+    certain.trim_end_matches(' ').chars().take(KEY_LETTERS).map(wildcard::fold).collect()
+}
+
+/// Letters that each text ends with which a pattern matches, backwards.
+fn pattern_ending(pattern: &str) -> String {
+    let at = pattern.rfind(['*', '?']).map_or(0, |at| at + 1);
+    let ending = &pattern[at..];
+    // A folder that a pattern leaves open may be missing with its slash.
+    let ending = if pattern[..at].ends_with("**") { ending.trim_start_matches(['/', '\\']) } else { ending };
+    ending.chars().rev().take(KEY_LETTERS).map(wildcard::fold).collect()
+}
+
+fn lower(text: &str) -> String {
+    text.chars().flat_map(char::to_lowercase).collect()
+}
+
+/// What the rules about a text are found by.
+#[derive(Debug)]
+pub(super) struct TextKey {
+    beginning: String,
+    /// Backwards.
+    ending: String,
+}
+
+impl TextKey {
+    pub(super) fn new(text: &str) -> Self {
+        Self::between(text, text)
+    }
+
+    /// The key of a text in which unknown words stand: what is before the first and after the last of them.
+    fn around_unknown(text: &str) -> Option<Self> {
+        let (beginning, ending) = (text.find(UNKNOWN)?, text.rfind(UNKNOWN)?);
+        Some(Self::between(&text[..beginning], &text[ending + UNKNOWN.len_utf8()..]))
+    }
+
+    fn between(beginning: &str, ending: &str) -> Self {
+        Self {
+            beginning: beginning.chars().take(KEY_LETTERS).map(wildcard::fold).collect(),
+            ending: ending.chars().rev().take(KEY_LETTERS).map(wildcard::fold).collect(),
+        }
+    }
+}
+
+/// What the rules about a command are found by that begins at one of several words.
+#[derive(Debug, Default)]
+pub(super) struct TailKeys {
+    /// In small letters, and whether nothing in it is unknown.
+    words: Vec<(String, bool)>,
+    /// So much was looked at that a rule without a word counts as found.
+    is_long: bool,
+}
+
+/// What the rules about a part of a command line are found by.
+#[derive(Debug, Default)]
+pub(super) struct UnitKeys {
+    known: Vec<TextKey>,
+    unknown: Vec<TextKey>,
+    tails: TailKeys,
+}
+
+impl UnitKeys {
+    /// `texts` are its spellings, `tails` words of which each may begin a command.
+    pub(super) fn new<'t>(texts: impl Iterator<Item = &'t str>, tails: &[String]) -> Self {
+        let mut keys = Self::default();
+        texts.for_each(|text| keys.add(text));
+        for word in tails {
+            let known = word.find(UNKNOWN);
+            let part = known.map_or_else(|| word.rsplit('/').next().unwrap_or(word), |known| &word[..known]);
+            keys.tails.words.push((lower(part), known.is_none()));
+        }
+        // What a rule would be compared with that begins with no word.
+        let mut wordless = Vec::new();
+        let compared = |text: &str| {
+            wordless.push(text.to_owned());
+            false
+        };
+        keys.tails.is_long = unread::begins_with("", tails, compared).is_some();
+        wordless.iter().for_each(|text| keys.add(text));
+        keys
+    }
+
+    fn add(&mut self, text: &str) {
+        self.known.push(TextKey::new(text));
+        self.unknown.extend(TextKey::around_unknown(text));
+    }
+}
+
+/// The rules of a list that speak about a permission.
+#[derive(Debug, Default)]
+pub(super) struct RulesAbout<'r> {
+    pieces: Vec<PieceAbout<'r>>,
+}
+
+#[derive(Debug)]
+struct PieceAbout<'r> {
+    offset: usize,
+    rules: &'r [Rule],
+    table: Arc<PatternTable>,
+}
+
+/// A rule, and its place in its list.
+pub(super) type PlacedRule<'r> = (usize, &'r Rule);
+
+impl<'r> RulesAbout<'r> {
+    pub(super) fn add(&mut self, offset: usize, rules: &'r [Rule], table: Arc<PatternTable>) {
+        if !table.all.is_empty() {
+            self.pieces.push(PieceAbout { offset, rules, table });
+        }
+    }
+
+    /// The last rule with the pattern `*`.
+    pub(super) fn catch_all(&self) -> Option<&'r Rule> {
+        self.pieces.iter().rev().find_map(|piece| piece.rules.get(*piece.table.catch_all.last()? as usize))
+    }
+
+    /// All rules that may match a text, in their order.
+    pub(super) fn fitting(&self, text: &str) -> Vec<PlacedRule<'r>> {
+        let key = TextKey::new(text);
+        self.collect(|table, found| {
+            found.extend(&table.catch_all);
+            table.find(&key, found);
+        })
+    }
+
+    /// All rules that may speak about a part of a command line, or about what it may start.
+    pub(super) fn speaking(&self, keys: &UnitKeys) -> Vec<PlacedRule<'r>> {
+        self.collect(|table, found| {
+            found.extend(&table.catch_all);
+            keys.known.iter().for_each(|key| table.find(key, found));
+            table.find_tails(&keys.tails, found);
+        })
+    }
+
+    /// All rules that may speak about it once its unknown words are known, but for those with the pattern `*`.
+    pub(super) fn speaking_once_known(&self, keys: &UnitKeys) -> Vec<PlacedRule<'r>> {
+        self.collect(|table, found| {
+            keys.unknown.iter().for_each(|key| table.find_unknown(key, found));
+            table.find_tails(&keys.tails, found);
+        })
+    }
+
+    /// Denies that may begin with a word.
+    pub(super) fn denies_beginning_with(&self, word: &str) -> Vec<PlacedRule<'r>> {
+        let word = lower(word);
+        let first = word.chars().next();
+        if !is_simple() && !self.pieces.iter().any(|piece| first.is_some_and(|c| piece.table.letters.contains(&c))) {
+            return Vec::new();
+        }
+        let mut rules = self.collect(|table, found| table.words.find(&word, found));
+        rules.retain(|(_, rule)| rule.action == Action::Deny && rule.pattern != "*");
+        rules
+    }
+
+    /// Denies that begin with no word and may match a text.
+    pub(super) fn wordless_denies(&self, text: &str) -> Vec<PlacedRule<'r>> {
+        if self.pieces.iter().all(|piece| piece.table.wordless.is_empty()) {
+            return Vec::new();
+        }
+        let key = TextKey::new(text);
+        let mut rules = self.collect(|table, found| table.find(&key, found));
+        let is_wordless = |rule: &Rule| rule.pattern != "*" && unread::beginning(&rule.pattern).is_empty();
+        rules.retain(|(_, rule)| rule.action == Action::Deny && is_wordless(rule));
+        rules
+    }
+
+    /// Whether a rule denies a command by its name.
+    pub(super) fn denies_names(&self) -> bool {
+        self.pieces.iter().any(|piece| !piece.table.denied_names.is_empty())
+    }
+
+    /// Whether a word is the name of a denied command.
+    pub(super) fn denies_name(&self, word: &str) -> bool {
+        let word = word.to_ascii_lowercase();
+        self.pieces.iter().any(|piece| piece.table.denied_names.has(&word))
+    }
+
+    /// The name of a denied command that stands in a text in small letters, as a word: the first by the alphabet.
+    pub(super) fn denied_name_in(&self, text: &str) -> Option<&str> {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+        let mut found: Option<&str> = None;
+        let mut before = None;
+        for (at, c) in text.char_indices() {
+            let begins = !before.replace(c).is_some_and(is_word);
+            if !begins {
+                continue;
+            }
+            for piece in &self.pieces {
+                let whole = |name: &&str| !text[at + name.len()..].chars().next().is_some_and(is_word);
+                let names = piece.table.denied_names.beginnings_of(&text[at..]).filter(whole);
+                found = names.chain(found).min();
+            }
+        }
+        found
+    }
+
+    fn collect(&self, find: impl Fn(&PatternTable, &mut Vec<u32>)) -> Vec<PlacedRule<'r>> {
+        let mut rules = Vec::new();
+        let mut found = Vec::new();
+        for piece in &self.pieces {
+            found.clear();
+            if is_simple() {
+                found.extend(&piece.table.all);
+            } else {
+                find(&piece.table, &mut found);
+            }
+            found.sort_unstable();
+            found.dedup();
+            count_looked_at(found.len());
+            let placed = |at: &u32| Some((piece.offset + *at as usize, piece.rules.get(*at as usize)?));
+            rules.extend(found.iter().filter_map(placed));
+        }
+        rules
+    }
+}
+
+#[cfg(not(test))]
+fn count_looked_at(_: usize) {}
+
+#[cfg(not(test))]
+fn is_simple() -> bool {
+    false
+}
+
+#[cfg(test)]
+pub(super) use counted::{count_looked_at, is_simple, looked_at, simply};
+
+#[cfg(test)]
+mod counted {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+        static SIMPLE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(in super::super) fn count_looked_at(rules: usize) {
+        LOOKED_AT.set(LOOKED_AT.get() + rules);
+    }
+
+    pub(in super::super) fn is_simple() -> bool {
+        SIMPLE.get()
+    }
+
+    /// Counts the rules that something looks at on this thread.
+    pub(in super::super) fn looked_at(work: impl FnOnce()) -> usize {
+        LOOKED_AT.set(0);
+        work();
+        LOOKED_AT.get()
+    }
+
+    /// Does something with a look at all rules.
+    pub(in super::super) fn simply<T>(work: impl FnOnce() -> T) -> T {
+        SIMPLE.set(true);
+        let done = work();
+        SIMPLE.set(false);
+        done
+    }
+}
