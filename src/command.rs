@@ -1,6 +1,7 @@
 //! Slash commands: which there are, and what is sent when one is used. Shell inserts are found here
 //! and run elsewhere, by the rules that hold for bash.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::config::settings::{CommandEntry, Settings};
@@ -20,8 +21,11 @@ pub fn list(settings: &Settings) -> Vec<CommandEntry> {
         built_in("init", "Write or improve this project's AGENTS.md", None),
         built_in("review", "Review changes: uncommitted, or a commit, a branch, a pull request", Some(true)),
     ];
+    let mut places: HashMap<String, usize> = HashMap::new();
+    places.extend(commands.iter().enumerate().map(|(at, command)| (command.name.clone(), at)));
     for command in &settings.commands {
-        match commands.iter_mut().find(|other| other.name == command.name) {
+        let at = *places.entry(command.name.clone()).or_insert(commands.len());
+        match commands.get_mut(at) {
             Some(other) => *other = command.clone(),
             None => commands.push(command.clone()),
         }

@@ -2,6 +2,7 @@
 //!
 //! To add one: a line in `KNOWN`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -206,24 +207,31 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
         Some(OnOrNamed::Switch(true)) => Vec::new(),
         Some(OnOrNamed::Named(named)) => named.0,
     };
-    let mut entries: Vec<FormatterEntry> = KNOWN.iter().map(FormatterEntry::of).collect();
+    let mut entries: Vec<Option<FormatterEntry>> = KNOWN.iter().map(|known| Some(FormatterEntry::of(known))).collect();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    places.extend(KNOWN.iter().enumerate().map(|(at, known)| (known.name.to_owned(), at)));
     let mut incomplete = Vec::new();
     for (name, written) in named {
-        let at = entries.iter().position(|entry| entry.name == name);
         if written.disabled {
             // Both are the same formatter.
-            let same = |entry: &FormatterEntry| ["ruff", "uv"].contains(&entry.name.as_str());
-            let both = ["ruff", "uv"].contains(&name.as_str());
-            entries.retain(|entry| entry.name != name && !(both && same(entry)));
+            const SAME: [&str; 2] = ["ruff", "uv"];
+            let also = SAME.iter().filter(|_| SAME.contains(&name.as_str())).copied();
+            for name in also.chain([name.as_str()]) {
+                if let Some(entry) = places.remove(name).and_then(|at| entries.get_mut(at)) {
+                    *entry = None;
+                }
+            }
             continue;
         }
-        let entry = match at {
-            Some(at) => &mut entries[at],
+        let known = places.get(&name).and_then(|at| entries.get_mut(*at)).and_then(Option::as_mut);
+        let entry = match known {
+            Some(entry) => entry,
             None if written.command.is_empty() || written.extensions.is_empty() => {
                 incomplete.push(name);
                 continue;
             }
             None => {
+                places.insert(name.clone(), entries.len());
                 let entry = FormatterEntry {
                     name,
                     command: Vec::new(),
@@ -232,9 +240,7 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
                     when: None,
                     loads_code: false,
                 };
-                entries.push(entry);
-                let last = entries.len() - 1;
-                &mut entries[last]
+                entries.push_mut(None).insert(entry)
             }
         };
         if !written.command.is_empty() {
@@ -247,7 +253,7 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
         }
         entry.environment.extend(written.environment.0);
     }
-    (entries, incomplete)
+    (entries.into_iter().flatten().collect(), incomplete)
 }
 
 /// The formatters of these that take their program, or code that it loads, from the project of a directory, as they

@@ -1,5 +1,6 @@
 //! JSON with comments and trailing commas, as a [`Node`].
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -106,12 +107,12 @@ impl JsoncReader<'_> {
             ast::Value::Array(list) => NodeValue::List(list.elements.iter().map(|value| self.node(value)).collect()),
             ast::Value::Object(object) => {
                 let mut entries: Vec<MapEntry> = Vec::with_capacity(object.properties.len());
+                let mut lines: HashMap<&str, u32> = HashMap::new();
                 for property in &object.properties {
                     let key = property.name.as_str().to_owned();
                     let key_at = self.place(property.range.start);
                     self.way.push(key.clone());
-                    if let Some(first) = entries.iter().find(|entry| entry.key == key) {
-                        let line = first.at.line;
+                    if let Some(line) = lines.get(property.name.as_str()) {
                         let problem = Problem::error(
                             ProblemCode::Duplicate,
                             &key_at,
@@ -120,6 +121,7 @@ impl JsoncReader<'_> {
                         );
                         self.problems.push(problem.hint("keep one of the two; until then the first one counts"));
                     } else {
+                        lines.insert(property.name.as_str(), key_at.line);
                         let node = self.node(&property.value);
                         entries.push(MapEntry { key, at: key_at, node });
                     }

@@ -2,6 +2,7 @@
 //!
 //! To add one: a line in `KNOWN`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -251,18 +252,22 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
     };
     // Two that judge the same files would say everything twice: ty is for those who name it.
     let ty = named.iter().any(|(name, written)| name == "ty" && !written.disabled);
-    let double = |known: &&&'static KnownServer| known.name != if ty { "pyright" } else { "ty" };
-    let mut entries: Vec<ServerEntry> =
-        KNOWN.iter().collect::<Vec<_>>().iter().filter(double).map(|known| ServerEntry::of(known)).collect();
+    let double = |known: &&'static KnownServer| known.name != if ty { "pyright" } else { "ty" };
+    let known: Vec<&'static KnownServer> = KNOWN.iter().filter(double).collect();
+    let mut entries: Vec<Option<ServerEntry>> = known.iter().map(|known| Some(ServerEntry::of(known))).collect();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    places.extend(known.iter().enumerate().map(|(at, known)| (known.name.to_owned(), at)));
     let mut incomplete = Vec::new();
     for (name, written) in named {
         if written.disabled {
-            entries.retain(|entry| entry.name != name);
+            if let Some(entry) = places.remove(&name).and_then(|at| entries.get_mut(at)) {
+                *entry = None;
+            }
             continue;
         }
-        let at = entries.iter().position(|entry| entry.name == name);
-        let entry = match at {
-            Some(at) => &mut entries[at],
+        let known = places.get(&name).and_then(|at| entries.get_mut(*at)).and_then(Option::as_mut);
+        let entry = match known {
+            Some(entry) => entry,
             None if written.command.is_empty() || written.extensions.is_empty() => {
                 // Named beside ty, it is left out all the same.
                 if !KNOWN.iter().any(|known| known.name == name) {
@@ -271,6 +276,7 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
                 continue;
             }
             None => {
+                places.insert(name.clone(), entries.len());
                 let own = ServerEntry {
                     name,
                     command: Vec::new(),
@@ -280,9 +286,7 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
                     known: None,
                     usual: false,
                 };
-                entries.push(own);
-                let last = entries.len() - 1;
-                &mut entries[last]
+                entries.push_mut(None).insert(own)
             }
         };
         if !written.command.is_empty() {
@@ -294,7 +298,7 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
         entry.environment.extend(written.env.0);
         entry.initialization = written.initialization.or(entry.initialization.take());
     }
-    (entries, incomplete)
+    (entries.into_iter().flatten().collect(), incomplete)
 }
 
 /// Whether a name has an ending, or is the name that is meant.

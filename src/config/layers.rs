@@ -13,6 +13,7 @@
 //! 7. the administrator's: `/etc/opencode`, then `/etc/adjutant` (other systems: [`administered`]);
 //! 8. `OPENCODE_PERMISSION`, then `ADJUTANT_PERMISSION`, which are laid over `permission`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -399,7 +400,7 @@ impl LayerReader<'_, '_> {
             ("agent", ["agent", "agents"], true),
             ("agent", ["mode", "modes"], false),
         ] {
-            let mut names: Vec<(String, Arc<ConfigOrigin>)> = Vec::new();
+            let mut names: HashMap<String, Arc<ConfigOrigin>> = HashMap::new();
             for folder in folders {
                 let files = self.disk.markdown(&dir.join(folder), deep, layer, project);
                 let old = folder.starts_with("mode");
@@ -418,7 +419,7 @@ impl LayerReader<'_, '_> {
                     };
                     let Some((own, node)) = read else { continue };
                     let name = own.unwrap_or(name);
-                    if let Some((_, first)) = names.iter().find(|(other, _)| *other == name) {
+                    if let Some(first) = names.get(&name) {
                         let text = format!("there are two {key}s named \"{name}\" here; {} is the other", first.name);
                         let problem = Problem::warning(
                             ProblemCode::Duplicate,
@@ -430,7 +431,7 @@ impl LayerReader<'_, '_> {
                             .problems
                             .push(problem.hint("rename one of the two; until then this one wins, key by key"));
                     }
-                    names.push((name.clone(), origin.clone()));
+                    names.entry(name.clone()).or_insert_with(|| origin.clone());
                     let at = node.at.clone();
                     let inner = Node {
                         value: NodeValue::Map(vec![MapEntry { key: name, at: at.clone(), node }]),
