@@ -531,12 +531,33 @@ impl Message {
 
     /// The words in it that the user may see, joined; the names of attached texts behind them.
     pub fn visible_text(&self) -> String {
+        self.visible_texts().collect::<Vec<_>>().join("\n")
+    }
+
+    /// The beginning of [`Self::visible_text`], of at most so many bytes: it may be long.
+    pub fn visible_beginning(&self, bytes: usize) -> String {
+        let mut beginning = String::new();
+        for (at, text) in self.visible_texts().enumerate() {
+            if beginning.len() >= bytes {
+                break;
+            }
+            beginning.push_str(if at == 0 { "" } else { "\n" });
+            let piece = crate::text::head(&text, bytes.saturating_sub(beginning.len()));
+            beginning.push_str(piece);
+            if piece.len() < text.len() {
+                break;
+            }
+        }
+        beginning
+    }
+
+    fn visible_texts(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let texts = self.parts.iter().filter_map(|part| match &part.content {
             Content::Text(text) if !text.synthetic => Some(text),
             _ => None,
         });
         let (files, words): (Vec<_>, Vec<_>) = texts.partition(|text| attached(&text.text).is_some());
-        words.into_iter().chain(files).map(Text::for_people).collect::<Vec<_>>().join("\n")
+        words.into_iter().chain(files).map(Text::for_people)
     }
 }
 

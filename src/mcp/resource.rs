@@ -252,11 +252,15 @@ impl McpServers {
 
     /// Which resources these words name: the address of one that a server lists, or that one of its templates makes,
     /// perhaps behind the server's name and a colon. Addresses of the web are resources only where they are listed.
-    pub async fn named_resources(&self, words: &[&str]) -> Vec<NamedResource> {
+    pub async fn named_resources(&self, words: impl Iterator<Item = &str>) -> Vec<NamedResource> {
         let servers = self.with_resources();
+        // A prompt may be long, and most sessions have no such server.
+        if servers.is_empty() {
+            return Vec::new();
+        }
         let own = |word: &str| servers.iter().any(|(link, _)| behind(word, &link.name).is_some());
-        let addresses: Vec<&str> = words.iter().copied().filter(|word| word.contains("://") || own(word)).collect();
-        if addresses.is_empty() || servers.is_empty() {
+        let addresses: Vec<&str> = words.filter(|word| word.contains("://") || own(word)).collect();
+        if addresses.is_empty() {
             return Vec::new();
         }
         let one = |(link, ready): (Arc<McpLink>, Arc<ReadyServer>)| async move {

@@ -113,3 +113,31 @@ fn what_only_looks_like_ours_stays_among_the_details() {
     assert_eq!(Value::Object(facts.details.clone()), json);
     assert_eq!(Value::Object(facts.to_json()), json);
 }
+
+#[test]
+fn visible_beginning_is_the_beginning_of_the_visible_text() {
+    let text = |text: &str, synthetic: bool| Part {
+        id: PartId::new("prt_1"),
+        content: Content::Text(Text { text: text.into(), synthetic, ..Text::default() }),
+    };
+    let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    let attached = attach("file:///p/a.rs", "fn a() {}");
+    let parts = vec![
+        text(&attached, false),
+        text("h\u{e9}llo", false),
+        text("not shown", true),
+        text("", false),
+        text("x", false),
+    ];
+    let message = Message {
+        id: MessageId::new("msg_1"),
+        created: Timestamp(1),
+        role: Role::User(User { agent: "build".into(), model }),
+        parts,
+    };
+    let whole = message.visible_text();
+    assert_eq!(whole, "h\u{e9}llo\n\nx\n[attached: a.rs]");
+    for bytes in 0..whole.len() + 5 {
+        assert_eq!(message.visible_beginning(bytes), crate::text::head(&whole, bytes), "{bytes}");
+    }
+}

@@ -247,7 +247,8 @@ impl Actor {
         if fresh.is_some() {
             outlet.event(Event::Info { title: fresh, updated: session.record.updated }).await;
         }
-        let prompts = self.history.messages.iter().filter(|m| m.user().is_some() && !m.visible_text().is_empty());
+        let said = |message: &&Message| message.user().is_some() && !message.visible_beginning(8).is_empty();
+        let prompts = self.history.messages.iter().filter(said).take(FIRST + 1);
         let stays = !session.taken.is_cancelled() && !session.sessions.ended.is_cancelled();
         if session.record.titled == TitleSource::Words && prompts.count() <= FIRST && stays {
             session.titling.ask(&self.scope, &self.history);

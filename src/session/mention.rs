@@ -26,6 +26,9 @@ use crate::worktree::normal;
 const MOST_FILES: usize = 20;
 const MOST_TEXT: usize = 200_000;
 
+/// How many different words behind an `@` are looked for on the disk.
+const MAX_LOOKED_FOR: usize = 1_000;
+
 /// Adds the subagents that a prompt names, and a note for the model that tells it to use them. `filled` is what a
 /// command of the prompt stands for.
 pub fn named(mut content: Vec<Content>, filled: Option<&str>, agents: &Agents) -> Vec<Content> {
@@ -55,7 +58,6 @@ pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: 
     if content.iter().any(|piece| matches!(piece, Content::Subtask { .. })) {
         return content;
     }
-    let start = content.first().cloned();
     for piece in content {
         let references = match &piece {
             // Of a link outside the project, which the editor may have put there by itself, the model learns
@@ -68,12 +70,13 @@ pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: 
         };
         let resources = resources(&piece, scope).await;
         out.push(piece);
+        if !(references.is_empty() && resources.is_empty()) {
+            draft.begin(scope, out.get(..1).unwrap_or_default());
+        }
         for reference in references {
-            draft.begin(scope, start.as_slice());
             out.extend(reader.read(reference, draft, scope).await);
         }
         for resource in resources {
-            draft.begin(scope, start.as_slice());
             out.extend(reader.fetch(&resource, draft, scope).await);
         }
     }
@@ -122,15 +125,14 @@ async fn in_words(file: &File, scope: &TurnContext) -> Option<String> {
 
 /// The resources of servers that a piece names: in its words, or as a link of the editor.
 async fn resources(piece: &Content, scope: &TurnContext) -> Vec<NamedResource> {
-    let words: Vec<&str> = match piece {
-        Content::File(file) if file.data.is_none() => file.uri.as_deref().into_iter().collect(),
-        piece => {
-            let words = typed(piece).into_iter().flat_map(|text| text.split(|c: char| c.is_whitespace() || c == '`'));
-            words.map(|word| word.trim_start_matches(['@', '(', '"', '\'', '<', '['])).collect()
-        }
+    let (link, text) = match piece {
+        Content::File(file) if file.data.is_none() => (file.uri.as_deref(), None),
+        piece => (None, typed(piece)),
     };
+    let words = text.into_iter().flat_map(|text| text.split(|c: char| c.is_whitespace() || c == '`'));
+    let words = words.map(|word| word.trim_start_matches(['@', '(', '"', '\'', '<', '[']));
     tokio::select! {
-        named = scope.resources.servers.named_resources(&words) => named,
+        named = scope.resources.servers.named_resources(link.into_iter().chain(words)) => named,
         () = scope.cancelled.cancelled() => Vec::new(),
     }
 }
@@ -244,7 +246,9 @@ fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
         };
         named.then(|| whole().or_else(part).or_else(spelled).or_else(spelled_part)).flatten()
     };
-    mentions(text).into_iter().filter_map(|mention| mention.spellings().find_map(existing)).collect()
+    // Each is looked for on the disk, and a text that somebody pasted may hold any number of them.
+    let looked_for = mentions(text).into_iter().take(MAX_LOOKED_FOR);
+    looked_for.filter_map(|mention| mention.spellings().find_map(existing)).collect()
 }
 
 /// The files and directories that a command's text mentions, as [`insert::read`] takes them.

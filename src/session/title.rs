@@ -17,8 +17,11 @@ use crate::turn::{History, TurnContext, hooks};
 /// How long a title may take. Nobody waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How much of the first prompt is enough to name it, in bytes.
+/// How much of the first prompt is enough for the title agent, in bytes.
 const ENOUGH: usize = 8 << 10;
+
+/// How much of a prompt is looked at for its first words, in bytes.
+const NAMES: usize = 2 << 10;
 
 /// Tokens for the answer; models that think first need more than a title has.
 const TOKENS: u64 = 2_000;
@@ -30,7 +33,7 @@ pub fn title(history: &History) -> Option<String> {
 
 /// A title out of the words of a prompt; none where it has none.
 pub(super) fn words(prompt: &Message) -> Option<String> {
-    let title = first_words(&prompt.visible_text());
+    let title = first_words(&prompt.visible_beginning(NAMES));
     (!title.is_empty()).then_some(title)
 }
 
@@ -146,7 +149,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
 
 /// The first prompt, as material.
 fn material(message: &Message) -> Option<String> {
-    let mut text = crate::text::head(&message.visible_text(), ENOUGH).to_owned();
+    let mut text = message.visible_beginning(ENOUGH);
     for part in &message.parts {
         if let Content::File(file) = &part.content {
             let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or(&file.mime);

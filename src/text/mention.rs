@@ -1,9 +1,11 @@
 //! `@word` in a text: the path or the name it refers to.
 
+use std::collections::HashSet;
+
 use percent_encoding::percent_decode_str;
 
 /// What one `@` refers to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mention<'a> {
     word: &'a str,
     quoted: bool,
@@ -26,6 +28,7 @@ impl<'a> Mention<'a> {
 /// begin a part of a path (`node_modules/@types`); `@"…"` may hold anything but quotes and new lines.
 pub fn mentions(text: &str) -> Vec<Mention<'_>> {
     let mut found: Vec<Mention<'_>> = Vec::new();
+    let mut known: HashSet<Mention<'_>> = HashSet::new();
     let mut done = 0;
     for (at, _) in text.match_indices('@') {
         let before = text.get(..at).and_then(|before| before.chars().next_back());
@@ -39,7 +42,7 @@ pub fn mentions(text: &str) -> Vec<Mention<'_>> {
             _ => Mention { word: word(rest), quoted: false },
         };
         done = at + 1 + mention.word.len() + if mention.quoted { 2 } else { 0 };
-        if !mention.word.is_empty() && !found.contains(&mention) {
+        if !mention.word.is_empty() && known.insert(mention) {
             found.push(mention);
         }
     }
