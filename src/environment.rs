@@ -258,13 +258,21 @@ pub fn private_file() -> std::fs::OpenOptions {
 /// # Errors
 /// The system's.
 pub fn private_note(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = private_file().create(true).write(true).truncate(false).open(path)?;
+    io::Write::write_all(&mut private_file_at(path)?, bytes)
+}
+
+/// Opens a file to be written anew, as [`private_note`] does.
+///
+/// # Errors
+/// The system's.
+pub fn private_file_at(path: &Path) -> io::Result<File> {
+    let file = private_file().create(true).write(true).truncate(false).open(path)?;
     let found = file.metadata()?;
     if found.is_file() {
         close_to_others(&file, &found)?;
         file.set_len(0)?;
     }
-    io::Write::write_all(&mut file, bytes)
+    Ok(file)
 }
 
 /// Takes the rights of everybody but its owner from a file.

@@ -9,6 +9,7 @@
 mod assembly;
 mod copy;
 mod error;
+mod feed;
 mod fleet;
 mod holder;
 mod job;
@@ -38,6 +39,7 @@ use crate::message::{Message, ModelRef, Part};
 
 pub use copy::{forked, renamed};
 pub use error::Error;
+pub use feed::SessionFeed;
 pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
@@ -271,22 +273,33 @@ impl Store {
         self.ask(|reply| StoreJob::Has { session, reply }).await
     }
 
-    /// Keeps a whole session under its id, which must be free; see [`forked`] and [`renamed`].
+    /// Reads a session as [`Store::peek`] does, a message at a time: it is not in memory as a whole unless another
+    /// program writes to it, it is open here, or is kept in a database.
     ///
     /// # Errors
-    /// [`Error::Taken`] and [`Error::Unwritable`].
-    pub async fn import(&self, stored: StoredSession) -> Result<(), Error> {
-        let stored = Box::new(stored);
-        self.ask(|reply| StoreJob::Import { stored, of: None, reply }).await
+    /// Any of [`Error`] but [`Error::Locked`].
+    pub async fn read_out(&self, session: &SessionId) -> Result<SessionFeed, Error> {
+        let session = session.clone();
+        self.ask(|reply| StoreJob::ReadOut { session, reply }).await
+    }
+
+    /// Keeps a whole session under its id, which must be free; see [`forked`] and [`renamed`]. Its messages are asked
+    /// for one at a time, by the store's own thread: they must not come from this store's answers.
+    ///
+    /// # Errors
+    /// [`Error::Taken`] and [`Error::Unwritable`], and what the feed ends with; nothing of it is kept then.
+    pub async fn import(&self, feed: impl Into<SessionFeed>) -> Result<(), Error> {
+        let feed = Box::new(feed.into());
+        self.ask(|reply| StoreJob::Import { feed, of: None, reply }).await
     }
 
     /// The same for a copy of a session, whose changes can be undone in it as well.
     ///
     /// # Errors
     /// As [`Store::import`].
-    pub async fn import_copy(&self, stored: StoredSession, of: &SessionId) -> Result<(), Error> {
-        let (stored, of) = (Box::new(stored), Some(of.clone()));
-        self.ask(|reply| StoreJob::Import { stored, of, reply }).await
+    pub async fn import_copy(&self, feed: SessionFeed, of: &SessionId) -> Result<(), Error> {
+        let (feed, of) = (Box::new(feed), Some(of.clone()));
+        self.ask(|reply| StoreJob::Import { feed, of, reply }).await
     }
 
     /// Gives a session the title its user wants, for good.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use rustix::fs::{Mode, OFlags};
@@ -31,6 +32,15 @@ pub(super) fn file(path: &Path, most: u64) -> anyhow::Result<String> {
 /// larger than `most` bytes.
 pub(super) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let name = path.display().to_string();
+    bounded(open(path)?, &name, most)
+}
+
+/// Opens a file.
+///
+/// # Errors
+/// Why it cannot be read: it is not there, or is no regular file.
+pub(super) fn open(path: &Path) -> anyhow::Result<File> {
+    let name = path.display().to_string();
     // Opening a pipe waits for its other end, and opening a device may do things.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).with_context(|| format!("{name} cannot be read"))?;
@@ -38,7 +48,12 @@ pub(super) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     if !file.metadata().with_context(|| format!("{name} cannot be read"))?.is_file() {
         bail!("{name} cannot be read: it is not a regular file");
     }
-    bounded(file, &name, most)
+    Ok(file)
+}
+
+/// Reads standard input to its end, as often as it is wanted.
+pub(super) fn standard(most: u64) -> anyhow::Result<Arc<[u8]>> {
+    Ok(bounded(io::stdin().lock(), "standard input", most)?.into())
 }
 
 fn bounded(from: impl Read, name: &str, most: u64) -> anyhow::Result<Vec<u8>> {

@@ -3,6 +3,7 @@
 mod files;
 mod fleet;
 
+use std::io::{self, BufWriter, Cursor, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -16,7 +17,7 @@ use crate::export;
 use crate::id::SessionId;
 use crate::message::{CallState, Content, Role};
 use crate::session::prune::{self, Prune};
-use crate::store::{self, ListQuery, Record, SessionPage, Store, StoredSession};
+use crate::store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
 
 /// How many sessions take so long to be read that it is said why.
 const WORTH_SAYING: usize = 200;
@@ -200,7 +201,10 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         Verb::Search { words, all, limit } => search(store, environment, &words.join(" "), all, limit).await,
         Verb::Export { id, format, output } => {
             let id = find(store, &id, here, environment).await?;
-            export_as(format, store.peek(&id).await?, output.as_deref(), environment)
+            match format {
+                ExportFormat::Json => export_json(store.read_out(&id).await?, output).await,
+                ExportFormat::Html => export_html(store.peek(&id).await?, output.as_deref(), environment),
+            }
         }
         Verb::Import { file, cwd } => import(store, environment, &file, cwd.as_deref()).await,
         Verb::Revert { id, to, force, redo } => {
@@ -267,19 +271,37 @@ async fn search(store: &Store, environment: &Environment, words: &str, all: bool
     Ok(u8::from(hits.is_empty()))
 }
 
-fn export_as(
-    format: ExportFormat,
-    stored: StoredSession,
-    output: Option<&Path>,
-    environment: &Environment,
-) -> anyhow::Result<u8> {
-    let home = environment.home.as_ref().map(|home| home.display().to_string());
-    let text = match format {
-        ExportFormat::Json => export::json::export(&stored),
-        ExportFormat::Html => export::html::page(&shown(stored), home.as_deref()),
+/// Writes a session as JSON as it is read.
+async fn export_json(feed: SessionFeed, output: Option<PathBuf>) -> anyhow::Result<u8> {
+    let write = move || match output {
+        None => {
+            let mut out = terminal::JsonWriter::new();
+            match export::json::export(feed, &mut out) {
+                // Nobody reads it any more.
+                Err(export::json::WriteError::Write(e)) if e.is_io() => {}
+                written => written.context("the session is not written to its end")?,
+            }
+            // As above.
+            out.line("").and_then(|()| out.end()).ok();
+            anyhow::Ok(())
+        }
+        Some(file) => {
+            let written = crate::environment::private_file_at(&file).map(BufWriter::new).map_err(anyhow::Error::from);
+            let written = written.and_then(|mut out| {
+                export::json::export(feed, &mut out)?;
+                Ok(out.flush()?)
+            });
+            written.with_context(|| format!("{} cannot be written", file.display()))
+        }
     };
+    crate::task::spawn_blocking(write).await??;
+    Ok(0)
+}
+
+fn export_html(stored: StoredSession, output: Option<&Path>, environment: &Environment) -> anyhow::Result<u8> {
+    let home = environment.home.as_ref().map(|home| home.display().to_string());
+    let text = export::html::page(&shown(stored), home.as_deref());
     match output {
-        None if format == ExportFormat::Json => terminal::json(&text),
         None => super::say(&text),
         Some(file) => {
             let written = crate::environment::private_note(file, text.as_bytes());
@@ -400,7 +422,7 @@ pub(super) async fn find(
     environment: &Environment,
 ) -> anyhow::Result<SessionId> {
     let exact = SessionId::new(name);
-    if exact.is_well_formed() && store.peek(&exact).await.is_ok() {
+    if exact.is_well_formed() && store.read_out(&exact).await.is_ok() {
         return Ok(exact);
     }
     let is_last = name == LAST;
@@ -426,31 +448,35 @@ pub(super) async fn find(
 }
 
 async fn import(store: &Store, environment: &Environment, file: &Path, cwd: Option<&Path>) -> anyhow::Result<u8> {
-    let text = input::read(file, LARGEST)?;
-    let mut stored = export::json::import(&text)?;
+    let mut feed = opened(file)?;
     // What it delegated to is not in the file, nor is who delegated to it.
-    stored.record.parent = None;
-    stored.record.title = stored.record.title.as_deref().map(crate::session::title::tidy);
+    feed.record.parent = None;
+    feed.record.title = feed.record.title.as_deref().map(crate::session::title::tidy);
     if let Some(cwd) = cwd {
-        stored.record.cwd = std::fs::canonicalize(cwd).with_context(|| format!("{} cannot be found", cwd.display()))?;
+        feed.record.cwd = std::fs::canonicalize(cwd).with_context(|| format!("{} cannot be found", cwd.display()))?;
     }
-    if !stored.record.id.is_well_formed() {
-        stored = store::renamed(&stored, environment);
+    if !feed.record.id.is_well_formed() || store.has(&feed.record.id).await? {
+        feed = store::renamed(feed, environment);
     }
-    match store.import(stored.clone()).await {
-        Ok(()) => {}
-        Err(store::Error::Taken(_)) => {
-            stored = store::renamed(&stored, environment);
-            store.import(stored.clone()).await?;
-        }
-        Err(e) => return Err(e.into()),
-    }
-    super::say(&format!("imported {}", line(&stored.record, true)));
-    if !stored.record.cwd.is_dir() {
-        let cwd = stored.record.cwd.display();
+    let record = feed.record.clone();
+    store.import(feed).await?;
+    super::say(&format!("imported {}", line(&record, true)));
+    if !record.cwd.is_dir() {
+        let cwd = record.cwd.display();
         super::say(&format!("Its directory {cwd} does not exist; import it again with --cwd to choose another."));
     }
     Ok(0)
+}
+
+/// An exported session, of which a message at a time is in memory unless it comes through standard input.
+fn opened(file: &Path) -> anyhow::Result<SessionFeed> {
+    if file == Path::new("-") {
+        let text = input::standard(LARGEST)?;
+        return Ok(export::json::import(move || Ok(Cursor::new(text.clone())))?);
+    }
+    // What is wrong with the file is said before anything is read.
+    input::open(file)?;
+    Ok(export::json::import(|| input::open(file).map_err(io::Error::other))?)
 }
 
 fn line(record: &Record, place: bool) -> String {

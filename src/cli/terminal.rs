@@ -62,6 +62,21 @@ impl JsonWriter {
     }
 }
 
+/// For a document that is made while it is printed.
+impl Write for JsonWriter {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(piece) {
+            Ok(words) => self.0.write_all(text::json(words).as_bytes())?,
+            Err(_) => self.0.write_all(piece)?,
+        }
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Says something beside the answer.
 pub(super) fn aside(words: &str) {
     writeln!(io::stderr().lock(), "{}", text::shown(words)).ok();

@@ -1,10 +1,16 @@
 //! A session as JSON, whole, and back. The shape is the store's own with a number in front.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, BufReader, Read, Write};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::message::{Message, Part};
-use crate::store::{Record, StoredSession};
+use crate::store::{self, Record, SessionFeed};
 
 /// The shape written today. Newer ones are refused.
 const FORMAT: u64 = 1;
@@ -22,48 +28,277 @@ pub enum Error {
     Newer(u64),
 }
 
+/// How many messages are read ahead.
+const AHEAD: usize = 16;
+
+/// A message with its parts, as it is written.
 #[derive(Serialize, Deserialize)]
-struct Whole {
+struct WrittenMessage {
     #[serde(flatten)]
     message: Message,
     parts: Vec<Part>,
 }
 
-/// A session as one JSON document.
-pub fn export(stored: &StoredSession) -> String {
-    let messages: Vec<Value> = stored
-        .messages
-        .iter()
-        .map(|message| {
-            let mut value = serde_json::to_value(message).unwrap_or_default();
-            value["parts"] = serde_json::to_value(&message.parts).unwrap_or_default();
-            value
-        })
-        .collect();
-    let whole = json!({ "adjutant": FORMAT, "session": stored.record, "messages": messages });
-    serde_json::to_string_pretty(&whole).unwrap_or_default()
+/// Messages that are written as they come. What they end with is kept.
+struct WrittenMessages<'f> {
+    feed: RefCell<&'f mut SessionFeed>,
+    failed: &'f RefCell<Option<store::Error>>,
 }
 
-/// Reads what [`export`] wrote.
+impl Serialize for WrittenMessages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut feed = self.feed.borrow_mut();
+        let read = feed.by_ref().map_while(|message| message.map_err(|e| self.failed.replace(Some(e))).ok());
+        let written = read.map(|mut message| WrittenMessage { parts: std::mem::take(&mut message.parts), message });
+        serializer.collect_seq(written)
+    }
+}
+
+#[derive(Serialize)]
+struct WrittenSession<'f> {
+    adjutant: u64,
+    session: Record,
+    messages: WrittenMessages<'f>,
+}
+
+/// Writes a session as one JSON document, a message at a time. Blocks.
 ///
 /// # Errors
-/// [`Error`].
-pub fn import(text: &str) -> Result<StoredSession, Error> {
-    #[derive(Deserialize)]
-    struct ExportedFile {
-        adjutant: u64,
-        session: Record,
-        messages: Vec<Whole>,
-    }
-    let shape = |e: serde_json::Error| Error::Shape(e.to_string());
-    let value: Value = serde_json::from_str(text).map_err(shape)?;
-    match value["adjutant"].as_u64() {
+/// Why it cannot be written or read to its end. What was written so far is no document.
+pub fn export(mut feed: SessionFeed, out: impl Write) -> Result<(), WriteError> {
+    let (session, failed) = (feed.record.clone(), RefCell::new(None));
+    let messages = WrittenMessages { feed: RefCell::new(&mut feed), failed: &failed };
+    serde_json::to_writer_pretty(out, &WrittenSession { adjutant: FORMAT, session, messages })?;
+    failed.into_inner().map_or(Ok(()), |e| Err(e.into()))
+}
+
+/// Why a session is not written to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error(transparent)]
+    Write(#[from] serde_json::Error),
+    #[error(transparent)]
+    Read(#[from] store::Error),
+}
+
+/// What is known of an exported session before its messages are read.
+#[derive(Deserialize)]
+struct Head {
+    adjutant: Option<Value>,
+    session: Option<Value>,
+    messages: Option<IgnoredAny>,
+}
+
+/// Reads what [`export`] wrote: twice, for what is known about the session may stand behind its messages. The second
+/// time, messages are read as they are asked for.
+///
+/// # Errors
+/// [`Error`], as far as it is seen without a look at the messages; the feed ends with what is wrong with those.
+pub fn import<R: Read + Send + 'static>(open: impl Fn() -> io::Result<R>) -> Result<SessionFeed, Error> {
+    let shape = |e: String| Error::Shape(e);
+    let source = || open().map(BufReader::new).map_err(|e| shape(e.to_string()));
+    let head: Head = serde_json::from_reader(source()?).map_err(|e| shape(e.to_string()))?;
+    match head.adjutant.as_ref().and_then(Value::as_u64) {
         Some(newer) if newer > FORMAT => return Err(Error::Newer(newer)),
         Some(_) => {}
-        None => return Err(Error::Shape("the member \"adjutant\" with its format is missing".into())),
+        None => return Err(shape("the member \"adjutant\" with its format is missing".into())),
     }
-    let file: ExportedFile = serde_json::from_value(value).map_err(shape)?;
-    debug_assert!(file.adjutant <= FORMAT);
-    let messages = file.messages.into_iter().map(|whole| Message { parts: whole.parts, ..whole.message });
-    Ok(StoredSession { record: file.session, messages: messages.collect(), damage: Vec::new() })
+    let missing = |name: &str| shape(format!("missing field `{name}`"));
+    head.messages.ok_or_else(|| missing("messages"))?;
+    let record: Record =
+        serde_json::from_value(head.session.ok_or_else(|| missing("session"))?).map_err(|e| shape(e.to_string()))?;
+    let (sender, messages) = sync_channel(AHEAD);
+    let mut second = serde_json::Deserializer::from_reader(source()?);
+    let read = move || {
+        if let Err(e) = second.deserialize_map(WholeVisitor(&sender)) {
+            // Whoever imports may have given up.
+            sender.send(Err(store::Error::Source(Error::Shape(e.to_string()).to_string()))).ok();
+        }
+    };
+    std::thread::Builder::new().name("import".into()).spawn(read).map_err(|e| shape(e.to_string()))?;
+    Ok(SessionFeed::new(record, messages.into_iter()))
+}
+
+type MessageSender = SyncSender<Result<Message, store::Error>>;
+
+/// Reads a whole document for its messages, which are passed on.
+struct WholeVisitor<'s>(&'s MessageSender);
+
+impl<'de> Visitor<'de> for WholeVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an exported session")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "messages" {
+                map.next_value_seed(MessageVisitor(self.0))?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Passes on messages of a list.
+struct MessageVisitor<'s>(&'s MessageSender);
+
+impl<'de> DeserializeSeed<'de> for MessageVisitor<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MessageVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of messages")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(WrittenMessage { message, parts }) = list.next_element()? {
+            if self.0.send(Ok(Message { parts, ..message })).is_err() {
+                return Err(A::Error::custom("nobody wants it any more"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::environment::Timestamp;
+    use crate::id::{MessageId, PartId, SessionId};
+    use crate::message::{Content, ModelRef, Role, Text, User};
+
+    const TEXT: usize = 1_000;
+
+    fn message(at: usize) -> Message {
+        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+        let text = Text { text: "x".repeat(TEXT), ..Text::default() };
+        Message {
+            id: MessageId::new(format!("msg_{at}")),
+            created: Timestamp(1),
+            role: Role::User(User { agent: "build".into(), model }),
+            parts: vec![Part { id: PartId::new(format!("prt_{at}")), content: Content::Text(text) }],
+        }
+    }
+
+    fn record() -> Record {
+        Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(1))
+    }
+
+    fn exported(count: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        export(SessionFeed::new(record(), (0..count).map(|at| Ok(message(at)))), &mut out).unwrap();
+        out
+    }
+
+    /// Counts the bytes that pass through it.
+    struct Counted<T>(T, Arc<AtomicUsize>);
+
+    impl<T: Write> Write for Counted<T> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1.fetch_add(bytes.len(), Ordering::Relaxed);
+            self.0.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.0.flush()
+        }
+    }
+
+    impl<T: Read> Read for Counted<T> {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let read = self.0.read(bytes)?;
+            self.1.fetch_add(read, Ordering::Relaxed);
+            Ok(read)
+        }
+    }
+
+    /// However long a session is, a message is written before the next one is asked for.
+    #[test]
+    fn export_holds_one_message() {
+        for count in [20, 200] {
+            let written = Arc::<AtomicUsize>::default();
+            let seen = written.clone();
+            let messages = (0..count).map(move |at| {
+                assert!(
+                    seen.load(Ordering::Relaxed) >= at * TEXT,
+                    "{at} messages were asked for before one was written"
+                );
+                Ok(message(at))
+            });
+            export(SessionFeed::new(record(), messages), Counted(io::sink(), written.clone())).unwrap();
+            assert!(written.load(Ordering::Relaxed) > count * TEXT);
+        }
+    }
+
+    /// However long a session is, so many bytes of it are read before a message is asked for.
+    #[test]
+    fn import_reads_a_few_messages_ahead() {
+        for count in [100, 1_000] {
+            let document: Arc<[u8]> = exported(count).into();
+            let (read, opened) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+            let (bytes, times) = (read.clone(), opened.clone());
+            let mut feed = import(move || {
+                // What the first reading read does not count.
+                times.fetch_add(1, Ordering::Relaxed);
+                bytes.store(0, Ordering::Relaxed);
+                Ok(Counted(io::Cursor::new(document.clone()), bytes.clone()))
+            })
+            .unwrap();
+            assert_eq!((feed.record.clone(), feed.next().unwrap().unwrap()), (record(), message(0)));
+            // A message is about 1.4 times its text, and the reader has a buffer.
+            let most = (AHEAD + 3) * 2 * TEXT + (8 << 10);
+            assert!(read.load(Ordering::Relaxed) < most, "{} of {count}", read.load(Ordering::Relaxed));
+            assert_eq!(feed.map(Result::unwrap).collect::<Vec<_>>(), (1..count).map(message).collect::<Vec<_>>());
+            assert_eq!(opened.load(Ordering::Relaxed), 2);
+        }
+    }
+
+    /// What an earlier adjutant wrote has the session behind the messages.
+    #[test]
+    fn import_takes_members_in_any_order() {
+        let document: serde_json::Map<String, Value> = serde_json::from_slice(&exported(3)).unwrap();
+        assert_eq!(document.keys().collect::<Vec<_>>(), ["adjutant", "messages", "session"], "sorted");
+        let text: Arc<[u8]> = serde_json::to_vec(&document).unwrap().into();
+        let feed = import(move || Ok(io::Cursor::new(text.clone()))).unwrap();
+        assert_eq!(feed.record, record());
+        assert_eq!(feed.map(Result::unwrap).collect::<Vec<_>>(), (0..3).map(message).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn import_says_what_is_wrong() {
+        let whole = String::from_utf8(exported(2)).unwrap();
+        let table = [
+            ("no JSON", "{".to_owned(), "this is not an exported session: EOF"),
+            ("nothing", "{}".to_owned(), "the member \"adjutant\""),
+            ("newer", whole.replace("\"adjutant\": 1", "\"adjutant\": 2"), "by a newer adjutant (format 2"),
+            ("no messages", r#"{"adjutant": 1, "session": {}}"#.to_owned(), "missing field `messages`"),
+            ("no session", r#"{"adjutant": 1, "messages": []}"#.to_owned(), "missing field `session`"),
+            ("no list", r#"{"adjutant": 1, "session": SESSION, "messages": {}}"#.to_owned(), "a list of messages"),
+            ("a message", whole.replace("\"msg_1\"", "7"), "this is not an exported session: "),
+        ];
+        for (name, text, wanted) in table {
+            let session = serde_json::to_string(&record()).unwrap();
+            let text: Arc<[u8]> = text.replace("SESSION", &session).into_bytes().into();
+            let feed = import(move || Ok(io::Cursor::new(text.clone())));
+            let said = match feed {
+                Ok(feed) => feed.filter_map(Result::err).map(|e| e.to_string()).collect::<String>(),
+                Err(e) => e.to_string(),
+            };
+            assert!(said.contains(wanted), "{name}: {said}");
+        }
+    }
 }

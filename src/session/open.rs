@@ -27,6 +27,7 @@ use crate::config::settings::McpEntry;
 use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
 use crate::id::SessionId;
+use crate::lock::locked;
 use crate::lsp::SessionServers;
 use crate::mcp::{ForSession, McpServers};
 use crate::message::ModelRef;
@@ -212,7 +213,7 @@ impl Sessions {
         }
         stored.record.place = called;
         self.fetch_outputs(id, &mut stored.messages).await;
-        let damage = damage(&stored);
+        let damage = damage(id, &stored.damage);
         let mut history = History { messages: stored.messages, undone_cost: stored.record.undone_cost, cold };
         for message in turn::mend::mend(&mut history) {
             self.store.message(id, &message).await;
@@ -251,22 +252,31 @@ impl Sessions {
         if !id.is_well_formed() {
             return Err(store::Error::NotFound(id.clone()).into());
         }
-        let mut stored = self.store.peek(id).await?;
-        if let Some(message) = before {
-            let seen = store::visible(&stored.messages, &stored.record.undone);
-            let end = revert::start(&stored.messages, seen, &RevertPoint::Before(message.into()))?;
-            stored.messages.truncate(end);
-            stored.record.todos = revert::todos(&stored.messages).unwrap_or_default();
-            (stored.record.cost, stored.record.changed) = (turn::cost(&stored.messages), None);
-        }
-        let mut fork = store::forked(&stored, &self.environment);
+        let from = match before {
+            None => self.store.read_out(id).await?,
+            Some(message) => self.before(id, message).await?.into(),
+        };
+        let (of, broken) = (from.record.id.clone(), from.damage());
+        let mut fork = store::forked(from, &self.environment);
         fork.record.cwd.clone_from(&place.cwd);
         fork.record.extra.clone_from(&place.extra);
-        let id = fork.record.id.clone();
         fork.record.place = self.shared_place(Some(&place.cwd)).await;
-        self.store.import_copy(fork, &stored.record.id).await?;
-        place.notices.extend(damage(&stored));
+        let id = fork.record.id.clone();
+        self.store.import_copy(fork, &of).await?;
+        let broken = std::mem::take(&mut *locked(&broken));
+        place.notices.extend(damage(&of, &broken));
         self.load(&id, place, false).await
+    }
+
+    /// What was said in a session before a message.
+    async fn before(&self, id: &SessionId, message: &str) -> Result<StoredSession, OpenError> {
+        let mut stored = self.store.peek(id).await?;
+        let seen = store::visible(&stored.messages, &stored.record.undone);
+        let end = revert::start(&stored.messages, seen, &RevertPoint::Before(message.into()))?;
+        stored.messages.truncate(end);
+        stored.record.todos = revert::todos(&stored.messages).unwrap_or_default();
+        (stored.record.cost, stored.record.changed) = (turn::cost(&stored.messages), None);
+        Ok(stored)
     }
 
     /// Asks another process for its session, and waits until it has let go, but not for long.
@@ -526,14 +536,14 @@ impl Sessions {
 }
 
 /// Tells the user of what could not be read.
-fn damage(stored: &StoredSession) -> Option<Event> {
-    for damage in &stored.damage {
-        tracing::error!("session {}: {damage}", stored.record.id);
+fn damage(session: &SessionId, damage: &[String]) -> Option<Event> {
+    for damage in damage {
+        tracing::error!("session {session}: {damage}");
     }
-    (!stored.damage.is_empty()).then(|| Event::Notice {
+    (!damage.is_empty()).then(|| Event::Notice {
         severity: Severity::Warning,
         title: "Something of this session could not be read.".into(),
-        details: Some(crate::text::cut_chars(&stored.damage.join(" "), 1_000)),
+        details: Some(crate::text::cut_chars(&damage.join(" "), 1_000)),
     })
 }
 

@@ -1,21 +1,19 @@
-//! Whole sessions under new names: forks, and imports whose name is taken. Pure but for the ids.
+//! Sessions under new names, a message at a time: forks, and imports whose name is taken. Pure but for the ids.
 
 use std::collections::HashMap;
 
-use super::{Record, StoredSession, TitleSource, visible};
+use super::{Record, SessionFeed, TitleSource};
 use crate::environment::Environment;
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::message::{Content, Message, Role};
 
 /// A session that begins with another one's history: same words, agent, model, plan and permissions
 /// (those belong to the project and the agent), names of its own.
-pub fn forked(from: &StoredSession, environment: &Environment) -> StoredSession {
+pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> SessionFeed {
+    let from = from.into();
     let now = environment.now();
-    let mut fork = renamed(from, environment);
-    // What is undone is not part of the conversation that goes on.
-    fork.messages.truncate(visible(&fork.messages, &fork.record.undone));
     let title = from.record.title.as_deref().map(fork_title);
-    fork.record = Record {
+    let record = Record {
         titled: if title.is_some() { TitleSource::User } else { TitleSource::Words },
         title,
         parent: None,
@@ -25,32 +23,40 @@ pub fn forked(from: &StoredSession, environment: &Environment) -> StoredSession 
         undone_cost: None,
         undone: Vec::new(),
         past_undos: Vec::new(),
-        ..fork.record
+        ..from.record.clone()
     };
-    fork
+    // What is undone is not part of the conversation that goes on.
+    let hidden = from.record.undone.last().map(|undone| undone.from.clone());
+    renamed(
+        from.rewritten(record, move |message| Some(message).filter(|message| Some(&message.id) != hidden.as_ref())),
+        environment,
+    )
 }
 
 /// The same session with fresh ids throughout.
-pub fn renamed(from: &StoredSession, environment: &Environment) -> StoredSession {
-    let mut names: HashMap<String, String> = HashMap::new();
-    let mut messages = from.messages.clone();
-    for message in &mut messages {
-        let id = environment.fresh(MessageId::PREFIX);
-        names.insert(message.id.to_string(), id.clone());
-        message.id = MessageId::new(id);
+pub fn renamed(from: impl Into<SessionFeed>, environment: &Environment) -> SessionFeed {
+    let from = from.into();
+    let mut record = Record { id: SessionId::new(environment.fresh(SessionId::PREFIX)), ..from.record.clone() };
+    let mut names: HashMap<MessageId, MessageId> = HashMap::new();
+    // The record comes before the messages that it names.
+    for undone in &mut record.undone {
+        let fresh = || MessageId::new(environment.fresh(MessageId::PREFIX));
+        undone.from = names.entry(undone.from.clone()).or_insert_with(fresh).clone();
+    }
+    let environment = environment.clone();
+    from.rewritten(record, move |mut message| {
+        let fresh = || MessageId::new(environment.fresh(MessageId::PREFIX));
+        message.id = names.entry(message.id.clone()).or_insert_with(fresh).clone();
         for part in &mut message.parts {
             part.id = PartId::new(environment.fresh(PartId::PREFIX));
             if let Content::Tool(call) = &mut part.content {
                 call.call = CallId::new(environment.fresh(CallId::PREFIX));
             }
         }
-    }
-    let new = |old: &MessageId| names.get(old.as_str()).map_or_else(|| old.clone(), |new| MessageId::new(new.as_str()));
-    messages.iter_mut().for_each(|message| point(message, &new));
-    let id = SessionId::new(environment.fresh(SessionId::PREFIX));
-    let mut record = Record { id, ..from.record.clone() };
-    record.undone.iter_mut().for_each(|undone| undone.from = new(&undone.from));
-    StoredSession { record, messages, damage: Vec::new() }
+        // What a message refers to came before it.
+        point(&mut message, &|old| names.get(old).unwrap_or(old).clone());
+        Some(message)
+    })
 }
 
 /// Lets a message's references follow.

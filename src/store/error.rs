@@ -15,6 +15,12 @@ pub enum Error {
     /// A session cannot be imported under an id that is in use.
     #[error("there is a session {0} already")]
     Taken(SessionId),
+    /// What was to be imported could not be read to its end.
+    #[error("{0}")]
+    Source(String),
+    /// A session's file was written to while it was read a message at a time.
+    #[error("the session was changed while it was read; try again: {0}")]
+    Changed(String),
     /// The file cannot be read as a session.
     #[error("the file of session {id} is damaged ({reason}); it was left as it is: {path}")]
     Damaged { id: SessionId, reason: String, path: String },

@@ -8,8 +8,8 @@ use super::fleet::FleetJob;
 use super::takeover::RequestSource;
 use super::write::SessionWrite;
 use super::{
-    BackendState, Error, Grant, ListQuery, LockHolder, Record, RecordChange, ReplySender, SearchPage, SessionPage,
-    StoredGrants, StoredSession,
+    BackendState, Error, Grant, ListQuery, LockHolder, Record, RecordChange, ReplySender, SearchPage, SessionFeed,
+    SessionPage, StoredGrants, StoredSession,
 };
 use crate::id::{PartId, SessionId};
 use crate::message::{ModelRef, Part};
@@ -53,8 +53,13 @@ pub(super) enum StoreJob {
         session: SessionId,
         reply: ReplySender<bool>,
     },
+    /// Reads a session a message at a time.
+    ReadOut {
+        session: SessionId,
+        reply: ReplySender<SessionFeed>,
+    },
     Import {
-        stored: Box<StoredSession>,
+        feed: Box<SessionFeed>,
         /// The session it is a copy of.
         of: Option<SessionId>,
         reply: ReplySender<()>,
@@ -191,12 +196,13 @@ impl StoreJob {
     pub(super) fn scope(&self) -> JobScope {
         match self {
             Self::Create { record, .. } => JobScope::Session(record.id.clone()),
-            Self::Import { stored, .. } => JobScope::Session(stored.record.id.clone()),
+            Self::Import { feed, .. } => JobScope::Session(feed.record.id.clone()),
             Self::Write { session, .. }
             | Self::Flush { session, .. }
             | Self::Load { session, .. }
             | Self::Parts { session, .. }
             | Self::Peek { session, .. }
+            | Self::ReadOut { session, .. }
             | Self::Has { session, .. }
             | Self::Change { session, .. }
             | Self::HandOver { session, .. }

@@ -15,6 +15,7 @@ mod migrate;
 mod open_files;
 mod peek;
 mod queue;
+mod read_out;
 mod recent;
 mod salvage;
 mod session;

@@ -148,16 +148,13 @@ async fn a_session_is_one_process_s_from_its_first_moment() {
 #[tokio::test]
 async fn forks_and_imports_are_sessions_of_their_own() {
     each(async |bed: Bed| {
-        let environment = crate::environment::Environment::from_vars(std::collections::BTreeMap::from([(
-            "HOME".to_owned(),
-            bed.dir.path().display().to_string(),
-        )]));
+        let environment = environment(&bed);
         let store = bed.store();
         let record = Record { agent: Some("plan".into()), ..record("ses_00000001", "/w", 1) };
         store.create(&record).await.unwrap();
         write(&store, &record, &[message("a", &["one", "two"]), message("b", &["three"])]).await;
         let original = store.load(&record.id).await.unwrap();
-        let fork = forked(&original, &environment);
+        let fork = forked(original.clone(), &environment).whole().unwrap();
         store.import(fork.clone()).await.unwrap();
         assert_eq!(store.import(fork.clone()).await, Err(Error::Taken(fork.record.id.clone())));
         let read = store.load(&fork.record.id).await.unwrap();
@@ -174,6 +171,57 @@ async fn forks_and_imports_are_sessions_of_their_own() {
         assert_eq!(store.load(&record.id).await.unwrap(), original, "the first one is untouched");
     })
     .await;
+}
+
+/// Read a message at a time, a session is what it is as a whole, whether it is open or not.
+#[tokio::test]
+async fn a_session_is_read_out_as_it_was_written() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let record = record("ses_00000001", "/w", 1);
+        store.create(&record).await.unwrap();
+        let messages: Vec<Message> = (0..50).map(|at| message(&format!("m{at}"), &["one", "two"])).collect();
+        write(&store, &record, &messages).await;
+        // What came later belongs to an early message all the same.
+        let late = Part { id: PartId::new("late"), ..messages[0].parts[0].clone() };
+        store.record(&record).await;
+        store.part(&record.id, &messages[3].id, &late).await;
+        store.flush(&record.id).await.unwrap();
+        let whole = store.peek(&record.id).await.unwrap();
+        assert_eq!(whole.messages[3].parts.len(), 3);
+        assert_eq!(store.read_out(&record.id).await.unwrap().whole(), Ok(whole.clone()), "open");
+        store.close(&record.id).await;
+        assert_eq!(store.read_out(&record.id).await.unwrap().whole(), Ok(whole.clone()), "closed");
+        let renamed = renamed(store.read_out(&record.id).await.unwrap(), &environment(&bed));
+        let copy = renamed.record.id.clone();
+        store.import(renamed).await.unwrap();
+        let read = store.load(&copy).await.unwrap();
+        let texts = |stored: &StoredSession| stored.messages.iter().map(Message::visible_text).collect::<Vec<_>>();
+        assert_eq!((texts(&read), read.damage.len()), (texts(&whole), 0));
+    })
+    .await;
+}
+
+/// Of a session that could not be read to its end, nothing is taken in.
+#[tokio::test]
+async fn an_import_that_fails_leaves_nothing() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let record = record("ses_00000001", "/w", 1);
+        let broken = Error::Source("it ends here".into());
+        let messages = [Ok(message("a", &["one"])), Err(broken.clone())];
+        assert_eq!(store.import(SessionFeed::new(record.clone(), messages.into_iter())).await, Err(broken));
+        assert_eq!(store.has(&record.id).await, Ok(false));
+        let messages = [Ok(message("a", &["one"]))];
+        store.import(SessionFeed::new(record.clone(), messages.into_iter())).await.unwrap();
+        assert_eq!(store.load(&record.id).await.unwrap().messages.len(), 1);
+    })
+    .await;
+}
+
+fn environment(bed: &Bed) -> crate::environment::Environment {
+    let home = ("HOME".to_owned(), bed.dir.path().display().to_string());
+    crate::environment::Environment::from_vars(std::collections::BTreeMap::from([home]))
 }
 
 #[tokio::test]

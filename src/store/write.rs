@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{Record, RecordChange, StoredSession};
+use super::{Record, RecordChange};
+use crate::message::Message;
 
 /// Something to be written about a session.
 #[derive(Debug)]
@@ -39,18 +40,14 @@ impl SessionWrite {
         }
     }
 
-    /// A whole session, in order.
-    pub(super) fn of(stored: &StoredSession) -> Vec<Self> {
-        let mut entries = vec![Self::Record(Box::new(stored.record.clone()))];
-        for message in &stored.messages {
-            let json = serde_json::to_string(message).unwrap_or_default();
-            entries.push(Self::Message { id: message.id.to_string(), json });
-            for part in &message.parts {
-                let json = serde_json::to_string(part).unwrap_or_default();
-                entries.push(Self::Part { id: part.id.to_string(), message: message.id.to_string(), json });
-            }
-        }
-        entries
+    /// A message and its parts, in order.
+    pub(super) fn of(message: &Message) -> impl Iterator<Item = Self> {
+        let json = serde_json::to_string(message).unwrap_or_default();
+        let parts = message.parts.iter().map(|part| {
+            let json = serde_json::to_string(part).unwrap_or_default();
+            Self::Part { id: part.id.to_string(), message: message.id.to_string(), json }
+        });
+        std::iter::once(Self::Message { id: message.id.to_string(), json }).chain(parts)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::id::SessionId;
 use crate::store::job::{JobScope, StoreJob, answer};
 use crate::store::takeover::{OwnerRequest, RequestSource};
 use crate::store::write::SessionWrite;
-use crate::store::{Error, LockHolder, Record, RecordChange, StoreMeters, StoredSession};
+use crate::store::{Error, LockHolder, Record, RecordChange, SessionFeed, StoreMeters, StoredSession};
 
 /// How many jobs are sorted and not begun.
 const SORTED: usize = 4096;
@@ -423,14 +423,17 @@ impl Keeper {
         Ok(self.is_ours(session) || self.known(session).await?.is_some())
     }
 
-    async fn import(&self, stored: &StoredSession, of: Option<&SessionId>) -> Result<(), DatabaseFault> {
-        let id = &stored.record.id;
+    async fn import(&self, feed: SessionFeed, of: Option<&SessionId>) -> Result<(), DatabaseFault> {
+        let id = &feed.record.id.clone();
         if self.has(id).await? {
             return Err(Error::Taken(id.clone()).into());
         }
-        let epoch = self.take(id).await?;
-        let mut one = Ours { epoch: Some(epoch), kept: true, fresh: true, ..Ours::default() };
-        SessionWrite::of(stored).into_iter().for_each(|entry| one.absorb(entry));
+        let mut one = Ours { kept: true, fresh: true, ..Ours::default() };
+        one.absorb(SessionWrite::Record(Box::new(feed.record.clone())));
+        for message in feed {
+            SessionWrite::of(&message?).for_each(|entry| one.absorb(entry));
+        }
+        one.epoch = Some(self.take(id).await?);
         self.ours.borrow_mut().insert(id.clone(), one);
         let failed = self.put(std::slice::from_ref(id)).await.remove(id);
         if failed.is_some()
@@ -514,8 +517,10 @@ impl Keeper {
             StoreJob::Load { session, lean, reply, .. } => answer(reply, self.load(&session, lean).await),
             StoreJob::Parts { session, ids, reply } => answer(reply, self.parts(&session, &ids).await),
             StoreJob::Peek { session, reply } => answer(reply, self.peek(&session).await),
+            // What the database sends of it is in memory in any case.
+            StoreJob::ReadOut { session, reply } => answer(reply, self.peek(&session).await.map(SessionFeed::from)),
             StoreJob::Has { session, reply } => answer(reply, self.has(&session).await),
-            StoreJob::Import { stored, of, reply } => answer(reply, self.import(&stored, of.as_ref()).await),
+            StoreJob::Import { feed, of, reply } => answer(reply, self.import(*feed, of.as_ref()).await),
             StoreJob::Contents { session, names, reply } => answer(reply, self.contents(&session, &names).await),
             StoreJob::Change { session, change, reply } => answer(reply, self.change(&session, change).await),
             StoreJob::Children { session, reply } => answer(reply, self.children(&session).await),

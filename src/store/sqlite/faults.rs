@@ -12,7 +12,7 @@ use crate::id::SessionId;
 use crate::message::Message;
 use crate::store::tests::{message, record, write};
 use crate::store::write::SessionWrite;
-use crate::store::{Error, Record, Store, StoredSession};
+use crate::store::{Error, Record, Store};
 
 /// A fixed seed and a fresh one; the fresh one is printed when a test fails.
 pub(super) fn seeds() -> [u64; 2] {
@@ -36,8 +36,8 @@ pub(super) fn both(jobs: impl Fn(usize) + Sync) {
 }
 
 pub(super) fn entries(messages: &[Message]) -> Vec<SessionWrite> {
-    let stored = StoredSession { record: record("ses_00000001", "/w", 1), messages: messages.to_vec(), damage: vec![] };
-    SessionWrite::of(&stored)
+    let record = SessionWrite::Record(Box::new(record("ses_00000001", "/w", 1)));
+    std::iter::once(record).chain(messages.iter().flat_map(SessionWrite::of)).collect()
 }
 
 pub(super) fn id() -> SessionId {

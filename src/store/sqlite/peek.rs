@@ -4,11 +4,9 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags};
-
 use super::lock::Lock;
 use super::session::{self, RawRows, SessionFile};
-use super::{migrate, salvage, wal};
+use super::{read_out, salvage, wal};
 use crate::id::SessionId;
 use crate::store::{Error, Record, StoredSession, TitleSource};
 
@@ -77,12 +75,8 @@ fn in_place(path: &Path, known: Option<Record>) -> Option<StoredSession> {
         Some((meta.modified().ok()?, meta.len(), wal::path(path).exists()))
     };
     let before = state().filter(|(_, _, log)| !log)?;
-    let plain = path.to_str().filter(|path| !path.contains(['%', '?', '#']))?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-    let db = Connection::open_with_flags(format!("file:{plain}?immutable=1"), flags).ok()?;
-    let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).ok()?;
-    let read = (format == migrate::SESSION_FORMAT).then(|| RawRows::stored(&db, known, false))?;
-    let (stored, _, altered) = read.ok()?;
+    let db = read_out::connect(path)?;
+    let (stored, _, altered) = RawRows::stored(&db, known, false).ok()?;
     let stored = stored.filter(|_| altered == 0)?;
     (state() == Some(before)).then_some(stored)
 }

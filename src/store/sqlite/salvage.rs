@@ -9,7 +9,6 @@ use rusqlite::{Connection, OpenFlags, Row};
 use super::session::{self, RawRows, SessionFile};
 use super::{migrate, wal, with_suffix};
 use crate::id::SessionId;
-use crate::store::write::SessionWrite;
 use crate::store::{Error, Record, StoredSession, TitleSource};
 
 /// Where every page of a database begins: the size SQLite gives to new files.
@@ -136,7 +135,7 @@ fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &Store
     }
     session::private_file(&fresh).map_err(io)?;
     let mut file = SessionFile::open_at(fresh.clone(), id, session::is_network(dir))?;
-    file.write(&SessionWrite::of(stored), true)?;
+    file.fill(stored.clone().into())?;
     drop(file); // closing it brings its log into it
     match std::fs::hard_link(path, aside) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => drop(std::fs::copy(path, aside).map_err(io)?),

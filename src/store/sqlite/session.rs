@@ -12,7 +12,7 @@ use crate::id::{PartId, SessionId};
 use crate::message::Part;
 use crate::store::assembly::Assembly;
 use crate::store::write::SessionWrite;
-use crate::store::{Error, LockHolder, Record, StoredSession, pack};
+use crate::store::{Error, LockHolder, Record, SessionFeed, StoredSession, pack};
 
 /// An open session file. Holding it keeps other processes out.
 pub(super) struct SessionFile {
@@ -135,44 +135,7 @@ impl SessionFile {
         let tx = self.db.transaction()?;
         let mut changed = false;
         for entry in entries {
-            match entry {
-                SessionWrite::Record(record) => {
-                    put_record(&tx, &record.after(kept_record(&tx)?.as_ref()))?;
-                    changed = true;
-                }
-                SessionWrite::Amend(amend) => {
-                    if let Some(mut record) = kept_record(&tx)? {
-                        amend.apply(&mut record);
-                        put_record(&tx, &record)?;
-                        changed = true;
-                    }
-                }
-                SessionWrite::Message { id, json } => {
-                    // With its first message a session is listed.
-                    changed = changed || last(&tx)? == 0;
-                    tx.prepare_cached(
-                        "INSERT INTO message (id, data, crc) VALUES (?1, ?2, ?3)
-                         ON CONFLICT (id) DO UPDATE SET data = ?2, crc = ?3",
-                    )?
-                    .execute(params![id, stored(json), crc(&[id, json])])?;
-                }
-                SessionWrite::Part { id, message, json } => {
-                    tx.prepare_cached(
-                        "INSERT INTO part (id, message, data, crc) VALUES (?1, ?2, ?3, ?4)
-                         ON CONFLICT (id) DO UPDATE SET data = ?3, crc = ?4",
-                    )?
-                    .execute(params![id, message, stored(json), crc(&[id, message, json])])?;
-                }
-                // Those are in files of their own.
-                SessionWrite::Content { .. } => {}
-                SessionWrite::Cut { from } => {
-                    const AFTER: &str = "seq >= (SELECT seq FROM message WHERE id = ?1)";
-                    let parts = format!("DELETE FROM part WHERE message IN (SELECT id FROM message WHERE {AFTER})");
-                    tx.execute(&parts, params![from])?;
-                    tx.execute(&format!("DELETE FROM message WHERE {AFTER}"), params![from])?;
-                    changed = true;
-                }
-            }
+            changed |= apply(&tx, entry, changed)?;
         }
         if flush && entries.is_empty() {
             // A commit that changes nothing is not synced, and would leave earlier ones unsynced.
@@ -185,6 +148,24 @@ impl SessionFile {
         };
         tx.commit()?;
         Ok(kept)
+    }
+
+    /// Writes a whole session as it comes, all or none, to the disk.
+    pub(super) fn fill(&mut self, mut feed: SessionFeed) -> Result<IndexUpdate, Error> {
+        let (id, path) = (self.id.clone(), self.path.clone());
+        let explain = |e: rusqlite::Error| explain(&id, &path, &e);
+        self.db.execute_batch("PRAGMA synchronous = FULL").map_err(explain)?;
+        let tx = self.db.transaction().map_err(explain)?;
+        put_record(&tx, &feed.record).map_err(explain)?;
+        for message in feed.by_ref() {
+            for entry in SessionWrite::of(&message?) {
+                apply(&tx, &entry, true).map_err(explain)?;
+            }
+        }
+        let messages = last(&tx).map_err(explain)?;
+        tx.commit().map_err(explain)?;
+        self.db.execute_batch("PRAGMA synchronous = NORMAL").map_err(explain)?;
+        Ok(IndexUpdate { record: feed.record, messages })
     }
 
     /// Writes what is known about the session where nothing of it stands here: whoever made the file was killed
@@ -248,12 +229,55 @@ impl SessionFile {
     }
 }
 
+/// Writes an entry. Returns whether the index is to know of it, which it does where `changed` says so.
+fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Result<bool> {
+    match entry {
+        SessionWrite::Record(record) => {
+            put_record(tx, &record.after(kept_record(tx)?.as_ref()))?;
+            Ok(true)
+        }
+        SessionWrite::Amend(amend) => {
+            let Some(mut record) = kept_record(tx)? else { return Ok(false) };
+            amend.apply(&mut record);
+            put_record(tx, &record)?;
+            Ok(true)
+        }
+        SessionWrite::Message { id, json } => {
+            // With its first message a session is listed.
+            let is_first = !changed && last(tx)? == 0;
+            tx.prepare_cached(
+                "INSERT INTO message (id, data, crc) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (id) DO UPDATE SET data = ?2, crc = ?3",
+            )?
+            .execute(params![id, stored(json), crc(&[id, json])])?;
+            Ok(is_first)
+        }
+        SessionWrite::Part { id, message, json } => {
+            tx.prepare_cached(
+                "INSERT INTO part (id, message, data, crc) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (id) DO UPDATE SET data = ?3, crc = ?4",
+            )?
+            .execute(params![id, message, stored(json), crc(&[id, message, json])])?;
+            Ok(false)
+        }
+        // Those are in files of their own.
+        SessionWrite::Content { .. } => Ok(false),
+        SessionWrite::Cut { from } => {
+            const AFTER: &str = "seq >= (SELECT seq FROM message WHERE id = ?1)";
+            let parts = format!("DELETE FROM part WHERE message IN (SELECT id FROM message WHERE {AFTER})");
+            tx.execute(&parts, params![from])?;
+            tx.execute(&format!("DELETE FROM message WHERE {AFTER}"), params![from])?;
+            Ok(true)
+        }
+    }
+}
+
 fn last(db: &Connection) -> rusqlite::Result<i64> {
     db.prepare_cached("SELECT coalesce(max(seq), 0) FROM message")?.query_row([], |row| row.get(0))
 }
 
 /// What is known about the session, as it stands in its file. None where it cannot be read.
-fn kept_record(db: &Connection) -> rusqlite::Result<Option<Record>> {
+pub(super) fn kept_record(db: &Connection) -> rusqlite::Result<Option<Record>> {
     let mut rows = RawRows::default();
     let mut query = db.prepare_cached("SELECT data, crc FROM session")?;
     let mut found = query.query([])?;
@@ -335,11 +359,7 @@ impl RawRows {
     }
 
     pub(super) fn take_message(&mut self, row: &Row<'_>) {
-        let read = || {
-            let (id, data) = (text(row, 1)?, text(row, 2)?);
-            genuine(row.get(3).ok()?, &[&id, &data]).then_some((id, data))
-        };
-        match read() {
+        match message(row) {
             Some(message) => self.messages.push(message),
             None => self.altered += 1,
         }
@@ -376,8 +396,14 @@ fn cold(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
     Ok(assembly.cold(parent, &parts))
 }
 
+/// The row of a message, if it is as it was written.
+pub(super) fn message(row: &Row<'_>) -> Option<(String, String)> {
+    let (id, data) = (text(row, 1)?, text(row, 2)?);
+    genuine(row.get(3).ok()?, &[&id, &data]).then_some((id, data))
+}
+
 /// The row of a part, if it is as it was written.
-fn part(row: &Row<'_>) -> Option<(String, String, String)> {
+pub(super) fn part(row: &Row<'_>) -> Option<(String, String, String)> {
     let (id, message, data) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
     genuine(row.get(4).ok()?, &[&id, &message, &data]).then_some((id, message, data))
 }

@@ -409,7 +409,8 @@ impl Thread {
             }
             StoreJob::Peek { session, reply } => drop(reply.send(self.peek(&session))),
             StoreJob::Has { session, reply } => drop(reply.send(self.has(&session))),
-            StoreJob::Import { stored, reply, .. } => drop(reply.send(self.import(&stored))),
+            StoreJob::ReadOut { session, reply } => drop(reply.send(self.read_out(&session))),
+            StoreJob::Import { feed, reply, .. } => drop(reply.send(self.import(*feed))),
             StoreJob::Change { session, change, reply } => drop(reply.send(self.change(&session, change))),
             StoreJob::Children { session, reply } => drop(reply.send(self.complete(|index| index.children(&session)))),
             StoreJob::List { query, reply } => drop(reply.send(self.complete(|index| index.list(&query)))),

@@ -5,9 +5,9 @@ use super::Thread;
 use crate::id::SessionId;
 use crate::store::job::StoreJob;
 use crate::store::sqlite::session::{self, IndexUpdate};
-use crate::store::sqlite::{peek, salvage};
+use crate::store::sqlite::{peek, read_out, salvage};
 use crate::store::write::SessionWrite;
-use crate::store::{Error, Record, RecordChange, StoredSession, TitleSource};
+use crate::store::{Error, Record, RecordChange, SessionFeed, StoredSession, TitleSource};
 
 /// What is said where the index knows of more messages than the file.
 const NEWEST_MISSING: &str = "The newest part of this session is missing: its write-ahead log was removed or emptied, or an older copy of its file was put in its place.";
@@ -158,21 +158,31 @@ impl Thread {
         Ok(stored)
     }
 
+    /// Reads a session as it is now, a message at a time where its file can be read so.
+    pub(super) fn read_out(&mut self, session: &SessionId) -> Result<SessionFeed, Error> {
+        let (known, before) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
+        if self.open.get(session).is_none()
+            && let Some((feed, last)) = read_out::open(&self.dir, session)
+            && (known.is_none() || last >= before)
+        {
+            return Ok(feed);
+        }
+        self.peek(session).map(SessionFeed::from)
+    }
+
     /// Keeps a whole session that is not here yet. It stays closed.
-    pub(super) fn import(&mut self, stored: &StoredSession) -> Result<(), Error> {
-        let id = &stored.record.id;
+    pub(super) fn import(&mut self, feed: SessionFeed) -> Result<(), Error> {
+        let id = &feed.record.id.clone();
         let taken = session::path(&self.dir, id).exists() || self.known(id).is_some();
         if taken || self.locks.contains_key(id) {
             return Err(Error::Taken(id.clone()));
         }
         self.hold(id)?;
-        let written = self.file(id, true).and_then(|file| file.write(&SessionWrite::of(stored), true));
+        let written = self.file(id, true).and_then(|file| file.fill(feed));
         self.release(id);
         match written {
             Ok(kept) => {
-                if let Some(kept) = kept {
-                    self.note(&kept);
-                }
+                self.note(&kept);
                 Ok(())
             }
             Err(e) => {
