@@ -26,6 +26,9 @@ mod editor;
 mod faults;
 mod files;
 mod fleet;
+// What a process has read is counted by Linux.
+#[cfg(target_os = "linux")]
+mod growth;
 mod hands;
 mod hidden;
 mod history;
@@ -125,6 +128,8 @@ const WRITTEN: &[(&str, WrittenTests)] = &[
     ("moves/", &moves::ALL),
     ("waits/", &waits::ALL),
     ("machine/", &machine::ALL),
+    #[cfg(target_os = "linux")]
+    ("growth/", &growth::ALL),
 ];
 
 fn main() -> ExitCode {

@@ -1,0 +1,140 @@
+//! That costs grow as fast as what is asked for and no faster, counted without a clock: what a process reads and writes,
+//! how often, and the memory it has, at two sizes. `bench/growth.py` measures the same in milliseconds.
+
+use std::fs;
+
+use adjutant::id::SessionId;
+use serde_json::{Value, json};
+
+use crate::history;
+use crate::project::Project;
+use crate::talk::Talk;
+
+/// A name, and what to do.
+pub const ALL: [(&str, fn()); 2] = [
+    ("what opening a session reads grows with what there is", opening),
+    ("what loading a session reads grows with its history", loading),
+];
+
+/// How many of a thing there are, and how many more of them the second time.
+const FEW: usize = 40;
+const TIMES: usize = 5;
+
+/// How much more than that may be counted, in per cent.
+const MARGIN: u64 = 15;
+
+/// What a process has done since it began.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    calls: u64,
+    bytes: u64,
+}
+
+impl Counted {
+    fn of(pid: i32) -> Self {
+        let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+        let number = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            line.trim_start_matches(':').trim().parse::<u64>().unwrap()
+        };
+        Self { calls: number("syscr") + number("syscw"), bytes: number("rchar") + number("wchar") }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self { calls: self.calls - before.calls, bytes: self.bytes - before.bytes }
+    }
+}
+
+/// Checks that what `many` cost more than nothing is no more than its share of what `few` cost more.
+fn check(name: &str, [none, few, many]: [Counted; 3]) {
+    let times = u64::try_from(TIMES).unwrap();
+    for (what, none, few, many) in
+        [("calls", none.calls, few.calls, many.calls), ("bytes", none.bytes, few.bytes, many.bytes)]
+    {
+        let (few, many) = (few.saturating_sub(none), many.saturating_sub(none));
+        // A few calls more or less are chance.
+        let most = few * times * (100 + MARGIN) / 100 + 200;
+        assert!(many <= most, "{name}: some take {few} {what} more than none, and {times} times as many take {many}");
+    }
+}
+
+/// Files of a project with so many of something, and the user's settings.
+type Scene = fn(&Project, usize) -> Value;
+
+const SCENES: [(&str, Scene); 7] = [
+    ("skills", |project, count| {
+        for at in 0..count {
+            let text = format!("---\nname: skill-{at}\ndescription: The skill with number {at}.\n---\nDo it.\n");
+            project.write(&format!("~/.config/adjutant/skill/skill-{at}/SKILL.md"), &text);
+        }
+        json!({})
+    }),
+    ("agents", |project, count| {
+        for at in 0..count {
+            let text = format!("---\ndescription: Agent {at}.\npermission:\n  edit: deny\n---\nIt reviews.\n");
+            project.write(&format!("~/.config/adjutant/agent/agent-{at}.md"), &text);
+        }
+        json!({})
+    }),
+    ("commands", |project, count| {
+        for at in 0..count {
+            project.write(&format!("~/.config/adjutant/command/command-{at}.md"), &format!("Do number {at}.\n"));
+        }
+        json!({})
+    }),
+    ("instructions", |project, count| {
+        let name = |at| format!("docs/rule-{at}.md");
+        (0..count).for_each(|at| project.write(&name(at), &format!("Rule {at}: do not.\n")));
+        json!({ "instructions": (0..count).map(name).collect::<Vec<_>>() })
+    }),
+    ("rules", |_, count| {
+        let rule = |at| (format!("tool{at} *"), json!(["allow", "ask", "deny"][at % 3]));
+        json!({ "permission": { "bash": (0..count).map(rule).collect::<serde_json::Map<_, _>>() } })
+    }),
+    ("formatters", |_, count| {
+        let one =
+            |at| (format!("own-{at}"), json!({ "command": ["true", "$FILE"], "extensions": [format!(".k{at}")] }));
+        json!({ "formatter": (0..count).map(one).collect::<serde_json::Map<_, _>>() })
+    }),
+    ("language servers", |_, count| {
+        let one = |at| (format!("own-{at}"), json!({ "command": ["true", "-"], "extensions": [format!(".k{at}")] }));
+        json!({ "lsp": (0..count).map(one).collect::<serde_json::Map<_, _>>() })
+    }),
+];
+
+fn opening() {
+    for (name, scene) in SCENES {
+        let counted = [0, FEW, FEW * TIMES].map(|count| {
+            let project = Project::new();
+            let settings = scene(&project, count);
+            project.settings(&settings);
+            let mut talk = Talk::new(project);
+            let before = Counted::of(talk.editor.pid());
+            talk.open();
+            let counted = Counted::of(talk.editor.pid()).since(before);
+            talk.leave();
+            counted
+        });
+        check(name, counted);
+    }
+}
+
+fn loading() {
+    let id = SessionId::new("ses_0000000000000001aaaaaaaaaa");
+    // The results of calls of the last hundred messages are read with them, and those before one batch after the other.
+    let counted = [2, 10 * FEW, 10 * FEW * TIMES].map(|more| {
+        let messages = 100 + more;
+        let project = Project::new();
+        history::long(&project.path("~/.local/share/adjutant"), &project.cwd(), &id, messages, 500);
+        let mut talk = Talk::new(project);
+        let before = Counted::of(talk.editor.pid());
+        let cwd = talk.project.cwd();
+        talk.request(1, "session/load", &json!({ "sessionId": id, "cwd": cwd, "mcpServers": [] }));
+        let (answer, updates) = talk.answer(1);
+        assert!(answer.get("error").is_none() && updates.len() >= messages / 2, "{answer}: {}", updates.len());
+        let counted = Counted::of(talk.editor.pid()).since(before);
+        talk.leave();
+        counted
+    });
+    check("messages", counted);
+}
