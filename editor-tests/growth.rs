@@ -16,14 +16,14 @@ pub const ALL: [(&str, fn()); 2] = [
     ("what loading a session reads grows with its history", loading),
 ];
 
-/// How many of a thing there are, and how many more of them the second time.
+/// The smaller number of things, and the factor to the larger one.
 const FEW: usize = 40;
 const TIMES: usize = 5;
 
-/// How much more than that may be counted, in per cent.
+/// The share that may be counted beyond that, in per cent.
 const MARGIN: u64 = 15;
 
-/// What a process has done since it began.
+/// Reads and writes of a process since it began.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
     calls: u64,

@@ -186,25 +186,29 @@ def line(n):
     return {"verdict": ((took - base) / (lines - 10), "ms a line")}
 
 
-def history(n):
-    """An exported session of so many turns, each with an answer of 2 kB and a call."""
+def history(place, n):
+    """Writes an exported session of so many turns, each with an answer of 2 kB."""
     model = {"provider": "local", "model": "m"}
     session = {"id": "ses_growth", "cwd": "/nowhere", "title": "Long", "created": 1, "updated": 1}
-    messages = []
     text = "It reads what changed, and says what is wrong with it. " * 36
-    for at in range(n):
-        prompt = {"id": f"msg_{at:07}a", "created": at, "role": "user", "agent": "build", "model": model}
-        answer = {"id": f"msg_{at:07}b", "created": at, "role": "assistant", "agent": "build", "model": model,
-                  "parent": prompt["id"], "finish": "stop", "completed": at}
-        said = {"id": f"prt_{at:07}a", "type": "text", "text": f"Look at number {at}."}
-        told = {"id": f"prt_{at:07}b", "type": "text", "text": text}
-        messages += [{**prompt, "parts": [said]}, {**answer, "parts": [told]}]
-    return json.dumps({"adjutant": 1, "session": session, "messages": messages})
+    path = place.write("session.json", f'{{"adjutant": 1, "session": {json.dumps(session)}, "messages": [')
+    # Not as one text: the memory of this process would count as that of the commands it starts.
+    with open(path, "a") as file:
+        for at in range(n):
+            prompt = {"id": f"msg_{at:07}a", "created": at, "role": "user", "agent": "build", "model": model}
+            answer = {"id": f"msg_{at:07}b", "created": at, "role": "assistant", "agent": "build", "model": model,
+                      "parent": prompt["id"], "finish": "stop", "completed": at}
+            prompt["parts"] = [{"id": f"prt_{at:07}a", "type": "text", "text": f"Look at number {at}."}]
+            answer["parts"] = [{"id": f"prt_{at:07}b", "type": "text", "text": text}]
+            file.write(("," if at else "") + json.dumps(prompt) + "," + json.dumps(answer))
+        file.write("]}")
+    return path
 
 
 def turns(n):
-    with Place() as place:
-        file = place.write("session.json", history(n))
+    # Summarising it is not what is measured.
+    with Place({"compaction": {"auto": False}}) as place:
+        file = history(place, n)
         imported, room = place.run("sessions", "import", file, "--cwd", place.root)
         out = os.path.join(place.home, "out.json")
         exported, needed = place.run("sessions", "export", "last", "--output", out)
@@ -213,8 +217,7 @@ def turns(n):
         agent.session = session
         first, whole = loaded(agent, place.root, session)
         load = most(agent.process)
-        prompt, _ = timed(lambda: agent.prompt("Say something."))
-        second, _ = timed(lambda: agent.prompt("Say something."))
+        (prompt, late), (second, later) = ended(agent), ended(agent)
         agent.end()
         agent = place.agent()
         forked, _ = timed(lambda: agent.ask("session/fork", {"sessionId": session, "cwd": place.root, "mcpServers": []}))
@@ -222,8 +225,16 @@ def turns(n):
         agent.end()
     return {"import": (imported, "ms"), "import, memory": (room, "MB"), "export": (exported, "ms"),
             "export, memory": (needed, "MB"), "load, first update": (first, "ms"), "load": (whole, "ms"),
-            "load, memory": (load, "MB"), "first prompt": (prompt, "ms"), "second prompt": (second, "ms"),
+            "load, memory": (load, "MB"), "first prompt": (prompt, "ms"), "first prompt, end after its answer": (late, "ms"),
+            "second prompt": (second, "ms"), "second prompt, end after its answer": (later, "ms"),
             "fork": (forked, "ms"), "fork, memory": (fork, "MB")}
+
+
+def ended(agent):
+    """What a prompt takes, and how long after the model's answer it ends."""
+    began, _, answered = agent.prompt("Say something.")
+    end = time.perf_counter()
+    return 1000 * (end - began), 1000 * (end - answered[-1])
 
 
 def loaded(agent, root, session):

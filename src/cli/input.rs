@@ -38,7 +38,7 @@ pub(super) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
 /// Opens a file.
 ///
 /// # Errors
-/// Why it cannot be read: it is not there, or is no regular file.
+/// The file is not there, or is no regular one.
 pub(super) fn open(path: &Path) -> anyhow::Result<File> {
     let name = path.display().to_string();
     // Opening a pipe waits for its other end, and opening a device may do things.

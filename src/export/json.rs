@@ -28,7 +28,7 @@ pub enum Error {
     Newer(u64),
 }
 
-/// How many messages are read ahead.
+/// The number of messages that are read ahead.
 const AHEAD: usize = 16;
 
 /// A message with its parts, as it is written.
@@ -64,7 +64,7 @@ struct WrittenSession<'f> {
 /// Writes a session as one JSON document, a message at a time. Blocks.
 ///
 /// # Errors
-/// Why it cannot be written or read to its end. What was written so far is no document.
+/// [`WriteError`]. The text that was written so far is no document.
 pub fn export(mut feed: SessionFeed, out: impl Write) -> Result<(), WriteError> {
     let (session, failed) = (feed.record.clone(), RefCell::new(None));
     let messages = WrittenMessages { feed: RefCell::new(&mut feed), failed: &failed };
@@ -72,7 +72,7 @@ pub fn export(mut feed: SessionFeed, out: impl Write) -> Result<(), WriteError> 
     failed.into_inner().map_or(Ok(()), |e| Err(e.into()))
 }
 
-/// Why a session is not written to its end.
+/// The failure of an export.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     #[error(transparent)]
@@ -81,7 +81,7 @@ pub enum WriteError {
     Read(#[from] store::Error),
 }
 
-/// What is known of an exported session before its messages are read.
+/// The members of an exported session, its messages unread.
 #[derive(Deserialize)]
 struct Head {
     adjutant: Option<Value>,
@@ -173,8 +173,8 @@ impl<'de> Visitor<'de> for MessageVisitor<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, LazyLock};
 
     use super::*;
     use crate::environment::Timestamp;
@@ -195,7 +195,10 @@ mod tests {
     }
 
     fn record() -> Record {
-        Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(1))
+        // Its mark is chosen at random.
+        static RECORD: LazyLock<Record> =
+            LazyLock::new(|| Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(1)));
+        RECORD.clone()
     }
 
     fn exported(count: usize) -> Vec<u8> {
@@ -270,9 +273,10 @@ mod tests {
     /// What an earlier adjutant wrote has the session behind the messages.
     #[test]
     fn import_takes_members_in_any_order() {
-        let document: serde_json::Map<String, Value> = serde_json::from_slice(&exported(3)).unwrap();
-        assert_eq!(document.keys().collect::<Vec<_>>(), ["adjutant", "messages", "session"], "sorted");
-        let text: Arc<[u8]> = serde_json::to_vec(&document).unwrap().into();
+        let document: Value = serde_json::from_slice(&exported(3)).unwrap();
+        let text =
+            format!(r#"{{"adjutant": 1, "messages": {}, "session": {}}}"#, document["messages"], document["session"]);
+        let text: Arc<[u8]> = text.into_bytes().into();
         let feed = import(move || Ok(io::Cursor::new(text.clone()))).unwrap();
         assert_eq!(feed.record, record());
         assert_eq!(feed.map(Result::unwrap).collect::<Vec<_>>(), (0..3).map(message).collect::<Vec<_>>());

@@ -1,13 +1,13 @@
 //! What the rules about commands say of one part of a command line. Only rules that may speak about it are looked
 //! at.
 
-use super::evaluate::{HELD, decide, evaluate, judge, stands};
+use super::decide::{HELD, decide, judge, stands, without_command};
 use super::posture::{also_refused, posture_of};
 use super::rule::BUILT_IN;
-use super::rule_index::{PlacedRule, RulesAbout, UnitKeys};
+use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
 use super::shell::Unit;
 use super::wildcard::UNKNOWN;
-use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, unread, wildcard, wording};
+use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unread, wildcard, wording};
 
 const KEPT: &str = "it is not known to be harmless, but its sandbox keeps it from changing anything";
 
@@ -24,6 +24,21 @@ pub(super) struct CommandRules<'r> {
     pub(super) may_be_ruled: bool,
     /// What is asked about runs where it can change nothing but the project, without network.
     held: bool,
+}
+
+/// The rules that speak about a unit, in their order.
+#[derive(Default)]
+struct SpeakingRules<'r> {
+    matching: Vec<&'r Rule>,
+    /// The reason that kept a rule from allowing it.
+    refused: Option<String>,
+    /// One of an agent that only reads, about this permission, is among them.
+    is_own: bool,
+    /// A question about what may be started, perhaps, is no exception from anything.
+    may_ask: Option<&'r Rule>,
+    /// A deny of that is lifted by a rule that allows the whole, not by one that asks about it. With the number of
+    /// matching rules before it.
+    may_deny: Vec<(usize, &'r Rule)>,
 }
 
 impl<'r> CommandRules<'r> {
@@ -44,7 +59,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Whether a deny still stands for a text that is judged as a whole.
-    pub(super) fn stands_for(&self, (at, deny): PlacedRule<'r>, text: &str) -> bool {
+    pub(super) fn stands_for(&self, (at, deny): IndexedRule<'r>, text: &str) -> bool {
         let fitting = self.about.fitting(text).into_iter();
         let later = fitting.filter(|(place, _)| *place > at).map(|(_, rule)| rule);
         stands(deny, later.filter(|rule| rule.action != Action::Deny && wildcard::matches(&rule.pattern, text)))
@@ -72,7 +87,7 @@ impl<'r> CommandRules<'r> {
             (action, rule, reason) = (Action::Allow, None, Some(HELD.into()));
         }
         for need in &unit.touches {
-            let mut verdict = evaluate(self.rules, self.grants, need);
+            let mut verdict = without_command(self.rules, self.grants, need);
             if verdict.action == Action::Ask && guarantee.answers_need(need, verdict.rule.as_ref()) {
                 verdict.action = Action::Allow;
             }
@@ -134,7 +149,7 @@ impl<'r> CommandRules<'r> {
 
     /// Whether it speaks about a program that the unit may start, nobody knows which.
     fn may_mean(rule: &Rule, unit: &Unit) -> bool {
-        unread::begins_at(rule, &unit.tails, &|text| Self::fits(rule, text)).is_some()
+        first_word::begins_at(rule, &unit.tails, &|text| Self::fits(rule, text)).is_some()
     }
 
     fn fits(rule: &Rule, text: &str) -> bool {
@@ -150,7 +165,7 @@ impl<'r> CommandRules<'r> {
         rule.pattern != "*"
             && (may(&unit.normal)
                 || unit.names.iter().any(|name| may(name))
-                || unread::begins_at(rule, &unit.tails, &may).is_some())
+                || first_word::begins_at(rule, &unit.tails, &may).is_some())
     }
 
     /// Why a rule that allows cannot allow this unit; none where it may.
@@ -181,42 +196,42 @@ impl<'r> CommandRules<'r> {
         names && hindered.is_none()
     }
 
-    fn words(
-        &self,
-        unit: &Unit,
-        keys: &UnitKeys,
-        guarantee: SandboxGuarantee,
-    ) -> (Action, Option<Rule>, Option<String>) {
-        let mut matching: Vec<&Rule> = vec![];
-        let mut refused: Option<String> = None;
-        let mut own = false;
-        // A question about what may be started, perhaps, is no exception from anything.
-        let mut may_ask = None;
-        // A deny of that is lifted by a rule that allows the whole, not by one that asks about it.
-        let mut may_deny: Vec<(usize, &Rule)> = vec![];
+    /// The rules that speak about a unit.
+    fn speaking(&self, unit: &Unit, keys: &UnitKeys) -> SpeakingRules<'r> {
+        let mut found = SpeakingRules::default();
         for (at, rule) in self.about.speaking(keys) {
             let speaks = if rule.pattern == "*" {
                 true
             } else if rule.action == Action::Allow {
-                self.allows(at, rule, unit, &mut refused)
+                self.allows(at, rule, unit, &mut found.refused)
             } else if Self::speaks(rule, unit) {
                 true
             } else {
                 let denies = rule.action == Action::Deny;
                 let may = Self::may_mean(rule, unit);
                 if may && denies {
-                    may_deny.push((matching.len(), rule));
+                    found.may_deny.push((found.matching.len(), rule));
                 } else if may {
-                    may_ask = Some(rule);
+                    found.may_ask = Some(rule);
                 }
                 may && denies
             };
             if speaks {
-                may_ask = may_ask.filter(|ask| !lifts_perhaps(rule, ask) && !rule.broader_than(ask));
-                matching.push(rule);
-                own |= self.posture.is_some_and(|posture| at >= posture) && rule.permission != "*";
+                found.may_ask = found.may_ask.filter(|ask| !lifts_perhaps(rule, ask) && !rule.broader_than(ask));
+                found.matching.push(rule);
+                found.is_own |= self.posture.is_some_and(|posture| at >= posture) && rule.permission != "*";
             }
         }
+        found
+    }
+
+    fn words(
+        &self,
+        unit: &Unit,
+        keys: &UnitKeys,
+        guarantee: SandboxGuarantee,
+    ) -> (Action, Option<Rule>, Option<String>) {
+        let SpeakingRules { matching, refused, is_own, may_ask, may_deny } = self.speaking(unit, keys);
         let (mut action, mut rule) = decide(&matching);
         let lifts = |deny: &Rule, rule: &&Rule| {
             rule.action == Action::Allow && !rule.broader_than(deny) && lifts_perhaps(rule, deny)
@@ -231,7 +246,7 @@ impl<'r> CommandRules<'r> {
             (action, rule) = (Action::Ask, may_ask);
         }
         let mut reason = None;
-        if self.posture.is_some() && !own && action != Action::Deny {
+        if self.posture.is_some() && !is_own && action != Action::Deny {
             (action, reason) = posture_of(unit);
             reason = reason.map(|why| also_refused(why, action, refused.as_deref()));
             // Only what the program came with lets commands that read pass by itself.
@@ -326,7 +341,7 @@ impl<'r> CommandRules<'r> {
 /// Whether a rule about a program that starts others speaks about what another rule says of one of those:
 /// only where it names it.
 fn lifts_perhaps(rule: &Rule, other: &Rule) -> bool {
-    let name = unread::beginning(&other.pattern);
+    let name = first_word::beginning(&other.pattern);
     let word = |c: char| c.is_alphanumeric() || "_-.".contains(c);
     name.is_empty() || rule.pattern.split(|c| !word(c)).any(|part| part.eq_ignore_ascii_case(name))
 }

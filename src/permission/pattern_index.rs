@@ -45,7 +45,7 @@ impl<'p> PatternIndex<'p> {
     }
 }
 
-/// What each text begins with that a pattern matches: a backslash is a slash, and a blank before the last star may be
+/// Returns the letters that each text begins with which a pattern matches: a backslash is a slash, and a blank before the last star may be
 /// missing.
 fn beginning(pattern: &str) -> &str {
     let end = pattern.find(['*', '?', '\\']).unwrap_or(pattern.len());

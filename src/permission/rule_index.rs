@@ -8,18 +8,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::key_index::KeyIndex;
-use super::rule::{BUILT_IN, POSTURE};
+use super::rule_entry::{BUILT_IN, POSTURE};
 use super::wildcard::{self, UNKNOWN};
-use super::{Action, Rule, unread};
+use super::{Action, Rule, first_word};
 use crate::lock::locked;
 
-/// How many letters a key has at most.
+/// The longest key, in letters.
 const KEY_LETTERS: usize = 64;
 
 /// For how many permissions the patterns of a piece are kept compiled.
 const MAX_TABLES: usize = 256;
 
-/// What is looked up in a piece of a list of rules, made when it is first asked for.
+/// The index of a piece of a list of rules, made when it is first asked for.
 #[derive(Debug, Default)]
 pub(super) struct RuleIndex {
     permissions: OnceLock<PermissionIndex>,
@@ -125,7 +125,7 @@ pub(super) struct PatternTable {
     words: KeyIndex,
     /// Those of them that begin with no word.
     wordless: Vec<u32>,
-    /// What the words of denies begin with.
+    /// The first letters of the words of denies.
     letters: BTreeSet<char>,
     /// Words that start a denied command, in small letters.
     denied_names: KeyIndex,
@@ -149,7 +149,7 @@ impl PatternTable {
             if rule.action == Action::Allow {
                 continue;
             }
-            let word = lower(unread::beginning(&rule.pattern));
+            let word = lower(first_word::beginning(&rule.pattern));
             if rule.action == Action::Deny {
                 table.letters.extend(word.chars().next());
             }
@@ -211,7 +211,7 @@ impl PatternTable {
     }
 }
 
-/// What a denied command begins with, as far as a pattern says it: wildcards before it left out.
+/// Returns the name that a denied command begins with, in small letters: wildcards before it are left out.
 pub(super) fn denied_name(rule: &Rule) -> Option<String> {
     if rule.action != Action::Deny {
         return None;
@@ -241,7 +241,7 @@ fn lower(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
-/// What the rules about a text are found by.
+/// The keys of a text: rules about it are found by them.
 #[derive(Debug)]
 pub(super) struct TextKey {
     beginning: String,
@@ -268,7 +268,7 @@ impl TextKey {
     }
 }
 
-/// What the rules about a command are found by that begins at one of several words.
+/// The keys of a command that begins at one of several words.
 #[derive(Debug, Default)]
 pub(super) struct TailKeys {
     /// In small letters, and whether nothing in it is unknown.
@@ -277,7 +277,7 @@ pub(super) struct TailKeys {
     is_long: bool,
 }
 
-/// What the rules about a part of a command line are found by.
+/// The keys of a part of a command line.
 #[derive(Debug, Default)]
 pub(super) struct UnitKeys {
     known: Vec<TextKey>,
@@ -301,7 +301,7 @@ impl UnitKeys {
             wordless.push(text.to_owned());
             false
         };
-        keys.tails.is_long = unread::begins_with("", tails, compared).is_some();
+        keys.tails.is_long = first_word::begins_with("", tails, compared).is_some();
         wordless.iter().for_each(|text| keys.add(text));
         keys
     }
@@ -326,7 +326,7 @@ struct PieceAbout<'r> {
 }
 
 /// A rule, and its place in its list.
-pub(super) type PlacedRule<'r> = (usize, &'r Rule);
+pub(super) type IndexedRule<'r> = (usize, &'r Rule);
 
 impl<'r> RulesAbout<'r> {
     pub(super) fn add(&mut self, offset: usize, rules: &'r [Rule], table: Arc<PatternTable>) {
@@ -341,7 +341,7 @@ impl<'r> RulesAbout<'r> {
     }
 
     /// All rules that may match a text, in their order.
-    pub(super) fn fitting(&self, text: &str) -> Vec<PlacedRule<'r>> {
+    pub(super) fn fitting(&self, text: &str) -> Vec<IndexedRule<'r>> {
         let key = TextKey::new(text);
         self.collect(|table, found| {
             found.extend(&table.catch_all);
@@ -350,7 +350,7 @@ impl<'r> RulesAbout<'r> {
     }
 
     /// All rules that may speak about a part of a command line, or about what it may start.
-    pub(super) fn speaking(&self, keys: &UnitKeys) -> Vec<PlacedRule<'r>> {
+    pub(super) fn speaking(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
         self.collect(|table, found| {
             found.extend(&table.catch_all);
             keys.known.iter().for_each(|key| table.find(key, found));
@@ -359,7 +359,7 @@ impl<'r> RulesAbout<'r> {
     }
 
     /// All rules that may speak about it once its unknown words are known, but for those with the pattern `*`.
-    pub(super) fn speaking_once_known(&self, keys: &UnitKeys) -> Vec<PlacedRule<'r>> {
+    pub(super) fn speaking_once_known(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
         self.collect(|table, found| {
             keys.unknown.iter().for_each(|key| table.find_unknown(key, found));
             table.find_tails(&keys.tails, found);
@@ -367,7 +367,7 @@ impl<'r> RulesAbout<'r> {
     }
 
     /// Denies that may begin with a word.
-    pub(super) fn denies_beginning_with(&self, word: &str) -> Vec<PlacedRule<'r>> {
+    pub(super) fn denies_beginning_with(&self, word: &str) -> Vec<IndexedRule<'r>> {
         let word = lower(word);
         let first = word.chars().next();
         if !is_simple() && !self.pieces.iter().any(|piece| first.is_some_and(|c| piece.table.letters.contains(&c))) {
@@ -379,13 +379,13 @@ impl<'r> RulesAbout<'r> {
     }
 
     /// Denies that begin with no word and may match a text.
-    pub(super) fn wordless_denies(&self, text: &str) -> Vec<PlacedRule<'r>> {
+    pub(super) fn wordless_denies(&self, text: &str) -> Vec<IndexedRule<'r>> {
         if self.pieces.iter().all(|piece| piece.table.wordless.is_empty()) {
             return Vec::new();
         }
         let key = TextKey::new(text);
         let mut rules = self.collect(|table, found| table.find(&key, found));
-        let is_wordless = |rule: &Rule| rule.pattern != "*" && unread::beginning(&rule.pattern).is_empty();
+        let is_wordless = |rule: &Rule| rule.pattern != "*" && first_word::beginning(&rule.pattern).is_empty();
         rules.retain(|(_, rule)| rule.action == Action::Deny && is_wordless(rule));
         rules
     }
@@ -420,7 +420,7 @@ impl<'r> RulesAbout<'r> {
         found
     }
 
-    fn collect(&self, find: impl Fn(&PatternTable, &mut Vec<u32>)) -> Vec<PlacedRule<'r>> {
+    fn collect(&self, find: impl Fn(&PatternTable, &mut Vec<u32>)) -> Vec<IndexedRule<'r>> {
         let mut rules = Vec::new();
         let mut found = Vec::new();
         for piece in &self.pieces {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::rule::{BUILT_IN, POSTURE};
+use super::rule_entry::{BUILT_IN, POSTURE};
 use super::rule_index::{RuleIndex, RulesAbout};
 use super::{Action, Rule};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::evaluate::{Decider, settled};
+use super::decide::{Decider, settled};
 use super::hardlinks::{self, FileId, LinkedFiles};
 use super::paths::{Located, below_dir, relative, roots};
 use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, protected};

@@ -26,7 +26,7 @@ use crate::worktree::normal;
 const MOST_FILES: usize = 20;
 const MOST_TEXT: usize = 200_000;
 
-/// How many different words behind an `@` are looked for on the disk.
+/// The number of different words behind an `@` that are looked for on the disk.
 const MAX_LOOKED_FOR: usize = 1_000;
 
 /// Adds the subagents that a prompt names, and a note for the model that tells it to use them. `filled` is what a

@@ -268,7 +268,7 @@ impl Sessions {
         self.load(&id, place, false).await
     }
 
-    /// What was said in a session before a message.
+    /// Reads a session as it was before a message.
     async fn before(&self, id: &SessionId, message: &str) -> Result<StoredSession, OpenError> {
         let mut stored = self.store.peek(id).await?;
         let seen = store::visible(&stored.messages, &stored.record.undone);

@@ -15,7 +15,7 @@ use crate::message::{Message, Part};
 use crate::store::{Error, Record, SessionFeed};
 
 /// What a file looks like that nobody has open.
-type FileState = (SystemTime, u64);
+type IdleFileState = (SystemTime, u64);
 
 /// The numbers of the parts by message, ascending.
 type PartNumbers = HashMap<String, Vec<i64>>;
@@ -24,7 +24,7 @@ type PartNumbers = HashMap<String, Vec<i64>>;
 struct MessageRows {
     db: Connection,
     path: PathBuf,
-    state: FileState,
+    state: IdleFileState,
     /// The number of the last message that was read.
     last: i64,
     parts: PartNumbers,
@@ -46,7 +46,7 @@ pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
 }
 
 /// What a file is like; `None` where it has a log, which belongs to it.
-fn state(path: &Path) -> Option<FileState> {
+fn state(path: &Path) -> Option<IdleFileState> {
     let meta = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     (!wal::path(path).exists()).then_some((meta.modified().ok()?, meta.len()))
 }
