@@ -47,6 +47,7 @@ mod program;
 mod project;
 mod providers;
 mod pty;
+mod remembered;
 mod remote;
 mod replay;
 mod repositories;
@@ -121,6 +122,7 @@ const WRITTEN: &[(&str, WrittenTests)] = &[
     ("anytime/", &anytime::ALL),
     ("servers/", &servers::ALL),
     ("servers/", &oauth::ALL),
+    ("servers/", &remembered::ALL),
     ("screen/", &screen::ALL),
     ("shown/", &shown::ALL),
     ("remote/", &remote::ALL),

@@ -5,6 +5,7 @@
 
 mod answer;
 mod asker;
+mod catalog;
 mod client;
 mod content;
 mod conversation;
@@ -15,6 +16,9 @@ pub mod kept;
 mod link;
 mod lists;
 pub mod login;
+mod memory;
+mod notices;
+mod offer;
 mod paced;
 mod prompt;
 mod remote;
@@ -27,7 +31,6 @@ mod sse;
 pub mod survey;
 mod tool;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -35,15 +38,20 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use self::catalog::ServerOffer;
 use self::invite::Invitation;
 use self::keeper::Reach;
 use self::kept::KeptLogin;
-use self::link::{About, McpLink, OfferedTool, REST, ReadyServer, ServerState, Trouble};
+use self::link::{About, McpLink, REST, ServerState, Trouble};
+use self::memory::CatalogMemory;
+use self::notices::Announced;
+use self::offer::TurnOffer;
 use crate::config::Settings;
 use crate::config::settings::{McpEntry, Transport};
 use crate::environment::Environment;
-use crate::event::{Event, Outlet, Severity};
+use crate::event::{Event, Outlet};
 use crate::lock::locked;
 use crate::model::http::HttpClient;
 use crate::permission::Rules;
@@ -60,7 +68,7 @@ pub const LOOKING: &[&str] =
 /// What all servers together may say about themselves in the system prompt, in bytes.
 const SAID: usize = 60_000;
 
-/// How long a turn waits for servers that are only starting. What comes later is there at the next step.
+/// How long a turn waits for servers that are only starting and not known. What comes later is there at the next step.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The servers of a session and of its subagents.
@@ -78,6 +86,10 @@ pub struct McpServers {
     call_limit: Duration,
     /// What the editor gave this session.
     given: Vec<McpEntry>,
+    /// Where the lists of servers are kept for their next start; none: nowhere.
+    catalogs: Option<PathBuf>,
+    /// Writes them.
+    writers: TaskTracker,
     // A leaf lock around a list.
     list: Mutex<Vec<ServerConnection>>,
 }
@@ -91,11 +103,23 @@ pub struct ForSession {
     pub attended: bool,
     /// The editor shows addresses to visit.
     pub addresses: bool,
+    /// Where the lists of servers are kept for their next start; none: nowhere.
+    pub catalogs: Option<PathBuf>,
+}
+
+/// Returns where the lists of servers are kept: the account's, or those of one of the users that a process serves.
+pub fn catalogs(environment: &Environment, user: Option<&str>) -> PathBuf {
+    let data = &environment.dirs.data;
+    user.map_or_else(|| data.clone(), |user| data.join("users").join(user)).join("mcp-lists")
 }
 
 struct ServerConnection {
     settings: McpEntry,
     link: Arc<McpLink>,
+    /// What the turn offers of it; none before the first turn.
+    turn: Option<TurnOffer>,
+    /// What was offered of it last, in this process or at its last start.
+    known: Option<Arc<ServerOffer>>,
     told: Option<Announced>,
     /// The tools it was told are not offered, because of their names.
     lost: Vec<String>,
@@ -105,13 +129,6 @@ struct ServerConnection {
     awaited: bool,
     stop: CancellationToken,
     work: Option<JoinHandle<()>>,
-}
-
-/// What the user knows of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Announced {
-    Works,
-    Trouble(Trouble),
 }
 
 impl Drop for ServerConnection {
@@ -132,9 +149,21 @@ impl McpServers {
         let roots = std::iter::once(cwd).chain(extra.iter().map(PathBuf::as_path)).map(Path::to_owned).collect();
         let (cwd, environment) = (cwd.to_owned(), environment.clone());
         let (variables, call_limit) = (settings.variables.clone(), settings.experimental.mcp_timeout);
-        let ForSession { given, attended, addresses } = session;
-        let (about, board) = (Arc::new(About { roots, attended }), watch::Sender::new(0));
-        Self { cwd, about, addresses, board, environment, variables, client, call_limit, given, list: Mutex::default() }
+        let ForSession { given, attended, addresses, catalogs } = session;
+        Self {
+            cwd,
+            about: Arc::new(About { roots, attended }),
+            addresses,
+            board: watch::Sender::new(0),
+            environment,
+            variables,
+            client,
+            call_limit,
+            given,
+            catalogs,
+            writers: TaskTracker::new(),
+            list: Mutex::default(),
+        }
     }
 
     /// Wakes whoever waits for changes: a server is there, or has other things.
@@ -146,9 +175,14 @@ impl McpServers {
         self.list().iter().map(|server| server.link.clone()).collect()
     }
 
-    /// Those that are there, or on their way back, with what they have.
-    fn ready(&self) -> Vec<(Arc<McpLink>, Arc<ReadyServer>)> {
-        self.links().into_iter().filter_map(|link| link.offers().map(|ready| (link, ready))).collect()
+    /// Those that are there, or on their way and known, with what they have.
+    fn offers(&self) -> Vec<(Arc<McpLink>, Arc<ServerOffer>)> {
+        self.links().into_iter().filter_map(|link| link.offers().map(|offer| (link, offer))).collect()
+    }
+
+    /// Those that this turn offers, with what they had when it began.
+    fn turn_offers(&self) -> Vec<(Arc<McpLink>, Arc<ServerOffer>)> {
+        self.list().iter().filter_map(|server| Some((server.link.clone(), server.offer()?))).collect()
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<ServerConnection>> {
@@ -201,8 +235,9 @@ impl McpServers {
             }
             _ => None,
         };
+        let memory = self.memory(settings, login.as_ref().map(|(kept, _)| kept.clone()));
         let (about, board) = (self.about.clone(), self.board.clone());
-        let link = McpLink::new(settings, call_limit, login.clone(), about, board);
+        let link = McpLink::new(settings, call_limit, login.clone(), memory, about, board);
         let stop = CancellationToken::new();
         let reach = match &settings.transport {
             Transport::Local { command, cwd, environment } => {
@@ -225,6 +260,8 @@ impl McpServers {
         ServerConnection {
             settings: settings.clone(),
             link,
+            turn: None,
+            known: None,
             told: None,
             lost: Vec::new(),
             offered: Arc::default(),
@@ -234,15 +271,31 @@ impl McpServers {
         }
     }
 
-    /// Makes ready for a turn: starts what is new, waits a moment for it, and tells the user what does not
-    /// work.
+    fn memory(&self, settings: &McpEntry, login: Option<KeptLogin>) -> Option<Arc<CatalogMemory>> {
+        Some(Arc::new(CatalogMemory {
+            directory: self.catalogs.clone()?,
+            entry: settings.clone(),
+            cwd: self.cwd.clone(),
+            attended: self.about.attended,
+            login,
+            environment: self.environment.clone(),
+            tasks: self.writers.clone(),
+            unwritten: Mutex::default(),
+            writing: Mutex::default(),
+        }))
+    }
+
+    /// Makes ready for a turn: starts what is new, waits a moment for what is not known from an earlier start, and
+    /// tells the user what has changed and what does not work. What is offered then stays the same until the turn ends.
     pub async fn greet(&self, configured: &[McpEntry], outlet: &Outlet, cancelled: &CancellationToken) {
         self.reconcile(configured);
         tokio::select! {
             () = self.settled() => {}
             () = cancelled.cancelled() => {}
         }
-        for notice in self.news() {
+        self.catch_up(|_| true, cancelled).await;
+        let changes = self.begin_turn();
+        for notice in changes.into_iter().chain(self.news()) {
             outlet.event(notice).await;
         }
         self.invite(outlet);
@@ -271,8 +324,41 @@ impl McpServers {
         }
     }
 
-    /// Makes ready for a step: what has said that its tools have changed is heard out, who has been logged in
-    /// meanwhile is there, and what has failed is told. Costs nothing where nothing has happened.
+    /// Fixes what the turn that begins offers. Returns what the user is to be told of its changes.
+    fn begin_turn(&self) -> Vec<Event> {
+        let mut changes = Vec::new();
+        for server in self.list().iter_mut() {
+            server.link.begin_turn();
+            let turn = TurnOffer::now(&server.link);
+            if let Some(offer) = turn.offered() {
+                let before = server.known.replace(offer.clone()).or_else(|| server.link.recalled());
+                let before = before.filter(|before| !Arc::ptr_eq(before, offer));
+                changes.extend(before.and_then(|before| offer.changed_since(&server.settings.name, &before)));
+            }
+            server.turn = Some(turn);
+        }
+        changes
+    }
+
+    /// Waits, but not for long, until the changes that servers have told of are in their lists.
+    async fn catch_up(&self, wanted: impl Fn(&McpLink) -> bool, cancelled: &CancellationToken) {
+        let outdated: Vec<_> = self.links().into_iter().filter(|link| link.is_outdated() && wanted(link)).collect();
+        if outdated.is_empty() {
+            return;
+        }
+        let all = async {
+            for link in &outdated {
+                link.listed().await;
+            }
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(PATIENCE, all) => {}
+            () = cancelled.cancelled() => {}
+        }
+    }
+
+    /// Makes ready for a step: what a call of the turn has changed is heard out, who was not there or logged in when
+    /// the turn began is there, and what has failed is told. Costs nothing where nothing has happened.
     pub async fn refresh(&self, outlet: &Outlet, cancelled: &CancellationToken) {
         let mut logged_in = false;
         for server in self.list().iter_mut() {
@@ -291,23 +377,12 @@ impl McpServers {
                 () = cancelled.cancelled() => {}
             }
         }
-        let stale: Vec<_> = {
-            let list = self.list();
-            let stale = |link: &&Arc<McpLink>| match link.state() {
-                ServerState::Ready(ready) => ready.changes < *link.changes().borrow(),
-                _ => false,
-            };
-            list.iter().map(|server| &server.link).filter(stale).cloned().collect()
-        };
-        if !stale.is_empty() {
-            let all = async {
-                for link in &stale {
-                    link.listed().await;
-                }
-            };
-            tokio::select! {
-                _ = tokio::time::timeout(PATIENCE, all) => {}
-                () = cancelled.cancelled() => {}
+        self.catch_up(McpLink::was_called, cancelled).await;
+        for server in self.list().iter_mut() {
+            if let Some(turn) = server.turn.take() {
+                let turn = turn.next(&server.link);
+                server.known = turn.offered().cloned().or(server.known.take());
+                server.turn = Some(turn);
             }
         }
         for notice in self.news() {
@@ -315,7 +390,7 @@ impl McpServers {
         }
     }
 
-    /// Waits for those that are starting, once for each and not for long.
+    /// Waits for those that are starting and not known, once for each and not for long.
     async fn settled(&self) {
         let starting: Vec<_> = {
             let mut list = self.list();
@@ -325,45 +400,18 @@ impl McpServers {
         };
         let all = async {
             for mut state in starting {
-                state.wait_for(|state| !matches!(state, ServerState::Starting(_))).await.ok();
+                state.wait_for(|state| !matches!(state, ServerState::Starting(None))).await.ok();
             }
         };
         tokio::time::timeout(PATIENCE, all).await.ok();
     }
 
-    /// What the user has not been told: which servers do not work, and which tools have a name that is taken. One
-    /// that is late is there at a later step.
-    fn news(&self) -> Vec<Event> {
-        let mut list = self.list();
-        let (mut news, mut failed) = (Vec::new(), Vec::new());
-        for server in list.iter_mut() {
-            match server.news() {
-                Some(News::Works(notice)) => news.push(notice),
-                Some(News::Fails(title, details)) => failed.push((server.settings.name.clone(), title, details)),
-                None => {}
-            }
-        }
-        news.extend(failures(failed));
-        let mut taken: HashMap<String, String> = HashMap::new();
-        for server in list.iter_mut() {
-            let Some(ready) = server.link.offers() else { continue };
-            let lost: Vec<String> =
-                ready.offered.iter().filter_map(|tool| tool.lost(&server.settings.name, &mut taken)).collect();
-            if lost != server.lost {
-                server.lost.clone_from(&lost);
-                news.extend(collision(&server.settings.name, &lost));
-            }
-        }
-        news
-    }
-
-    /// The tools of those that are there, or on their way back, as far as these rules do not hide them.
+    /// The tools that this turn offers, as far as these rules do not hide them.
     pub fn tools(&self, rules: &Rules) -> Vec<Arc<dyn AnyTool>> {
         let resources = self.resource_tools();
-        let list = self.list();
         let mut tools: Vec<Arc<dyn AnyTool>> = Vec::new();
-        for ready in list.iter().filter_map(|server| server.link.offers()) {
-            let offered = ready.offered.iter().map(|offered| &offered.tool);
+        for (_, offer) in self.turn_offers() {
+            let offered = offer.tools.iter().map(|offered| &offered.tool);
             for tool in offered.filter(|tool| !rules.hides(tool.permission())) {
                 // Two servers may come to the same name: the first keeps it. None takes one of ours.
                 let own = find_properties(tool.name()).is_some() || LOOKING.contains(&tool.name());
@@ -379,18 +427,17 @@ impl McpServers {
     /// What the model is to know of each server: how it wants to be used, or that it is not there.
     pub fn words(&self, offered: &[&str]) -> Vec<(String, String)> {
         let list = self.list();
-        let wants = |ready: &ReadyServer| {
+        let wants = |offer: &ServerOffer| {
             let listed = |name: &str| offered.contains(&name) || offered.contains(&search::SEARCH);
-            let offers = ready.offered.iter().any(|known| listed(known.tool.name()));
-            ready.instructions.clone().filter(|_| offers)
+            let offers = offer.tools.iter().any(|known| listed(known.tool.name()));
+            offer.instructions.clone().filter(|_| offers)
         };
         let word = |server: &ServerConnection| {
-            let words = match server.link.state() {
-                ServerState::Failed(breakdown) if breakdown.trouble != Trouble::Broke => {
-                    let why = text::title(&breakdown.why);
-                    crate::prompts::reminder("server-failed").replace("{why}", &why)
-                }
-                _ => wants(server.link.offers()?.as_ref())?,
+            let turn = server.turn.clone().unwrap_or_else(|| TurnOffer::now(&server.link));
+            let words = match &turn {
+                TurnOffer::Failed(why) => crate::prompts::reminder("server-failed").replace("{why}", &text::title(why)),
+                TurnOffer::Offered(offer) => wants(offer)?,
+                TurnOffer::Missing => return None,
             };
             Some((server.settings.name.clone(), words))
         };
@@ -411,99 +458,16 @@ impl McpServers {
         for work in all.iter_mut().filter_map(|server| server.work.take()) {
             work.await.ok();
         }
+        self.writers.close();
+        tokio::time::timeout(PATIENCE, self.writers.wait()).await.ok();
     }
-}
-
-impl OfferedTool {
-    /// Says whose name it has, where that is taken; else takes it.
-    fn lost(&self, server: &str, taken: &mut HashMap<String, String>) -> Option<String> {
-        let name = self.tool.name();
-        let whose = match taken.get(name) {
-            _ if find_properties(name).is_some() || LOOKING.contains(&name) => "one of adjutant's own".to_owned(),
-            Some(other) => format!("one of {}", text::title(other)),
-            None => {
-                taken.insert(name.to_owned(), server.to_owned());
-                return None;
-            }
-        };
-        Some(format!("{} ({whose} is {name} already)", text::title(&self.own)))
-    }
-}
-
-/// What is to be told of a server.
-enum News {
-    Works(Event),
-    /// A title, and details.
-    Fails(String, String),
-}
-
-/// That servers do not work, each with its name: one by one, or together where they would fill the screen.
-fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
-    /// How many are told one by one, and how many are named.
-    const ALONE: usize = 3;
-    const NAMED: usize = 10;
-    let notice = |title, details| Event::Notice { severity: Severity::Warning, title, details: Some(details) };
-    if failed.len() <= ALONE {
-        return failed.into_iter().map(|(_, title, details)| notice(title, details)).collect();
-    }
-    let mut names = failed.iter().take(NAMED).map(|(name, ..)| text::title(name)).collect::<Vec<_>>().join(", ");
-    if failed.len() > NAMED {
-        names += ", …";
-    }
-    let title = format!("{} MCP servers do not work: {names}. `adjutant mcp` tries them again.", failed.len());
-    let each = failed.iter().map(|(_, title, details)| format!("- {title}. {details}"));
-    vec![notice(title, each.collect::<Vec<_>>().join("\n"))]
-}
-
-/// That tools are not offered because their names are taken.
-fn collision(server: &str, lost: &[String]) -> Option<Event> {
-    const NAMED: usize = 20;
-    let count = text::count(lost.len(), "tool");
-    let title =
-        format!("The MCP server {} has {count} whose names are taken; they are not offered.", text::title(server));
-    let named = lost.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    let details = Some(format!("{named}. Call the server something else in the settings."));
-    (!lost.is_empty()).then_some(Event::Notice { severity: Severity::Warning, title, details })
 }
 
 impl ServerConnection {
-    /// What the user is to be told of it now, if anything.
-    fn news(&mut self) -> Option<News> {
-        let name = text::title(&self.settings.name);
-        let breakdown = match self.link.state() {
-            ServerState::Starting(_) => return None,
-            ServerState::Ready(ready) => {
-                let first = self.told.replace(Announced::Works) != Some(Announced::Works);
-                let title = format!(
-                    "The MCP server {name} lists more or larger tools than are taken: {} are offered, the rest is left out.",
-                    ready.offered.len()
-                );
-                let notice = Event::Notice { severity: Severity::Warning, title, details: None };
-                return (first && ready.cut).then_some(News::Works(notice));
-            }
-            ServerState::Failed(breakdown) => breakdown,
-        };
-        let told = Announced::Trouble(breakdown.trouble);
-        // One that broke off is on its way back.
-        if breakdown.trouble == Trouble::Broke || self.told.replace(told) == Some(told) {
-            return None;
+    fn offer(&self) -> Option<Arc<ServerOffer>> {
+        match &self.turn {
+            Some(turn) => turn.offered().cloned(),
+            None => self.link.offers(),
         }
-        let why = &breakdown.why;
-        let short = text::title(why);
-        let title = match breakdown.trouble {
-            Trouble::Rests => {
-                format!("The MCP server {name} failed {} times in a row and is paused: {short}", link::FAILURES)
-            }
-            _ => format!("The MCP server {name} does not work: {short}"),
-        };
-        let mut details = format!("Configured in {}.", self.settings.source);
-        if short != *why {
-            details = format!("{details} {why}");
-        }
-        let wrote = breakdown.wrote.trim();
-        if wrote.lines().count() > 1 {
-            details = format!("{details}\n\nIt wrote:\n{}", text::escaped(wrote).replace("\\n", "\n"));
-        }
-        Some(News::Fails(title, details))
     }
 }

@@ -124,7 +124,9 @@ pub(super) fn servers(here: &Here, environment: &Environment) -> McpServers {
 
 /// The same; `attended`: what they ask can be answered.
 fn asking(here: &Here, environment: &Environment, attended: bool) -> McpServers {
-    let (client, session) = (Arc::new(HttpClient::new(environment)), ForSession { attended, ..ForSession::default() });
+    let client = Arc::new(HttpClient::new(environment));
+    let catalogs = Some(crate::mcp::catalogs(environment, None));
+    let session = ForSession { attended, catalogs, ..ForSession::default() };
     McpServers::new((&here.cwd, &[]), environment, &here.loaded.settings, client, session)
 }
 

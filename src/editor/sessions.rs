@@ -72,8 +72,17 @@ pub fn remote(name: String, url: String, headers: Vec<(String, String)>, sse: bo
 }
 
 fn given(name: String, transport: Transport) -> McpEntry {
-    let (timeout, source) = (Duration::from_secs(30), "the editor".into());
-    McpEntry { name, enabled: true, timeout, call_timeout: None, sampling: false, log: None, transport, source }
+    McpEntry {
+        name,
+        enabled: true,
+        timeout: Duration::from_secs(30),
+        call_timeout: None,
+        sampling: false,
+        log: None,
+        transport,
+        source: "the editor".into(),
+        project: false,
+    }
 }
 
 /// Whether an editor that opens a session is shown what was said in it.

@@ -16,9 +16,8 @@ use super::client::McpClient;
 use super::failure::{Disconnect, stranger, unlisted};
 use super::link::{McpLink, ReadyServer, ServerState};
 use super::lists::{self, Has};
+use super::offer;
 use super::paced::PacedTransport;
-use super::tool;
-use crate::text;
 
 /// How long a server may take to end when it is asked to.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
@@ -118,31 +117,20 @@ pub(super) async fn attend(
     loop {
         let so_far = *changes.borrow_and_update();
         let listed = tokio::select! {
-            listed = tokio::time::timeout(link.limit, lists::offered(&peer, &has)) => listed,
+            listed = tokio::time::timeout(link.limit, lists::catalog(&peer, &has)) => listed,
             _ = &mut over => return Some(Disconnect::because("it has closed the connection")),
             () = stop.cancelled() => break,
         };
-        let (tools, cut, prompts) = match listed {
-            Ok(Ok(listed)) => listed,
+        let catalog = match listed {
+            Ok(Ok(catalog)) => catalog,
             Ok(Err(e)) => return Some(unlisted(&e)),
             Err(_) => return Some(Disconnect::because(late(link, "list its tools"))),
         };
-        let offered = tools.into_iter().map(|tool| tool::of(link, tool)).collect();
-        let Has { completes, resources, subscribes, ref instructions, .. } = has;
-        let instructions = instructions.as_deref().map(|said| text::cut_chars(said, tool::WORDS));
-        let (peer, listed, changes_so_far) = (peer.clone(), OnceCell::new(), so_far);
-        let ready = ReadyServer {
-            peer,
-            offered,
-            prompts,
-            completes,
-            resources,
-            subscribes,
-            listed,
-            instructions,
-            cut,
-            changes: changes_so_far,
-        };
+        if let Some(memory) = &link.memory {
+            memory.clone().store(catalog.clone());
+        }
+        let offer = Arc::new(offer::of(link, catalog));
+        let ready = ReadyServer { peer: peer.clone(), offer, listed: OnceCell::new(), changes: so_far };
         link.set(ServerState::Ready(Arc::new(ready)));
         if std::mem::replace(&mut first, false) {
             tokio::select! {
@@ -171,7 +159,8 @@ pub(super) async fn attend(
 async fn again(link: &McpLink) {
     let ServerState::Ready(ready) = link.state() else { return };
     for uri in link.subscribed() {
-        if ready.subscribes && tokio::time::timeout(link.limit, lists::subscribe(&ready.peer, &uri)).await.is_ok() {
+        if ready.offer.subscribes && tokio::time::timeout(link.limit, lists::subscribe(&ready.peer, &uri)).await.is_ok()
+        {
             link.updated(&uri);
         }
     }

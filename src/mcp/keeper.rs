@@ -12,6 +12,7 @@ use super::client::McpClient;
 use super::conversation::{GRACE, talk};
 use super::failure::Disconnect;
 use super::link::{FAILURES, McpFailure, McpLink, ServerState, Trouble};
+use super::offer;
 use super::remote::RemoteServer;
 use crate::lock::{locked, unlocked};
 use crate::process::{Program, StdioMode};
@@ -29,6 +30,12 @@ pub(super) enum Reach {
 
 /// Keeps a server until it is stopped.
 pub(super) async fn keep(link: Arc<McpLink>, reach: Reach, stop: CancellationToken) {
+    recall(&link).await;
+    attend_to(&link, reach, stop).await;
+    link.end();
+}
+
+async fn attend_to(link: &Arc<McpLink>, reach: Reach, stop: CancellationToken) {
     let mut failures = 0;
     loop {
         let us = McpClient { link: link.clone() };
@@ -44,7 +51,8 @@ pub(super) async fn keep(link: Arc<McpLink>, reach: Reach, stop: CancellationTok
         }
         tracing::warn!("MCP server {}: {}", link.name, end.why);
         failures = if link.was_useful() { 1 } else { failures + 1 };
-        let last = link.offers();
+        // One that does not start is not offered from an earlier start any more.
+        let last = link.offers().filter(|_| link.has_worked());
         let trouble = match &last {
             _ if end.login => Trouble::Login,
             None => Trouble::Start,
@@ -68,6 +76,18 @@ pub(super) async fn keep(link: Arc<McpLink>, reach: Reach, stop: CancellationTok
             failures = 0;
         }
         link.set(ServerState::Starting(last));
+    }
+}
+
+/// Has what the server listed at its last start offered until it is there.
+async fn recall(link: &Arc<McpLink>) {
+    let Some(memory) = link.memory.clone() else { return };
+    let starting = link.clone();
+    let read = move || memory.read().map(|catalog| offer::of(&starting, catalog));
+    match crate::task::spawn_blocking(read).await {
+        Ok(Some(offer)) => link.recall(offer),
+        Ok(None) => {}
+        Err(e) => tracing::error!("the list of MCP server {} cannot be read: {e}", link.name),
     }
 }
 

@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use rmcp::model::{ProgressNotificationParam, ProgressToken, Prompt, Resource, ResourceTemplate};
+use rmcp::model::{ProgressNotificationParam, ProgressToken, Resource, ResourceTemplate};
 use rmcp::service::{Peer, RoleClient};
 use tokio::sync::{Notify, OnceCell, oneshot, watch};
 use tokio::time::Instant;
 
 use super::asker::Asker;
+use super::catalog::ServerOffer;
 use super::kept::KeptLogin;
+use super::memory::CatalogMemory;
 use crate::config::settings::{McpEntry, McpLog};
 use crate::lock::locked;
-use crate::tool::AnyTool;
 
 /// How many failures in a row rest a server.
 pub(super) const FAILURES: u32 = 3;
@@ -54,13 +55,24 @@ pub(super) struct McpLink {
     pub call_limit: Duration,
     /// Where a login is kept, if it may have one, and the command that makes one.
     pub login: Option<(KeptLogin, String)>,
+    /// Where its list is kept for its next start, if it is.
+    pub memory: Option<Arc<CatalogMemory>>,
+    /// What its list of the last start offers.
+    // A leaf lock around a value.
+    recalled: Mutex<Option<Arc<ServerOffer>>>,
     state: watch::Sender<ServerState>,
     wake: Notify,
     /// How often it has said that its lists have changed.
     changes: watch::Sender<u64>,
+    /// How often it had said so when a call of this turn was made, or when that was last asked after; none before the
+    /// first call.
+    // A leaf lock around a number.
+    called: Mutex<Option<u64>>,
     /// It speaks only the newest protocol, which has no `initialize`; and that has just turned out.
     modern: AtomicBool,
     turned: AtomicBool,
+    /// It was ready once since the session knows it.
+    worked: AtomicBool,
     /// A call has succeeded since it was last counted.
     useful: AtomicBool,
     // A leaf lock around a map: who wants to hear of which call's progress.
@@ -90,26 +102,17 @@ struct Watched {
 
 #[derive(Clone)]
 pub(super) enum ServerState {
-    /// With what it offered before it broke off.
-    Starting(Option<Arc<ReadyServer>>),
+    /// With what it offered before it broke off, or at its last start.
+    Starting(Option<Arc<ServerOffer>>),
     Ready(Arc<ReadyServer>),
     Failed(Arc<McpFailure>),
 }
 
 pub(super) struct ReadyServer {
     pub peer: Peer<RoleClient>,
-    pub offered: Vec<OfferedTool>,
-    pub prompts: Vec<Prompt>,
-    /// It completes the arguments of its prompts.
-    pub completes: bool,
-    pub resources: bool,
-    /// It tells of those that change.
-    pub subscribes: bool,
+    pub offer: Arc<ServerOffer>,
     /// What it has, once somebody has asked.
     pub listed: OnceCell<Arc<Resources>>,
-    pub instructions: Option<String>,
-    /// It has more tools than are offered.
-    pub cut: bool,
     /// How many changes of its lists are in this one.
     pub changes: u64,
 }
@@ -120,19 +123,13 @@ pub(super) struct Resources {
     pub templates: Vec<ResourceTemplate>,
 }
 
-pub(super) struct OfferedTool {
-    /// What the server calls it.
-    pub own: String,
-    pub tool: Arc<dyn AnyTool>,
-}
-
 pub(super) struct McpFailure {
     pub trouble: Trouble,
     /// Why, in a few words that follow "it does not work:".
     pub why: String,
     /// What it wrote to its standard error.
     pub wrote: String,
-    pub last: Option<Arc<ReadyServer>>,
+    pub last: Option<Arc<ServerOffer>>,
     pub since: Instant,
     /// When the logins were last changed before it was tried.
     pub logins: Option<SystemTime>,
@@ -154,6 +151,7 @@ impl McpLink {
         entry: &McpEntry,
         call_limit: Duration,
         login: Option<(KeptLogin, String)>,
+        memory: Option<Arc<CatalogMemory>>,
         about: Arc<About>,
         board: watch::Sender<u64>,
     ) -> Arc<Self> {
@@ -165,11 +163,15 @@ impl McpLink {
             limit: entry.timeout,
             call_limit,
             login,
+            memory,
+            recalled: Mutex::default(),
             state: watch::Sender::new(ServerState::Starting(None)),
             wake: Notify::new(),
             changes: watch::Sender::new(0),
+            called: Mutex::default(),
             modern: AtomicBool::new(false),
             turned: AtomicBool::new(false),
+            worked: AtomicBool::new(false),
             useful: AtomicBool::new(false),
             progress: Mutex::default(),
             board,
@@ -210,22 +212,61 @@ impl McpLink {
     }
 
     pub(super) fn set(&self, state: ServerState) {
+        if matches!(state, ServerState::Ready(_)) {
+            self.worked.store(true, Ordering::Relaxed);
+        }
         self.state.send_replace(state);
         self.board.send_modify(|changes| *changes += 1);
     }
 
-    /// What it offers: also while it is on its way back.
-    pub(super) fn offers(&self) -> Option<Arc<ReadyServer>> {
+    /// Nobody keeps it any more. Its tools, which have it, are let go of.
+    pub(super) fn end(&self) {
+        *locked(&self.recalled) = None;
+        self.state.send_replace(ServerState::Failed(Arc::new(McpFailure {
+            trouble: Trouble::Start,
+            why: "it has ended".to_owned(),
+            wrote: String::new(),
+            last: None,
+            since: Instant::now(),
+            logins: None,
+        })));
+    }
+
+    /// What it offers: also while it is on its way, from its last start.
+    pub(super) fn offers(&self) -> Option<Arc<ServerOffer>> {
         match &*self.state.borrow() {
-            ServerState::Ready(ready) => Some(ready.clone()),
+            ServerState::Ready(ready) => Some(ready.offer.clone()),
             ServerState::Starting(last) => last.clone(),
             ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Broke => breakdown.last.clone(),
             ServerState::Failed(_) => None,
         }
     }
 
+    /// Offers what it listed at its last start, until it is there.
+    pub(super) fn recall(&self, offer: ServerOffer) {
+        let offer = Arc::new(offer);
+        *locked(&self.recalled) = Some(offer.clone());
+        self.set(ServerState::Starting(Some(offer)));
+    }
+
+    /// What it offered from its last start, before it was there.
+    pub(super) fn recalled(&self) -> Option<Arc<ServerOffer>> {
+        locked(&self.recalled).clone()
+    }
+
+    pub(super) fn connected(&self) -> Option<Arc<ReadyServer>> {
+        match &*self.state.borrow() {
+            ServerState::Ready(ready) => Some(ready.clone()),
+            ServerState::Starting(_) | ServerState::Failed(_) => None,
+        }
+    }
+
     pub(super) fn wake(&self) {
         self.wake.notify_one();
+    }
+
+    pub(super) fn has_worked(&self) -> bool {
+        self.worked.load(Ordering::Relaxed)
     }
 
     /// Has it started again, and shows that it is on its way.
@@ -244,10 +285,10 @@ impl McpLink {
         self.login.as_ref().is_some_and(|(kept, _)| kept.stamp() != breakdown.logins && kept.is_there().is_some())
     }
 
-    /// The server as it works; one that has broken off is started again first.
+    /// The server as it works: one that is starting is waited for, one that has broken off is started again first.
     ///
     /// # Errors
-    /// Why it does not come back.
+    /// Why it does not come.
     pub(super) async fn ready(&self) -> Result<Arc<ReadyServer>, String> {
         let mut state = self.state.subscribe();
         let back = async {
@@ -264,7 +305,7 @@ impl McpLink {
                 }
             }
         };
-        let late = |_| Err(format!("it did not come back within {} s", self.limit.as_secs_f64()));
+        let late = |_| Err(format!("it was not ready within {} s", self.limit.as_secs_f64()));
         tokio::time::timeout(self.limit, back).await.unwrap_or_else(late)
     }
 
@@ -318,6 +359,34 @@ impl McpLink {
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Whether it has told of changes that its list does not have yet.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.connected().is_some_and(|ready| ready.changes < *self.changes.borrow())
+    }
+
+    /// A turn begins: none of its calls has been made.
+    pub(super) fn begin_turn(&self) {
+        *locked(&self.called) = None;
+    }
+
+    /// A call of this turn is made.
+    pub(super) fn called(&self) {
+        locked(&self.called).get_or_insert(*self.changes.borrow());
+    }
+
+    pub(super) fn was_called(&self) -> bool {
+        locked(&self.called).is_some()
+    }
+
+    /// Whether its list has changes that it told of after a call of this turn, and that were not asked for before.
+    pub(super) fn has_changed_after_call(&self) -> bool {
+        let mut called = locked(&self.called);
+        let Some((known, ready)) = called.as_mut().zip(self.connected()) else { return false };
+        let is_newer = ready.changes > *known;
+        *known = ready.changes.max(*known);
+        is_newer
     }
 
     /// Waits until the changes it has told of so far are in its lists; returns at once where they are.
@@ -458,9 +527,10 @@ mod tests {
             log: None,
             transport: Transport::Local { command: vec!["a".into()], cwd: None, environment: Vec::new() },
             source: "a test".into(),
+            project: false,
         };
         let about = Arc::new(About { roots: Arc::from([]), attended: true });
-        McpLink::new(&entry, Duration::from_secs(1), None, about, watch::Sender::new(0))
+        McpLink::new(&entry, Duration::from_secs(1), None, None, about, watch::Sender::new(0))
     }
 
     #[test]

@@ -7,21 +7,16 @@ use std::sync::Arc;
 use rmcp::ServiceError;
 use rmcp::model::{
     LoggingLevel, PaginatedRequestParams, Prompt, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
-    Tool,
 };
 use rmcp::service::{Peer, RoleClient};
-use serde::Serialize;
 
+use super::catalog::{ListReading, MAX_WORDS, ServerCatalog};
 use super::link::{McpLink, ReadyServer, Resources};
 use crate::config::settings::McpLog;
+use crate::text;
 
-/// Things of one kind that one server may list; more are left out.
-const LISTED: usize = 1024;
-/// Pages in which it may do so, and what it may say of them all in bytes.
+/// Pages in which a server may list things of one kind.
 const PAGES: usize = 64;
-const BYTES: usize = 4 << 20;
-/// The most bytes that it may say of one of them; a larger one is left out alone.
-const MAX_ONE_BYTES: usize = 1 << 20;
 
 /// What a server says that it has.
 pub(super) struct Has {
@@ -63,41 +58,10 @@ impl Has {
     }
 }
 
-/// What is read of a list so far.
-struct Reading<T> {
-    all: Vec<T>,
-    bytes: usize,
-    cut: bool,
-}
-
-impl<T: Serialize> Reading<T> {
-    fn new() -> Self {
-        Self { all: Vec::new(), bytes: 0, cut: false }
-    }
-
-    /// Takes a page; says where the next one begins, if it is wanted.
-    fn page(&mut self, page: Vec<T>, next: Option<String>) -> Option<Option<String>> {
-        for one in page {
-            let bytes = serde_json::to_vec(&one).map_or(BYTES, |json| json.len());
-            if bytes > MAX_ONE_BYTES {
-                self.cut = true;
-                continue;
-            }
-            self.bytes += bytes;
-            if self.all.len() == LISTED || self.bytes > BYTES {
-                self.cut = true;
-                return None;
-            }
-            self.all.push(one);
-        }
-        next.map(Some)
-    }
-}
-
 /// Reads a list page by page.
 macro_rules! read {
     ($peer:expr, $list:ident, $field:ident) => {{
-        let mut reading = Reading::new();
+        let mut reading = ListReading::new();
         let mut cursor = Some(None);
         for _ in 0..PAGES {
             let Some(at) = cursor.take() else { break };
@@ -109,27 +73,25 @@ macro_rules! read {
     }};
 }
 
-/// The tools and the prompts of a server, and whether it has more tools than are taken. Prompts that cannot be
-/// listed are none: its tools work all the same.
-pub(super) async fn offered(
-    peer: &Peer<RoleClient>,
-    has: &Has,
-) -> Result<(Vec<Tool>, bool, Vec<Prompt>), ServiceError> {
-    let tools = async { if has.tools { read!(peer, list_tools, tools) } else { Ok(Reading::new()) } };
-    let prompts = async { if has.prompts { read!(peer, list_prompts, prompts) } else { Ok(Reading::new()) } };
+/// Reads what a server lists. Prompts that cannot be listed are none: its tools work all the same.
+pub(super) async fn catalog(peer: &Peer<RoleClient>, has: &Has) -> Result<ServerCatalog, ServiceError> {
+    let tools = async { if has.tools { read!(peer, list_tools, tools) } else { Ok(ListReading::new()) } };
+    let prompts = async { if has.prompts { read!(peer, list_prompts, prompts) } else { Ok(ListReading::new()) } };
     let (tools, prompts) = tokio::join!(tools, prompts);
     let tools = tools?;
-    let prompts = prompts.map(|prompts: Reading<Prompt>| prompts.all).unwrap_or_else(|e| {
+    let prompts = prompts.map(|prompts: ListReading<Prompt>| prompts.all).unwrap_or_else(|e| {
         tracing::warn!("the prompts of an MCP server cannot be listed: {e}");
         Vec::new()
     });
-    Ok((tools.all, tools.cut, prompts))
+    let &Has { completes, resources, subscribes, ref instructions, .. } = has;
+    let instructions = instructions.as_deref().map(|said| text::cut_chars(said, MAX_WORDS));
+    Ok(ServerCatalog { tools: tools.all, cut: tools.cut, prompts, completes, resources, subscribes, instructions })
 }
 
 /// The resources of a server; asked for once, until it says that something has changed. What cannot be listed is
 /// none.
 pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
-    if !ready.resources {
+    if !ready.offer.resources {
         return Arc::default();
     }
     let peer = &ready.peer;
@@ -137,7 +99,7 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
         let all = async { read!(peer, list_resources, resources) };
         let templates = async { read!(peer, list_resource_templates, resource_templates) };
         let (all, templates) = tokio::join!(all, templates);
-        let templates = templates.map(|templates: Reading<_>| templates.all).unwrap_or_default();
+        let templates = templates.map(|templates: ListReading<_>| templates.all).unwrap_or_default();
         let mut listed = Resources { all: all?.all, templates };
         listed.all.sort_by(|a, b| a.uri.cmp(&b.uri));
         listed.templates.sort_by(|a, b| a.uri_template.cmp(&b.uri_template));
@@ -184,27 +146,5 @@ pub(super) async fn subscribe(peer: &Peer<RoleClient>, uri: &str) {
     let done = peer.subscribe(SubscribeRequestParams::new(uri)).await;
     if let Err(e) = done {
         tracing::warn!("an MCP server does not tell of changes of {uri}: {e}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tool_too_large_is_left_out_alone() {
-        let tool = |name: &str, bytes: usize| {
-            let json = serde_json::json!({ "name": name, "description": "d".repeat(bytes), "inputSchema": {} });
-            serde_json::from_value::<Tool>(json).unwrap()
-        };
-        let mut reading = Reading::new();
-        let page = vec![tool("a", 10), tool("large", 5 << 20), tool("b", 10), tool("larger", 50 << 20), tool("c", 10)];
-        assert_eq!(reading.page(page, None), None);
-        let names: Vec<&str> = reading.all.iter().map(|tool| &*tool.name).collect();
-        assert_eq!((names, reading.cut), (vec!["a", "b", "c"], true));
-        // All together have a limit as well.
-        let page = (0..10).map(|n| tool(&format!("t{n}"), 500 << 10)).collect();
-        assert_eq!(reading.page(page, Some("next".into())), None);
-        assert_eq!((reading.all.len(), reading.cut), (11, true));
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::McpServers;
 use super::asker::Asker;
 use super::content::ServerContent;
-use super::link::{McpLink, ReadyServer};
+use super::link::McpLink;
 use super::request::{self, RequestCaller};
 use crate::command;
 use crate::event::{CommandInfo, FieldKind, FieldOption, FormField, FormPage, FormReply, TextLimits, ToolKind};
@@ -33,11 +33,11 @@ pub(super) fn command(server: &str, prompt: &str) -> String {
 }
 
 impl McpServers {
-    /// The prompts of the servers that are there, as `/words`. Of two with one name, the first has it.
+    /// The prompts of the servers that are there or known, as `/words`. Of two with one name, the first has it.
     pub fn prompts(&self) -> Vec<CommandInfo> {
         let mut all: Vec<CommandInfo> = Vec::new();
-        for (link, ready) in self.ready() {
-            for prompt in &ready.prompts {
+        for (link, offer) in self.offers() {
+            for prompt in &offer.prompts {
                 let name = command(&link.name, &prompt.name);
                 if all.iter().any(|other| other.name == name) {
                     continue;
@@ -51,22 +51,30 @@ impl McpServers {
         all
     }
 
-    /// The prompt that a `/word` stands for, as a call that gets it. One of a server that is only starting is
-    /// waited for.
+    /// The prompt that a `/word` stands for, as a call that gets it. A server that is only starting is
+    /// waited for, unless it had the prompt at its last start.
     pub async fn prompt(&self, word: &str, arguments: &str) -> Option<(Arc<dyn AnyTool>, Value)> {
         let (server, _) = word.split_once(':')?;
         let link = self.links().into_iter().find(|link| text::plain(&link.name) == server)?;
-        if link.offers().is_none() {
-            // Why it does not come, the user is told elsewhere.
-            link.ready().await.ok()?;
-        }
-        let (link, prompt) = self.ready().into_iter().find_map(|(link, ready)| {
-            let named = ready.prompts.iter().find(|prompt| command(&link.name, &prompt.name) == word)?;
-            Some((link, named.clone()))
-        })?;
+        let (link, prompt) = match self.find_prompt(word) {
+            Some(found) => found,
+            None if link.connected().is_some() => return None,
+            None => {
+                // Why it does not come, the user is told elsewhere.
+                link.ready().await.ok()?;
+                self.find_prompt(word)?
+            }
+        };
         let input = Value::Object(positional(&prompt, arguments));
         let name = text::cut_chars(&format!("{}_{}", text::plain(&link.name), text::plain(&prompt.name)), 64);
         Some((Arc::new(GetPrompt { name, link, prompt: Arc::new(prompt) }), input))
+    }
+
+    fn find_prompt(&self, word: &str) -> Option<(Arc<McpLink>, Prompt)> {
+        self.offers().into_iter().find_map(|(link, offer)| {
+            let named = offer.prompts.iter().find(|prompt| command(&link.name, &prompt.name) == word)?;
+            Some((link, named.clone()))
+        })
     }
 }
 
@@ -182,15 +190,12 @@ async fn complete(
     if !link.about.attended {
         return Err(usage());
     }
-    let ready = link.offers();
+    let completes = link.offers().is_some_and(|offer| offer.completes);
     let mut fields = Vec::new();
     for argument in &missing {
         let title = text::title(argument.title.as_deref().unwrap_or(&argument.name));
         let words = argument.description.as_deref().map(text::title).filter(|words| !words.is_empty());
-        let proposals = match &ready {
-            Some(ready) if ready.completes => proposals(ready, prompt, &argument.name, arguments).await,
-            _ => Vec::new(),
-        };
+        let proposals = if completes { proposals(link, prompt, &argument.name, arguments).await } else { Vec::new() };
         let own = FieldKind::Text(TextLimits::default());
         let key = argument.name.clone();
         if proposals.is_empty() {
@@ -222,16 +227,14 @@ async fn complete(
 }
 
 /// What a server proposes for an argument.
-async fn proposals(
-    ready: &ReadyServer,
-    prompt: &Prompt,
-    argument: &str,
-    known: &Map<String, Value>,
-) -> Vec<FieldOption> {
+async fn proposals(link: &McpLink, prompt: &Prompt, argument: &str, known: &Map<String, Value>) -> Vec<FieldOption> {
     let known = known.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
     let known = CompletionContext::with_arguments(known.collect::<HashMap<_, _>>());
-    let asked = ready.peer.complete_prompt_argument(&prompt.name, argument, "", Some(known));
-    let Ok(Ok(proposed)) = tokio::time::timeout(PROPOSED, asked).await else { return Vec::new() };
+    let asked = async {
+        let ready = link.ready().await.ok()?;
+        ready.peer.complete_prompt_argument(&prompt.name, argument, "", Some(known)).await.ok()
+    };
+    let Ok(Some(proposed)) = tokio::time::timeout(PROPOSED, asked).await else { return Vec::new() };
     let option = |value: String| FieldOption { label: text::title(&value), value, description: String::new() };
     proposed.values.into_iter().filter(|value| !value.trim().is_empty()).take(PROPOSALS).map(option).collect()
 }

@@ -1,6 +1,7 @@
 //! One request to a server for a call of ours: the server is there, or started again first; the request ends with
 //! its answer, with a cancel, or when nothing was heard of it for too long.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::ServiceError;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::asker::Asker;
 use super::failure::service_words;
-use super::link::McpLink;
+use super::link::{McpLink, ReadyServer};
 use super::rounds;
 use crate::event::CallUpdate;
 use crate::text;
@@ -75,14 +76,23 @@ pub(super) async fn request(
     Err(Failure::Tell(format!("The MCP server {} wants to know something again and again.", link.name)))
 }
 
-async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>) -> Result<ServerResult, Failure> {
-    let server = &link.name;
+/// Waits for the server that a call is for.
+///
+/// # Errors
+/// Why it does not come, for the model.
+pub(super) async fn awaited(link: &McpLink, cancelled: &CancellationToken) -> Result<Arc<ReadyServer>, Failure> {
     let ready = tokio::select! {
         biased;
-        () = caller.cancelled.cancelled() => return Err(Failure::Cancelled),
+        () = cancelled.cancelled() => return Err(Failure::Cancelled),
         ready = link.ready() => ready,
     };
-    let ready = ready.map_err(|why| Failure::Tell(format!("The MCP server {server} does not work: {why}")))?;
+    ready.map_err(|why| Failure::Tell(format!("The MCP server {} does not work: {why}", link.name)))
+}
+
+async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>) -> Result<ServerResult, Failure> {
+    let server = &link.name;
+    let ready = awaited(link, caller.cancelled).await?;
+    link.called();
     let peer = &ready.peer;
     let handle = match peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await {
         Ok(handle) => handle,

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::content::ServerContent;
-use super::link::{McpLink, ReadyServer};
+use super::link::McpLink;
 use super::request::{self, RequestCaller};
 use super::{McpServers, lists, tool};
 use crate::event::ToolKind;
@@ -188,10 +188,9 @@ impl Tool for ReadResource {
 async fn read(link: &McpLink, uri: &str, caller: &RequestCaller<'_>) -> Result<ServerContent, Failure> {
     let params = ReadResourceRequestParams::new(uri);
     let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
+    let ready = request::awaited(link, caller.cancelled).await?;
     // First, so that no change between the two is missed.
-    if let Some(ready) = link.offers().filter(|ready| ready.subscribes)
-        && link.subscribe(uri)
-    {
+    if ready.offer.subscribes && link.subscribe(uri) {
         let told = tokio::time::timeout(link.limit, lists::subscribe(&ready.peer, uri));
         tokio::select! {
             _ = told => {}
@@ -228,13 +227,14 @@ pub struct ChangedResource {
 }
 
 impl McpServers {
-    fn with_resources(&self) -> Vec<(Arc<McpLink>, Arc<ReadyServer>)> {
-        self.ready().into_iter().filter(|(_, ready)| ready.resources).collect()
+    fn with_resources(&self) -> Vec<Arc<McpLink>> {
+        self.offers().into_iter().filter(|(_, offer)| offer.resources).map(|(link, _)| link).collect()
     }
 
-    /// The tools that list and read resources; none where no server has any.
+    /// The tools that list and read resources; none where no server has any in this turn.
     pub(super) fn resource_tools(&self) -> Vec<Arc<dyn AnyTool>> {
-        let servers = Servers(self.with_resources().into_iter().map(|(link, _)| link).collect());
+        let servers = self.turn_offers().into_iter().filter(|(_, offer)| offer.resources);
+        let servers = Servers(servers.map(|(link, _)| link).collect());
         match servers.0.is_empty() {
             true => Vec::new(),
             false => vec![
@@ -247,24 +247,36 @@ impl McpServers {
 
     /// What reads a resource that a prompt names.
     pub fn reader(&self) -> Arc<dyn AnyTool> {
-        erase(ReadResource(Servers(self.with_resources().into_iter().map(|(link, _)| link).collect())))
+        erase(ReadResource(Servers(self.with_resources())))
     }
 
     /// Which resources these words name: the address of one that a server lists, or that one of its templates makes,
-    /// perhaps behind the server's name and a colon. Addresses of the web are resources only where they are listed.
+    /// perhaps behind the server's name and a colon. Addresses of the web are resources only where they are listed; for
+    /// them alone, no server that is only starting is waited for.
     pub async fn named_resources(&self, words: impl Iterator<Item = &str>) -> Vec<NamedResource> {
         let servers = self.with_resources();
         // A prompt may be long, and most sessions have no such server.
         if servers.is_empty() {
             return Vec::new();
         }
-        let own = |word: &str| servers.iter().any(|(link, _)| behind(word, &link.name).is_some());
+        let own = |word: &str| servers.iter().any(|link| behind(word, &link.name).is_some());
         let addresses: Vec<&str> = words.filter(|word| word.contains("://") || own(word)).collect();
         if addresses.is_empty() {
             return Vec::new();
         }
-        let one = |(link, ready): (Arc<McpLink>, Arc<ReadyServer>)| async move {
-            let listed = tokio::time::timeout(PATIENCE, lists::resources(&ready)).await;
+        let waits = addresses.iter().any(|word| !is_web(word));
+        let one = |link: Arc<McpLink>| async move {
+            let listed = async {
+                let ready = match link.connected() {
+                    None if waits => link.ready().await.ok(),
+                    connected => connected,
+                };
+                match ready {
+                    Some(ready) => lists::resources(&ready).await,
+                    None => Arc::default(),
+                }
+            };
+            let listed = tokio::time::timeout(PATIENCE, listed).await;
             (link.name.clone(), listed.unwrap_or_default())
         };
         let listed = futures_util::future::join_all(servers.into_iter().map(one)).await;
@@ -305,13 +317,17 @@ fn behind<'a>(word: &'a str, server: &str) -> Option<&'a str> {
     word.strip_prefix(server)?.strip_prefix(':')
 }
 
+fn is_web(word: &str) -> bool {
+    word.starts_with("http://") || word.starts_with("https://")
+}
+
 /// The address that a word is, as far as a server has it: as it stands, or without the punctuation behind it.
 fn has(resources: &super::link::Resources, word: &str) -> Option<String> {
     fn shorter<'a>(word: &&'a str) -> Option<&'a str> {
         let last = word.chars().next_back().filter(|c| !c.is_alphanumeric())?;
         word.get(..word.len() - last.len_utf8())
     }
-    let web = word.starts_with("http://") || word.starts_with("https://");
+    let web = is_web(word);
     let made = |word: &str| {
         resources.templates.iter().any(|template| {
             let fixed = template.uri_template.split('{').next().unwrap_or_default();

@@ -75,12 +75,14 @@ impl McpServers {
             let settled = settled.map(|state| state.clone());
             report.state = match settled {
                 Ok(ServerState::Ready(ready)) => {
-                    report.prompts = ready.prompts.iter().map(|one| prompt::command(&link.name, &one.name)).collect();
+                    report.prompts =
+                        ready.offer.prompts.iter().map(|one| prompt::command(&link.name, &one.name)).collect();
                     let listed = tokio::time::timeout(link.limit, lists::resources(&ready)).await;
                     let listed = listed.unwrap_or_default();
                     report.resources = listed.all.iter().map(|one| text::title(&one.uri)).collect();
                     report.tools = ready
-                        .offered
+                        .offer
+                        .tools
                         .iter()
                         .map(|offered| ToolReport {
                             name: offered.tool.name().to_owned(),

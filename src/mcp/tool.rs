@@ -6,8 +6,9 @@ use std::sync::Arc;
 use rmcp::model::{CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ServerResult};
 use serde_json::{Map, Value};
 
+use super::catalog::{MAX_WORDS, OfferedTool};
 use super::content::ServerContent;
-use super::link::{McpLink, OfferedTool};
+use super::link::McpLink;
 use super::request::{self, RequestCaller};
 use crate::event::ToolKind;
 use crate::permission::Need;
@@ -20,8 +21,6 @@ use crate::tool::{
 const NAME: usize = 64;
 /// The longest title of a tool, in characters.
 const TITLE: usize = 80;
-/// What a server may say about one tool, or about itself, in characters.
-pub(super) const WORDS: usize = 10_000;
 
 struct McpTool {
     name: String,
@@ -52,7 +51,7 @@ pub(super) fn of(link: &Arc<McpLink>, tool: rmcp::model::Tool) -> OfferedTool {
         permission: permission(server, &tool.name),
         server: server.to_owned(),
         own: tool.name.to_string(),
-        description: text::cut_chars(said, WORDS),
+        description: text::cut_chars(said, MAX_WORDS),
         schema: Arc::new(schema),
         title: title(&tool),
         kind: kind(tool.annotations.as_ref()),
@@ -155,6 +154,15 @@ pub(super) async fn call(
     params: CallToolRequestParams,
     caller: &RequestCaller<'_>,
 ) -> Result<ToolOutput, Failure> {
+    let ready = request::awaited(link, caller.cancelled).await?;
+    if !ready.offer.has(&params.name) {
+        return Err(Failure::Tell(format!(
+            "The MCP server {} has no tool \"{}\" any more; nothing was called. The tools that it has now are offered \
+             from the next turn on.",
+            link.name,
+            text::title(&params.name)
+        )));
+    }
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     match request::request(link, request, caller).await? {
         ServerResult::CallToolResult(result) => output(&link.name, result),

@@ -501,7 +501,12 @@ impl Sessions {
     ) -> SessionResources {
         // A login that is offered as an address is kept for the account.
         let addresses = options.addresses && self.account().check(AccountProperty::McpLogins).is_ok();
-        let session = ForSession { given: options.servers.clone(), attended: options.attended, addresses };
+        let session = ForSession {
+            given: options.servers.clone(),
+            attended: options.attended,
+            addresses,
+            catalogs: Some(self.catalogs.clone()),
+        };
         let (dirs, client) = ((&*options.cwd, &*options.extra), self.models.client());
         let servers = McpServers::new(dirs, &self.environment, &project.settings, client, session);
         SessionResources {

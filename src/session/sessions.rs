@@ -1,6 +1,7 @@
 //! What all sessions of a process share. Opening one is [`super::open`]'s.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::environment::Environment;
 use crate::id::SessionId;
 use crate::lock::locked;
 use crate::lsp::LanguageServers;
+use crate::mcp;
 use crate::message::ModelRef;
 use crate::permission::account::AccountAccess;
 use crate::permission::grants::Grants;
@@ -54,6 +56,8 @@ pub struct Sessions {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) snapshots: Trackers,
     pub(super) language: Arc<LanguageServers>,
+    /// Where the lists of MCP servers are kept.
+    pub(super) catalogs: PathBuf,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
 }
@@ -62,16 +66,16 @@ impl Sessions {
     /// Nothing is read, opened or connected before the first session needs it.
     pub fn new(environment: Environment, ended: CancellationToken) -> Arc<Self> {
         let store = config::kept::store(&environment);
-        Self::with_store(environment, ended, store)
+        Self::with_store(environment, ended, store, None)
     }
 
     /// The same for one of the users of this process, who sees no sessions but their own.
     pub fn of_user(environment: Environment, ended: CancellationToken, user: &str) -> Arc<Self> {
         let store = config::kept::store_of(&environment, user);
-        Self::with_store(environment, ended, store)
+        Self::with_store(environment, ended, store, Some(user))
     }
 
-    fn with_store(environment: Environment, ended: CancellationToken, store: Store) -> Arc<Self> {
+    fn with_store(environment: Environment, ended: CancellationToken, store: Store, user: Option<&str>) -> Arc<Self> {
         let models = Arc::new(ModelSources::new(&environment));
         let tasks = TaskTracker::new();
         let janitor = Janitor::new(environment.clone(), store.clone(), models.clone(), tasks.clone(), ended.clone());
@@ -83,6 +87,7 @@ impl Sessions {
             live: Arc::default(),
             grants: Mutex::default(),
             janitor: Arc::new(janitor),
+            catalogs: mcp::catalogs(&environment, user),
             environment,
             store,
             leaving: CancellationToken::new(),

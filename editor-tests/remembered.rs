@@ -1,0 +1,409 @@
+//! The tools of an MCP server are those of its last start until it is there: the first request of a process has them,
+//! and a call waits for the server.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::model::{self, Answer, Model};
+use crate::program::{adjutant, says};
+use crate::project::Project;
+use crate::talk::Talk;
+
+/// Names, and what to do.
+pub const ALL: [(&str, fn()); 8] = [
+    ("tools of the last start are offered at once", offered_at_once),
+    ("a server of the editor's is known again", given_by_the_editor),
+    ("a list that has changed counts from the next turn on", changed_list),
+    ("a server that fails now fails the call", failing_server),
+    ("another entry has no tools of the last start", other_entry),
+    ("a project that is not trusted any more has none", trust_withdrawn),
+    ("a damaged list is as if it were not there", damaged_list),
+    ("a change that a call has made counts from the next step on", changed_by_a_call),
+];
+
+/// A server that begins when something is written to the pipe `gate`, where that stands. Its tools are in `tools.txt`.
+const SERVER: &str = r#"
+[ -p gate ] && read -r word <gate
+[ "$word" = die ] && { echo "out of order" >&2; exit 1; }
+said() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+while read -r line; do
+  id=${line#*'"id":'}
+  id=${id%%,*}
+  case $line in
+  *'"method":"initialize"'*)
+    said '{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"prompts":{}},"serverInfo":{"name":"notes","version":"1"},"instructions":"Notes are short."}' ;;
+  *'"method":"tools/list"'*) said "{\"tools\":[$(cat tools.txt)]}" ;;
+  *'"method":"prompts/list"'*) said '{"prompts":[{"name":"greet"}]}' ;;
+  *'"name":"learn"'*)
+    cp learnt.txt tools.txt
+    printf '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
+    said '{"content":[{"type":"text","text":"Learnt."}]}' ;;
+  *'"method":"tools/call"'*) said '{"content":[{"type":"text","text":"Buy milk."}]}' ;;
+  esac
+done
+"#;
+
+/// Not in the order of their names.
+const TOOLS: &str = concat!(
+    r#"{"name":"learn","inputSchema":{"type":"object"}},{"name":"find","description":"Finds a note.","#,
+    r#""inputSchema":{"type":"object","properties":{"word":{"type":"string"},"at":{"type":"number","minimum":0.5}}},"#,
+    r#""annotations":{"readOnlyHint":true}}"#
+);
+
+const OTHER_TOOLS: &str =
+    r#"{"name":"learn","inputSchema":{"type":"object"}},{"name":"list","inputSchema":{"type":"object"}}"#;
+
+/// A model that says what a script wants, and what it was asked.
+fn recorded(script: &str) -> (Model, Arc<Mutex<Vec<Value>>>) {
+    let mut answers = model::script(script).unwrap().into_iter();
+    let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let asked = requests.clone();
+    let model = Model::with_a_mind(move |body| -> Vec<Answer> {
+        asked.lock().unwrap().push(body.clone());
+        answers.next().into_iter().collect()
+    });
+    (model, requests)
+}
+
+fn entry(more: &[&str]) -> Value {
+    let command: Vec<&str> = ["sh", "server.sh"].iter().chain(more).copied().collect();
+    json!({ "notes": { "type": "local", "command": command } })
+}
+
+/// A project whose user has the server in their settings.
+fn project(model: &Model) -> Project {
+    let project = Project::new();
+    project.write("server.sh", SERVER);
+    project.write("tools.txt", TOOLS);
+    project.provider(&model.base(), &json!({ "mcp": entry(&[]) }));
+    project
+}
+
+fn begin(project: impl Into<Arc<Project>>) -> Talk {
+    Talk::capable(project, &json!({ "session": { "notices": {} } }))
+}
+
+/// Has a turn made, with what was told in it.
+fn turn(talk: &mut Talk, id: u64, session: &str) -> Vec<Value> {
+    talk.prompt(id, session, "Go on.");
+    ended(talk, id)
+}
+
+fn ended(talk: &mut Talk, id: u64) -> Vec<Value> {
+    let (answer, updates) = talk.answer(id);
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    updates
+}
+
+fn until(talk: &mut Talk, words: &str) {
+    while !talk.hear().to_string().contains(words) {}
+}
+
+/// Answers the question whether the project is trusted.
+fn trust(talk: &mut Talk, option: &str) {
+    loop {
+        let message = talk.hear();
+        if message["method"] == "session/request_permission" {
+            let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
+            talk.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }));
+            return;
+        }
+    }
+}
+
+/// From now on the server waits until the gate is opened.
+fn close_gate(project: &Project) {
+    project.shell("mkfifo gate");
+}
+
+/// Lets the one server go on that waits.
+fn open_gate(project: &Project, word: &str) {
+    project.write("gate", &format!("{word}\n"));
+    project.shell("rm gate");
+}
+
+fn lists(project: &Project) -> Vec<PathBuf> {
+    let directory = project.path("~/.local/share/adjutant/mcp-lists");
+    std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+fn unheard(model: &Model) {
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+const FIND: &str = r#"has: "name":"notes_find"
+text: Hello.
+---
+has: "name":"notes_find"
+call notes_find {"word":"milk"}
+---
+sees: Buy milk.
+text: There it is."#;
+
+fn offered_at_once() {
+    let (model, requests) = recorded(FIND);
+    let mut talk = begin(project(&model));
+    let session = talk.open();
+    turn(&mut talk, 2, &session);
+    let project = talk.leave();
+    close_gate(&project);
+    let mut talk = begin(project.clone());
+    let session = talk.open();
+    until(&mut talk, "notes:greet");
+    talk.prompt(2, &session, "Go on.");
+    until(&mut talk, "in_progress");
+    open_gate(&project, "go");
+    ended(&mut talk, 2);
+    talk.leave();
+    unheard(&model);
+    // Each session has a mark and a directory of its own, but for which a prompt says the same.
+    let of = |request: &Value| {
+        let said = request["messages"][0].to_string();
+        let said = said.split_once("<mcp_instructions>").expect("what servers say").1.to_owned();
+        (request["tools"].to_string(), said)
+    };
+    let requests = requests.lock().unwrap();
+    let (tools, said) = of(&requests[0]);
+    assert!(tools.contains("Finds a note.") && said.contains("Notes are short."), "{said} {tools}");
+    for request in &requests[1..] {
+        assert_eq!((tools.clone(), said.clone()), of(request));
+    }
+    let [list] = &lists(&project)[..] else { panic!("{:?}", lists(&project)) };
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(list), mode(list.parent().unwrap())), (0o600, 0o700));
+}
+
+fn given_by_the_editor() {
+    let (model, _) = recorded(FIND);
+    let project = project(&model);
+    project.provider(&model.base(), &json!({}));
+    let open = |talk: &mut Talk, key: &str| {
+        let script = talk.project.path("server.sh");
+        let server = json!({ "name": "notes", "command": "/bin/sh", "args": [script], "env": [{ "name": "KEY", "value": key }] });
+        let cwd = talk.project.cwd();
+        talk.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [server] }));
+        talk.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned()
+    };
+    let mut talk = begin(project);
+    let session = open(&mut talk, "secret-1");
+    turn(&mut talk, 2, &session);
+    let project = talk.leave();
+    close_gate(&project);
+    let mut talk = begin(project.clone());
+    let session = open(&mut talk, "secret-2");
+    talk.prompt(2, &session, "Go on.");
+    until(&mut talk, "in_progress");
+    open_gate(&project, "go");
+    ended(&mut talk, 2);
+    talk.leave();
+    unheard(&model);
+    let list = std::fs::read_to_string(&lists(&project)[0]).unwrap();
+    assert!(!list.contains("secret") && !list.contains("server.sh"), "{list}");
+}
+
+fn changed_list() {
+    let (model, _) = recorded(
+        r#"text: Hello.
+---
+has: "name":"notes_find"
+has not: "name":"notes_list"
+call notes_find {}
+---
+sees: The MCP server notes has no tool "find" any more; nothing was called.
+text: It has none.
+---
+begins anew
+has not: Finds a note.
+has: "name":"notes_list"
+call notes_list {}
+---
+sees: Buy milk.
+text: There it is."#,
+    );
+    let mut talk = begin(project(&model));
+    let session = talk.open();
+    turn(&mut talk, 2, &session);
+    let project = talk.leave();
+    project.write("tools.txt", OTHER_TOOLS);
+    close_gate(&project);
+    let mut talk = begin(project.clone());
+    let session = talk.open();
+    talk.prompt(2, &session, "Go on.");
+    until(&mut talk, "in_progress");
+    open_gate(&project, "go");
+    let told = |updates: &[Value]| updates.iter().filter(|update| update.to_string().contains("other tools")).count();
+    assert_eq!(told(&ended(&mut talk, 2)), 0);
+    let updates = turn(&mut talk, 3, &session);
+    let notice = updates.iter().find(|update| update["sessionUpdate"] == "notice").expect("a notice");
+    assert_eq!(notice["title"], "The MCP server notes has other tools than it had before: 1 new, 1 gone.");
+    assert_eq!(notice["description"], "New: list. Gone: find.");
+    assert_eq!(told(&updates), 1);
+    talk.leave();
+    unheard(&model);
+}
+
+fn failing_server() {
+    let (model, _) = recorded(
+        r#"text: Hello.
+---
+has: "name":"notes_find"
+call notes_find {}
+---
+sees: The MCP server notes does not work: it ended before it had answered (it wrote: out of order)
+has: Finds a note.
+text: It does not work.
+---
+begins anew
+has not: Finds a note.
+sees: so none of its tools are available
+text: It still does not."#,
+    );
+    let mut talk = begin(project(&model));
+    let session = talk.open();
+    turn(&mut talk, 2, &session);
+    let project = talk.leave();
+    close_gate(&project);
+    let mut talk = begin(project.clone());
+    let session = talk.open();
+    talk.prompt(2, &session, "Go on.");
+    until(&mut talk, "in_progress");
+    open_gate(&project, "die");
+    ended(&mut talk, 2);
+    turn(&mut talk, 3, &session);
+    talk.leave();
+    unheard(&model);
+    project.write("server.sh", "exit 1");
+    let listed = adjutant(&project, &["mcp"], "");
+    assert!(String::from_utf8_lossy(&listed.stdout).starts_with("notes: failed: "), "{listed:?}");
+}
+
+fn other_entry() {
+    let (model, _) = recorded(
+        r#"has: "name":"notes_find"
+text: Hello.
+---
+has not: "name":"notes_find"
+text: Another command.
+---
+has not: "name":"notes_find"
+text: Switched off.
+---
+has: "name":"notes_find"
+text: As it was."#,
+    );
+    let mut talk = begin(project(&model));
+    let session = talk.open();
+    turn(&mut talk, 2, &session);
+    let project = talk.leave();
+    close_gate(&project);
+    let mut off = entry(&[]);
+    off["notes"]["enabled"] = json!(false);
+    for entry in [entry(&["more"]), off, entry(&[])] {
+        project.provider(&model.base(), &json!({ "mcp": entry }));
+        let mut talk = begin(project.clone());
+        let session = talk.open();
+        turn(&mut talk, 2, &session);
+        talk.leave();
+    }
+    unheard(&model);
+}
+
+fn trust_withdrawn() {
+    let (model, _) = recorded(
+        r#"has: "name":"notes_find"
+text: Hello.
+---
+has not: "name":"notes_find"
+text: Without.
+---
+has: "name":"notes_find"
+text: With."#,
+    );
+    let project = project(&model);
+    project.provider(&model.base(), &json!({}));
+    project.write("opencode.json", &json!({ "mcp": entry(&[]) }).to_string());
+    let mut talk = begin(project);
+    let session = talk.open();
+    talk.prompt(2, &session, "Go on.");
+    trust(&mut talk, "yes");
+    ended(&mut talk, 2);
+    let mut project = talk.leave();
+    says(&project, &["trust", "--revoke"]);
+    close_gate(&project);
+    for answer in ["no", "yes"] {
+        let mut talk = begin(project);
+        let session = talk.open();
+        talk.prompt(2, &session, "Go on.");
+        trust(&mut talk, answer);
+        ended(&mut talk, 2);
+        project = talk.leave();
+    }
+    unheard(&model);
+}
+
+fn damaged_list() {
+    let (model, _) = recorded(
+        r#"has: "name":"notes_find"
+text: Hello.
+---
+has not: "name":"notes_find"
+text: Without.
+---
+has: "name":"notes_find"
+text: Started again.
+---
+has: "name":"notes_find"
+text: Known again."#,
+    );
+    let one_turn = |project: Arc<Project>| {
+        let mut talk = begin(project);
+        let session = talk.open();
+        turn(&mut talk, 2, &session);
+        talk.leave()
+    };
+    let project = one_turn(Arc::new(project(&model)));
+    for list in lists(&project) {
+        let whole = std::fs::read(&list).unwrap();
+        std::fs::write(&list, &whole[..whole.len() / 2]).unwrap();
+    }
+    close_gate(&project);
+    let project = one_turn(project);
+    project.shell("rm gate");
+    let project = one_turn(project);
+    close_gate(&project);
+    one_turn(project);
+    unheard(&model);
+}
+
+fn changed_by_a_call() {
+    let (model, _) = recorded(
+        r#"text: Hello.
+---
+has: "name":"notes_find"
+call notes_learn {}
+---
+begins anew
+sees: Learnt.
+has: "name":"notes_list"
+has not: Finds a note.
+text: There it is.
+---
+has: "name":"notes_list"
+text: Still there."#,
+    );
+    let mut talk = begin(project(&model));
+    let session = talk.open();
+    turn(&mut talk, 2, &session);
+    let project = talk.leave();
+    project.write("learnt.txt", OTHER_TOOLS);
+    let mut talk = begin(project);
+    let session = talk.open();
+    turn(&mut talk, 2, &session);
+    let updates = turn(&mut talk, 3, &session);
+    assert!(updates.iter().all(|update| update["sessionUpdate"] != "notice"), "{updates:?}");
+    talk.leave();
+    unheard(&model);
+}

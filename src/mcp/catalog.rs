@@ -1,0 +1,171 @@
+//! What a server says that it has, within limits, and what a session makes of that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rmcp::model::{Prompt, Tool};
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, Severity};
+use crate::text;
+use crate::tool::AnyTool;
+
+/// What a server may say about one tool, or about itself, in characters.
+pub(super) const MAX_WORDS: usize = 10_000;
+/// Things of one kind that one server may list; more are left out.
+const MAX_LISTED: usize = 1024;
+/// The most bytes that a server may say of all things of one kind.
+const MAX_BYTES: usize = 4 << 20;
+/// The most bytes that it may say of one of them; a larger one is left out alone.
+const MAX_ONE_BYTES: usize = 1 << 20;
+/// How many tools of a kind a notice names.
+const MAX_NAMED: usize = 20;
+
+/// What is read of a list so far.
+pub(super) struct ListReading<T> {
+    pub all: Vec<T>,
+    bytes: usize,
+    pub cut: bool,
+}
+
+impl<T: Serialize> ListReading<T> {
+    pub(super) fn new() -> Self {
+        Self { all: Vec::new(), bytes: 0, cut: false }
+    }
+
+    /// Takes a page; says where the next one begins, if it is wanted.
+    pub(super) fn page(&mut self, page: Vec<T>, next: Option<String>) -> Option<Option<String>> {
+        for one in page {
+            let bytes = serde_json::to_vec(&one).map_or(MAX_BYTES, |json| json.len());
+            if bytes > MAX_ONE_BYTES {
+                self.cut = true;
+                continue;
+            }
+            self.bytes += bytes;
+            if self.all.len() == MAX_LISTED || self.bytes > MAX_BYTES {
+                self.cut = true;
+                return None;
+            }
+            self.all.push(one);
+        }
+        next.map(Some)
+    }
+}
+
+/// What a server has said of itself, as far as it is taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct ServerCatalog {
+    pub tools: Vec<Tool>,
+    /// It has more tools than these.
+    pub cut: bool,
+    pub prompts: Vec<Prompt>,
+    /// It completes the arguments of its prompts.
+    pub completes: bool,
+    pub resources: bool,
+    /// It reports changes of its resources.
+    pub subscribes: bool,
+    pub instructions: Option<String>,
+}
+
+impl ServerCatalog {
+    /// Applies the limits once more: what was stored may not have been written by this program.
+    pub(super) fn limited(self) -> Self {
+        let mut tools = ListReading::new();
+        tools.page(self.tools, None);
+        let mut prompts = ListReading::new();
+        prompts.page(self.prompts, None);
+        let instructions = self.instructions.map(|said| text::cut_chars(&said, MAX_WORDS));
+        Self { tools: tools.all, cut: self.cut || tools.cut, prompts: prompts.all, instructions, ..self }
+    }
+}
+
+/// What a session offers of a server.
+pub(super) struct ServerOffer {
+    pub tools: Vec<OfferedTool>,
+    /// It has more tools than are offered.
+    pub cut: bool,
+    pub prompts: Vec<Prompt>,
+    /// It completes the arguments of its prompts.
+    pub completes: bool,
+    pub resources: bool,
+    /// It reports changes of its resources.
+    pub subscribes: bool,
+    pub instructions: Option<String>,
+}
+
+pub(super) struct OfferedTool {
+    /// What the server calls it.
+    pub own: String,
+    pub tool: Arc<dyn AnyTool>,
+}
+
+impl ServerOffer {
+    /// Whether it has the tool that its server calls this.
+    pub(super) fn has(&self, own: &str) -> bool {
+        self.tools.iter().any(|tool| tool.own == own)
+    }
+
+    fn by_name(&self) -> BTreeMap<&str, &dyn AnyTool> {
+        self.tools.iter().map(|tool| (tool.own.as_str(), tool.tool.as_ref())).collect()
+    }
+
+    /// Describes for the user how its tools differ from those that were offered before. `None` if they do not.
+    pub(super) fn changed_since(&self, server: &str, before: &Self) -> Option<Event> {
+        let before = before.by_name();
+        let now = self.by_name();
+        let is_other = |(name, tool): &(&&str, &&dyn AnyTool)| {
+            before
+                .get(*name)
+                .is_some_and(|old| old.description() != tool.description() || old.schema() != tool.schema())
+        };
+        let kinds: [(&str, Vec<&str>); 3] = [
+            ("new", now.keys().filter(|name| !before.contains_key(*name)).copied().collect()),
+            ("gone", before.keys().filter(|name| !now.contains_key(*name)).copied().collect()),
+            ("changed", now.iter().filter(is_other).map(|(name, _)| *name).collect()),
+        ];
+        let kinds: Vec<_> = kinds.into_iter().filter(|(_, names)| !names.is_empty()).collect();
+        if kinds.is_empty() {
+            return None;
+        }
+        let counts: Vec<String> = kinds.iter().map(|(kind, names)| format!("{} {kind}", names.len())).collect();
+        let named = kinds.iter().map(|(kind, names)| format!("{}: {}.", text::capitalised(kind), named(names)));
+        let server = text::title(server);
+        let counts = counts.join(", ");
+        Some(Event::Notice {
+            severity: Severity::Info,
+            title: format!("The MCP server {server} has other tools than it had before: {counts}."),
+            details: Some(named.collect::<Vec<_>>().join(" ")),
+        })
+    }
+}
+
+fn named(names: &[&str]) -> String {
+    let mut named: Vec<String> = names.iter().take(MAX_NAMED).map(|name| text::title(name)).collect();
+    if names.len() > MAX_NAMED {
+        named.push(format!("and {} more", names.len() - MAX_NAMED));
+    }
+    named.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, bytes: usize) -> Tool {
+        let json = serde_json::json!({ "name": name, "description": "d".repeat(bytes), "inputSchema": {} });
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn tool_too_large_is_left_out_alone() {
+        let mut reading = ListReading::new();
+        let page = vec![tool("a", 10), tool("large", 5 << 20), tool("b", 10), tool("larger", 50 << 20), tool("c", 10)];
+        assert_eq!(reading.page(page, None), None);
+        let names: Vec<&str> = reading.all.iter().map(|tool| &*tool.name).collect();
+        assert_eq!((names, reading.cut), (vec!["a", "b", "c"], true));
+        // All together have a limit as well.
+        let page = (0..10).map(|n| tool(&format!("t{n}"), 500 << 10)).collect();
+        assert_eq!(reading.page(page, Some("next".into())), None);
+        assert_eq!((reading.all.len(), reading.cut), (11, true));
+    }
+}

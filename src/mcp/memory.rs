@@ -1,0 +1,353 @@
+//! The list of each server's last start, kept for the next one: a file of its own for each entry of the settings, in a
+//! directory for its owner alone. Its name is a digest of what makes the entry what it is, with the names of its
+//! variables and headers and without their values. A file that is damaged or of another format is as if it were not
+//! there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
+
+use super::catalog::ServerCatalog;
+use super::kept::KeptLogin;
+use crate::config::settings::{McpEntry, Transport};
+use crate::environment::{Environment, private_dir, private_file};
+use crate::lock::locked;
+use crate::text;
+
+/// The format of a file; one of another format is not read.
+const FORMAT: u32 = 1;
+/// The most bytes of a file that is read.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+/// How many entries are kept, those that were used last.
+const MAX_ENTRIES: usize = 200;
+/// How many bytes they may take together.
+const MAX_TOTAL_BYTES: u64 = 64 << 20;
+
+/// What a file holds.
+#[derive(Serialize, Deserialize)]
+struct StoredCatalog<T> {
+    format: u32,
+    catalog: T,
+}
+
+/// The list of one entry, as it is kept.
+pub(super) struct CatalogMemory {
+    pub directory: PathBuf,
+    pub entry: McpEntry,
+    /// The session's directory.
+    pub cwd: PathBuf,
+    /// Somebody is there who can be asked: servers are told, and may list other things.
+    pub attended: bool,
+    /// Where a login is kept, if it may have one.
+    pub login: Option<KeptLogin>,
+    pub environment: Environment,
+    pub tasks: TaskTracker,
+    /// The list that is to be written.
+    // A leaf lock around a value.
+    pub unwritten: Mutex<Option<ServerCatalog>>,
+    // Held while a file is written, by threads for that alone.
+    pub writing: Mutex<()>,
+}
+
+impl CatalogMemory {
+    /// Reads what the entry listed at its last start. Blocks.
+    pub(super) fn read(&self) -> Option<ServerCatalog> {
+        let file = crate::file::open_regular(&self.file()).ok()?;
+        if file.metadata().ok()?.len() > MAX_FILE_BYTES {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut io::Read::take(file, MAX_FILE_BYTES), &mut bytes).ok()?;
+        let stored: StoredCatalog<ServerCatalog> = serde_json::from_slice(&bytes).ok()?;
+        (stored.format == FORMAT).then(|| stored.catalog.limited())
+    }
+
+    /// Has it written, beside the conversation. The latest of several is the one that stays.
+    pub(super) fn store(self: Arc<Self>, catalog: ServerCatalog) {
+        *locked(&self.unwritten) = Some(catalog);
+        let tasks = self.tasks.clone();
+        let written = async move {
+            let write = move || {
+                let _writing = locked(&self.writing);
+                let Some(catalog) = locked(&self.unwritten).take() else { return };
+                if let Err(e) = self.write(&catalog) {
+                    tracing::info!("the list of MCP server {} is not kept: {e}", self.entry.name);
+                }
+            };
+            // One that panicked has said so.
+            crate::task::spawn_blocking(write).await.ok();
+        };
+        crate::task::spawn_in(&tasks, written);
+    }
+
+    fn write(&self, catalog: &ServerCatalog) -> io::Result<()> {
+        let now = UNIX_EPOCH + Duration::from_millis(self.environment.now().0);
+        let path = self.file();
+        let bytes = serde_json::to_vec(&StoredCatalog { format: FORMAT, catalog })?;
+        private_dir(&self.directory)?;
+        let known = crate::file::open_regular(&path).and_then(|file| file.metadata()).map_or(0, |meta| meta.len());
+        let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if known == size && crate::file::read_regular(&path)? == bytes {
+            // Which were used last is seen by this.
+            return private_file().write(true).open(&path)?.set_modified(now);
+        }
+        // A temporary file is made with mode 0600, and takes the old one's place in one step: another process that
+        // writes at the same moment writes a whole file as well.
+        let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
+        io::Write::write_all(&mut file, &bytes)?;
+        file.as_file().set_modified(now)?;
+        file.persist(&path).map_err(|e| e.error)?;
+        trim(&self.directory, MAX_ENTRIES, MAX_TOTAL_BYTES)
+    }
+
+    fn file(&self) -> PathBuf {
+        let identity = identity(&self.entry, &self.cwd, self.attended, self.login.as_ref()).to_string();
+        let digest = ring::digest::digest(&ring::digest::SHA256, identity.as_bytes());
+        self.directory.join(format!("{}.json", text::hex(digest.as_ref())))
+    }
+}
+
+/// Returns what makes an entry the one that it is: another one may list other things.
+fn identity(entry: &McpEntry, cwd: &Path, attended: bool, login: Option<&KeptLogin>) -> Value {
+    let transport = match &entry.transport {
+        Transport::Local { command, cwd: own, environment } => {
+            let directory = own.as_ref().map_or_else(|| cwd.to_path_buf(), |own| cwd.join(own));
+            let is_bound = entry.project || command.iter().any(|word| names_file(word, &directory));
+            let directory = is_bound.then(|| directory.as_os_str().as_encoded_bytes().to_vec());
+            json!({ "command": command, "variables": names(environment), "directory": directory })
+        }
+        Transport::Remote { url, headers, oauth, sse } => {
+            let oauth = oauth.as_ref().map(|oauth| (&oauth.client_id, &oauth.scope));
+            let logged_in = login.is_some_and(|login| login.is_there().is_some());
+            json!({ "url": url, "headers": names(headers), "sse": sse, "oauth": oauth, "loggedIn": logged_in })
+        }
+    };
+    json!({ "name": entry.name, "attended": attended, "sampling": entry.sampling, "transport": transport })
+}
+
+/// Whether a word of a command means a file of the directory that the command runs in.
+fn names_file(word: &str, directory: &Path) -> bool {
+    !word.starts_with(['/', '-']) && directory.join(word).exists()
+}
+
+fn names(pairs: &[(String, String)]) -> Vec<String> {
+    let mut names: Vec<String> = pairs.iter().map(|(name, _)| name.clone()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Removes the files that were used longest ago, as many as are too many.
+fn trim(directory: &Path, max_entries: usize, max_bytes: u64) -> io::Result<()> {
+    let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        // Another process may have removed it.
+        let Ok(meta) = entry.metadata() else { continue };
+        files.push((meta.modified()?, meta.len(), entry.path()));
+    }
+    files.sort_by(|a, b| b.cmp(a));
+    let mut bytes = 0_u64;
+    for (at, (_, size, path)) in files.iter().enumerate() {
+        bytes = bytes.saturating_add(*size);
+        // The latest stays, however large it is.
+        if at > 0 && (at >= max_entries || bytes > max_bytes) {
+            match std::fs::remove_file(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(transport: Transport) -> McpEntry {
+        McpEntry {
+            name: "a".into(),
+            enabled: true,
+            timeout: Duration::from_secs(1),
+            call_timeout: None,
+            sampling: false,
+            log: None,
+            transport,
+            source: "a test".into(),
+            project: false,
+        }
+    }
+
+    fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+        all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn local(command: &[&str], environment: &[(&str, &str)]) -> McpEntry {
+        let command = command.iter().map(|word| (*word).to_owned()).collect();
+        entry(Transport::Local { command, cwd: None, environment: pairs(environment) })
+    }
+
+    fn memory(directory: &Path, entry: McpEntry) -> Arc<CatalogMemory> {
+        let environment = Environment::from_vars([("HOME".to_owned(), directory.display().to_string())].into());
+        Arc::new(CatalogMemory {
+            directory: directory.join("lists"),
+            entry,
+            cwd: directory.to_path_buf(),
+            attended: true,
+            login: None,
+            environment,
+            tasks: TaskTracker::new(),
+            unwritten: Mutex::default(),
+            writing: Mutex::default(),
+        })
+    }
+
+    fn catalog(tool: &str) -> ServerCatalog {
+        let tool = json!({ "name": tool, "inputSchema": { "type": "object", "b": 1, "a": 2.5 } });
+        ServerCatalog {
+            tools: vec![serde_json::from_value(tool).unwrap()],
+            cut: false,
+            prompts: Vec::new(),
+            completes: true,
+            resources: false,
+            subscribes: false,
+            instructions: Some("Be kind.".into()),
+        }
+    }
+
+    #[test]
+    fn identity_other_entry_differs() {
+        let cwd = Path::new("/nowhere");
+        let of = |entry: &McpEntry| identity(entry, cwd, true, None).to_string();
+        let usual = local(&["npx", "x"], &[("KEY", "secret")]);
+        let remote = |url: &str, headers: &[(&str, &str)]| {
+            entry(Transport::Remote { url: url.into(), headers: pairs(headers), oauth: None, sse: false })
+        };
+        let far = remote("https://a.example/", &[("X-Key", "secret")]);
+        assert!(!of(&usual).contains("secret") && !of(&far).contains("secret"));
+        // The value of a variable or a header, its limit and its place in the file make no other entry.
+        assert_eq!(of(&usual), of(&local(&["npx", "x"], &[("KEY", "other")])));
+        assert_eq!(of(&far), of(&remote("https://a.example/", &[("X-Key", "other")])));
+        let later = McpEntry { timeout: Duration::from_secs(9), source: "elsewhere".into(), ..usual.clone() };
+        assert_eq!(of(&usual), of(&later));
+        let others = [
+            local(&["npx", "y"], &[("KEY", "secret")]),
+            local(&["npx", "x"], &[("OTHER", "secret")]),
+            local(&["npx", "x"], &[]),
+            McpEntry { name: "b".into(), ..usual.clone() },
+            McpEntry { sampling: true, ..usual.clone() },
+            McpEntry { project: true, ..usual.clone() },
+            far.clone(),
+            remote("https://b.example/", &[("X-Key", "secret")]),
+            remote("https://a.example/", &[("X-Other", "secret")]),
+        ];
+        for (at, other) in others.iter().enumerate() {
+            assert!(of(&usual) != of(other), "{at}: {}", of(other));
+        }
+        assert!(of(&usual) != identity(&usual, cwd, false, None).to_string());
+    }
+
+    #[test]
+    fn identity_logged_out_is_another() {
+        let home = tempfile::tempdir().unwrap();
+        let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
+        let url = "https://a.example/";
+        let far = entry(Transport::Remote { url: url.into(), headers: Vec::new(), oauth: None, sse: false });
+        let of = |login: &KeptLogin| identity(&far, Path::new("/nowhere"), true, Some(login)).to_string();
+        let login = KeptLogin::new("a", url, &environment);
+        let logged_out = of(&login);
+        std::fs::create_dir_all(&environment.dirs.data).unwrap();
+        let kept = json!({ "a": { "serverUrl": url, "tokens": { "accessToken": "secret" } } });
+        std::fs::write(login.path(), kept.to_string()).unwrap();
+        assert!(of(&login) != logged_out && !of(&login).contains("secret"));
+        login.forget().unwrap();
+        assert_eq!(of(&login), logged_out);
+    }
+
+    #[test]
+    fn identity_program_of_directory_belongs_to_it() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("server.sh"), "").unwrap();
+        let of = |command: &[&str], cwd: &Path| identity(&local(command, &[]), cwd, true, None).to_string();
+        let elsewhere = Path::new("/nowhere");
+        assert!(of(&["sh", "server.sh"], place.path()) != of(&["sh", "server.sh"], elsewhere));
+        assert_eq!(of(&["npx", "-y", "x"], place.path()), of(&["npx", "-y", "x"], elsewhere));
+    }
+
+    #[test]
+    fn read_written_catalog_is_the_same_and_private() {
+        let place = tempfile::tempdir().unwrap();
+        let memory = memory(place.path(), local(&["npx", "x"], &[]));
+        assert_eq!(memory.read(), None);
+        memory.write(&catalog("one")).unwrap();
+        assert_eq!(memory.read(), Some(catalog("one")));
+        let order = |catalog: &ServerCatalog| serde_json::to_string(catalog).unwrap();
+        assert_eq!(memory.read().map(|read| order(&read)), Some(order(&catalog("one"))));
+        memory.write(&catalog("two")).unwrap();
+        assert_eq!(memory.read(), Some(catalog("two")));
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!((mode(&memory.directory), mode(&memory.file())), (0o700, 0o600));
+        }
+        for damaged in [&b"{\"format\":1,\"catalog\":{\"tools\":[{\"na"[..], b"\xff\xfe", b"[]", b""] {
+            std::fs::write(memory.file(), damaged).unwrap();
+            assert_eq!(memory.read(), None, "{damaged:?}");
+        }
+        let other = StoredCatalog { format: FORMAT + 1, catalog: catalog("two") };
+        std::fs::write(memory.file(), serde_json::to_vec(&other).unwrap()).unwrap();
+        assert_eq!(memory.read(), None);
+        memory.write(&catalog("three")).unwrap();
+        assert_eq!(memory.read(), Some(catalog("three")));
+    }
+
+    #[tokio::test]
+    async fn store_several_at_once_leaves_a_whole_file() {
+        let place = tempfile::tempdir().unwrap();
+        let both = [0, 1].map(|_| memory(place.path(), local(&["npx", "x"], &[])));
+        for n in 0..20 {
+            for memory in &both {
+                memory.clone().store(catalog(&format!("tool_{n}")));
+            }
+        }
+        for memory in &both {
+            memory.tasks.close();
+            memory.tasks.wait().await;
+        }
+        assert_eq!(both[0].read(), Some(catalog("tool_19")));
+        let left: Vec<_> = std::fs::read_dir(&both[0].directory).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn trim_keeps_those_used_last() {
+        let place = tempfile::tempdir().unwrap();
+        let names = ["old", "older", "new"];
+        for (name, age) in names.into_iter().zip([20, 30, 10]) {
+            let path = place.path().join(name);
+            std::fs::write(&path, "0123456789").unwrap();
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(1_000 - age)).unwrap();
+        }
+        let left = || {
+            let names = std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        trim(place.path(), 3, 30).unwrap();
+        assert_eq!(left(), ["new", "old", "older"]);
+        trim(place.path(), 3, 29).unwrap();
+        assert_eq!(left(), ["new", "old"]);
+        trim(place.path(), 1, 100).unwrap();
+        assert_eq!(left(), ["new"]);
+        trim(place.path(), 1, 5).unwrap();
+        assert_eq!(left(), ["new"]);
+    }
+}

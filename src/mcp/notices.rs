@@ -1,0 +1,139 @@
+//! What the user is told of servers: which do not work, which list too much, and which tools have names that are taken.
+
+use std::collections::HashMap;
+
+use super::catalog::OfferedTool;
+use super::link::{FAILURES, ServerState, Trouble};
+use super::{LOOKING, McpServers, ServerConnection};
+use crate::event::{Event, Severity};
+use crate::text;
+use crate::tool::registry::find_properties;
+
+/// What the user knows of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Announced {
+    Works,
+    Trouble(Trouble),
+}
+
+impl McpServers {
+    /// What the user has not been told: which servers do not work, and which tools have a name that is taken. One
+    /// that is late is there at a later step.
+    pub(super) fn news(&self) -> Vec<Event> {
+        let mut list = self.list();
+        let (mut news, mut failed) = (Vec::new(), Vec::new());
+        for server in list.iter_mut() {
+            match server.news() {
+                Some(News::Works(notice)) => news.push(notice),
+                Some(News::Fails(title, details)) => failed.push((server.settings.name.clone(), title, details)),
+                None => {}
+            }
+        }
+        news.extend(failures(failed));
+        let mut taken: HashMap<String, String> = HashMap::new();
+        for server in list.iter_mut() {
+            let Some(offer) = server.link.offers() else { continue };
+            let lost: Vec<String> =
+                offer.tools.iter().filter_map(|tool| tool.lost(&server.settings.name, &mut taken)).collect();
+            if lost != server.lost {
+                server.lost.clone_from(&lost);
+                news.extend(collision(&server.settings.name, &lost));
+            }
+        }
+        news
+    }
+}
+
+impl OfferedTool {
+    /// Says whose name it has, where that is taken; else takes it.
+    fn lost(&self, server: &str, taken: &mut HashMap<String, String>) -> Option<String> {
+        let name = self.tool.name();
+        let whose = match taken.get(name) {
+            _ if find_properties(name).is_some() || LOOKING.contains(&name) => "one of adjutant's own".to_owned(),
+            Some(other) => format!("one of {}", text::title(other)),
+            None => {
+                taken.insert(name.to_owned(), server.to_owned());
+                return None;
+            }
+        };
+        Some(format!("{} ({whose} is {name} already)", text::title(&self.own)))
+    }
+}
+
+/// What is to be told of a server.
+enum News {
+    Works(Event),
+    /// A title, and details.
+    Fails(String, String),
+}
+
+/// That servers do not work, each with its name: one by one, or together where they would fill the screen.
+fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
+    /// How many are told one by one, and how many are named.
+    const ALONE: usize = 3;
+    const NAMED: usize = 10;
+    let notice = |title, details| Event::Notice { severity: Severity::Warning, title, details: Some(details) };
+    if failed.len() <= ALONE {
+        return failed.into_iter().map(|(_, title, details)| notice(title, details)).collect();
+    }
+    let mut names = failed.iter().take(NAMED).map(|(name, ..)| text::title(name)).collect::<Vec<_>>().join(", ");
+    if failed.len() > NAMED {
+        names += ", …";
+    }
+    let title = format!("{} MCP servers do not work: {names}. `adjutant mcp` tries them again.", failed.len());
+    let each = failed.iter().map(|(_, title, details)| format!("- {title}. {details}"));
+    vec![notice(title, each.collect::<Vec<_>>().join("\n"))]
+}
+
+/// That tools are not offered because their names are taken.
+fn collision(server: &str, lost: &[String]) -> Option<Event> {
+    const NAMED: usize = 20;
+    let count = text::count(lost.len(), "tool");
+    let title =
+        format!("The MCP server {} has {count} whose names are taken; they are not offered.", text::title(server));
+    let named = lost.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let details = Some(format!("{named}. Call the server something else in the settings."));
+    (!lost.is_empty()).then_some(Event::Notice { severity: Severity::Warning, title, details })
+}
+
+impl ServerConnection {
+    /// What the user is to be told of it now, if anything.
+    fn news(&mut self) -> Option<News> {
+        let name = text::title(&self.settings.name);
+        let breakdown = match self.link.state() {
+            ServerState::Starting(_) => return None,
+            ServerState::Ready(ready) => {
+                let first = self.told.replace(Announced::Works) != Some(Announced::Works);
+                let title = format!(
+                    "The MCP server {name} lists more or larger tools than are taken: {} are offered, the rest is left out.",
+                    ready.offer.tools.len()
+                );
+                let notice = Event::Notice { severity: Severity::Warning, title, details: None };
+                return (first && ready.offer.cut).then_some(News::Works(notice));
+            }
+            ServerState::Failed(breakdown) => breakdown,
+        };
+        let told = Announced::Trouble(breakdown.trouble);
+        // One that broke off is on its way back.
+        if breakdown.trouble == Trouble::Broke || self.told.replace(told) == Some(told) {
+            return None;
+        }
+        let why = &breakdown.why;
+        let short = text::title(why);
+        let title = match breakdown.trouble {
+            Trouble::Rests => {
+                format!("The MCP server {name} failed {} times in a row and is paused: {short}", FAILURES)
+            }
+            _ => format!("The MCP server {name} does not work: {short}"),
+        };
+        let mut details = format!("Configured in {}.", self.settings.source);
+        if short != *why {
+            details = format!("{details} {why}");
+        }
+        let wrote = breakdown.wrote.trim();
+        if wrote.lines().count() > 1 {
+            details = format!("{details}\n\nIt wrote:\n{}", text::escaped(wrote).replace("\\n", "\n"));
+        }
+        Some(News::Fails(title, details))
+    }
+}
