@@ -46,7 +46,7 @@ pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use meters::{StoreMeters, StoreNumber};
 pub use postgres::{AwayLimits, DatabasePlace};
 pub use record::{DiffStats, PastUndo, Record, RecordChange, TitleSource, UndoEntry, visible};
-pub use search::{SearchHit, SearchPage};
+pub use search::{SearchCut, SearchHit, SearchPage};
 pub use takeover::{OwnerRequest, TakeoverRequests};
 
 /// Where the answer to a job goes.

@@ -255,9 +255,16 @@ async fn search(store: &Store, environment: &Environment, words: &str, all: bool
     let query = query(store, !all, Path::new("."), environment).await?;
     // Nothing is searched in that is not in the list yet.
     store.filled().await?;
-    let store::SearchPage { hits, unindexed } = store.search(query, words, limit).await?;
+    let store::SearchPage { hits, unindexed, cut } = store.search(query, words, limit).await?;
     if unindexed >= WORTH_SAYING {
         terminal::aside(&format!("{unindexed} sessions are not in the search index yet, and were read one by one."));
+    }
+    if let Some(store::SearchCut { sessions, oldest }) = cut {
+        terminal::aside(&format!(
+            "Words of one or two letters alone are looked for in the {sessions} newest sessions, back to {}; \
+             a word of three letters searches all.",
+            day(oldest)
+        ));
     }
     for hit in &hits {
         super::say(&line(&hit.record, all));

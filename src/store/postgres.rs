@@ -12,17 +12,24 @@
 //! While the database is away, sessions go on in memory up to a bound ([`DatabasePlace`]).
 
 mod fault;
+mod fill;
+mod filling;
+mod find;
 mod fleet;
+mod grams;
 mod keeper;
 mod lease;
 mod lines;
 mod link;
 mod ours;
+mod own_index;
 mod place;
 mod read;
+mod rounds;
 mod rows;
 mod schema;
 mod tls;
+mod words;
 mod write;
 
 #[cfg(test)]
@@ -39,7 +46,7 @@ use crate::channel::Receiver;
 /// Does jobs until the last [`super::Store`] is gone.
 pub(super) fn work(place: DatabasePlace, jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, keeper::run(place, jobs, meters)),
+        Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, rounds::run(place, jobs, meters)),
         Err(e) => tracing::error!("no runtime for the store: {e}"),
     }
 }

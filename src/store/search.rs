@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::{Error, Record, StoredSession};
+use crate::environment::Timestamp;
 use crate::lock::locked;
-use crate::message::{Content, Message};
+use crate::message::{Content, Message, Part};
 
 /// A session with the words in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +26,28 @@ pub struct SearchPage {
     pub hits: Vec<SearchHit>,
     /// How many sessions were not in the index, so that they had to be read.
     pub unindexed: usize,
+    /// The search ended before it had found enough or had looked everywhere.
+    pub cut: Option<SearchCut>,
+}
+
+/// The place where a search ended for which no index says where to look: all its words are short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SearchCut {
+    /// How many sessions were read, the newest.
+    pub sessions: usize,
+    /// When the last of them was last used. What is older was not read.
+    pub oldest: Timestamp,
+}
+
+/// How many sessions are read, the newest, for words that are too short for an index.
+pub(super) const MAX_UNAIDED: usize = 1000;
+
+/// How many letters a word has at least that an index finds parts of.
+pub(super) const INDEXED_LETTERS: usize = 3;
+
+/// Whether no index helps to find these words.
+pub(super) fn are_short(words: &[String]) -> bool {
+    words.iter().all(|word| word.chars().nth(INDEXED_LETTERS - 1).is_none())
 }
 
 const AROUND: usize = 60;
@@ -98,16 +121,20 @@ pub(super) fn texts(stored: &StoredSession) -> Vec<String> {
 /// What a person would remember of a message: what was said, and what was done.
 fn text(message: &Message) -> String {
     let mut all = String::new();
-    for part in &message.parts {
-        let text = match &part.content {
-            Content::Text(text) if !text.synthetic => &text.text,
-            Content::Tool(call) => &call.title,
-            _ => continue,
-        };
+    for text in message.parts.iter().filter_map(part_text) {
         all.push_str(text);
         all.push('\n');
     }
     all
+}
+
+/// Returns what a part has of its message's text. No word goes from one part into the next.
+pub(super) fn part_text(part: &Part) -> Option<&str> {
+    match &part.content {
+        Content::Text(text) if !text.synthetic => Some(&text.text),
+        Content::Tool(call) => Some(&call.title),
+        _ => None,
+    }
 }
 
 /// The first place of a word, on one line.

@@ -1,36 +1,24 @@
-//! Who does the jobs: one session's in the order they come, many sessions' at a time.
+//! The jobs themselves, and what this process knows of the sessions that are its own.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::LocalBoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::fault::DatabaseFault;
-use super::lines::{Lines, SessionBatch};
+use super::filling::IndexFilling;
 use super::link::{Link, LinkEvent};
-use super::ours::{Ours, RowChange};
+use super::ours::{Ours, RowChange, TakenLease};
+use super::own_index::OwnIndex;
 use super::place::{AwayLimits, DatabasePlace};
-use crate::channel::Receiver;
 use crate::id::SessionId;
-use crate::store::job::{JobScope, StoreJob, answer};
+use crate::store::job::{StoreJob, answer};
 use crate::store::takeover::{OwnerRequest, RequestSource};
 use crate::store::write::SessionWrite;
 use crate::store::{Error, LockHolder, Record, RecordChange, SessionFeed, StoreMeters, StoredSession};
-
-/// How many jobs are sorted and not begun.
-const SORTED: usize = 4096;
-
-/// How often it is tried again to write what could not be written.
-const AGAIN: Duration = Duration::from_millis(250);
-
-/// How long a process is not heard of at most: who cannot be called is seen to be wanted by then.
-const LONGEST: Duration = Duration::from_secs(5);
 
 /// How long the end of the process may take.
 const END: Duration = Duration::from_millis(1500);
@@ -49,166 +37,15 @@ pub(super) struct Keeper {
     /// Who is told that somebody wants, or has, a session of ours.
     heard: mpsc::UnboundedSender<OwnerRequest>,
     hears: Cell<Option<mpsc::UnboundedReceiver<OwnerRequest>>>,
-}
-
-enum Done {
-    Written(Vec<SessionId>),
-    Job(SessionId),
-    Alone,
-    Other,
-}
-
-/// What waits, and what is being done.
-struct Rounds<'a> {
-    keeper: &'a Keeper,
-    lines: Lines,
-    /// The sessions that something is done for.
-    busy: HashSet<SessionId>,
-    doing: FuturesUnordered<LocalBoxFuture<'a, Done>>,
-    writing: bool,
-    /// A job that comes after all that was said about all sessions, and before all that is said later.
-    waits: Option<StoreJob>,
-    /// A job is being done that no other may run beside.
-    alone: bool,
-    /// More jobs may come: not all senders are gone.
-    open: bool,
-}
-
-/// Does jobs until all senders are gone, or somebody stops it.
-pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
-    let (events, mut happened) = mpsc::unbounded_channel();
-    let keeper = Keeper::new(&place, events, meters);
-    let lease = keeper.link.address().map_or(place.lease, |address| address.lease);
-    let mut renewals = tokio::time::interval((lease / 3).min(LONGEST));
-    let mut retries = tokio::time::interval(AGAIN);
-    for ticks in [&mut renewals, &mut retries] {
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    }
-    let mut rounds = Rounds {
-        keeper: &keeper,
-        lines: Lines::default(),
-        busy: HashSet::new(),
-        doing: FuturesUnordered::new(),
-        writing: false,
-        waits: None,
-        alone: false,
-        open: true,
-    };
-    loop {
-        // What came together is written together.
-        while rounds.has_room() {
-            let Ok(job) = jobs.try_recv() else { break };
-            rounds.sort(job);
-        }
-        rounds.begin();
-        if let Some(stopped) = rounds.over() {
-            keeper.end().await;
-            if let Some(stopped) = stopped {
-                // Nobody needs to wait for it.
-                stopped.send(()).ok();
-            }
-            return;
-        }
-        tokio::select! {
-            job = jobs.recv(), if rounds.has_room() => match job {
-                Some(job) => rounds.sort(job),
-                None => rounds.open = false,
-            },
-            Some(done) = rounds.doing.next(), if !rounds.doing.is_empty() => rounds.settle(done),
-            Some(event) = happened.recv() => match event {
-                LinkEvent::Wanted(session) => keeper.wanted(&session),
-                LinkEvent::Cancel(session) => keeper.cancel(&session),
-                LinkEvent::Closed => keeper.link.lost(),
-            },
-            _ = renewals.tick(), if keeper.holds_any() => {
-                rounds.doing.push(keeper.renew().map(|()| Done::Other).boxed_local());
-            }
-            _ = retries.tick(), if keeper.has_unwritten() => rounds.retry(),
-        }
-    }
-}
-
-impl Rounds<'_> {
-    fn has_room(&self) -> bool {
-        self.open && self.waits.is_none() && !self.alone && self.lines.len() < SORTED
-    }
-
-    /// Puts a job where it waits for its turn.
-    fn sort(&mut self, job: StoreJob) {
-        match job.scope() {
-            JobScope::Session(session) => self.lines.push(session, job),
-            JobScope::None => self.doing.push(self.keeper.job(job).map(|()| Done::Other).boxed_local()),
-            JobScope::All => self.waits = Some(job),
-        }
-    }
-
-    /// Begins all that can be begun.
-    fn begin(&mut self) {
-        if !self.writing {
-            let batches = self.lines.writes(&self.busy);
-            self.write(batches);
-        }
-        while let Some((session, job)) = self.lines.next(&self.busy) {
-            self.busy.insert(session.clone());
-            self.doing.push(self.keeper.job(job).map(|()| Done::Job(session)).boxed_local());
-        }
-        if self.is_idle()
-            && let Some(job) = self.waits.take_if(|job| !matches!(job, StoreJob::Stop { .. }))
-        {
-            self.alone = true;
-            self.doing.push(self.keeper.job(job).map(|()| Done::Alone).boxed_local());
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.lines.is_empty() && self.busy.is_empty() && !self.alone
-    }
-
-    /// Whether it is the end, and who waits for that.
-    fn over(&mut self) -> Option<Option<oneshot::Sender<()>>> {
-        match self.waits.take_if(|job| matches!(job, StoreJob::Stop { .. })) {
-            Some(StoreJob::Stop { reply }) if self.is_idle() => Some(Some(reply)),
-            None if !self.open && self.waits.is_none() && self.is_idle() && self.doing.is_empty() => Some(None),
-            job => {
-                self.waits = job.or(self.waits.take());
-                None
-            }
-        }
-    }
-
-    fn write(&mut self, batches: Vec<SessionBatch>) {
-        if !batches.is_empty() {
-            self.writing = true;
-            self.busy.extend(batches.iter().map(|batch| batch.session.clone()));
-            self.doing.push(self.keeper.write(batches).map(Done::Written).boxed_local());
-        }
-    }
-
-    /// Tries again what could not be written; first of all to reach the database, while others go on.
-    fn retry(&mut self) {
-        if self.keeper.link.is_away() {
-            self.doing.push(self.keeper.link.wire().map(|_| Done::Other).boxed_local());
-        } else if !self.writing {
-            let left = self.keeper.unwritten(&self.busy);
-            self.write(left.into_iter().map(SessionBatch::of).collect());
-        }
-    }
-
-    fn settle(&mut self, done: Done) {
-        match done {
-            Done::Written(sessions) => {
-                self.writing = false;
-                self.busy.retain(|session| !sessions.contains(session));
-            }
-            Done::Job(session) => self.busy.retain(|other| *other != session),
-            Done::Alone => self.alone = false,
-            Done::Other => {}
-        }
-    }
+    pub(super) filling: IndexFilling,
 }
 
 impl Keeper {
-    fn new(place: &DatabasePlace, events: mpsc::UnboundedSender<LinkEvent>, meters: Arc<StoreMeters>) -> Self {
+    pub(super) fn new(
+        place: &DatabasePlace,
+        events: mpsc::UnboundedSender<LinkEvent>,
+        meters: Arc<StoreMeters>,
+    ) -> Self {
         let instance: String =
             std::iter::repeat_with(|| fastrand::alphanumeric().to_ascii_lowercase()).take(16).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -223,19 +60,20 @@ impl Keeper {
             limits: place.away,
             heard,
             hears: Cell::new(Some(hears)),
+            filling: IndexFilling::default(),
         }
     }
 
-    fn holds_any(&self) -> bool {
+    pub(super) fn holds_any(&self) -> bool {
         !self.ours.borrow().is_empty()
     }
 
-    fn has_unwritten(&self) -> bool {
+    pub(super) fn has_unwritten(&self) -> bool {
         self.ours.borrow().values().any(|one| !one.lost && one.unwritten())
     }
 
     /// The sessions of which something could not be written yet, and that nothing else is done for.
-    fn unwritten(&self, busy: &HashSet<SessionId>) -> Vec<SessionId> {
+    pub(super) fn unwritten(&self, busy: &HashSet<SessionId>) -> Vec<SessionId> {
         let ours = self.ours.borrow();
         let left = ours.iter().filter(|(id, one)| !one.lost && one.unwritten() && !busy.contains(*id));
         left.map(|(id, _)| id.clone()).collect()
@@ -289,11 +127,12 @@ impl Keeper {
         if self.ours.borrow().contains_key(session) {
             return Ok(());
         }
-        let epoch = self.take(session).await?;
+        let TakenLease { epoch, is_indexed } = self.take(session).await?;
         match self.known(session).await {
             Ok(Some(known)) => {
                 let one = Ours {
                     epoch: Some(epoch),
+                    index: OwnIndex::at_taking(is_indexed),
                     record: Some(known.record),
                     kept: true,
                     said: known.said,
@@ -313,6 +152,7 @@ impl Keeper {
 
     /// Lets go of a session, as soon as all of it is written.
     async fn release(&self, session: &SessionId) {
+        self.index_before_leaving(session).await;
         let one = {
             let mut ours = self.ours.borrow_mut();
             match ours.get_mut(session) {
@@ -336,7 +176,7 @@ impl Keeper {
     }
 
     /// The end of the process: what is left is written, and everything given back.
-    async fn end(&self) {
+    pub(super) async fn end(&self) {
         let left = self.unwritten(&HashSet::new());
         let work = async {
             if !left.is_empty() {
@@ -344,6 +184,7 @@ impl Keeper {
                 failed.iter().for_each(|(session, e)| tracing::error!("session {session} is not saved whole: {e}"));
             }
             if self.holds_any() {
+                self.index_all_before_leaving().await;
                 self.give_all_back().await;
             }
         };
@@ -356,8 +197,8 @@ impl Keeper {
         let id = record.id.clone();
         let taken = self.take(&id).await;
         if !matches!(taken, Err(DatabaseFault::Store(Error::Locked { .. }))) {
-            let epoch = taken.as_ref().ok().copied();
-            let one = Ours { epoch, record: Some(record), ..Ours::default() };
+            let epoch = taken.as_ref().ok().map(|lease| lease.epoch);
+            let one = Ours { epoch, record: Some(record), index: OwnIndex::of_new(), ..Ours::default() };
             self.ours.borrow_mut().insert(id, one);
         }
         taken.map(drop)
@@ -368,11 +209,12 @@ impl Keeper {
             return self.reload(session, lean).await;
         }
         self.ours.borrow_mut().remove(session);
-        let epoch = self.take(session).await?;
+        let TakenLease { epoch, is_indexed } = self.take(session).await?;
         match self.history(session, lean).await {
             Ok(Some(found)) => {
                 let one = Ours {
                     epoch: Some(epoch),
+                    index: OwnIndex::at_taking(is_indexed),
                     record: Some(found.stored.record.clone()),
                     kept: true,
                     said: !found.stored.messages.is_empty(),
@@ -428,12 +270,12 @@ impl Keeper {
         if self.has(id).await? {
             return Err(Error::Taken(id.clone()).into());
         }
-        let mut one = Ours { kept: true, fresh: true, ..Ours::default() };
+        let mut one = Ours { kept: true, fresh: true, index: OwnIndex::of_new(), ..Ours::default() };
         one.absorb(SessionWrite::Record(Box::new(feed.record.clone())));
         for message in feed {
             SessionWrite::of(&message?).for_each(|entry| one.absorb(entry));
         }
-        one.epoch = Some(self.take(id).await?);
+        one.epoch = Some(self.take(id).await?.epoch);
         self.ours.borrow_mut().insert(id.clone(), one);
         let failed = self.put(std::slice::from_ref(id)).await.remove(id);
         if failed.is_some()
@@ -511,7 +353,7 @@ impl Keeper {
         Ok(self.request(holder, session).await?.then_some(lease + Duration::from_secs(2)))
     }
 
-    async fn job(&self, job: StoreJob) {
+    pub(super) async fn job(&self, job: StoreJob) {
         match job {
             StoreJob::Create { record, reply } => answer(reply, self.create(*record).await),
             StoreJob::Load { session, lean, reply, .. } => answer(reply, self.load(&session, lean).await),
@@ -537,7 +379,11 @@ impl Keeper {
             }
             StoreJob::Leave { session, reply } => answer(reply, self.leave(&session).await),
             StoreJob::Discard { session, unsaid, reply } => answer(reply, self.discard(&session, unsaid).await),
-            StoreJob::Unsaid { reply } => answer(reply, self.unsaid().await),
+            StoreJob::Unsaid { reply } => {
+                answer(reply, self.unsaid().await);
+                // A process that looks for them stays for a while.
+                self.filling.at_leisure();
+            }
             job => self.shared(job).await,
         }
     }
@@ -551,6 +397,7 @@ impl Keeper {
             StoreJob::Recent { project, reply } => answer(reply, self.recent(&project).await),
             StoreJob::Chosen { project, models, reply } => answer(reply, self.chosen(&project, &models).await),
             StoreJob::Search { query, words, limit, reply } => {
+                self.filling.soon();
                 answer(reply, self.search(*query, &words, limit).await);
             }
             StoreJob::Ask { holder, session, reply } => answer(reply, self.request_of(&holder, &session).await),

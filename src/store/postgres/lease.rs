@@ -5,6 +5,7 @@ use tokio_postgres::types::Type;
 use super::fault::{DatabaseFault, TRIES};
 use super::keeper::Keeper;
 use super::link::channel;
+use super::ours::TakenLease;
 use crate::id::SessionId;
 use crate::store::{Error, LockHolder};
 
@@ -16,10 +17,11 @@ const ALIVE: &str = "INSERT INTO owner (instance, host, pid, until) VALUES ($1, 
 /// with a number that none of its name ever had, had it been removed meanwhile.
 const TAKE: &str = "INSERT INTO lease AS l (session, epoch, instance)
     VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, $2)
-    ON CONFLICT (session) DO UPDATE SET epoch = l.epoch + 1, instance = excluded.instance, wanted = false, cancel = false
+    ON CONFLICT (session) DO UPDATE SET epoch = l.epoch + 1, instance = excluded.instance, wanted = false, cancel = false,
+        searched = CASE WHEN l.searched = l.epoch THEN l.epoch + 1 END
     WHERE l.instance IS NULL OR l.instance = excluded.instance
         OR NOT EXISTS (SELECT 1 FROM owner o WHERE o.instance = l.instance AND o.until > now())
-    RETURNING epoch";
+    RETURNING epoch, searched IS NOT DISTINCT FROM epoch";
 
 const HOLDER: &str = "SELECT o.host, o.pid, o.instance FROM lease l JOIN owner o ON o.instance = l.instance
     WHERE l.session = $1";
@@ -34,8 +36,8 @@ impl Keeper {
         self.link.ask(wire.client.query_typed(ALIVE, values)).await.map(drop)
     }
 
-    /// Takes a session's lease, and gives back its epoch.
-    pub(super) async fn take(&self, session: &SessionId) -> Result<i64, DatabaseFault> {
+    /// Takes a session's lease.
+    pub(super) async fn take(&self, session: &SessionId) -> Result<TakenLease, DatabaseFault> {
         let id = session.as_str();
         for _ in 0..TRIES {
             // In one go with what it is worth nothing without.
@@ -51,7 +53,7 @@ impl Keeper {
                 (Err(fault), _) | (_, Err(fault)) => return Err(fault),
                 (Ok(()), Ok(rows)) => {
                     if let Some(row) = rows.first() {
-                        return Ok(row.try_get(0)?);
+                        return Ok(TakenLease { epoch: row.try_get(0)?, is_indexed: row.try_get(1)? });
                     }
                     let wire = self.link.wire().await?;
                     let holder = self.link.ask(wire.client.query_typed(HOLDER, &[(&id, Type::TEXT)])).await?;

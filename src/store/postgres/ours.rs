@@ -1,5 +1,6 @@
 //! A session that is this process's, and what of it is still to be written.
 
+use super::own_index::OwnIndex;
 use crate::id::SessionId;
 use crate::store::write::SessionWrite;
 use crate::store::{Error, Record, TitleSource, pack};
@@ -40,6 +41,14 @@ impl RowChange {
     }
 }
 
+/// A lease that is this process's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TakenLease {
+    pub(super) epoch: i64,
+    /// The search index has all that was said in the session so far.
+    pub(super) is_indexed: bool,
+}
+
 /// A session whose lease is ours, and what is to be written of it.
 #[derive(Debug, Default)]
 pub(super) struct Ours {
@@ -66,6 +75,7 @@ pub(super) struct Ours {
     pub(super) awaited: bool,
     /// It is to be let go of as soon as all of it is written.
     pub(super) closing: bool,
+    pub(super) index: OwnIndex,
 }
 
 impl Ours {
@@ -78,18 +88,25 @@ impl Ours {
         if self.lost {
             return;
         }
+        self.index.wrote();
         match entry {
             SessionWrite::Record(record) => {
-                self.record = Some(record.after(self.record.as_ref()));
+                let record = record.after(self.record.as_ref());
+                if self.record.as_ref().is_none_or(|before| before.title != record.title) {
+                    self.index.wrote_title();
+                }
+                self.record = Some(record);
                 self.fresh |= self.kept;
             }
             SessionWrite::Amend(change) => {
                 if let Some(record) = &mut self.record {
                     change.apply(record);
                     (self.kept, self.fresh) = (true, true);
+                    self.index.wrote_title();
                 }
             }
             SessionWrite::Message { id, json } => {
+                self.index.wrote_message(&id);
                 // With its first message a session is listed.
                 self.fresh |= !self.kept || !self.said;
                 (self.kept, self.said) = (true, true);
@@ -97,6 +114,7 @@ impl Ours {
                 self.rows.push(RowChange::Message { seq: self.last, id, data: packed(&json) });
             }
             SessionWrite::Part { id, message, json } => {
+                self.index.wrote_message(&message);
                 self.fresh |= !self.kept;
                 self.kept = true;
                 self.last += 1;
@@ -112,6 +130,11 @@ impl Ours {
                 self.rows.push(RowChange::Content { name, data: bytes });
             }
         }
+    }
+
+    /// Whether all of it is written and some of it is not in the search index.
+    pub(super) fn is_to_be_indexed(&self) -> bool {
+        self.kept && !self.lost && !self.unwritten() && self.epoch.is_some() && !self.index.is_current
     }
 
     /// Whether nothing was said in it and its user gave it no title.

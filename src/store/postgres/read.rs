@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use futures_util::{StreamExt, TryStreamExt, pin_mut, stream};
+use futures_util::{TryStreamExt, pin_mut};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -14,18 +14,10 @@ use crate::id::{PartId, SessionId};
 use crate::message::{ModelRef, Part};
 use crate::store::assembly::Assembly;
 use crate::store::list::LAST_ID;
-use crate::store::{
-    BackendState, Error, Grant, ListQuery, Record, SearchPage, SessionPage, StoredGrants, StoredSession, search,
-};
+use crate::store::{BackendState, Error, Grant, ListQuery, Record, SessionPage, StoredGrants, StoredSession};
 
 /// What one statement is asked with.
 pub(super) type SqlParams<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
-
-/// How many sessions are searched at a time.
-const SEARCHED: usize = 4;
-
-/// How many sessions are listed at a time for that.
-const LISTED: usize = 500;
 
 /// A session's record, its messages and their parts, in order.
 const HISTORY: &str = "SELECT 0 AS kind, 0::bigint AS seq, id, '' AS message, data FROM session WHERE id = $1
@@ -33,6 +25,15 @@ const HISTORY: &str = "SELECT 0 AS kind, 0::bigint AS seq, id, '' AS message, da
     UNION ALL SELECT 2, seq, id, message, data FROM part WHERE session = $1
     UNION ALL SELECT 3, coalesce(sum(length(data)), 0)::bigint, '', '', '='::bytea FROM content WHERE session = $1
     ORDER BY kind, seq";
+
+/// The listed sessions whose ids are from `$1` to before `$2`.
+pub(super) const BEGINNING: &str = "SELECT id FROM session WHERE shown AND id >= $1 AND id < $2 ORDER BY id LIMIT $3";
+
+pub(super) const CHILDREN: &str = "SELECT id FROM session WHERE parent = $1 ORDER BY id";
+
+/// The sessions in which nothing was said and that nothing waits for.
+pub(super) const UNSAID: &str = "SELECT data FROM session s WHERE NOT said AND NOT named
+    AND NOT EXISTS (SELECT 1 FROM task t WHERE t.session = s.id AND t.state IN ('waiting', 'running'))";
 
 /// A session as it was read.
 pub(super) struct Found {
@@ -133,33 +134,20 @@ impl Keeper {
     }
 
     pub(super) async fn list(&self, query: &ListQuery) -> Result<SessionPage, DatabaseFault> {
-        let ((updated, id), rows) = (query.start(), query.rows());
-        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
-        let below = cwd.as_ref().map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
-        let place_below = query.place.as_ref().map(|place| format!("{place}//"));
-        let mut values: Vec<(&(dyn ToSql + Sync), Type)> =
-            vec![(&updated, Type::INT8), (&id, Type::TEXT), (&rows, Type::INT8)];
-        if cwd.is_some() {
-            values.extend([(&cwd as &(dyn ToSql + Sync), Type::TEXT), (&query.place, Type::TEXT)]);
-        }
-        if cwd.is_some() && query.is_project {
-            values.extend([(&below as &(dyn ToSql + Sync), Type::TEXT), (&place_below, Type::TEXT)]);
-        }
-        let rows = self.rows(&page(query), &values).await?;
+        let rows = self.rows(&page(query), &ListValues::of(query).all()).await?;
         let sessions = rows.iter().map(record).collect::<Result<Vec<Record>, DatabaseFault>>()?;
         Ok(query.page(sessions))
     }
 
     pub(super) async fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, DatabaseFault> {
-        let sql = "SELECT id FROM session WHERE shown AND id >= $1 AND id < $2 ORDER BY id LIMIT $3";
         let (end, limit) = (format!("{beginning}{LAST_ID}"), i64::try_from(limit).unwrap_or(i64::MAX));
-        let rows = self.rows(sql, &[(&beginning, Type::TEXT), (&end, Type::TEXT), (&limit, Type::INT8)]).await?;
+        let rows = self.rows(BEGINNING, &[(&beginning, Type::TEXT), (&end, Type::TEXT), (&limit, Type::INT8)]).await?;
         rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
     }
 
     pub(super) async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, DatabaseFault> {
         let id = session.as_str();
-        let rows = self.rows("SELECT id FROM session WHERE parent = $1 ORDER BY id", &[(&id, Type::TEXT)]).await?;
+        let rows = self.rows(CHILDREN, &[(&id, Type::TEXT)]).await?;
         rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
     }
 
@@ -169,44 +157,8 @@ impl Keeper {
             DELETE FROM lease l USING old o
             WHERE l.instance = o.instance AND NOT EXISTS (SELECT 1 FROM session s WHERE s.id = l.session)";
         self.rows(gone, &[]).await?;
-        let rows = self
-            .rows(
-                "SELECT data FROM session s WHERE NOT said AND NOT named
-            AND NOT EXISTS (SELECT 1 FROM task t WHERE t.session = s.id AND t.state IN ('waiting', 'running'))",
-                &[],
-            )
-            .await?;
+        let rows = self.rows(UNSAID, &[]).await?;
         rows.iter().map(record).collect()
-    }
-
-    /// Reads one session after the other, the newest first.
-    pub(super) async fn search(
-        &self,
-        query: ListQuery,
-        words: &str,
-        limit: usize,
-    ) -> Result<SearchPage, DatabaseFault> {
-        let (words, mut page) = (search::wanted(words), SearchPage::default());
-        let mut query = ListQuery { limit: LISTED, ..query };
-        while !words.is_empty() && page.hits.len() < limit {
-            let listed = self.list(&query).await?;
-            let words = &words;
-            let looked = listed.sessions.into_iter().map(|record| async move {
-                let read = match self.history(&record.id, false).await {
-                    Ok(Some(found)) => Ok(found.stored),
-                    Ok(None) => Err(Error::NotFound(record.id.clone())),
-                    Err(fault) => Err(fault.into()),
-                };
-                search::looked(&record, read, words)
-            });
-            let hits = stream::iter(looked).buffered(SEARCHED).filter_map(std::future::ready);
-            page.hits.extend(hits.take(limit - page.hits.len()).collect::<Vec<_>>().await);
-            query.after = listed.next;
-            if query.after.is_none() {
-                break;
-            }
-        }
-        Ok(page)
     }
 
     pub(super) async fn grants(&self, project: Option<String>) -> Result<StoredGrants, DatabaseFault> {
@@ -319,14 +271,54 @@ impl Keeper {
     }
 }
 
-/// How a page is asked for: so many (`$3`) before `$1` and `$2`, in the directory `$4` or called `$5`, of a project also
-/// below it (`$6`, `$7`). Each part of the union is read in the order of an index, as far as the page goes.
-pub(super) fn page(query: &ListQuery) -> String {
-    let aside = match query.archived {
+/// The values with which a page is asked for.
+pub(super) struct ListValues {
+    updated: i64,
+    id: String,
+    rows: i64,
+    cwd: Option<String>,
+    place: Option<String>,
+    below: Option<String>,
+    place_below: Option<String>,
+}
+
+impl ListValues {
+    pub(super) fn of(query: &ListQuery) -> Self {
+        let ((updated, id), rows) = (query.start(), query.rows());
+        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let below = cwd.as_ref().map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
+        let place_below = query.place.as_ref().map(|place| format!("{place}//"));
+        Self { updated, id, rows, cwd, place: query.place.clone(), below, place_below }
+    }
+
+    /// `$1` to `$7`.
+    pub(super) fn all(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        vec![
+            (&self.updated, Type::INT8),
+            (&self.id, Type::TEXT),
+            (&self.rows, Type::INT8),
+            (&self.cwd, Type::TEXT),
+            (&self.place, Type::TEXT),
+            (&self.below, Type::TEXT),
+            (&self.place_below, Type::TEXT),
+        ]
+    }
+}
+
+/// The condition of whether sessions are listed that are put aside.
+pub(super) fn aside(query: &ListQuery) -> &'static str {
+    match query.archived {
         None => "",
         Some(true) => " AND archived",
         Some(false) => " AND NOT archived",
-    };
+    }
+}
+
+/// How a page is asked for: so many (`$3`) before `$1` and `$2`, in the directory `$4` or called `$5`, of a project also
+/// below it (`$6`, `$7`). Of each directory and each name as many are read as the page may have, in the order of an index,
+/// and of these the newest are taken; a session that is in both is read twice.
+pub(super) fn page(query: &ListQuery) -> String {
+    let aside = aside(query);
     let part = |wanted: &str| {
         format!(
             "SELECT data, updated, id FROM session WHERE shown{wanted}{aside} AND (updated, id) < ($1, $2)
@@ -336,14 +328,37 @@ pub(super) fn page(query: &ListQuery) -> String {
     if query.cwd.is_none() {
         return part("");
     }
-    if query.is_project {
-        return part(" AND (cwd = $4 OR starts_with(cwd, $6) OR project = $5 OR starts_with(project, $7))");
+    let newest = |parts: &str| {
+        format!("SELECT DISTINCT ON (updated, id) data FROM ({parts}) page ORDER BY updated DESC, id DESC LIMIT $3")
+    };
+    if !query.is_project {
+        return newest(&format!("({}) UNION ALL ({})", part(" AND cwd = $4"), part(" AND project = $5")));
     }
-    let (here, elsewhere) = (part(" AND cwd = $4"), part(" AND project = $5 AND cwd <> $4"));
-    format!("SELECT data FROM (({here}) UNION ALL ({elsewhere})) page ORDER BY updated DESC, id DESC LIMIT $3")
+    let (here, elsewhere) = (part(" AND cwd = one.name"), part(" AND project = one.name"));
+    let of_each = |names: &str, part: &str| format!("SELECT found.* FROM ({names}) one (name), LATERAL ({part}) found");
+    let directories = "SELECT $4 UNION SELECT name FROM directory WHERE starts_with(name, $6)";
+    let places = "SELECT $5 UNION SELECT name FROM place WHERE starts_with(name, $7)";
+    format!(
+        "WITH RECURSIVE {}, {} {}",
+        names("directory", "cwd", "$6"),
+        names("place", "project", "$7"),
+        newest(&format!("{} UNION ALL {}", of_each(directories, &here), of_each(places, &elsewhere)))
+    )
 }
 
-fn record(row: &Row) -> Result<Record, DatabaseFault> {
+/// The values of a column that begin so, and one after them; each is found by one step into the index over the column,
+/// however many rows have it.
+fn names(table: &str, column: &str, beginning: &str) -> String {
+    let first =
+        |wanted: &str| format!("SELECT {column} FROM session WHERE shown AND {wanted} ORDER BY {column} LIMIT 1");
+    let (least, next) = (first(&format!("{column} >= {beginning}")), first(&format!("{column} > one.name")));
+    format!(
+        "{table} (name) AS (({least}) UNION ALL
+            SELECT ({next}) FROM {table} one WHERE starts_with(one.name, {beginning}))"
+    )
+}
+
+pub(super) fn record(row: &Row) -> Result<Record, DatabaseFault> {
     let json = unpacked(row.try_get(0)?);
     let read = json.and_then(|json| serde_json::from_str(&json).ok());
     read.ok_or_else(|| DatabaseFault::Refused("a session's record is not what was written".into()))

@@ -33,7 +33,9 @@ pub(super) const ROWS: &str = "WITH fence AS (
         INSERT INTO content (session, name, data)
         SELECT r.* FROM unnest($21::text[], $22::text[], $23::bytea[]) AS r(session, name, data)
         JOIN fence f ON f.session = r.session
-        ON CONFLICT (session, name) DO UPDATE SET data = excluded.data)
+        ON CONFLICT (session, name) DO UPDATE SET data = excluded.data),
+    unsearched AS (
+        UPDATE lease l SET searched = NULL FROM fence f WHERE l.session = f.session AND l.searched IS NOT NULL)
     SELECT session FROM fence";
 
 pub(super) const TYPES: [Type; 24] = [

@@ -11,9 +11,9 @@ use super::fault::DatabaseFault;
 use crate::store::Error;
 
 /// The newest format known here.
-pub(super) const FORMAT: i64 = 2;
+pub(super) const FORMAT: i64 = 3;
 
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     "
     CREATE TABLE owner (
         instance text PRIMARY KEY, host text NOT NULL, pid bigint NOT NULL, until timestamptz NOT NULL);
@@ -53,7 +53,29 @@ const STEPS: [&str; 2] = [
     ALTER TABLE lease ADD COLUMN cancel boolean NOT NULL DEFAULT false;
     CREATE INDEX task_by_number ON task (number) WHERE state IN ('waiting', 'running');
 ",
+    // The tables are locked in the order in which those lock them who write meanwhile, with what they knew before.
+    // What such a process writes need not be told to `lease.searched`: taking a session has counted its epoch up. That
+    // they differ is a column, for PostgreSQL counts how often a column is true, and of a comparison it guesses.
+    "
+    LOCK TABLE lease, session IN ACCESS EXCLUSIVE MODE;
+    ALTER TABLE session ALTER COLUMN cwd TYPE text COLLATE \"C\", ALTER COLUMN project TYPE text COLLATE \"C\";
+    CREATE INDEX session_unsaid ON session (id) WHERE NOT said AND NOT named;
+    ALTER TABLE lease ADD COLUMN searched bigint,
+        ADD COLUMN unsearched boolean GENERATED ALWAYS AS (searched IS DISTINCT FROM epoch) STORED;
+    CREATE INDEX lease_unsearched ON lease (session) WHERE unsearched;
+    CREATE TABLE word (
+        session text COLLATE \"C\" NOT NULL REFERENCES session ON DELETE CASCADE, message text NOT NULL,
+        grams smallint[], PRIMARY KEY (session, message));
+    CREATE INDEX word_by_gram ON word USING gin (grams) WITH (fastupdate = off);
+    CREATE INDEX word_of_any ON word (session) WHERE grams IS NULL;
+",
 ];
+
+/// Makes a database of the third format one of the second.
+#[cfg(test)]
+pub(super) const UNDO_THIRD: &str = "DROP TABLE word; ALTER TABLE lease DROP COLUMN unsearched, DROP COLUMN searched;
+    DROP INDEX session_unsaid; ALTER TABLE session ALTER COLUMN cwd TYPE text COLLATE \"default\",
+    ALTER COLUMN project TYPE text COLLATE \"default\"; UPDATE format SET number = 2;";
 
 /// Makes sure that the tables are there and of the present format, and that statements find them.
 pub(super) async fn prepare(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {

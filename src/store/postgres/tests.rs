@@ -1,5 +1,8 @@
 //! What only a database can do to a session: leases, and being away.
 
+mod plans;
+mod search;
+
 use std::time::Duration;
 
 use super::*;
@@ -250,8 +253,9 @@ async fn a_filled_database_of_the_first_format_is_brought_up_to_date() {
     one.stop().await;
     let (client, namespace) = by_hand(&place).await;
     let back = format!(
-        "SET search_path TO {namespace}; DROP TABLE content, trust, task; ALTER TABLE session DROP COLUMN project;
-        ALTER TABLE lease DROP COLUMN cancel; UPDATE format SET number = 1"
+        "SET search_path TO {namespace}; {} DROP TABLE content, trust, task; ALTER TABLE session DROP COLUMN project;
+        ALTER TABLE lease DROP COLUMN cancel; UPDATE format SET number = 1",
+        schema::UNDO_THIRD
     );
     client.batch_execute(&back).await.unwrap();
     let stores: Vec<Store> = (0..4).map(|_| store(&place)).collect();
@@ -270,43 +274,6 @@ async fn a_filled_database_of_the_first_format_is_brought_up_to_date() {
     let again = store(&place);
     assert_eq!(again.load(&ids[7]).await.unwrap().messages.len(), 11);
     again.stop().await;
-}
-
-/// Each page is read in the order of an index: nothing is sorted, and no table read from its beginning.
-#[tokio::test]
-async fn list_plan_reads_a_page_by_an_index() {
-    let Some(database) = Database::get() else { return };
-    let place = DatabasePlace::new(&database.fresh(60));
-    let store = store(&place);
-    store.list(None, None, 1).await.unwrap();
-    let (client, namespace) = by_hand(&place).await;
-    let fill = format!(
-        "SET search_path TO {namespace};
-         INSERT INTO session (id, cwd, updated, archived, shown, said, named, data, project)
-         SELECT 'ses_' || n, '/w/' || n % 20, n, n % 7 = 0, n % 3 > 0, true, false, decode(repeat('00', 400), 'hex'),
-             'git:' || n % 20
-         FROM generate_series(1, 20000) n;
-         ANALYZE session"
-    );
-    client.batch_execute(&fill).await.unwrap();
-    let here = || ListQuery { cwd: Some("/w/3".into()), archived: Some(false), limit: 50, ..ListQuery::default() };
-    let table: [(ListQuery, &[&str]); 3] = [
-        (ListQuery { limit: 50, ..ListQuery::default() }, &["session_by_time"]),
-        (here(), &["session_by_cwd", "session_by_project"]),
-        (ListQuery { is_project: true, ..here() }, &["session_by_time"]),
-    ];
-    for (query, indexes) in table {
-        let mut sql = read::page(&query);
-        let values = ["9223372036854775807", "'z'", "51", "'/w/3'", "'git:4'", "'/w/3/'", "'git:4//'"];
-        for (n, value) in values.iter().enumerate() {
-            sql = sql.replace(&format!("${}", n + 1), value);
-        }
-        let rows = client.query(&format!("EXPLAIN {sql}"), &[]).await.unwrap();
-        let plan = rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("\n");
-        assert!(indexes.iter().all(|index| plan.contains(index)), "{plan}");
-        assert!(!plan.contains("Sort  ") && !plan.contains("Seq Scan"), "{plan}");
-    }
-    store.stop().await;
 }
 
 #[tokio::test]

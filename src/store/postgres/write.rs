@@ -20,7 +20,9 @@ const CUT: &str = "WITH fence AS (SELECT session FROM lease WHERE session = $1 A
     start AS (SELECT seq FROM message WHERE session = $1 AND id = $3),
     gone AS (DELETE FROM message m USING fence f, start s WHERE m.session = f.session AND m.seq >= s.seq
         RETURNING m.id),
-    parts AS (DELETE FROM part p USING gone g WHERE p.session = $1 AND p.message = g.id)
+    parts AS (DELETE FROM part p USING gone g WHERE p.session = $1 AND p.message = g.id),
+    words AS (DELETE FROM word w USING gone g WHERE w.session = $1 AND w.message = g.id),
+    unsearched AS (UPDATE lease l SET searched = NULL FROM fence f WHERE l.session = f.session)
     SELECT EXISTS (SELECT 1 FROM fence), EXISTS (SELECT 1 FROM message m WHERE m.session = $1
         AND (m.seq < (SELECT seq FROM start) OR NOT EXISTS (SELECT 1 FROM start)))";
 
@@ -161,7 +163,7 @@ impl Keeper {
 
     /// Takes the lease of a session that was made while the database was away.
     async fn retake(&self, session: &SessionId) -> Result<(), DatabaseFault> {
-        let epoch = self.take(session).await?;
+        let epoch = self.take(session).await?.epoch;
         if let Some(one) = self.ours.borrow_mut().get_mut(session) {
             one.epoch = Some(epoch);
         }
