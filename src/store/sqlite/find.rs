@@ -15,8 +15,9 @@ use super::index::IndexReader;
 use super::index_rows::updated;
 use super::words::{SearchedSession, WordIndex, is_open};
 use super::{peek, session};
+use crate::environment::Timestamp;
 use crate::id::SessionId;
-use crate::store::search::{self, SearchPage};
+use crate::store::search::{self, SearchCut, SearchPage};
 use crate::store::{Error, ListQuery, Record, ReplySender};
 
 /// A session whose file has more bytes is not taken in: a search reads it, and nobody holds it in memory to index it.
@@ -53,7 +54,13 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
         KnownWords::default()
     });
     let wanted: Vec<String>;
-    (wanted, page.unindexed) = known.sessions_to_read(dir, index.listed(query)?);
+    let mut listed = index.listed(query)?;
+    let mut oldest = None;
+    if search::are_short(&words) && listed.len() > search::MAX_UNAIDED {
+        listed.truncate(search::MAX_UNAIDED);
+        oldest = listed.last().map(|(_, updated)| Timestamp(u64::try_from(*updated).unwrap_or_default()));
+    }
+    (wanted, page.unindexed) = known.sessions_to_read(dir, listed);
     let read = |record: &Record| peek::peek(dir, &record.id, Some(record.clone()));
     for ids in wanted.chunks(READ) {
         let left = limit.saturating_sub(page.hits.len());
@@ -64,6 +71,8 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
             ids.iter().filter_map(|id| index.record(id).transpose()).collect::<Result<Vec<Record>, Error>>()?;
         page.hits.extend(search::search(&read, &records, &words, left));
     }
+    let cut = |oldest| SearchCut { sessions: search::MAX_UNAIDED, oldest };
+    page.cut = oldest.filter(|_| page.hits.len() < limit).map(cut);
     Ok(page)
 }
 
@@ -263,6 +272,7 @@ impl IndexerThread {
 
 #[cfg(test)]
 mod tests {
+    use super::super::index::SessionIndex;
     use super::*;
     use crate::store::Store;
     use crate::store::tests::{message, record, write};
@@ -346,5 +356,26 @@ mod tests {
         let words = WordIndex::open(dir.path()).unwrap().unwrap();
         assert_eq!(words.with(&["giraffe".to_owned()]).unwrap(), Some(HashSet::new()));
         assert_eq!(words.current().unwrap().into_keys().collect::<Vec<_>>(), ["ses_00000001"]);
+    }
+
+    #[test]
+    fn find_short_words_ends_and_says_where() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = SessionIndex::open(dir.path()).unwrap();
+        let put = |n: u64, title: &str| {
+            let record = Record { title: Some(title.into()), ..record(&format!("ses_{n:08}"), "/w", n) };
+            index.put(&record, 1).unwrap();
+        };
+        (1..=search::MAX_UNAIDED as u64 + 1).for_each(|n| put(n, "some of it"));
+        put(0, "only xy");
+        let found = |words: &str| find(dir.path(), &ListQuery::default(), words, 9).unwrap();
+        let cut = Some(SearchCut { sessions: search::MAX_UNAIDED, oldest: Timestamp(2) });
+        let page = found("xy");
+        assert_eq!((page.hits.len(), page.cut), (0, cut));
+        // Where enough is found before, or a word is long enough, nothing is said.
+        let page = found("of");
+        assert_eq!((page.hits.len(), page.cut), (9, None));
+        let page = found("xy only");
+        assert_eq!((page.hits.len(), page.cut), (1, None));
     }
 }
