@@ -57,7 +57,7 @@ impl Keeper {
         };
         match own {
             Some(own) => Some((Some(own.clone()), self.index_piece(Some(own)).boxed_local())),
-            None => self.filling.is_wanted().then(|| (None, self.index_piece(None).boxed_local())),
+            None => self.filling.is_due().then(|| (None, self.index_piece(None).boxed_local())),
         }
     }
 
@@ -84,7 +84,8 @@ impl Keeper {
     async fn index_next(&self) -> Result<(), DatabaseFault> {
         let filling = &self.filling;
         if !filling.has_turn.get() && !self.has_turn("pg_try_advisory_lock").await? {
-            filling.rest();
+            // It may be past a session that was let go of since.
+            filling.wait();
             return Ok(());
         }
         filling.has_turn.set(true);

@@ -11,6 +11,9 @@ use crate::id::SessionId;
 /// How often a process that stays looks for sessions that are not indexed.
 const FILL_INTERVAL: Duration = Duration::from_secs(600);
 
+/// How often it is tried to get the turn while another process has it.
+const TURN_INTERVAL: Duration = Duration::from_secs(2);
+
 /// How much longer it waits than it works, so that others' statements go first.
 const IDLE_SHARE: u32 = 3;
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -22,6 +25,8 @@ pub(super) struct IndexFilling {
     /// This process stays, and looks again later.
     stays: Cell<bool>,
     last: Cell<Option<Instant>>,
+    /// When it is tried again whether it is this process's turn.
+    again: Cell<Option<Instant>>,
     pub(super) has_turn: Cell<bool>,
     /// Sessions and their epochs, the next one first.
     pub(super) left: RefCell<VecDeque<(SessionId, i64)>>,
@@ -52,10 +57,19 @@ impl IndexFilling {
         self.wish.set(FillWish::Soon);
     }
 
-    /// All are indexed, or another process does it.
+    /// All are indexed.
     pub(super) fn rest(&self) {
         self.wish.set(FillWish::None);
         self.last.set(Some(Instant::now()));
+    }
+
+    /// Another process has its turn.
+    pub(super) fn wait(&self) {
+        self.again.set(Some(Instant::now() + TURN_INTERVAL));
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.is_wanted() && self.again.get().is_none_or(|again| Instant::now() >= again)
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -25,6 +25,7 @@ use crate::id::SessionId;
 use crate::message::Part;
 use crate::store::Record;
 use crate::store::search::part_text;
+use crate::task;
 
 /// About how many numbers go in one statement: others' statements wait behind it.
 const GRAMS_AT_ONCE: usize = 4096;
@@ -158,7 +159,7 @@ impl Keeper {
         let parts = parts.collect::<Result<Vec<(String, Vec<u8>)>, DatabaseFault>>()?;
         let (messages, title) = (messages.to_vec(), title.unwrap_or_default().to_owned());
         // Whoever streams does not wait for it.
-        let taken_apart = tokio::task::spawn_blocking(move || grams_of(messages, &title, parts)).await;
+        let taken_apart = task::spawn_blocking(move || grams_of(messages, &title, parts)).await;
         let grams = taken_apart.map_err(|e| DatabaseFault::Refused(format!("what was said cannot be indexed: {e}")))?;
         let (gone, grams): (Vec<_>, Vec<_>) = grams.into_iter().partition(|(_, grams)| grams.is_empty());
         let mut gone: Vec<String> = gone.into_iter().map(|(message, _)| message).collect();
