@@ -313,7 +313,8 @@ pub(crate) fn denies_kept(user: &Rules) -> Rules {
             kept = with;
         }
     }
-    kept
+    // One piece: by pieces of few rules each would be looked up by itself.
+    kept.iter().cloned().collect()
 }
 
 #[cfg(test)]

@@ -302,7 +302,8 @@ impl<'r> CommandRules<'r> {
         }
         // As it is written, and as it reads without quotes, which may stand within a name.
         let bare = |text: &str| text.replace(['\'', '"', '\\'], "");
-        let texts = unit.texts.iter().map(|text| text.to_lowercase()).flat_map(|text| [bare(&text), text]);
+        // Small letters last: what a letter becomes depends on its neighbours.
+        let texts = unit.texts.iter().flat_map(|text| [bare(text).to_lowercase(), text.to_lowercase()]);
         let texts: Vec<String> = texts.collect();
         let mentioned = texts.iter().filter_map(|text| self.about.denied_name_in(text)).min()?;
         Some(format!("the program text it is given names {mentioned}, which a rule denies"))

@@ -199,7 +199,10 @@ impl PatternTable {
 
     /// Adds those that may speak about a command that begins at one of these words.
     fn find_tails(&self, tails: &TailKeys, found: &mut Vec<u32>) {
-        for (word, is_whole) in &tails.words {
+        // A word of which nothing is known may be any, so the others add nothing.
+        let any = tails.words.get(&(String::new(), false));
+        let words = any.map_or_else(|| tails.words.iter().collect(), |any| vec![any]);
+        for (word, is_whole) in words {
             self.words.find(word, found);
             if !is_whole {
                 self.words.find_longer(word, found);
@@ -272,7 +275,7 @@ impl TextKey {
 #[derive(Debug, Default)]
 pub(super) struct TailKeys {
     /// In small letters, and whether nothing in it is unknown.
-    words: Vec<(String, bool)>,
+    words: BTreeSet<(String, bool)>,
     /// So much was looked at that a rule without a word counts as found.
     is_long: bool,
 }
@@ -293,7 +296,7 @@ impl UnitKeys {
         for word in tails {
             let known = word.find(UNKNOWN);
             let part = known.map_or_else(|| word.rsplit('/').next().unwrap_or(word), |known| &word[..known]);
-            keys.tails.words.push((lower(part), known.is_none()));
+            keys.tails.words.insert((lower(part), known.is_none()));
         }
         // What a rule would be compared with that begins with no word.
         let mut wordless = Vec::new();
@@ -477,9 +480,14 @@ mod counted {
 
     /// Does something with a look at all rules.
     pub(in super::super) fn simply<T>(work: impl FnOnce() -> T) -> T {
+        struct Simple;
+        impl Drop for Simple {
+            fn drop(&mut self) {
+                SIMPLE.set(false);
+            }
+        }
         SIMPLE.set(true);
-        let done = work();
-        SIMPLE.set(false);
-        done
+        let _simple = Simple;
+        work()
     }
 }
