@@ -236,7 +236,7 @@ fn defaults_missing() {
     let found = (2..).find(|id| {
         talk.prompt(*id, &session, "hello");
         let words = told(&talk.answer(*id).1);
-        words.contains("could not be fetched, so they do not hold: the server answered with a web page")
+        words.contains("could not be fetched, so what they deny is not known: the server answered with a web page")
             || begun.elapsed() > PATIENCE
     });
     assert!(begun.elapsed() <= PATIENCE, "not told after {found:?} turns");

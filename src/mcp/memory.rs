@@ -249,7 +249,8 @@ mod tests {
         for (at, other) in others.iter().enumerate() {
             assert!(of(&usual) != of(other), "{at}: {}", of(other));
         }
-        assert!(of(&usual) != identity(&usual, cwd, false, None).to_string());
+        let unattended = identity(&usual, cwd, false, None).to_string();
+        assert!(of(&usual) != unattended);
     }
 
     #[test]

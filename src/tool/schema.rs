@@ -5,7 +5,7 @@
 //! nothing. So what has one meaning is written in the form that all take, and a keyword that cannot be taken is left
 //! out: the server checks the arguments anyway. Gemini's subset is made of this (`model/gemini/schema.rs`).
 //!
-//! A server writes what it likes: the work is bounded by [`MAX_VALUES`], after which the rest may be anything.
+//! A server writes what it likes: the work is bounded by `MAX_VALUES`, after which the rest may be anything.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

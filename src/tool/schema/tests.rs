@@ -29,8 +29,8 @@ fn each(schema: &Value, root: &Value) -> Result<(), String> {
     let named = NAMED.into_iter().chain(["$defs"]).filter_map(|key| map.get(key)?.as_object());
     let listed = LISTS.into_iter().filter_map(|key| map.get(key)?.as_array());
     let single = ONE.into_iter().chain(["items", "additionalProperties"]).filter_map(|key| map.get(key));
-    let all = named.flat_map(Map::values).chain(listed.flatten()).chain(single);
-    all.map(|one| each(one, root)).collect()
+    let mut all = named.flat_map(Map::values).chain(listed.flatten()).chain(single);
+    all.try_for_each(|one| each(one, root))
 }
 
 #[test]

@@ -99,7 +99,7 @@ async fn list_and_search_read_what_is_on_a_page() {
             }
             assert!(read <= few[n] * 1.5 + 20.0, "{name}: {} and {read} rows: {nodes:#?}", few[n]);
             let goes_by = |index: &&str| nodes.iter().any(|node| node.ends_with(*index));
-            assert!(indexes.iter().all(|index| goes_by(index)), "{name}: {nodes:#?}");
+            assert!(indexes.iter().all(goes_by), "{name}: {nodes:#?}");
             let whole = nodes.iter().find(|node| {
                 ["Seq Scan session", "Seq Scan word", "Seq Scan lease"].iter().any(|scan| node.starts_with(scan))
             });
