@@ -3,7 +3,7 @@
 mod files;
 mod fleet;
 
-use std::io::{self, BufWriter, Cursor, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Cursor, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -15,6 +15,7 @@ use crate::config;
 use crate::environment::{Environment, Timestamp};
 use crate::export;
 use crate::id::SessionId;
+use crate::lock::locked;
 use crate::message::{CallState, Content, Role};
 use crate::session::prune::{self, Prune};
 use crate::store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
@@ -202,7 +203,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         Verb::Export { id, format, output } => {
             let id = find(store, &id, here, environment).await?;
             match format {
-                ExportFormat::Json => export_json(store.read_out(&id).await?, output).await,
+                ExportFormat::Json => export_json(store, &id, output).await,
                 ExportFormat::Html => export_html(store.peek(&id).await?, output.as_deref(), environment),
             }
         }
@@ -278,31 +279,57 @@ async fn search(store: &Store, environment: &Environment, words: &str, all: bool
     Ok(u8::from(hits.is_empty()))
 }
 
-/// Writes a session as JSON as it is read.
-async fn export_json(feed: SessionFeed, output: Option<PathBuf>) -> anyhow::Result<u8> {
-    let write = move || match output {
-        None => {
-            let mut out = terminal::JsonWriter::new();
-            match export::json::export(feed, &mut out) {
-                // Nobody reads it any more.
-                Err(export::json::WriteError::Write(e)) if e.is_io() => {}
-                written => written.context("the session is not written to its end")?,
-            }
-            // As above.
-            out.line("").and_then(|()| out.end()).ok();
-            anyhow::Ok(())
-        }
-        Some(file) => {
-            let written = crate::environment::private_file_at(&file).map(BufWriter::new).map_err(anyhow::Error::from);
-            let written = written.and_then(|mut out| {
-                export::json::export(feed, &mut out)?;
-                Ok(out.flush()?)
-            });
-            written.with_context(|| format!("{} cannot be written", file.display()))
+/// How often an export begins again because somebody writes to the session. Then it is read at once.
+const MAX_EXPORT_TRIES: usize = 3;
+
+/// Writes a session as JSON: beside the target first, which so has all of it or is left alone.
+async fn export_json(store: &Store, id: &SessionId, output: Option<PathBuf>) -> anyhow::Result<u8> {
+    let mut tries = 0;
+    let (document, damage) = loop {
+        let feed = match tries {
+            MAX_EXPORT_TRIES => store.peek(id).await?.into(),
+            _ => store.read_out(id).await?,
+        };
+        tries += 1;
+        let damage = feed.damage();
+        match crate::task::spawn_blocking(move || spooled(feed)).await? {
+            Ok(document) => break (document, damage),
+            Err(export::json::WriteError::Read(store::Error::Changed(_))) if tries <= MAX_EXPORT_TRIES => {}
+            Err(e) => return Err(e).context("the session is not exported"),
         }
     };
-    crate::task::spawn_blocking(write).await??;
+    crate::task::spawn_blocking(move || copy_document(document, output)).await??;
+    let damage = std::mem::take(&mut *locked(&damage));
+    damage.iter().for_each(|damage| terminal::aside(&format!("damaged: {damage}")));
     Ok(0)
+}
+
+/// Writes a session into a file without a name.
+fn spooled(feed: SessionFeed) -> Result<std::fs::File, export::json::WriteError> {
+    let io = |e: io::Error| export::json::WriteError::Write(serde_json::Error::io(e));
+    let mut out = BufWriter::new(tempfile::tempfile().map_err(io)?);
+    export::json::export(feed, &mut out)?;
+    let mut file = out.into_inner().map_err(|e| io(e.into_error()))?;
+    file.rewind().map_err(io)?;
+    Ok(file)
+}
+
+fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow::Result<()> {
+    let Some(target) = output else {
+        let mut out = terminal::JsonWriter::new();
+        let mut lines = BufReader::new(document).lines();
+        let printed = lines.try_for_each(|line| out.line(&line?)).and_then(|()| out.end());
+        return match printed {
+            // Nobody reads it any more.
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            printed => printed.context("the session is not written to its end"),
+        };
+    };
+    let written = crate::environment::private_file_at(&target).and_then(|mut file| {
+        io::copy(&mut document, &mut file)?;
+        file.flush()
+    });
+    written.with_context(|| format!("{} cannot be written", target.display()))
 }
 
 fn export_html(stored: StoredSession, output: Option<&Path>, environment: &Environment) -> anyhow::Result<u8> {

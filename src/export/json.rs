@@ -6,6 +6,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -50,7 +51,15 @@ impl Serialize for WrittenMessages<'_> {
         let mut feed = self.feed.borrow_mut();
         let read = feed.by_ref().map_while(|message| message.map_err(|e| self.failed.replace(Some(e))).ok());
         let written = read.map(|mut message| WrittenMessage { parts: std::mem::take(&mut message.parts), message });
-        serializer.collect_seq(written)
+        let mut list = serializer.serialize_seq(None)?;
+        for message in written {
+            list.serialize_element(&message)?;
+        }
+        // Closed, it would be a document with fewer messages.
+        if self.failed.borrow().is_some() {
+            return Err(serde::ser::Error::custom("the session cannot be read to its end"));
+        }
+        list.end()
     }
 }
 
@@ -66,10 +75,14 @@ struct WrittenSession<'f> {
 /// # Errors
 /// [`WriteError`]. The text that was written so far is no document.
 pub fn export(mut feed: SessionFeed, out: impl Write) -> Result<(), WriteError> {
-    let (session, failed) = (feed.record.clone(), RefCell::new(None));
+    let session = feed.record.clone();
+    let failed = RefCell::new(None);
     let messages = WrittenMessages { feed: RefCell::new(&mut feed), failed: &failed };
-    serde_json::to_writer_pretty(out, &WrittenSession { adjutant: FORMAT, session, messages })?;
-    failed.into_inner().map_or(Ok(()), |e| Err(e.into()))
+    let written = serde_json::to_writer_pretty(out, &WrittenSession { adjutant: FORMAT, session, messages });
+    match failed.into_inner() {
+        Some(e) => Err(e.into()),
+        None => Ok(written?),
+    }
 }
 
 /// The failure of an export.
@@ -110,16 +123,29 @@ pub fn import<R: Read + Send + 'static>(open: impl Fn() -> io::Result<R>) -> Res
     let (sender, messages) = sync_channel(AHEAD);
     let mut second = serde_json::Deserializer::from_reader(source()?);
     let read = move || {
-        if let Err(e) = second.deserialize_map(WholeVisitor(&sender)) {
-            // Whoever imports may have given up.
-            sender.send(Err(store::Error::Source(Error::Shape(e.to_string()).to_string()))).ok();
-        }
+        let end = match second.deserialize_map(WholeVisitor(&sender)) {
+            Ok(()) => Ok(None),
+            Err(e) => Err(store::Error::Source(Error::Shape(e.to_string()).to_string())),
+        };
+        // Whoever imports may have given up.
+        sender.send(end).ok();
     };
     std::thread::Builder::new().name("import".into()).spawn(read).map_err(|e| shape(e.to_string()))?;
-    Ok(SessionFeed::new(record, messages.into_iter()))
+    let mut is_over = false;
+    let next = move || {
+        if is_over {
+            return None;
+        }
+        let broken = || Err(store::Error::Source("its reader has ended early".into()));
+        let came = messages.recv().unwrap_or_else(|_| broken());
+        is_over = !matches!(came, Ok(Some(_)));
+        came.transpose()
+    };
+    Ok(SessionFeed::new(record, std::iter::from_fn(next)))
 }
 
-type MessageSender = SyncSender<Result<Message, store::Error>>;
+/// Sends messages, and at last `None` or an error.
+type MessageSender = SyncSender<Result<Option<Message>, store::Error>>;
 
 /// Reads a whole document for its messages, which are passed on.
 struct WholeVisitor<'s>(&'s MessageSender);
@@ -163,7 +189,7 @@ impl<'de> Visitor<'de> for MessageVisitor<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         while let Some(WrittenMessage { message, parts }) = list.next_element()? {
-            if self.0.send(Ok(Message { parts, ..message })).is_err() {
+            if self.0.send(Ok(Some(Message { parts, ..message }))).is_err() {
                 return Err(A::Error::custom("nobody wants it any more"));
             }
         }
@@ -205,6 +231,25 @@ mod tests {
         let mut out = Vec::new();
         export(SessionFeed::new(record(), (0..count).map(|at| Ok(message(at)))), &mut out).unwrap();
         out
+    }
+
+    #[test]
+    fn export_cut_off_is_no_document() {
+        let mut out = Vec::new();
+        let messages = [Ok(message(1)), Err(store::Error::Changed("f".into()))];
+        let failed = export(SessionFeed::new(record(), messages.into_iter()), &mut out);
+        assert!(matches!(failed, Err(WriteError::Read(store::Error::Changed(_)))), "{failed:?}");
+        assert!(serde_json::from_slice::<Value>(&out).is_err());
+    }
+
+    #[test]
+    fn import_cut_off_ends_with_an_error() {
+        let whole = exported(3);
+        for end in [whole.len() / 2, whole.len() - 3] {
+            let cut: Arc<[u8]> = whole[..end].into();
+            let feed = import(move || Ok(io::Cursor::new(cut.clone())));
+            assert!(!feed.is_ok_and(|feed| feed.collect::<Result<Vec<_>, _>>().is_ok()), "{end}");
+        }
     }
 
     /// Counts the bytes that pass through it.
@@ -252,8 +297,10 @@ mod tests {
     fn import_reads_a_few_messages_ahead() {
         for count in [100, 1_000] {
             let document: Arc<[u8]> = exported(count).into();
-            let (read, opened) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-            let (bytes, times) = (read.clone(), opened.clone());
+            let read = Arc::<AtomicUsize>::default();
+            let opened = Arc::<AtomicUsize>::default();
+            let bytes = read.clone();
+            let times = opened.clone();
             let mut feed = import(move || {
                 // What the first reading read does not count.
                 times.fetch_add(1, Ordering::Relaxed);
@@ -270,7 +317,7 @@ mod tests {
         }
     }
 
-    /// What an earlier adjutant wrote has the session behind the messages.
+    /// A file of an earlier adjutant has the session behind the messages.
     #[test]
     fn import_takes_members_in_any_order() {
         let document: Value = serde_json::from_slice(&exported(3)).unwrap();

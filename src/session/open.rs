@@ -35,7 +35,7 @@ use crate::permission::account::AccountProperty;
 use crate::permission::grants::Grants;
 use crate::sandbox::Level;
 use crate::snapshot::Tracker;
-use crate::store::{self, LockHolder, Record, StoredSession};
+use crate::store::{self, LockHolder, Record, SessionFeed, StoredSession};
 use crate::task::JoinHandle;
 use crate::tool;
 use crate::turn::record::Recorder;
@@ -256,7 +256,20 @@ impl Sessions {
             None => self.store.read_out(id).await?,
             Some(message) => self.before(id, message).await?.into(),
         };
-        let (of, broken) = (from.record.id.clone(), from.damage());
+        let fork = match self.copy(from, &place).await {
+            // Somebody writes to it: read at once.
+            Err(store::Error::Changed(_)) => self.copy(self.store.peek(id).await?.into(), &place).await,
+            copied => copied,
+        };
+        let (fork, broken) = fork?;
+        place.notices.extend(damage(id, &broken));
+        self.load(&fork, place, false).await
+    }
+
+    /// Copies a session under a new id. Gives that, and the damage found.
+    async fn copy(&self, from: SessionFeed, place: &OpenOptions) -> Result<(SessionId, Vec<String>), store::Error> {
+        let of = from.record.id.clone();
+        let broken = from.damage();
         let mut fork = store::forked(from, &self.environment);
         fork.record.cwd.clone_from(&place.cwd);
         fork.record.extra.clone_from(&place.extra);
@@ -264,8 +277,7 @@ impl Sessions {
         let id = fork.record.id.clone();
         self.store.import_copy(fork, &of).await?;
         let broken = std::mem::take(&mut *locked(&broken));
-        place.notices.extend(damage(&of, &broken));
-        self.load(&id, place, false).await
+        Ok((id, broken))
     }
 
     /// Reads a session as it was before a message.

@@ -7,7 +7,7 @@ use crate::message::Message;
 
 /// A session whose messages come one after the other, oldest first. An error is the last that comes.
 pub struct SessionFeed {
-    /// What is known about it.
+    /// Everything known about it but its messages.
     pub record: Record,
     pub(super) messages: Box<dyn Iterator<Item = Result<Message, Error>> + Send>,
     damage: Arc<Mutex<Vec<String>>>,
@@ -18,7 +18,7 @@ impl SessionFeed {
         Self { record, messages: Box::new(messages), damage: Arc::default() }
     }
 
-    /// What could not be read, for the user: of what has come so far.
+    /// The damage found in what has come so far, for the user.
     pub fn damage(&self) -> Arc<Mutex<Vec<String>>> {
         self.damage.clone()
     }

@@ -144,7 +144,7 @@ impl Keeper {
                 Ok(())
             }
             found => {
-                self.give_back(session, epoch, false).await;
+                self.give_back(session, epoch, found.is_err()).await;
                 Err(found.err().unwrap_or_else(|| Error::NotFound(session.clone()).into()))
             }
         }
@@ -275,7 +275,14 @@ impl Keeper {
         for message in feed {
             SessionWrite::of(&message?).for_each(|entry| one.absorb(entry));
         }
-        one.epoch = Some(self.take(id).await?.epoch);
+        let epoch = self.take(id).await?.epoch;
+        // Another process may have imported it while this one read.
+        let known = self.known(id).await;
+        if !matches!(known, Ok(None)) {
+            self.give_back(id, epoch, true).await;
+            return Err(known.err().unwrap_or_else(|| Error::Taken(id.clone()).into()));
+        }
+        one.epoch = Some(epoch);
         self.ours.borrow_mut().insert(id.clone(), one);
         let failed = self.put(std::slice::from_ref(id)).await.remove(id);
         if failed.is_some()
