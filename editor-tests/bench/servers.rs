@@ -140,7 +140,6 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
             log: None,
             transport,
             source: "a benchmark".into(),
-            project: false,
         };
         let (client, dir) = (Arc::new(HttpClient::new(&environment)), std::env::temp_dir());
         let session = ForSession::default();

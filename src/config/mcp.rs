@@ -24,14 +24,12 @@ pub struct McpEntry {
     pub transport: Transport,
     /// Where it was last said something about, for people.
     pub source: String,
-    /// A file of the project says so.
-    pub project: bool,
 }
 
 /// A server is another one when it is reached or treated otherwise, not when its entry has moved in its file.
 impl PartialEq for McpEntry {
     fn eq(&self, other: &Self) -> bool {
-        let Self { name, enabled, timeout, call_timeout, sampling, log, transport, source: _, project: _ } = self;
+        let Self { name, enabled, timeout, call_timeout, sampling, log, transport, source: _ } = self;
         (name, enabled, timeout, call_timeout) == (&other.name, &other.enabled, &other.timeout, &other.call_timeout)
             && (sampling, log, transport) == (&other.sampling, &other.log, &other.transport)
     }

@@ -350,11 +350,10 @@ impl Resolver<'_> {
             },
         };
         let source = self.source(&way);
-        let project = self.tree.at(&way).is_some_and(|node| node.at.origin.project);
         let call_timeout = server.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
         let timeout = call_timeout.unwrap_or(Duration::from_secs(30));
         let (enabled, sampling) = (server.enabled.unwrap_or(true), server.sampling.unwrap_or(false));
-        Some(McpEntry { enabled, timeout, call_timeout, sampling, log: server.log, transport, source, project, name })
+        Some(McpEntry { enabled, timeout, call_timeout, sampling, log: server.log, transport, source, name })
     }
 
     fn hook(&mut self, name: String, written: file::HookConfig) -> Option<hook::HookEntry> {

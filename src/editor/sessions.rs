@@ -81,7 +81,6 @@ fn given(name: String, transport: Transport) -> McpEntry {
         log: None,
         transport,
         source: "the editor".into(),
-        project: false,
     }
 }
 

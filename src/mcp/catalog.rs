@@ -1,4 +1,4 @@
-//! What a server says that it has, within limits, and what a session makes of that.
+//! The things a server says that it has, within limits, and their form in a session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::event::{Event, Severity};
 use crate::text;
 use crate::tool::AnyTool;
 
-/// What a server may say about one tool, or about itself, in characters.
+/// The most that a server may say about one tool, or about itself, in characters.
 pub(super) const MAX_WORDS: usize = 10_000;
 /// Things of one kind that one server may list; more are left out.
 const MAX_LISTED: usize = 1024;
@@ -21,7 +21,7 @@ const MAX_ONE_BYTES: usize = 1 << 20;
 /// How many tools of a kind a notice names.
 const MAX_NAMED: usize = 20;
 
-/// What is read of a list so far.
+/// The part of a list that is read so far.
 pub(super) struct ListReading<T> {
     pub all: Vec<T>,
     bytes: usize,
@@ -52,7 +52,7 @@ impl<T: Serialize> ListReading<T> {
     }
 }
 
-/// What a server has said of itself, as far as it is taken.
+/// The description a server has given of itself, as far as it is taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ServerCatalog {
     pub tools: Vec<Tool>,
@@ -79,7 +79,7 @@ impl ServerCatalog {
     }
 }
 
-/// What a session offers of a server.
+/// The tools and prompts that a session offers of a server.
 pub(super) struct ServerOffer {
     pub tools: Vec<OfferedTool>,
     /// It has more tools than are offered.
@@ -94,7 +94,7 @@ pub(super) struct ServerOffer {
 }
 
 pub(super) struct OfferedTool {
-    /// What the server calls it.
+    /// The server's own name for it.
     pub own: String,
     pub tool: Arc<dyn AnyTool>,
 }

@@ -52,7 +52,7 @@ async fn attend_to(link: &Arc<McpLink>, reach: Reach, stop: CancellationToken) {
         tracing::warn!("MCP server {}: {}", link.name, end.why);
         failures = if link.was_useful() { 1 } else { failures + 1 };
         // One that does not start is not offered from an earlier start any more.
-        let last = link.offers().filter(|_| link.has_worked());
+        let last = if link.has_worked() { link.offers() } else { None };
         let trouble = match &last {
             _ if end.login => Trouble::Login,
             None => Trouble::Start,

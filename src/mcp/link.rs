@@ -55,9 +55,9 @@ pub(super) struct McpLink {
     pub call_limit: Duration,
     /// Where a login is kept, if it may have one, and the command that makes one.
     pub login: Option<(KeptLogin, String)>,
-    /// Where its list is kept for its next start, if it is.
+    /// The file that keeps its list for its next start, if one does.
     pub memory: Option<Arc<CatalogMemory>>,
-    /// What its list of the last start offers.
+    /// The offer made of its list of the last start.
     // A leaf lock around a value.
     recalled: Mutex<Option<Arc<ServerOffer>>>,
     state: watch::Sender<ServerState>,
@@ -232,7 +232,7 @@ impl McpLink {
         })));
     }
 
-    /// What it offers: also while it is on its way, from its last start.
+    /// Returns its offer: while it is on its way, that of its last start.
     pub(super) fn offers(&self) -> Option<Arc<ServerOffer>> {
         match &*self.state.borrow() {
             ServerState::Ready(ready) => Some(ready.offer.clone()),
@@ -249,7 +249,7 @@ impl McpLink {
         self.set(ServerState::Starting(Some(offer)));
     }
 
-    /// What it offered from its last start, before it was there.
+    /// Returns the offer of its last start, made before it was there.
     pub(super) fn recalled(&self) -> Option<Arc<ServerOffer>> {
         locked(&self.recalled).clone()
     }
@@ -288,7 +288,7 @@ impl McpLink {
     /// The server as it works: one that is starting is waited for, one that has broken off is started again first.
     ///
     /// # Errors
-    /// Why it does not come.
+    /// Returns the reason that it does not come.
     pub(super) async fn ready(&self) -> Result<Arc<ReadyServer>, String> {
         let mut state = self.state.subscribe();
         let back = async {
@@ -527,7 +527,6 @@ mod tests {
             log: None,
             transport: Transport::Local { command: vec!["a".into()], cwd: None, environment: Vec::new() },
             source: "a test".into(),
-            project: false,
         };
         let about = Arc::new(About { roots: Arc::from([]), attended: true });
         McpLink::new(&entry, Duration::from_secs(1), None, None, about, watch::Sender::new(0))

@@ -28,7 +28,7 @@ const MAX_ENTRIES: usize = 200;
 /// How many bytes they may take together.
 const MAX_TOTAL_BYTES: u64 = 64 << 20;
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Serialize, Deserialize)]
 struct StoredCatalog<T> {
     format: u32,
@@ -43,7 +43,7 @@ pub(super) struct CatalogMemory {
     pub cwd: PathBuf,
     /// Somebody is there who can be asked: servers are told, and may list other things.
     pub attended: bool,
-    /// Where a login is kept, if it may have one.
+    /// The file that keeps its login, if it may have one.
     pub login: Option<KeptLogin>,
     pub environment: Environment,
     pub tasks: TaskTracker,
@@ -116,9 +116,9 @@ impl CatalogMemory {
 fn identity(entry: &McpEntry, cwd: &Path, attended: bool, login: Option<&KeptLogin>) -> Value {
     let transport = match &entry.transport {
         Transport::Local { command, cwd: own, environment } => {
+            // A command means what its directory makes of it: `npm run mcp`, `npx` with packages of the project.
             let directory = own.as_ref().map_or_else(|| cwd.to_path_buf(), |own| cwd.join(own));
-            let is_bound = entry.project || command.iter().any(|word| names_file(word, &directory));
-            let directory = is_bound.then(|| directory.as_os_str().as_encoded_bytes().to_vec());
+            let directory = directory.as_os_str().as_encoded_bytes();
             json!({ "command": command, "variables": names(environment), "directory": directory })
         }
         Transport::Remote { url, headers, oauth, sse } => {
@@ -128,11 +128,6 @@ fn identity(entry: &McpEntry, cwd: &Path, attended: bool, login: Option<&KeptLog
         }
     };
     json!({ "name": entry.name, "attended": attended, "sampling": entry.sampling, "transport": transport })
-}
-
-/// Whether a word of a command means a file of the directory that the command runs in.
-fn names_file(word: &str, directory: &Path) -> bool {
-    !word.starts_with(['/', '-']) && directory.join(word).exists()
 }
 
 fn names(pairs: &[(String, String)]) -> Vec<String> {
@@ -148,7 +143,9 @@ fn trim(directory: &Path, max_entries: usize, max_bytes: u64) -> io::Result<()> 
         let entry = entry?;
         // Another process may have removed it.
         let Ok(meta) = entry.metadata() else { continue };
-        files.push((meta.modified()?, meta.len(), entry.path()));
+        if meta.is_file() {
+            files.push((meta.modified()?, meta.len(), entry.path()));
+        }
     }
     files.sort_by(|a, b| b.cmp(a));
     let mut bytes = 0_u64;
@@ -179,7 +176,6 @@ mod tests {
             log: None,
             transport,
             source: "a test".into(),
-            project: false,
         }
     }
 
@@ -241,7 +237,11 @@ mod tests {
             local(&["npx", "x"], &[]),
             McpEntry { name: "b".into(), ..usual.clone() },
             McpEntry { sampling: true, ..usual.clone() },
-            McpEntry { project: true, ..usual.clone() },
+            entry(Transport::Local {
+                command: vec!["npx".into(), "x".into()],
+                cwd: Some("below".into()),
+                environment: pairs(&[("KEY", "secret")]),
+            }),
             far.clone(),
             remote("https://b.example/", &[("X-Key", "secret")]),
             remote("https://a.example/", &[("X-Other", "secret")]),
@@ -271,13 +271,10 @@ mod tests {
     }
 
     #[test]
-    fn identity_program_of_directory_belongs_to_it() {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join("server.sh"), "").unwrap();
-        let of = |command: &[&str], cwd: &Path| identity(&local(command, &[]), cwd, true, None).to_string();
-        let elsewhere = Path::new("/nowhere");
-        assert!(of(&["sh", "server.sh"], place.path()) != of(&["sh", "server.sh"], elsewhere));
-        assert_eq!(of(&["npx", "-y", "x"], place.path()), of(&["npx", "-y", "x"], elsewhere));
+    fn identity_of_a_program_belongs_to_its_directory() {
+        let npx = local(&["npx", "-y", "x"], &[]);
+        let of = |cwd: &str| identity(&npx, Path::new(cwd), true, None).to_string();
+        assert!(of("/one") != of("/two"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the user is told of servers: which do not work, which list too much, and which tools have names that are taken.
+//! Notices about servers: those that do not work or list too much, and tools whose names are taken.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::event::{Event, Severity};
 use crate::text;
 use crate::tool::registry::find_properties;
 
-/// What the user knows of a server.
+/// The state of a server that the user was told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Announced {
     Works,
@@ -17,8 +17,8 @@ pub(super) enum Announced {
 }
 
 impl McpServers {
-    /// What the user has not been told: which servers do not work, and which tools have a name that is taken. One
-    /// that is late is there at a later step.
+    /// Returns what the user has not been told: which servers do not work, and which tools have a name that is taken.
+    /// One that is late is there at a later step.
     pub(super) fn news(&self) -> Vec<Event> {
         let mut list = self.list();
         let (mut news, mut failed) = (Vec::new(), Vec::new());
@@ -60,7 +60,7 @@ impl OfferedTool {
     }
 }
 
-/// What is to be told of a server.
+/// News of a server.
 enum News {
     Works(Event),
     /// A title, and details.
@@ -97,7 +97,7 @@ fn collision(server: &str, lost: &[String]) -> Option<Event> {
 }
 
 impl ServerConnection {
-    /// What the user is to be told of it now, if anything.
+    /// Returns the news of it, if there are any.
     fn news(&mut self) -> Option<News> {
         let name = text::title(&self.settings.name);
         let breakdown = match self.link.state() {

@@ -1,4 +1,4 @@
-//! What a turn offers of a server. It stays the same from the turn's beginning to its end, so that all requests of the
+//! The offer of a server in a turn. It stays the same from the turn's beginning to its end, so that all requests of the
 //! turn have one prefix: what changes meanwhile counts from the next turn on. Two things come at the next step: a
 //! server that was missing, and what a server reports after a call of this turn, which may have been made for that.
 
@@ -15,11 +15,11 @@ pub(super) fn of(link: &Arc<McpLink>, catalog: ServerCatalog) -> ServerOffer {
     ServerOffer { tools, cut, prompts, completes, resources, subscribes, instructions }
 }
 
-/// What a turn offers of a server.
+/// The offer of a server in a turn.
 #[derive(Clone)]
 pub(super) enum TurnOffer {
     Offered(Arc<ServerOffer>),
-    /// Why it does not work.
+    /// The reason that it does not work.
     Failed(String),
     /// It is not there yet, and not known from an earlier start.
     Missing,

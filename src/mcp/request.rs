@@ -79,7 +79,7 @@ pub(super) async fn request(
 /// Waits for the server that a call is for.
 ///
 /// # Errors
-/// Why it does not come, for the model.
+/// Says to the model that it does not come, and the reason.
 pub(super) async fn awaited(link: &McpLink, cancelled: &CancellationToken) -> Result<Arc<ReadyServer>, Failure> {
     let ready = tokio::select! {
         biased;

@@ -252,7 +252,7 @@ impl McpServers {
 
     /// Which resources these words name: the address of one that a server lists, or that one of its templates makes,
     /// perhaps behind the server's name and a colon. Addresses of the web are resources only where they are listed; for
-    /// them alone, no server that is only starting is waited for.
+    /// them and for files alone, no server that is only starting is waited for.
     pub async fn named_resources(&self, words: impl Iterator<Item = &str>) -> Vec<NamedResource> {
         let servers = self.with_resources();
         // A prompt may be long, and most sessions have no such server.
@@ -264,7 +264,7 @@ impl McpServers {
         if addresses.is_empty() {
             return Vec::new();
         }
-        let waits = addresses.iter().any(|word| !is_web(word));
+        let waits = addresses.iter().any(|word| !is_web(word) && !word.starts_with("file:"));
         let one = |link: Arc<McpLink>| async move {
             let listed = async {
                 let ready = match link.connected() {

@@ -402,7 +402,6 @@ mod tests {
             log: None,
             transport,
             source: "a test".into(),
-            project: false,
         };
         let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
         let remote = Transport::Remote {
