@@ -49,7 +49,7 @@ impl Counted {
         Self { calls: number("syscr") + number("syscw"), bytes: number("rchar") + number("wchar") }
     }
 
-    /// What the run did that did least beside.
+    /// Returns the counts of the run that did least beside.
     fn least(run: impl Fn() -> Self) -> Self {
         let runs = (0..RUNS).map(|_| run());
         runs.reduce(|one, other| Self { calls: one.calls.min(other.calls), bytes: one.bytes.min(other.bytes) }).unwrap()
@@ -66,7 +66,8 @@ fn check(name: &str, [none, few, many]: [Counted; 3]) {
     for (what, none, few, many) in
         [("calls", none.calls, few.calls, many.calls), ("bytes", none.bytes, few.bytes, many.bytes)]
     {
-        let (few, many) = (few.saturating_sub(none), many.saturating_sub(none));
+        let few = few.saturating_sub(none);
+        let many = many.saturating_sub(none);
         let chance = if what == "bytes" { CHANCE * CHANCE_BYTES } else { CHANCE };
         let most = few * times * (100 + MARGIN) / 100 + chance;
         assert!(many <= most, "{name}: some take {few} {what} more than none, and {times} times as many take {many}");

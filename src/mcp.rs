@@ -86,7 +86,7 @@ pub struct McpServers {
     call_limit: Duration,
     /// What the editor gave this session.
     given: Vec<McpEntry>,
-    /// Where the lists of servers are kept for their next start; none: nowhere.
+    /// The directory that keeps the lists of servers for their next start, if any does.
     catalogs: Option<PathBuf>,
     /// Writes them.
     writers: TaskTracker,
@@ -103,7 +103,7 @@ pub struct ForSession {
     pub attended: bool,
     /// The editor shows addresses to visit.
     pub addresses: bool,
-    /// Where the lists of servers are kept for their next start; none: nowhere.
+    /// The directory that keeps the lists of servers for their next start, if any does.
     pub catalogs: Option<PathBuf>,
 }
 
@@ -116,9 +116,9 @@ pub fn catalogs(environment: &Environment, user: Option<&str>) -> PathBuf {
 struct ServerConnection {
     settings: McpEntry,
     link: Arc<McpLink>,
-    /// What the turn offers of it; none before the first turn.
+    /// The offer of the turn; none before the first turn.
     turn: Option<TurnOffer>,
-    /// What was offered of it last, in this process or at its last start.
+    /// The last offer, in this process or at its last start.
     known: Option<Arc<ServerOffer>>,
     told: Option<Announced>,
     /// The tools it was told are not offered, because of their names.
@@ -430,7 +430,7 @@ impl McpServers {
         let wants = |offer: &ServerOffer| {
             let listed = |name: &str| offered.contains(&name) || offered.contains(&search::SEARCH);
             let offers = offer.tools.iter().any(|known| listed(known.tool.name()));
-            offer.instructions.clone().filter(|_| offers)
+            if offers { offer.instructions.clone() } else { None }
         };
         let word = |server: &ServerConnection| {
             let turn = server.turn.clone().unwrap_or_else(|| TurnOffer::now(&server.link));

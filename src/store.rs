@@ -298,7 +298,8 @@ impl Store {
     /// # Errors
     /// As [`Store::import`].
     pub async fn import_copy(&self, feed: SessionFeed, of: &SessionId) -> Result<(), Error> {
-        let (feed, of) = (Box::new(feed), Some(of.clone()));
+        let feed = Box::new(feed);
+        let of = Some(of.clone());
         self.ask(|reply| StoreJob::Import { feed, of, reply }).await
     }
 

@@ -215,8 +215,8 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
         if written.disabled {
             // Both are the same formatter.
             const SAME: [&str; 2] = ["ruff", "uv"];
-            let also = SAME.iter().filter(|_| SAME.contains(&name.as_str())).copied();
-            for name in also.chain([name.as_str()]) {
+            let also: &[&str] = if SAME.contains(&name.as_str()) { &SAME } else { &[] };
+            for name in also.iter().copied().chain([name.as_str()]) {
                 if let Some(entry) = places.remove(name).and_then(|at| entries.get_mut(at)) {
                     *entry = None;
                 }

@@ -1,4 +1,4 @@
-//! What the rules about commands say of one part of a command line. Only rules that may speak about it are looked
+//! The verdict of the rules about commands on one part of a command line. Only rules that may speak about it are looked
 //! at.
 
 use super::decide::{HELD, decide, judge, stands, without_command};
@@ -18,11 +18,11 @@ pub(super) struct CommandRules<'r> {
     /// All that speak about this permission.
     pub(super) about: RulesAbout<'r>,
     granted: RulesAbout<'r>,
-    /// Where the read-only posture begins among the rules.
+    /// The place among the rules at which the read-only posture begins.
     posture: Option<usize>,
     /// A rule that denies or asks may speak about what the line does not show.
     pub(super) may_be_ruled: bool,
-    /// What is asked about runs where it can change nothing but the project, without network.
+    /// A command that is asked about runs where it can change nothing but the project, without network.
     held: bool,
 }
 
@@ -168,7 +168,7 @@ impl<'r> CommandRules<'r> {
                 || first_word::begins_at(rule, &unit.tails, &may).is_some())
     }
 
-    /// Why a rule that allows cannot allow this unit; none where it may.
+    /// Returns the reason that a rule which allows cannot allow this unit; `None` when it may.
     fn hinders(rule: &Rule, unit: &Unit) -> Option<String> {
         if unit.opaque.is_some() {
             return unit.opaque.clone();
@@ -182,7 +182,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Whether a rule that allows speaks about a unit; where only something in the unit hinders it, notes what.
-    /// What an agent that only reads is given is given behind the rule that makes it so: only there it is noted.
+    /// The exceptions of an agent that only reads stand behind the rule that makes it so: only there it is noted.
     fn allows(&self, at: usize, rule: &Rule, unit: &Unit, refused: &mut Option<String>) -> bool {
         let names = wildcard::matches(&rule.pattern, &unit.normal)
             || (unit.broad_only.is_none()

@@ -1,10 +1,10 @@
-//! Which of the rules that match decides.
+//! The choice among the rules that match.
 
 use super::rule::BUILT_IN;
 use super::url::{self, Address};
 use super::{Action, Need, Rule, Rules, Verdict, wildcard};
 
-/// Why something is not asked that a rule asks about.
+/// The reason that something is not asked which a rule asks about.
 pub(super) const HELD: &str = "what the sandbox holds is not asked here";
 const TEMPORARY: &str = "it is a short-lived file, which commands may use in their sandbox";
 
@@ -67,7 +67,7 @@ fn one(rules: &Rules, grants: &Rules, permission: &str, pattern: &str) -> Verdic
     }
 }
 
-/// Who decided about one pattern.
+/// The grant or the rule that decided about one pattern.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Decider<'r> {
     Grant,
@@ -75,7 +75,7 @@ pub(super) enum Decider<'r> {
     Rule(Option<&'r Rule>),
 }
 
-/// What the rules and the grants say about one pattern.
+/// Judges one pattern by the rules and the grants.
 pub(super) fn settled<'r>(rules: &'r Rules, grants: &Rules, permission: &str, pattern: &str) -> (Action, Decider<'r>) {
     let (action, rule) = judge(rules, permission, pattern);
     if action == Action::Ask && last(grants, permission, pattern).is_some() {
@@ -92,7 +92,7 @@ fn last<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&'r Rul
     fitting.into_iter().map(|(_, rule)| rule).rfind(|rule| wildcard::matches(&rule.pattern, pattern))
 }
 
-/// What is fetched is judged by its host, not by how its address is written.
+/// Reads an address: it is judged by its host, not by how it is written.
 fn address(permission: &str, pattern: &str) -> Option<Address> {
     (permission == url::PERMISSION).then(|| Address::read(pattern).ok()).flatten()
 }

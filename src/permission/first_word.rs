@@ -8,7 +8,7 @@ use super::wildcard::UNKNOWN;
 const TRIES: usize = 64;
 const BYTES: usize = 256 << 10;
 
-/// How a pattern begins: what stands before its first blank or wildcard, without a path.
+/// Returns the beginning of a pattern: what stands before its first blank or wildcard, without a path.
 pub(super) fn beginning(pattern: &str) -> &str {
     let word = pattern.split([' ', '*', '?']).next().unwrap_or_default();
     word.rsplit('/').next().unwrap_or_default()
@@ -28,7 +28,8 @@ pub(super) fn begins_at(rule: &Rule, words: &[String], fits: &dyn Fn(&str) -> bo
 pub(super) fn begins_with(first: &str, words: &[String], mut fits: impl FnMut(&str) -> bool) -> Option<usize> {
     let (mut tries, mut bytes) = (0, 0);
     for (at, word) in words.iter().enumerate() {
-        let (base, unknown) = (word.rsplit('/').next().unwrap_or(word), word.find(UNKNOWN));
+        let base = word.rsplit('/').next().unwrap_or(word);
+        let unknown = word.find(UNKNOWN);
         let may = match unknown {
             // What the unknown part becomes could be anything.
             Some(known) => starts(first, &word[..known]) || starts(&word[..known], first),

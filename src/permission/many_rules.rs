@@ -1,5 +1,5 @@
-//! What must hold however many rules there are: a look at those that may match finds the same as a look at all of them,
-//! and their number does not grow with the list.
+//! Properties that hold however many rules there are: a look at those that may match finds the same as a look at all
+//! of them, and their number does not grow with the list.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -178,7 +178,8 @@ fn rules_looked_at_do_not_grow_with_the_list() {
     for line in lines {
         let need = Need { guarantee: SandboxGuarantee::WORKSPACE, ..command_need(line, &place()) };
         let [few, many] = [100, 10_000].map(|count| {
-            let (rules, grants) = (of(count), of(count));
+            let rules = of(count);
+            let grants = of(count);
             looked_at(|| drop(evaluate(&rules, &grants, &need)))
         });
         assert!(few > 0 && many <= few + few / 10, "{line}: {few} of 100 rules, {many} of 10,000");

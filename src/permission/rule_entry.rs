@@ -19,12 +19,12 @@ pub struct Rule {
     /// A wildcard over what is touched.
     pub pattern: String,
     pub action: Action,
-    /// Where it was written, for people: a file, `built in`, a variable.
+    /// The place where it was written, for people: a file, `built in`, a variable.
     #[serde(default)]
     pub source: String,
 }
 
-/// Where the program's own rules come from.
+/// The source of the program's own rules.
 pub const BUILT_IN: &str = "built in";
 
 /// The key of the rule that makes an agent read-only: `posture`, pattern `read-only`, action deny.

@@ -1,7 +1,7 @@
 //! Of many rules, those that may speak about a text, found without a look at the others.
 //!
-//! What is found here is judged by `wildcard` afterwards: a rule too many costs time, a rule too few would be a hole.
-//! So a key is what each text that a pattern matches must begin or end with, whichever fewer rules share, letters
+//! Rules that are found here are judged by `wildcard` afterwards: a rule too many costs time, a rule too few would be
+//! a hole. So a key is what each text that a pattern matches must begin or end with, whichever fewer rules share, letters
 //! compared without regard to case.
 
 use std::collections::{BTreeSet, HashMap};
@@ -259,7 +259,8 @@ impl TextKey {
 
     /// The key of a text in which unknown words stand: what is before the first and after the last of them.
     fn around_unknown(text: &str) -> Option<Self> {
-        let (beginning, ending) = (text.find(UNKNOWN)?, text.rfind(UNKNOWN)?);
+        let beginning = text.find(UNKNOWN)?;
+        let ending = text.rfind(UNKNOWN)?;
         Some(Self::between(&text[..beginning], &text[ending + UNKNOWN.len_utf8()..]))
     }
 

@@ -56,7 +56,7 @@ pub struct Sessions {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) snapshots: Trackers,
     pub(super) language: Arc<LanguageServers>,
-    /// Where the lists of MCP servers are kept.
+    /// The directory that keeps the lists of MCP servers.
     pub(super) catalogs: PathBuf,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,

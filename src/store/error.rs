@@ -15,7 +15,7 @@ pub enum Error {
     /// A session cannot be imported under an id that is in use.
     #[error("there is a session {0} already")]
     Taken(SessionId),
-    /// What was to be imported could not be read to its end.
+    /// The import could not be read to its end.
     #[error("{0}")]
     Source(String),
     /// A session's file was written to while it was read a message at a time.

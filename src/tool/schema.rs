@@ -272,7 +272,9 @@ impl<'a> Normaliser<'a> {
                     None => by_one,
                 });
             }
-            required.extend(by_all.filter(|_| is_whole).unwrap_or_default());
+            if is_whole {
+                required.extend(by_all.unwrap_or_default());
+            }
         }
         required
     }
@@ -349,14 +351,18 @@ impl<'a> Normaliser<'a> {
             let Some(name) = name.filter(|name| !name.contains(['/', '~', '%'])) else { continue };
             return self.root.get(place)?.get(name).map(|_| format!("#/$defs/{name}").into());
         }
-        let meant = target(path, self.root).and_then(Value::as_object).filter(|_| inlined < MAX_INLINED)?;
+        if inlined >= MAX_INLINED {
+            return None;
+        }
+        let meant = target(path, self.root).and_then(Value::as_object)?;
         for (key, value) in self.subschema(meant, depth + 1, inlined + 1) {
             out.entry(key).or_insert(value);
         }
         None
     }
 
-    /// What the items of an array are. A list of schemas, one for each place, becomes a choice between them.
+    /// Returns the schema of the items of an array. A list of schemas, one for each place, becomes a choice between
+    /// them.
     fn items(&self, schema: &Map<String, Value>, depth: usize, inlined: usize) -> Option<Value> {
         let list = |key: &str| schema.get(key).and_then(Value::as_array);
         let places = list("prefixItems").or_else(|| list("items"));

@@ -55,7 +55,8 @@ impl Refusals {
         let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name);
         let spec = find_refused(reason, &request.tools)?;
         let tool = find(&spec.name).filter(|tool| tool.is_foreign() && self.all.len() < MAX_TIMES)?;
-        let (name, provider) = (tool.name(), &frame.model.id.provider);
+        let name = tool.name();
+        let provider = &frame.model.id.provider;
         let mut refused = RefusedTool { names: vec![name.to_owned()], title: String::new(), reason: reason.clone() };
         let of = tool.server().map_or_else(String::new, |server| format!(" of the MCP server {server}"));
         refused.title = format!("The tool {name}{of} is set aside in this session: {provider} does not take it.");
@@ -122,7 +123,8 @@ fn find_refused<'a>(why: &str, tools: &'a [ToolSpec]) -> Option<&'a ToolSpec> {
     let first_place = |name: &str| {
         let mut places = why.match_indices(name).map(|(at, _)| at);
         places.find(|at| {
-            let (before, after) = (why[..*at].chars().next_back(), why[at + name.len()..].chars().next());
+            let before = why[..*at].chars().next_back();
+            let after = why[at + name.len()..].chars().next();
             !before.is_some_and(is_of_name) && !after.is_some_and(is_of_name)
         })
     };

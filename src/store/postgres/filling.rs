@@ -1,4 +1,4 @@
-//! How far the search index is filled with the sessions that nobody has.
+//! Fills the search index with the sessions that nobody has.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

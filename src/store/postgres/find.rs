@@ -36,7 +36,7 @@ pub(super) const AMONG: &str =
         OR EXISTS (SELECT 1 FROM (SELECT w.grams FROM word w WHERE w.session = s.id OFFSET 0) own
             WHERE own.grams IS NULL OR own.grams @> $2::smallint[])";
 
-/// How a page of those that may have the words is asked for: with what a list is ([`super::read::page`]), and `$8`. Each
+/// The query for a page of those that may have the words: with what a list is ([`super::read::page`]), and `$8`. Each
 /// way to be one of them is a question of its own: of words that many have, the newest sessions are looked at until there
 /// are enough, of others those that the index names.
 pub(super) fn candidates(query: &ListQuery) -> String {

@@ -314,7 +314,7 @@ pub(super) fn aside(query: &ListQuery) -> &'static str {
     }
 }
 
-/// How a page is asked for: so many (`$3`) before `$1` and `$2`, in the directory `$4` or called `$5`, of a project also
+/// The query for a page: so many (`$3`) before `$1` and `$2`, in the directory `$4` or called `$5`, of a project also
 /// below it (`$6`, `$7`). Of each directory and each name as many are read as the page may have, in the order of an index,
 /// and of these the newest are taken; a session that is in both is read twice.
 pub(super) fn page(query: &ListQuery) -> String {
@@ -334,7 +334,8 @@ pub(super) fn page(query: &ListQuery) -> String {
     if !query.is_project {
         return newest(&format!("({}) UNION ALL ({})", part(" AND cwd = $4"), part(" AND project = $5")));
     }
-    let (here, elsewhere) = (part(" AND cwd = one.name"), part(" AND project = one.name"));
+    let here = part(" AND cwd = one.name");
+    let elsewhere = part(" AND project = one.name");
     let of_each = |names: &str, part: &str| format!("SELECT found.* FROM ({names}) one (name), LATERAL ({part}) found");
     let directories = "SELECT $4 UNION SELECT name FROM directory WHERE starts_with(name, $6)";
     let places = "SELECT $5 UNION SELECT name FROM place WHERE starts_with(name, $7)";
@@ -351,7 +352,8 @@ pub(super) fn page(query: &ListQuery) -> String {
 fn names(table: &str, column: &str, beginning: &str) -> String {
     let first =
         |wanted: &str| format!("SELECT {column} FROM session WHERE shown AND {wanted} ORDER BY {column} LIMIT 1");
-    let (least, next) = (first(&format!("{column} >= {beginning}")), first(&format!("{column} > one.name")));
+    let least = first(&format!("{column} >= {beginning}"));
+    let next = first(&format!("{column} > one.name"));
     format!(
         "{table} (name) AS (({least}) UNION ALL
             SELECT ({next}) FROM {table} one WHERE starts_with(one.name, {beginning}))"

@@ -37,7 +37,7 @@ enum Done {
     Other,
 }
 
-/// What waits, and what is being done.
+/// The jobs that wait, and those that are being done.
 struct Rounds<'a> {
     keeper: &'a Keeper,
     lines: Lines,

@@ -157,7 +157,8 @@ impl Keeper {
         let rows = self.rows(sql, &[(&id, Type::TEXT), (&messages, Type::TEXT_ARRAY)]).await?;
         let parts = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
         let parts = parts.collect::<Result<Vec<(String, Vec<u8>)>, DatabaseFault>>()?;
-        let (messages, title) = (messages.to_vec(), title.unwrap_or_default().to_owned());
+        let messages = messages.to_vec();
+        let title = title.unwrap_or_default().to_owned();
         // Whoever streams does not wait for it.
         let taken_apart = task::spawn_blocking(move || grams_of(messages, &title, parts)).await;
         let grams = taken_apart.map_err(|e| DatabaseFault::Refused(format!("what was said cannot be indexed: {e}")))?;

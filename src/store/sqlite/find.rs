@@ -72,7 +72,7 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
         page.hits.extend(search::search(&read, &records, &words, left));
     }
     let cut = |oldest| SearchCut { sessions: search::MAX_UNAIDED, oldest };
-    page.cut = oldest.filter(|_| page.hits.len() < limit).map(cut);
+    page.cut = if page.hits.len() < limit { oldest.map(cut) } else { None };
     Ok(page)
 }
 
@@ -293,7 +293,7 @@ mod tests {
         page.hits.into_iter().map(|hit| hit.record.id.to_string()).collect()
     }
 
-    async fn said(store: &Store, n: u64, words: &str) {
+    async fn session_saying(store: &Store, n: u64, words: &str) {
         let record = record(&format!("ses_0000000{n}"), "/w", 10 + n);
         store.create(&record).await.unwrap();
         write(store, &record, &[message("m", &[words])]).await;
@@ -306,7 +306,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
         for (n, words) in [(0, "a zebra"), (1, "a horse"), (2, "another Zebra"), (3, "a zebra as well")] {
-            said(&store, n, words).await;
+            session_saying(&store, n, words).await;
         }
         for n in 0..3 {
             store.close(&SessionId::new(format!("ses_0000000{n}"))).await;
@@ -327,7 +327,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
         for n in 0..2 {
-            said(&store, n, "a horse").await;
+            session_saying(&store, n, "a horse").await;
             store.close(&SessionId::new(format!("ses_0000000{n}"))).await;
         }
         store.list(None, None, 1).await.unwrap();

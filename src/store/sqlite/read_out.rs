@@ -14,7 +14,7 @@ use crate::lock::locked;
 use crate::message::{Message, Part};
 use crate::store::{Error, Record, SessionFeed};
 
-/// What a file looks like that nobody has open.
+/// Traits of a file that nobody has open.
 type IdleFileState = (SystemTime, u64);
 
 /// The numbers of the parts by message, ascending.
@@ -45,7 +45,7 @@ pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
     Some((SessionFeed::new(record, messages).with_damage(damage), count))
 }
 
-/// What a file is like; `None` where it has a log, which belongs to it.
+/// Looks at a file; `None` when it has a log, which belongs to it.
 fn state(path: &Path) -> Option<IdleFileState> {
     let meta = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     (!wal::path(path).exists()).then_some((meta.modified().ok()?, meta.len()))

@@ -152,7 +152,8 @@ impl SessionFile {
 
     /// Writes a whole session as it comes, all or none, to the disk.
     pub(super) fn fill(&mut self, mut feed: SessionFeed) -> Result<IndexUpdate, Error> {
-        let (id, path) = (self.id.clone(), self.path.clone());
+        let id = self.id.clone();
+        let path = self.path.clone();
         let explain = |e: rusqlite::Error| explain(&id, &path, &e);
         self.db.execute_batch("PRAGMA synchronous = FULL").map_err(explain)?;
         let tx = self.db.transaction().map_err(explain)?;

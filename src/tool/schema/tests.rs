@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What OpenAI and Anthropic document of a tool's schema.
+/// Checks a schema by the rules that OpenAI and Anthropic document.
 fn is_taken(schema: &Value) -> Result<(), String> {
     jsonschema::meta::validate(schema).map_err(|e| format!("no JSON Schema: {e}"))?;
     let top = schema.as_object().ok_or("no object")?;

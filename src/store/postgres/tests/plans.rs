@@ -1,4 +1,4 @@
-//! What the database reads for a list or a search, with few sessions and with many.
+//! Rows that the database reads for a list or a search, with few sessions and with many.
 
 use serde_json::Value;
 use tokio_postgres::Client;

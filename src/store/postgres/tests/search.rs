@@ -23,19 +23,19 @@ const VOCABULARY: [&str; 12] = [
     "it's",
 ];
 
-/// How a process takes a session that knows of no index.
+/// Takes a session as a process does that knows of no index.
 const OLD_TAKE: &str = "INSERT INTO lease AS l (session, epoch, instance) VALUES ($1, 1, $2)
     ON CONFLICT (session) DO UPDATE SET epoch = l.epoch + 1, instance = excluded.instance, wanted = false, cancel = false
     RETURNING epoch";
 
-/// How it writes.
+/// Writes as it does.
 fn old_rows() -> String {
     let (before, after) = rows::ROWS.split_once("unsearched AS").unwrap();
     let (_, end) = after.split_once("IS NOT NULL)").unwrap();
     format!("{} {end}", before.trim_end().trim_end_matches(','))
 }
 
-async fn said(store: &Store, n: usize, texts: &[String]) -> SessionId {
+async fn session_saying(store: &Store, n: usize, texts: &[String]) -> SessionId {
     let record = record(&format!("ses_{n:08}"), "/w", n as u64);
     store.create(&record).await.unwrap();
     say(store, &record.id, "m", texts).await;
@@ -93,7 +93,7 @@ async fn search_reads_what_may_have_the_words_and_what_is_not_indexed() {
     let place = DatabasePlace::new(&database.fresh(60));
     let store = store(&place);
     for (n, text) in ["a zebra", "a horse", "another Zebra", "a horse as well"].iter().enumerate() {
-        let id = said(&store, n, &[(*text).to_owned()]).await;
+        let id = session_saying(&store, n, &[(*text).to_owned()]).await;
         if n < 3 {
             store.close(&id).await;
         }
@@ -148,7 +148,7 @@ async fn search_finds_what_reading_all_finds() {
     // More than are looked at by themselves.
     for n in 0..150 {
         let texts: Vec<String> = (0..n % 4 + 1).map(|_| text()).collect();
-        let id = said(&one, n, &texts).await;
+        let id = session_saying(&one, n, &texts).await;
         if n % 5 > 0 {
             one.close(&id).await;
         }
@@ -245,7 +245,7 @@ async fn migration_leaves_those_alone_who_write_as_before() {
     let one = store(&place);
     let mut ids = Vec::new();
     for n in 0..20 {
-        let id = said(&one, n, &[format!("a zebra of {n}")]).await;
+        let id = session_saying(&one, n, &[format!("a zebra of {n}")]).await;
         one.close(&id).await;
         ids.push(id);
     }
@@ -283,7 +283,7 @@ async fn search_for_short_words_ends_and_says_where() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
     let store = store(&place);
-    let zero = said(&store, 0, &["some xy".into()]).await;
+    let zero = session_saying(&store, 0, &["some xy".into()]).await;
     store.close(&zero).await;
     let (client, namespace) = by_hand(&place).await;
     let others = format!(
@@ -305,7 +305,7 @@ async fn search_for_short_words_ends_and_says_where() {
 }
 
 #[tokio::test]
-async fn session_is_indexed_by_whoever_takes_it_where_it_was_not() {
+async fn unindexed_session_is_indexed_when_it_is_taken() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
     let one = store(&place);
@@ -314,7 +314,7 @@ async fn session_is_indexed_by_whoever_takes_it_where_it_was_not() {
     // It has too many groups of letters for them to be named.
     let noise: String = (0..40_000).map(|_| fastrand::alphanumeric()).collect();
     texts.push(format!("{noise} needle"));
-    let id = said(&one, 0, &texts).await;
+    let id = session_saying(&one, 0, &texts).await;
     let (client, namespace) = by_hand(&place).await;
     client.batch_execute(&format!("SET search_path TO {namespace}")).await.unwrap();
     one.close(&id).await;
