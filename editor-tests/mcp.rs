@@ -80,6 +80,15 @@ impl Server {
                 |n: usize| json!({"name": format!("tool_{n:04}"), "description": said, "inputSchema": schema("say")});
             return (0..n).map(one).collect();
         }
+        // With mistakes that published servers make.
+        if std::env::args().any(|word| word == "--sloppy") {
+            return vec![
+                json!({"name": "tool_bare", "description": "Has no schema."}),
+                json!({"description": "Has no name.", "inputSchema": {}}),
+                json!({"name": "text", "inputSchema": "{}"}),
+                json!({"name": "say", "description": 7, "inputSchema": schema("say"), "annotations": "safe"}),
+            ];
+        }
         let grown = ("grown", "Came later.", "{}");
         let grown = self.grown.load(Ordering::Relaxed).then_some(&grown);
         let all = TOOLS.iter().chain(grown);

@@ -21,6 +21,7 @@ mod notices;
 mod offer;
 mod paced;
 mod prompt;
+mod reading;
 mod remote;
 mod request;
 pub mod resource;

@@ -6,51 +6,15 @@ use std::sync::Arc;
 use rmcp::model::{Prompt, Tool};
 use serde::{Deserialize, Serialize};
 
+use super::reading::{ListReading, MAX_DESCRIBED};
 use crate::event::{Event, Severity};
 use crate::text;
 use crate::tool::AnyTool;
 
 /// The most that a server may say about one tool, or about itself, in characters.
 pub(super) const MAX_WORDS: usize = 10_000;
-/// Things of one kind that one server may list; more are left out.
-const MAX_LISTED: usize = 1024;
-/// The most bytes that a server may say of all things of one kind.
-const MAX_BYTES: usize = 4 << 20;
-/// The most bytes that it may say of one of them; a larger one is left out alone.
-const MAX_ONE_BYTES: usize = 1 << 20;
 /// How many tools of a kind a notice names.
 const MAX_NAMED: usize = 20;
-
-/// The part of a list that is read so far.
-pub(super) struct ListReading<T> {
-    pub all: Vec<T>,
-    bytes: usize,
-    pub cut: bool,
-}
-
-impl<T: Serialize> ListReading<T> {
-    pub(super) fn new() -> Self {
-        Self { all: Vec::new(), bytes: 0, cut: false }
-    }
-
-    /// Takes a page; says where the next one begins, if it is wanted.
-    pub(super) fn page(&mut self, page: Vec<T>, next: Option<String>) -> Option<Option<String>> {
-        for one in page {
-            let bytes = serde_json::to_vec(&one).map_or(MAX_BYTES, |json| json.len());
-            if bytes > MAX_ONE_BYTES {
-                self.cut = true;
-                continue;
-            }
-            self.bytes += bytes;
-            if self.all.len() == MAX_LISTED || self.bytes > MAX_BYTES {
-                self.cut = true;
-                return None;
-            }
-            self.all.push(one);
-        }
-        next.map(Some)
-    }
-}
 
 /// The description a server has given of itself, as far as it is taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,6 +22,9 @@ pub(super) struct ServerCatalog {
     pub tools: Vec<Tool>,
     /// It has more tools than these.
     pub cut: bool,
+    /// The tools that cannot be read: the name of each, or its place in the list, with the reason.
+    #[serde(default)]
+    pub unreadable: Vec<String>,
     pub prompts: Vec<Prompt>,
     /// It completes the arguments of its prompts.
     pub completes: bool,
@@ -75,7 +42,9 @@ impl ServerCatalog {
         let mut prompts = ListReading::new();
         prompts.page(self.prompts, None);
         let instructions = self.instructions.map(|said| text::cut_chars(&said, MAX_WORDS));
-        Self { tools: tools.all, cut: self.cut || tools.cut, prompts: prompts.all, instructions, ..self }
+        let mut unreadable = self.unreadable;
+        unreadable.truncate(MAX_DESCRIBED);
+        Self { tools: tools.all, cut: self.cut || tools.cut, unreadable, prompts: prompts.all, instructions, ..self }
     }
 }
 
@@ -84,6 +53,8 @@ pub(super) struct ServerOffer {
     pub tools: Vec<OfferedTool>,
     /// It has more tools than are offered.
     pub cut: bool,
+    /// The tools that cannot be read: the name of each, or its place in the list, with the reason.
+    pub unreadable: Vec<String>,
     pub prompts: Vec<Prompt>,
     /// It completes the arguments of its prompts.
     pub completes: bool,
@@ -145,27 +116,4 @@ fn named(names: &[&str]) -> String {
         named.push(format!("and {} more", names.len() - MAX_NAMED));
     }
     named.join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tool(name: &str, bytes: usize) -> Tool {
-        let json = serde_json::json!({ "name": name, "description": "d".repeat(bytes), "inputSchema": {} });
-        serde_json::from_value(json).unwrap()
-    }
-
-    #[test]
-    fn tool_too_large_is_left_out_alone() {
-        let mut reading = ListReading::new();
-        let page = vec![tool("a", 10), tool("large", 5 << 20), tool("b", 10), tool("larger", 50 << 20), tool("c", 10)];
-        assert_eq!(reading.page(page, None), None);
-        let names: Vec<&str> = reading.all.iter().map(|tool| &*tool.name).collect();
-        assert_eq!((names, reading.cut), (vec!["a", "b", "c"], true));
-        // All together have a limit as well.
-        let page = (0..10).map(|n| tool(&format!("t{n}"), 500 << 10)).collect();
-        assert_eq!(reading.page(page, Some("next".into())), None);
-        assert_eq!((reading.all.len(), reading.cut), (11, true));
-    }
 }

@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use rmcp::ServiceError;
 use rmcp::model::{
-    LoggingLevel, PaginatedRequestParams, Prompt, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+    ClientRequest, CustomResult, ListPromptsRequest, ListResourceTemplatesRequest, ListResourcesRequest,
+    ListToolsRequest, LoggingLevel, PaginatedRequestParams, Prompt, ServerResult, SetLevelRequestParams,
+    SubscribeRequestParams, SubscriptionFilter,
 };
 use rmcp::service::{Peer, RoleClient};
 
-use super::catalog::{ListReading, MAX_WORDS, ServerCatalog};
+use super::catalog::{MAX_WORDS, ServerCatalog};
 use super::link::{McpLink, ReadyServer, Resources};
+use super::reading::{ListReading, NoList};
 use crate::config::settings::McpLog;
 use crate::text;
 
@@ -58,15 +61,21 @@ impl Has {
     }
 }
 
-/// Reads a list page by page.
+/// Reads a list page by page. What the library cannot read as a whole is read entry by entry.
 macro_rules! read {
-    ($peer:expr, $list:ident, $field:ident) => {{
+    ($peer:expr, $Request:ident, $Result:ident, $field:ident, $name:literal) => {{
         let mut reading = ListReading::new();
         let mut cursor = Some(None);
         for _ in 0..PAGES {
             let Some(at) = cursor.take() else { break };
-            let page = $peer.$list(Some(PaginatedRequestParams::default().with_cursor(at))).await?;
-            cursor = reading.page(page.$field, page.next_cursor);
+            let request = $Request::with_param(PaginatedRequestParams::default().with_cursor(at));
+            cursor = match $peer.send_request(ClientRequest::$Request(request)).await? {
+                ServerResult::$Result(page) => reading.page(page.$field, page.next_cursor),
+                ServerResult::CustomResult(CustomResult(page)) => {
+                    reading.lenient_page(page, $name).map_err(|NoList| ServiceError::UnexpectedResponse)?
+                }
+                _ => return Err(ServiceError::UnexpectedResponse),
+            };
         }
         reading.cut |= cursor.is_some();
         Ok::<_, ServiceError>(reading)
@@ -75,8 +84,18 @@ macro_rules! read {
 
 /// Reads what a server lists. Prompts that cannot be listed are none: its tools work all the same.
 pub(super) async fn catalog(peer: &Peer<RoleClient>, has: &Has) -> Result<ServerCatalog, ServiceError> {
-    let tools = async { if has.tools { read!(peer, list_tools, tools) } else { Ok(ListReading::new()) } };
-    let prompts = async { if has.prompts { read!(peer, list_prompts, prompts) } else { Ok(ListReading::new()) } };
+    let tools = async {
+        if !has.tools {
+            return Ok(ListReading::new());
+        }
+        read!(peer, ListToolsRequest, ListToolsResult, tools, "tools")
+    };
+    let prompts = async {
+        if !has.prompts {
+            return Ok(ListReading::new());
+        }
+        read!(peer, ListPromptsRequest, ListPromptsResult, prompts, "prompts")
+    };
     let (tools, prompts) = tokio::join!(tools, prompts);
     let tools = tools?;
     let prompts = prompts.map(|prompts: ListReading<Prompt>| prompts.all).unwrap_or_else(|e| {
@@ -85,7 +104,8 @@ pub(super) async fn catalog(peer: &Peer<RoleClient>, has: &Has) -> Result<Server
     });
     let &Has { completes, resources, subscribes, ref instructions, .. } = has;
     let instructions = instructions.as_deref().map(|said| text::cut_chars(said, MAX_WORDS));
-    Ok(ServerCatalog { tools: tools.all, cut: tools.cut, prompts, completes, resources, subscribes, instructions })
+    let ListReading { all: tools, cut, unreadable, .. } = tools;
+    Ok(ServerCatalog { tools, cut, unreadable, prompts, completes, resources, subscribes, instructions })
 }
 
 /// The resources of a server; asked for once, until it says that something has changed. What cannot be listed is
@@ -96,8 +116,16 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
     }
     let peer = &ready.peer;
     let listed = ready.listed.get_or_try_init(|| async {
-        let all = async { read!(peer, list_resources, resources) };
-        let templates = async { read!(peer, list_resource_templates, resource_templates) };
+        let all = async { read!(peer, ListResourcesRequest, ListResourcesResult, resources, "resources") };
+        let templates = async {
+            read!(
+                peer,
+                ListResourceTemplatesRequest,
+                ListResourceTemplatesResult,
+                resource_templates,
+                "resourceTemplates"
+            )
+        };
         let (all, templates) = tokio::join!(all, templates);
         let templates = templates.map(|templates: ListReading<_>| templates.all).unwrap_or_default();
         let mut listed = Resources { all: all?.all, templates };

@@ -208,6 +208,7 @@ mod tests {
         ServerCatalog {
             tools: vec![serde_json::from_value(tool).unwrap()],
             cut: false,
+            unreadable: Vec::new(),
             prompts: Vec::new(),
             completes: true,
             resources: false,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::catalog::OfferedTool;
+use super::catalog::{OfferedTool, ServerOffer};
 use super::link::{FAILURES, ServerState, Trouble};
 use super::{LOOKING, McpServers, ServerConnection};
 use crate::event::{Event, Severity};
@@ -24,7 +24,7 @@ impl McpServers {
         let (mut news, mut failed) = (Vec::new(), Vec::new());
         for server in list.iter_mut() {
             match server.news() {
-                Some(News::Works(notice)) => news.push(notice),
+                Some(News::Works(notices)) => news.extend(notices),
                 Some(News::Fails(title, details)) => failed.push((server.settings.name.clone(), title, details)),
                 None => {}
             }
@@ -62,7 +62,7 @@ impl OfferedTool {
 
 /// News of a server.
 enum News {
-    Works(Event),
+    Works(Vec<Event>),
     /// A title, and details.
     Fails(String, String),
 }
@@ -85,6 +85,26 @@ fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
     vec![notice(title, each.collect::<Vec<_>>().join("\n"))]
 }
 
+/// Describes the tools of a server that are not offered: those past the limits, and those that cannot be read.
+fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
+    let notice = |title, details| Event::Notice { severity: Severity::Warning, title, details };
+    let mut notices = Vec::new();
+    if offer.cut {
+        let offered = offer.tools.len();
+        let title = format!(
+            "The MCP server {server} lists more or larger tools than are taken: {offered} are offered, the rest is left out."
+        );
+        notices.push(notice(title, None));
+    }
+    if !offer.unreadable.is_empty() {
+        let count = text::count(offer.unreadable.len(), "tool");
+        let title = format!("The MCP server {server} lists {count} that cannot be read; its other tools are offered.");
+        let details = format!("{}. The maker of the server can fix that.", offer.unreadable.join(", "));
+        notices.push(notice(title, Some(details)));
+    }
+    notices
+}
+
 /// That tools are not offered because their names are taken.
 fn collision(server: &str, lost: &[String]) -> Option<Event> {
     const NAMED: usize = 20;
@@ -104,12 +124,7 @@ impl ServerConnection {
             ServerState::Starting(_) => return None,
             ServerState::Ready(ready) => {
                 let first = self.told.replace(Announced::Works) != Some(Announced::Works);
-                let title = format!(
-                    "The MCP server {name} lists more or larger tools than are taken: {} are offered, the rest is left out.",
-                    ready.offer.tools.len()
-                );
-                let notice = Event::Notice { severity: Severity::Warning, title, details: None };
-                return (first && ready.offer.cut).then_some(News::Works(notice));
+                return first.then(|| News::Works(left_out(&name, &ready.offer)));
             }
             ServerState::Failed(breakdown) => breakdown,
         };

@@ -10,9 +10,9 @@ use super::tool;
 
 /// Makes tools of what a server lists.
 pub(super) fn of(link: &Arc<McpLink>, catalog: ServerCatalog) -> ServerOffer {
-    let ServerCatalog { tools, cut, prompts, completes, resources, subscribes, instructions } = catalog;
+    let ServerCatalog { tools, cut, unreadable, prompts, completes, resources, subscribes, instructions } = catalog;
     let tools = tools.into_iter().map(|listed| tool::of(link, listed)).collect();
-    ServerOffer { tools, cut, prompts, completes, resources, subscribes, instructions }
+    ServerOffer { tools, cut, unreadable, prompts, completes, resources, subscribes, instructions }
 }
 
 /// The offer of a server in a turn.

@@ -1,0 +1,221 @@
+//! Reads a list of a server page by page, within limits. An entry that cannot be read is left out alone.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::text;
+
+/// Things of one kind that one server may list; more are left out.
+const MAX_LISTED: usize = 1024;
+/// The most bytes that a server may say of all things of one kind.
+const MAX_BYTES: usize = 4 << 20;
+/// The most bytes that it may say of one of them; a larger one is left out alone.
+const MAX_ONE_BYTES: usize = 1 << 20;
+/// How many entries that cannot be read are described.
+pub(super) const MAX_DESCRIBED: usize = 20;
+/// The longest description of one, in characters.
+const MAX_REASON: usize = 300;
+
+/// The part of a list that is read so far.
+pub(super) struct ListReading<T> {
+    pub all: Vec<T>,
+    bytes: usize,
+    pub cut: bool,
+    /// The entries that cannot be read: the name of each, or its place in the list, with the reason.
+    pub unreadable: Vec<String>,
+    /// The number of entries so far, with those that were left out.
+    entries: usize,
+}
+
+impl<T: Serialize> ListReading<T> {
+    pub(super) fn new() -> Self {
+        Self { all: Vec::new(), bytes: 0, cut: false, unreadable: Vec::new(), entries: 0 }
+    }
+
+    /// Takes a page. Returns where the next one begins, if it is wanted.
+    pub(super) fn page(&mut self, page: Vec<T>, next: Option<String>) -> Option<Option<String>> {
+        for entry in page {
+            if !self.push(entry) {
+                return None;
+            }
+        }
+        next.map(Some)
+    }
+
+    /// Returns whether there is room for more.
+    fn push(&mut self, entry: T) -> bool {
+        self.entries += 1;
+        let bytes = serde_json::to_vec(&entry).map_or(MAX_BYTES, |json| json.len());
+        if bytes > MAX_ONE_BYTES {
+            self.cut = true;
+            return true;
+        }
+        self.bytes += bytes;
+        if self.all.len() == MAX_LISTED || self.bytes > MAX_BYTES {
+            self.cut = true;
+            return false;
+        }
+        self.all.push(entry);
+        true
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> ListReading<T> {
+    /// Takes a page as the server wrote it, entry by entry. Returns where the next one begins, if it is wanted.
+    ///
+    /// # Errors
+    /// That the page has no list of this name.
+    pub(super) fn lenient_page(&mut self, mut page: Value, field: &str) -> Result<Option<Option<String>>, NoList> {
+        let next = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
+        let Some(Value::Array(entries)) = page.get_mut(field).map(Value::take) else { return Err(NoList) };
+        for entry in entries {
+            match read_entry(entry) {
+                Ok(entry) => {
+                    if !self.push(entry) {
+                        return Ok(None);
+                    }
+                }
+                Err(reason) => {
+                    self.entries += 1;
+                    let place = self.entries;
+                    if self.unreadable.len() < MAX_DESCRIBED {
+                        self.unreadable.push(text::cut_chars(&reason.describe(place), MAX_REASON));
+                    }
+                }
+            }
+        }
+        Ok(next.map(Some))
+    }
+}
+
+/// A page without the list that was asked for.
+#[derive(Debug, PartialEq)]
+pub(super) struct NoList;
+
+/// An entry that cannot be read.
+struct Unreadable {
+    name: Option<String>,
+    reason: String,
+}
+
+impl Unreadable {
+    fn describe(&self, place: usize) -> String {
+        let name = match &self.name {
+            Some(name) => text::title(name),
+            None => format!("entry {place}"),
+        };
+        format!("{name} ({})", self.reason)
+    }
+}
+
+/// Fields of an entry that it works without.
+const OPTIONAL: [&str; 8] =
+    ["annotations", "outputSchema", "icons", "_meta", "execution", "title", "description", "mimeType"];
+
+/// Reads an entry. A tool without a schema takes no arguments, and what is optional and malformed is dropped.
+fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, Unreadable> {
+    let Value::Object(mut entry) = entry else {
+        return Err(Unreadable { name: None, reason: "it is no JSON object".into() });
+    };
+    if entry.get("inputSchema").is_none_or(Value::is_null) {
+        entry.insert("inputSchema".into(), json!({ "type": "object", "properties": {} }));
+    }
+    let first = match parse(&entry) {
+        Ok(read) => return Ok(read),
+        Err(e) => e,
+    };
+    // One at a time, so that a malformed hint does not cost the description.
+    for field in OPTIONAL {
+        if let Some(dropped) = entry.remove(field) {
+            if let Ok(read) = parse(&entry) {
+                return Ok(read);
+            }
+            entry.insert(field.into(), dropped);
+        }
+    }
+    entry.retain(|field, _| !OPTIONAL.contains(&field.as_str()));
+    parse(&entry).map_err(|_| Unreadable {
+        name: entry.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned),
+        reason: first.to_string(),
+    })
+}
+
+fn parse<T: DeserializeOwned>(entry: &Map<String, Value>) -> Result<T, serde_json::Error> {
+    T::deserialize(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{CustomResult, ServerResult, Tool};
+
+    use super::*;
+
+    fn tool(name: &str, bytes: usize) -> Tool {
+        let json = json!({ "name": name, "description": "d".repeat(bytes), "inputSchema": {} });
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn tool_too_large_is_left_out_alone() {
+        let mut reading = ListReading::new();
+        let page = vec![tool("a", 10), tool("large", 5 << 20), tool("b", 10), tool("larger", 50 << 20), tool("c", 10)];
+        assert_eq!(reading.page(page, None), None);
+        let names: Vec<&str> = reading.all.iter().map(|tool| &*tool.name).collect();
+        assert_eq!((names, reading.cut), (vec!["a", "b", "c"], true));
+        // All together have a limit as well.
+        let page = (0..10).map(|n| tool(&format!("t{n}"), 500 << 10)).collect();
+        assert_eq!(reading.page(page, Some("next".into())), None);
+        assert_eq!((reading.all.len(), reading.cut), (11, true));
+    }
+
+    /// Reads a list in the form in which the library passes on a result it cannot read.
+    fn read(result: Value) -> (Vec<Value>, Vec<String>) {
+        let Ok(ServerResult::CustomResult(CustomResult(page))) = serde_json::from_value(result.clone()) else {
+            panic!("the library reads {result} itself");
+        };
+        let mut reading = ListReading::<Tool>::new();
+        assert_eq!(reading.lenient_page(page, "tools"), Ok(Some(Some("next".to_owned()))));
+        (reading.all.iter().map(|tool| serde_json::to_value(tool).unwrap()).collect(), reading.unreadable)
+    }
+
+    #[test]
+    fn bad_entry_costs_nothing_else_of_a_list() {
+        let good = json!({ "name": "good", "description": "Says it.", "inputSchema": { "type": "object" } });
+        let with = |entry: Value| read(json!({ "tools": [entry, good], "nextCursor": "next" }));
+        let no_arguments = json!({ "type": "object", "properties": {} });
+        // Each entry, and the form in which it is taken.
+        let repaired = [
+            (json!({ "name": "a" }), json!({ "name": "a", "inputSchema": no_arguments })),
+            (json!({ "name": "a", "inputSchema": null }), json!({ "name": "a", "inputSchema": no_arguments })),
+            (
+                json!({ "name": "a", "description": "d", "inputSchema": {}, "annotations": "safe" }),
+                json!({ "name": "a", "description": "d", "inputSchema": {} }),
+            ),
+            (
+                json!({ "name": "a", "inputSchema": {}, "description": ["d"], "outputSchema": [], "title": 3 }),
+                json!({ "name": "a", "inputSchema": {} }),
+            ),
+        ];
+        for (entry, taken) in repaired {
+            assert_eq!(with(entry.clone()), (vec![taken, good.clone()], Vec::new()), "{entry}");
+        }
+        let left_out = [
+            (json!({ "inputSchema": {} }), "entry 1 (missing field `name`)"),
+            (json!({ "name": 7, "inputSchema": {} }), "entry 1 (invalid type: integer `7`, expected a string)"),
+            (json!({ "name": "a", "inputSchema": "{}" }), "a (invalid type: string \"{}\", expected a map)"),
+            (json!("a"), "entry 1 (it is no JSON object)"),
+            (json!(null), "entry 1 (it is no JSON object)"),
+        ];
+        for (entry, reason) in left_out {
+            assert_eq!(with(entry.clone()), (vec![good.clone()], vec![reason.to_owned()]), "{entry}");
+        }
+    }
+
+    #[test]
+    fn page_without_a_list_is_an_error() {
+        for page in [json!({}), json!({ "tools": {} }), json!({ "prompts": [] }), json!([]), json!(null)] {
+            assert_eq!(ListReading::<Tool>::new().lenient_page(page.clone(), "tools"), Err(NoList), "{page}");
+        }
+    }
+}
