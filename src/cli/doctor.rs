@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::place::Here;
 use crate::config::settings::SandboxMode;
+use crate::config::trust::{Review, TrustKind};
 use crate::config::{self, Problem, ProblemSeverity};
 use crate::environment::Environment;
 use crate::extension::scripts::Scripts;
@@ -433,5 +434,17 @@ fn languages(report: &mut DoctorReport, here: &Here, environment: &Environment) 
         (false, false) => "none is started before this project is trusted (`adjutant trust`)".to_owned(),
     };
     report.say("languages", &told);
+    for (kind, section) in [(TrustKind::LanguageServer, "languages"), (TrustKind::Formatter, "formatters")] {
+        withheld(report, &here.loaded.trust, kind, section);
+    }
     report.keep("languageServers", json!({ "found": list, "missing": missing, "trusted": settings.trusted }));
+}
+
+/// Names what is left out until the user trusts the project.
+fn withheld(report: &mut DoctorReport, trust: &Review, kind: TrustKind, section: &str) {
+    for item in trust.withheld(kind) {
+        let state = trust.withheld_state();
+        let detail = crate::text::escaped(&item.detail);
+        report.say(section, &format!("{}: {state}: {detail} ({})", item.key, item.place.short()));
+    }
 }

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::place::Here;
+use crate::config::trust::{Review, TrustItem, TrustKind};
 use crate::environment::Environment;
 use crate::extension::scripts::Scripts;
 use crate::extension::{survey, tally};
+use crate::text;
 
 /// Options of `adjutant extensions`.
 #[derive(Debug, clap::Args)]
@@ -33,6 +35,7 @@ pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow
         return Ok(u8::from(broken));
     }
     let mut lines = survey::lines(&settings, &found, &tallies);
+    lines.extend(withheld(&here.loaded.trust));
     if lines.is_empty() {
         lines.push("There are no hooks, custom tools or plugins here.".into());
     }
@@ -42,4 +45,14 @@ pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow
     lines.extend(here.loaded.trust.notice());
     super::say(&lines.join("\n"));
     Ok(u8::from(broken))
+}
+
+/// A line for each hook, custom tool and plugin that is left out until the user trusts the project.
+fn withheld(trust: &Review) -> Vec<String> {
+    let state = trust.withheld_state();
+    let line = |item: &TrustItem| {
+        let kind = if item.kind == TrustKind::Hook { "hook" } else { "extension" };
+        text::escaped(&format!("{kind} {}: {state}: {} ({})", item.key, item.detail, item.place.short()))
+    };
+    trust.withheld(TrustKind::Hook).chain(trust.withheld(TrustKind::Extension)).map(line).collect()
 }

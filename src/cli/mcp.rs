@@ -13,6 +13,7 @@ use super::reply;
 use super::terminal;
 use crate::config::ProblemSeverity;
 use crate::config::settings::{McpEntry, OAuth, Transport};
+use crate::config::trust::{Review, TrustKind};
 use crate::environment::Environment;
 use crate::event::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
 use crate::mcp::kept::KeptLogin;
@@ -136,13 +137,19 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let reports = servers.survey(&here.loaded.settings.mcp).await;
     servers.end().await;
     let unused = unused(&here);
+    let withheld = withheld(&here.loaded.trust);
     let failed = reports.iter().any(|report| matches!(report.state, ReportedState::Failed(_))) || !unused.is_empty();
     if json {
         let wrong = |server: &Unused| {
             json!({"name": server.name, "source": server.source, "place": null, "state": "invalid", "why": server.why,
                 "milliseconds": 0, "tools": [], "prompts": [], "resources": []})
         };
-        let all: Vec<Value> = reports.iter().map(data).chain(unused.iter().map(wrong)).collect();
+        let waiting = |server: &WithheldServer<'_>| {
+            json!({"name": server.name, "source": server.source, "place": server.place, "state": "untrusted",
+                "why": server.state, "milliseconds": 0, "tools": [], "prompts": [], "resources": []})
+        };
+        let all = reports.iter().map(data).chain(unused.iter().map(wrong)).chain(withheld.iter().map(waiting));
+        let all: Vec<Value> = all.collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(u8::from(failed));
     }
@@ -154,7 +161,11 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
         super::say(&format!("{}: not used: {}", server.name, text::title(&server.why)));
         super::say(&format!("  ({})", server.source));
     }
-    if reports.is_empty() && unused.is_empty() {
+    for server in &withheld {
+        super::say(&format!("{}: {}", server.name, server.state));
+        super::say(&format!("  {}  ({})", server.place, server.source));
+    }
+    if reports.is_empty() && unused.is_empty() && withheld.is_empty() {
         super::say("No MCP servers are configured here. `adjutant mcp add` prints what to write.");
     }
     if let Some(notice) = here.loaded.trust.notice() {
@@ -191,6 +202,27 @@ pub(super) fn data(report: &ServerReport) -> Value {
     json!({"name": report.name, "source": report.source, "place": report.place, "state": state, "why": why,
         "milliseconds": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX), "tools": tools,
         "prompts": report.prompts, "resources": report.resources})
+}
+
+/// A server that is left out until the user trusts the project.
+struct WithheldServer<'a> {
+    name: &'a str,
+    state: &'static str,
+    place: String,
+    source: String,
+}
+
+fn withheld(trust: &Review) -> Vec<WithheldServer<'_>> {
+    let mut servers = Vec::new();
+    for item in trust.withheld(TrustKind::Mcp) {
+        servers.push(WithheldServer {
+            name: item.key.strip_prefix("mcp.").unwrap_or(&item.key),
+            state: trust.withheld_state(),
+            place: text::escaped(&item.detail),
+            source: item.place.short(),
+        });
+    }
+    servers
 }
 
 /// A server that is not used, for what the settings say of it is wrong.

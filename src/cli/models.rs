@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::place::Here;
 use crate::config::settings::Rates;
+use crate::config::trust::TrustKind;
 use crate::environment::Environment;
 use crate::model::Model;
 use crate::model::catalog::CatalogRefresh;
@@ -41,7 +42,8 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
             super::say(&said);
         }
     }
-    let settings = Here::read(Path::new("."), environment)?.loaded.settings.clone();
+    let here = Here::read(Path::new("."), environment)?;
+    let settings = here.loaded.settings.clone();
     let mut registry = if args.all { sources.everyone(&settings) } else { sources.configured(&settings) };
     if registry.is_bare()
         && let Some(found) = sources.with_local(&settings).await
@@ -78,12 +80,20 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         |facts: &ProviderSummary| all.iter().filter(|model| model.id.provider == facts.id).map(AsRef::as_ref).collect();
     if args.json {
         let list: Vec<Value> = providers.iter().map(|facts| in_json(facts, &of(facts))).collect();
-        super::terminal::json(&serde_json::to_string_pretty(&json!({ "default": default, "providers": list }))?);
+        let withheld = here.loaded.trust.withheld(TrustKind::Provider).map(ToString::to_string);
+        let withheld: Vec<String> = withheld.collect();
+        let all = json!({ "default": default, "providers": list, "withheld": withheld });
+        super::terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);
     }
     let mut text = String::new();
     for facts in providers {
         table(facts, &of(facts), &default, &mut text);
+    }
+    let trust = &here.loaded.trust;
+    for item in trust.withheld(TrustKind::Provider) {
+        let detail = crate::text::escaped(&item.detail);
+        let _ = writeln!(text, "{}: {}: {detail} ({})", item.key, trust.withheld_state(), item.place.short());
     }
     super::say(text.trim_end());
     Ok(0)

@@ -145,6 +145,17 @@ impl Review {
         matches!(self.decision, Decision::Unasked | Decision::Refused)
     }
 
+    /// Returns the things of one kind that are left out.
+    pub fn withheld(&self, kind: TrustKind) -> impl Iterator<Item = &TrustItem> {
+        let is_withheld = self.is_withheld();
+        self.items.iter().filter(move |item| is_withheld && item.kind == kind)
+    }
+
+    /// Describes the state of what is left out, for a list.
+    pub fn withheld_state(&self) -> &'static str {
+        if self.decision == Decision::Refused { "off: this project is not trusted" } else { "waits for trust" }
+    }
+
     /// One sentence for the first turn: how many of what is not active. None if nothing is.
     pub fn notice(&self) -> Option<String> {
         if !self.is_withheld() || self.items.is_empty() {
