@@ -213,7 +213,10 @@ struct Shared {
     filled: Condvar,
     /// Where a task writes instead of a thread: what wakes it.
     pulled: Option<Notify>,
+    /// Lines were written, or the outbox ended.
     changed: Notify,
+    /// The other side stopped reading. Apart from `changed`, so that who waits for this alone is not woken by each line.
+    broke: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -316,7 +319,7 @@ impl Outbox {
     }
 
     fn with(pulled: Option<Notify>) -> Self {
-        let shared = Shared { state: Mutex::default(), filled: Condvar::new(), pulled, changed: Notify::new() };
+        let shared = Shared { state: Mutex::default(), filled: Condvar::new(), pulled, changed: Notify::new(), broke: Notify::new() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -363,12 +366,13 @@ impl Outbox {
 
     /// Waits while more than 16 MiB is unwritten.
     pub async fn drained(&self) {
-        self.until(|state| state.queued.len() + state.writing < FLOOD || state.broken || state.closed).await;
+        let drained = |state: &State| state.queued.len() + state.writing < FLOOD || state.broken || state.closed;
+        self.until(&self.shared.changed, drained).await;
     }
 
     /// Completes when the other side has closed its end of our output.
     pub async fn broken(&self) {
-        self.until(|state| state.broken).await;
+        self.until(&self.shared.broke, |state| state.broken).await;
     }
 
     /// Takes no more lines; completes when everything queued is written (or cannot be).
@@ -380,12 +384,12 @@ impl Outbox {
         };
         drop(waiting);
         self.shared.wake();
-        self.until(|state| state.finished || state.broken).await;
+        self.until(&self.shared.changed, |state| state.finished || state.broken).await;
     }
 
-    async fn until(&self, done: impl Fn(&State) -> bool) {
+    async fn until(&self, notify: &Notify, done: impl Fn(&State) -> bool) {
         loop {
-            let changed = self.shared.changed.notified();
+            let changed = notify.notified();
             if done(&self.lock()) {
                 return;
             }
@@ -425,6 +429,7 @@ impl Shared {
         state.writing = 0;
         drop(state);
         self.changed.notify_waiters();
+        self.broke.notify_waiters();
     }
 }
 
