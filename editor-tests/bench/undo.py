@@ -116,4 +116,5 @@ def main():
             changes(port, size, mechanism)
 
 
-main()
+if __name__ == "__main__":
+    main()
