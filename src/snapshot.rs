@@ -11,7 +11,7 @@
 //! file what it was when it was read last; a file whose size, times and inode are still the same is not
 //! read again, a directory that is still the same is not listed again. A comparison takes a second at most.
 //!
-//! Contents lie in `snapshot/objects.rs`, named by what they are; who may read a file says
+//! Contents lie in `snapshot/objects.rs`, named by what they are, those of many small files in `snapshot/packs.rs`; who may read a file says
 //! `snapshot/modes.rs`. Ignored files, files over [`LARGEST`], and
 //! names that are no UTF-8 are not recorded for programs; a project with more than
 //! [`MOST_FILES`] files or [`MOST_BYTES`] bytes is not compared. What is not recorded is never touched later, and an undo
@@ -19,6 +19,8 @@
 //!
 //! Everything here blocks: it is called from threads that may.
 
+mod aging;
+mod digest;
 mod file;
 mod git;
 mod ignored;
@@ -26,6 +28,7 @@ mod index;
 mod journal;
 mod modes;
 mod objects;
+mod packs;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -129,14 +132,14 @@ impl Tracker {
     /// What is kept about the project at `root`, below `data`. Nothing is read yet. A root that holds
     /// everything, such as `home`, is not compared as a whole.
     pub fn new(data: &Path, root: &Path, home: Option<&Path>) -> Self {
-        let name = objects::digest(root.as_os_str().as_encoded_bytes());
+        let name = digest::digest(root.as_os_str().as_encoded_bytes());
         let dir = data.join("snapshots").join(name.get(..24).unwrap_or(&name));
         let everything = root.parent().is_none() || home.is_some_and(|home| home.starts_with(root));
         Self {
             root: root.to_owned(),
             off: everything.then(|| Untracked::Everything(root.to_owned())),
             told: AtomicBool::new(false),
-            objects: Objects::new(dir.join("objects")),
+            objects: Objects::new(dir.join("objects"), dir.join("packs")),
             modes: FileModes::new(&dir),
             dir,
             inner: Mutex::default(),
@@ -218,7 +221,7 @@ impl Tracker {
     /// # Errors
     /// The system's, and where it is not what it is called.
     pub fn unpack(&self, hash: &str, packed: &[u8]) -> std::io::Result<()> {
-        let bytes = objects::unpacked(packed).filter(|bytes| objects::digest(bytes) == hash);
+        let bytes = objects::unpacked(packed).filter(|bytes| digest::digest(bytes) == hash);
         let bytes = bytes.ok_or_else(|| std::io::Error::other("a content is not what it is called"))?;
         self.objects.put(&bytes).map(drop)
     }

@@ -319,7 +319,13 @@ impl Outbox {
     }
 
     fn with(pulled: Option<Notify>) -> Self {
-        let shared = Shared { state: Mutex::default(), filled: Condvar::new(), pulled, changed: Notify::new(), broke: Notify::new() };
+        let shared = Shared {
+            state: Mutex::default(),
+            filled: Condvar::new(),
+            pulled,
+            changed: Notify::new(),
+            broke: Notify::new(),
+        };
         Self { shared: Arc::new(shared) }
     }
 

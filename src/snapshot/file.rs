@@ -7,7 +7,8 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, RawMode, Stat};
 use serde::{Deserialize, Serialize};
 
-use super::objects::{self, Objects, blob_name};
+use super::digest::{blob_name, digest};
+use super::objects::Objects;
 use crate::message::{FileKind, FileState};
 
 /// What the system says about a file without opening it.
@@ -79,7 +80,7 @@ pub(super) fn read_known(
     let name = |bytes: &[u8]| match (in_git, objects) {
         (Some(state), _) if blob_name(bytes) == state.hash => Ok(state.hash.clone()),
         (_, Some(objects)) => objects.put(bytes),
-        (_, None) => Ok(objects::digest(bytes)),
+        (_, None) => Ok(digest(bytes)),
     };
     Ok(match load(path, limit)? {
         FoundFile::Missing => None,

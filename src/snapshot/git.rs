@@ -20,8 +20,8 @@ use gix_odb::Store;
 use gix_odb::find::Header;
 use gix_odb::store::{self, Handle};
 
+use super::digest::{blob_name, hex};
 use super::file::FileStamp;
-use super::objects::{blob_name, hex};
 use crate::git;
 use crate::lock::locked;
 

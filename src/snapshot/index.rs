@@ -15,11 +15,12 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
+use super::digest::is_blob_name;
 use super::file::{FileStamp, born, kind, large, read_known};
 use super::git::{GitIndex, GitObjects, ObjectLookup};
 use super::ignored::{REPOSITORIES, excluding};
 use super::modes::FileModes;
-use super::objects::{Objects, is_blob_name};
+use super::objects::Objects;
 use super::{Deadline, LARGEST, MOST_BYTES, MOST_FILES, Untracked};
 use crate::environment::private_note;
 use crate::message::{FileChange, FileKind, FileState};

@@ -1,0 +1,46 @@
+//! Names of contents, made from what they hold.
+
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest as sha};
+
+/// The length of a digest, in bytes.
+pub(super) const DIGEST: usize = 32;
+
+/// A digest, of which a name is the hexadecimal form.
+pub(super) type Digest = [u8; DIGEST];
+
+/// The name of a content.
+pub(super) fn digest(bytes: &[u8]) -> String {
+    hex(sha(&SHA256, bytes).as_ref())
+}
+
+/// Whether a name is one that git gives.
+pub(super) fn is_blob_name(name: &str) -> bool {
+    name.len() == 40
+}
+
+/// The name that git gives a content.
+pub(super) fn blob_name(bytes: &[u8]) -> String {
+    let mut context = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(format!("blob {}\0", bytes.len()).as_bytes());
+    context.update(bytes);
+    hex(context.finish().as_ref())
+}
+
+/// Bytes as two lower-case digits each.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let digit = |n: u8| char::from(HEX.get(usize::from(n)).copied().unwrap_or(b'0'));
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// The digest that a name stands for. `None` for the name that git gives, and for any other.
+pub(super) fn parse_name(name: &str) -> Option<Digest> {
+    if name.len() != 2 * DIGEST || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut digest = [0; DIGEST];
+    for (n, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(name.get(2 * n..2 * n + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
