@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rmcp::model::{Prompt, Tool};
 use serde::{Deserialize, Serialize};
 
-use super::reading::{ListReading, MAX_DESCRIBED};
+use super::reading::{ListReading, MAX_LISTED};
 use crate::event::{Event, Severity};
 use crate::text;
 use crate::tool::AnyTool;
@@ -43,7 +43,7 @@ impl ServerCatalog {
         prompts.page(self.prompts, None);
         let instructions = self.instructions.map(|said| text::cut_chars(&said, MAX_WORDS));
         let mut unreadable = self.unreadable;
-        unreadable.truncate(MAX_DESCRIBED);
+        unreadable.truncate(MAX_LISTED);
         Self { tools: tools.all, cut: self.cut || tools.cut, unreadable, prompts: prompts.all, instructions, ..self }
     }
 }
@@ -110,7 +110,7 @@ impl ServerOffer {
     }
 }
 
-fn named(names: &[&str]) -> String {
+pub(super) fn named(names: &[&str]) -> String {
     let mut named: Vec<String> = names.iter().take(MAX_NAMED).map(|name| text::title(name)).collect();
     if names.len() > MAX_NAMED {
         named.push(format!("and {} more", names.len() - MAX_NAMED));

@@ -120,9 +120,9 @@ pub(super) fn unlisted(e: &ServiceError) -> Disconnect {
     match found {
         Some(end) if end.login => end,
         Some(end) => Disconnect::because(format!("its tools cannot be listed: {}", end.why)),
-        None if matches!(e, ServiceError::UnexpectedResponse) => Disconnect::because(
-            "its list of tools does not fit MCP's schema (every tool has a name and an inputSchema); update it",
-        ),
+        None if matches!(e, ServiceError::UnexpectedResponse) => {
+            Disconnect::because("its answer to tools/list has no list of tools; update it")
+        }
         None => Disconnect::because(format!("its tools cannot be listed: {}", text::title(&e.to_string()))),
     }
 }

@@ -61,20 +61,25 @@ impl Has {
     }
 }
 
-/// Reads a list page by page. What the library cannot read as a whole is read entry by entry.
+/// Reads a list page by page. A page that the library cannot read is asked for once more, and read
+/// entry by entry.
 macro_rules! read {
-    ($peer:expr, $Request:ident, $Result:ident, $field:ident, $name:literal) => {{
+    ($peer:expr, $list:ident, $Request:ident, $field:ident, $name:literal) => {{
         let mut reading = ListReading::new();
         let mut cursor = Some(None);
         for _ in 0..PAGES {
             let Some(at) = cursor.take() else { break };
-            let request = $Request::with_param(PaginatedRequestParams::default().with_cursor(at));
-            cursor = match $peer.send_request(ClientRequest::$Request(request)).await? {
-                ServerResult::$Result(page) => reading.page(page.$field, page.next_cursor),
-                ServerResult::CustomResult(CustomResult(page)) => {
+            let at = PaginatedRequestParams::default().with_cursor(at);
+            cursor = match $peer.$list(Some(at.clone())).await {
+                Ok(page) => reading.page(page.$field, page.next_cursor),
+                Err(ServiceError::UnexpectedResponse) => {
+                    let request = ClientRequest::$Request($Request::with_param(at));
+                    let ServerResult::CustomResult(CustomResult(page)) = $peer.send_request(request).await? else {
+                        return Err(ServiceError::UnexpectedResponse);
+                    };
                     reading.lenient_page(page, $name).map_err(|NoList| ServiceError::UnexpectedResponse)?
                 }
-                _ => return Err(ServiceError::UnexpectedResponse),
+                Err(e) => return Err(e),
             };
         }
         reading.cut |= cursor.is_some();
@@ -88,13 +93,13 @@ pub(super) async fn catalog(peer: &Peer<RoleClient>, has: &Has) -> Result<Server
         if !has.tools {
             return Ok(ListReading::new());
         }
-        read!(peer, ListToolsRequest, ListToolsResult, tools, "tools")
+        read!(peer, list_tools, ListToolsRequest, tools, "tools")
     };
     let prompts = async {
         if !has.prompts {
             return Ok(ListReading::new());
         }
-        read!(peer, ListPromptsRequest, ListPromptsResult, prompts, "prompts")
+        read!(peer, list_prompts, ListPromptsRequest, prompts, "prompts")
     };
     let (tools, prompts) = tokio::join!(tools, prompts);
     let tools = tools?;
@@ -116,15 +121,9 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
     }
     let peer = &ready.peer;
     let listed = ready.listed.get_or_try_init(|| async {
-        let all = async { read!(peer, ListResourcesRequest, ListResourcesResult, resources, "resources") };
+        let all = async { read!(peer, list_resources, ListResourcesRequest, resources, "resources") };
         let templates = async {
-            read!(
-                peer,
-                ListResourceTemplatesRequest,
-                ListResourceTemplatesResult,
-                resource_templates,
-                "resourceTemplates"
-            )
+            read!(peer, list_resource_templates, ListResourceTemplatesRequest, resource_templates, "resourceTemplates")
         };
         let (all, templates) = tokio::join!(all, templates);
         let templates = templates.map(|templates: ListReading<_>| templates.all).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::catalog::{OfferedTool, ServerOffer};
+use super::catalog::{OfferedTool, ServerOffer, named};
 use super::link::{FAILURES, ServerState, Trouble};
 use super::{LOOKING, McpServers, ServerConnection};
 use crate::event::{Event, Severity};
@@ -99,7 +99,8 @@ fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
     if !offer.unreadable.is_empty() {
         let count = text::count(offer.unreadable.len(), "tool");
         let title = format!("The MCP server {server} lists {count} that cannot be read; its other tools are offered.");
-        let details = format!("{}. The maker of the server can fix that.", offer.unreadable.join(", "));
+        let tools: Vec<&str> = offer.unreadable.iter().map(String::as_str).collect();
+        let details = format!("{}. The maker of the server can fix that.", named(&tools));
         notices.push(notice(title, Some(details)));
     }
     notices

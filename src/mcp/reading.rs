@@ -7,13 +7,11 @@ use serde_json::{Map, Value, json};
 use crate::text;
 
 /// Things of one kind that one server may list; more are left out.
-const MAX_LISTED: usize = 1024;
+pub(super) const MAX_LISTED: usize = 1024;
 /// The most bytes that a server may say of all things of one kind.
 const MAX_BYTES: usize = 4 << 20;
 /// The most bytes that it may say of one of them; a larger one is left out alone.
 const MAX_ONE_BYTES: usize = 1 << 20;
-/// How many entries that cannot be read are described.
-pub(super) const MAX_DESCRIBED: usize = 20;
 /// The longest description of one, in characters.
 const MAX_REASON: usize = 300;
 
@@ -70,6 +68,15 @@ impl<T: Serialize + DeserializeOwned> ListReading<T> {
         let next = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
         let Some(Value::Array(entries)) = page.get_mut(field).map(Value::take) else { return Err(NoList) };
         for entry in entries {
+            if self.entries == MAX_LISTED {
+                self.cut = true;
+                return Ok(None);
+            }
+            if entry.to_string().len() > MAX_ONE_BYTES {
+                self.entries += 1;
+                self.cut = true;
+                continue;
+            }
             match read_entry(entry) {
                 Ok(entry) => {
                     if !self.push(entry) {
@@ -78,10 +85,7 @@ impl<T: Serialize + DeserializeOwned> ListReading<T> {
                 }
                 Err(reason) => {
                     self.entries += 1;
-                    let place = self.entries;
-                    if self.unreadable.len() < MAX_DESCRIBED {
-                        self.unreadable.push(text::cut_chars(&reason.describe(place), MAX_REASON));
-                    }
+                    self.unreadable.push(text::cut_chars(&reason.describe(self.entries), MAX_REASON));
                 }
             }
         }
@@ -105,9 +109,12 @@ impl Unreadable {
             Some(name) => text::title(name),
             None => format!("entry {place}"),
         };
-        format!("{name} ({})", self.reason)
+        format!("{name} ({})", text::escaped(&self.reason))
     }
 }
+
+/// Says that an argument is sent as a header, which the library checks and prepares in lists it can read itself.
+const HEADER: &str = "x-mcp-header";
 
 /// Fields of an entry that it works without.
 const OPTIONAL: [&str; 8] =
@@ -118,6 +125,10 @@ fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, Unreadable> {
     let Value::Object(mut entry) = entry else {
         return Err(Unreadable { name: None, reason: "it is no JSON object".into() });
     };
+    if entry.get("inputSchema").is_some_and(|schema| schema.to_string().contains(HEADER)) {
+        let reason = format!("{HEADER} is only read in a list without mistakes");
+        return Err(Unreadable { name: name_of(&entry), reason });
+    }
     if entry.get("inputSchema").is_none_or(Value::is_null) {
         entry.insert("inputSchema".into(), json!({ "type": "object", "properties": {} }));
     }
@@ -135,10 +146,11 @@ fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, Unreadable> {
         }
     }
     entry.retain(|field, _| !OPTIONAL.contains(&field.as_str()));
-    parse(&entry).map_err(|_| Unreadable {
-        name: entry.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned),
-        reason: first.to_string(),
-    })
+    parse(&entry).map_err(|_| Unreadable { name: name_of(&entry), reason: first.to_string() })
+}
+
+fn name_of(entry: &Map<String, Value>) -> Option<String> {
+    entry.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 fn parse<T: DeserializeOwned>(entry: &Map<String, Value>) -> Result<T, serde_json::Error> {
@@ -182,7 +194,12 @@ mod tests {
     #[test]
     fn bad_entry_costs_nothing_else_of_a_list() {
         let good = json!({ "name": "good", "description": "Says it.", "inputSchema": { "type": "object" } });
-        let with = |entry: Value| read(json!({ "tools": [entry, good], "nextCursor": "next" }));
+        let with = |entry: Value| {
+            let (tools, unreadable) = read(json!({ "tools": [entry, good, null], "nextCursor": "next" }));
+            let last = unreadable.last().map(String::as_str);
+            assert_eq!(last, Some("entry 3 (it is no JSON object)"));
+            (tools, unreadable[..unreadable.len() - 1].to_vec())
+        };
         let no_arguments = json!({ "type": "object", "properties": {} });
         // Each entry, and the form in which it is taken.
         let repaired = [
@@ -204,6 +221,10 @@ mod tests {
             (json!({ "inputSchema": {} }), "entry 1 (missing field `name`)"),
             (json!({ "name": 7, "inputSchema": {} }), "entry 1 (invalid type: integer `7`, expected a string)"),
             (json!({ "name": "a", "inputSchema": "{}" }), "a (invalid type: string \"{}\", expected a map)"),
+            (
+                json!({ "name": "a", "inputSchema": { "properties": { "b": { "x-mcp-header": "B" } } } }),
+                "a (x-mcp-header is only read in a list without mistakes)",
+            ),
             (json!("a"), "entry 1 (it is no JSON object)"),
             (json!(null), "entry 1 (it is no JSON object)"),
         ];
