@@ -47,6 +47,11 @@ pub(super) fn unpacked(stored: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// What was packed, if it is what it is called.
+fn genuine(hash: &str, stored: &[u8]) -> Option<Vec<u8>> {
+    unpacked(stored).filter(|bytes| digest(bytes) == hash)
+}
+
 /// Packs a content. A small one is not compressed.
 fn packed(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut packed = Vec::with_capacity(bytes.len() / 2 + 1);
@@ -118,20 +123,28 @@ impl Objects {
 
     /// A content as it is kept.
     pub(super) fn packed(&self, hash: &str) -> Option<Vec<u8>> {
-        let own_file = places(&self.path(hash)?).iter().find_map(|place| fs::read(place).ok());
-        own_file.or_else(|| self.packs.packed(hash))
+        self.own_file(hash).or_else(|| self.packs.packed(hash)).or_else(|| self.own_file(hash))
+    }
+
+    /// What the file of a content holds. It is looked for before and after the packs: who removes a pack may have
+    /// written a content of it to a file meanwhile.
+    fn own_file(&self, hash: &str) -> Option<Vec<u8>> {
+        places(&self.path(hash)?).iter().find_map(|place| fs::read(place).ok())
     }
 
     pub(super) fn has(&self, hash: &str) -> bool {
-        let has_file = self.path(hash).is_some_and(|path| places(&path).iter().any(|place| place.exists()));
-        has_file || self.packs.has(hash)
+        let has_file = || self.path(hash).is_some_and(|path| places(&path).iter().any(|place| place.exists()));
+        has_file() || self.packs.has(hash) || has_file()
     }
 
     /// A content by its name. What is kept is not believed: it is what it is called, or it is damaged.
     pub(super) fn get(&self, hash: &str) -> Result<Vec<u8>, Missing> {
         let stored = self.packed(hash).ok_or(Missing::Gone)?;
-        let bytes = unpacked(&stored).ok_or(Missing::Damaged)?;
-        if digest(&bytes) == hash { Ok(bytes) } else { Err(Missing::Damaged) }
+        if let Some(bytes) = genuine(hash, &stored) {
+            return Ok(bytes);
+        }
+        // Where its file is damaged, a pack may have it whole.
+        self.packs.packed(hash).and_then(|stored| genuine(hash, &stored)).ok_or(Missing::Damaged)
     }
 
     /// Removes contents that were last used before `limit`, but for those that are `wanted`.
@@ -146,7 +159,7 @@ impl Objects {
             }
         }
         let keep = |hash: &str, packed: &[u8]| match self.path(hash) {
-            Some(path) if !note_use(&path) => self.write(&path, packed),
+            Some(path) if genuine(hash, packed).is_some() && !note_use(&path) => self.write(&path, packed),
             _ => Ok(()),
         };
         self.packs.clean(limit, wanted, keep);

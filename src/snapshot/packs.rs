@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
@@ -30,6 +30,9 @@ const LOOSE: usize = 64;
 
 /// A pack that has become larger is followed by another, so that unused ones can be removed.
 const MAX_PACK: u64 = 64 << 20;
+
+/// A pack of which more than this part is wanted stays.
+const MUCH: u64 = 4;
 
 /// The first byte of a record.
 const MARK: u8 = b'P';
@@ -49,25 +52,27 @@ struct PacksState {
     /// How many contents were kept so far.
     kept: usize,
     own: Option<OwnPack>,
+    /// No pack can be made here, for example because the file system has no locks.
+    has_none: bool,
     known: HashMap<Digest, PackedContent>,
     /// How far each pack was read.
-    read: HashMap<OsString, u64>,
+    read: HashMap<Arc<Path>, u64>,
 }
 
 /// The pack that this process appends to.
 #[derive(Debug)]
 struct OwnPack {
     file: File,
-    name: OsString,
+    name: Arc<Path>,
     length: u64,
 }
 
 /// The place of a content.
 #[derive(Debug, Clone)]
 struct PackedContent {
-    pack: OsString,
+    pack: Arc<Path>,
     at: u64,
-    length: usize,
+    length: u32,
 }
 
 impl Packs {
@@ -84,24 +89,21 @@ impl Packs {
         let Ok(length) = u32::try_from(packed.len()) else { return Ok(false) };
         let mut state = locked(&self.state);
         state.kept += 1;
-        if state.kept <= LOOSE || packed.len() > MAX_CONTENT {
+        if state.kept <= LOOSE || packed.len() > MAX_CONTENT || state.has_none {
             return Ok(false);
         }
-        let mut own = match state.own.take() {
-            // Somebody may have removed it.
-            Some(own) if own.length < MAX_PACK && self.dir.join(&own.name).exists() => own,
-            _ => OwnPack::create(&self.dir)?,
-        };
         let mut record = Vec::with_capacity(HEADER + packed.len());
         record.push(MARK);
         record.extend_from_slice(&digest);
         record.extend_from_slice(&length.to_be_bytes());
         record.extend_from_slice(packed);
+        let Some(own) = state.own_pack(&self.dir) else { return Ok(false) };
         own.append(&record)?;
-        let at = own.length - packed.len() as u64;
-        state.known.insert(digest, PackedContent { pack: own.name.clone(), at, length: packed.len() });
-        state.read.insert(own.name.clone(), own.length);
-        state.own = Some(own);
+        let name = own.name.clone();
+        let end = own.length;
+        let at = end - u64::from(length);
+        state.known.insert(digest, PackedContent { pack: name.clone(), at, length });
+        state.read.insert(name, end);
         Ok(true)
     }
 
@@ -119,11 +121,15 @@ impl Packs {
 
     /// The content as it is packed.
     pub(super) fn packed(&self, hash: &str) -> Option<Vec<u8>> {
-        let place = self.find(hash)?;
-        let mut packed = vec![0; place.length];
-        let file = places(&self.dir.join(&place.pack)).iter().find_map(|path| File::open(path).ok())?;
-        file.read_exact_at(&mut packed, place.at).ok()?;
-        Some(packed)
+        // A pack that is removed meanwhile may not be the only one that has it.
+        for _ in 0..2 {
+            let place = self.find(hash)?;
+            let path = self.dir.join(&place.pack);
+            if let Some(file) = places(&path).iter().find_map(|path| File::open(path).ok()) {
+                return read_content(&file, place.at, place.length).ok();
+            }
+        }
+        None
     }
 
     pub(super) fn has(&self, hash: &str) -> bool {
@@ -139,13 +145,12 @@ impl Packs {
         {
             return Some(place.clone());
         }
-        state.known.remove(&digest);
         state.refresh(&self.dir);
         state.known.get(&digest).cloned()
     }
 
     /// Removes packs that were last used before `limit` and belong to no process. Contents of them that are `wanted`
-    /// are passed to `keep` first; if that fails, the pack stays.
+    /// are passed to `keep` first; if that fails, or much of a pack is wanted, the pack stays.
     pub(super) fn clean(
         &self,
         limit: SystemTime,
@@ -154,28 +159,50 @@ impl Packs {
     ) {
         for name in names(&self.dir) {
             let path = self.dir.join(&name);
-            remove_unused(&path, limit, |path| !is_unlocked(path) || keep_wanted(path, &wanted, &keep).is_err());
+            remove_unused(&path, limit, |path| !is_unlocked(path) || is_to_stay(path, &wanted, &keep).unwrap_or(true));
         }
     }
 }
 
 impl PacksState {
+    /// The pack to append to. `None` if none can be made here.
+    fn own_pack(&mut self, dir: &Path) -> Option<&mut OwnPack> {
+        // Somebody may have removed it.
+        if !self.own.as_ref().is_some_and(|own| own.length < MAX_PACK && dir.join(&own.name).exists()) {
+            self.own = match OwnPack::create(dir) {
+                Ok(own) => Some(own),
+                Err(e) => {
+                    tracing::warn!("no pack can be made in {}: {e}", dir.display());
+                    self.has_none = true;
+                    None
+                }
+            };
+        }
+        self.own.as_mut()
+    }
+
     /// Reads what was added to the packs since they were read last.
     fn refresh(&mut self, dir: &Path) {
         let names = names(dir);
-        self.read.retain(|name, _| names.contains(name));
-        self.known.retain(|_, place| names.contains(&place.pack));
+        if self.read.keys().any(|name| names.binary_search_by(|other| other.as_os_str().cmp(name.as_os_str())).is_err())
+        {
+            // What was in one that is gone may be in another as well.
+            self.read.clear();
+            self.known.clear();
+        }
         for name in names {
-            let from = self.read.get(&name).copied().unwrap_or(0);
-            let known = &mut self.known;
-            let add = |digest: Digest, at: u64, length: usize| {
-                known.insert(digest, PackedContent { pack: name.clone(), at, length });
-            };
+            let from = self.read.get(Path::new(&name)).copied().unwrap_or(0);
             let path = dir.join(&name);
-            let Some(file) = places(&path).iter().find_map(|path| File::open(path).ok()) else { continue };
-            match read_records(&file, from, add) {
+            let is_longer = |path: &PathBuf| fs::metadata(path).is_ok_and(|data| data.len() > from);
+            let Some(longer) = places(&path).into_iter().find(is_longer) else { continue };
+            let pack: Arc<Path> = Path::new(&name).into();
+            let known = &mut self.known;
+            let add = |digest: Digest, at: u64, length: u32| {
+                known.insert(digest, PackedContent { pack: pack.clone(), at, length });
+            };
+            match File::open(longer).and_then(|file| read_records(&file, from, add)) {
                 Ok(end) => {
-                    self.read.insert(name, end);
+                    self.read.insert(pack, end);
                 }
                 Err(e) => tracing::warn!("the pack {} cannot be read: {e}", path.display()),
             }
@@ -190,7 +217,7 @@ impl OwnPack {
         // Locked before its name stays: who cleans up leaves it alone from the beginning.
         rustix::fs::flock(temporary.as_file(), FlockOperation::NonBlockingLockShared)?;
         let (file, path) = temporary.keep().map_err(|e| e.error)?;
-        let name = path.file_name().unwrap_or_default().to_owned();
+        let name = Path::new(path.file_name().unwrap_or_default()).into();
         Ok(Self { file, name, length: 0 })
     }
 
@@ -219,31 +246,45 @@ fn names(dir: &Path) -> Vec<OsString> {
 
 /// Whether no process appends to a pack.
 fn is_unlocked(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
+    // Some network file systems lock only what is open for writing.
+    let Ok(file) = File::options().read(true).write(true).open(path) else { return false };
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Passes the contents of a pack that are wanted to `keep`.
-fn keep_wanted(
+/// Passes the contents of a pack that are wanted to `keep`, unless they are so many that the pack is better left as it
+/// is. Returns whether it is to stay.
+fn is_to_stay(
     path: &Path,
     wanted: &impl Fn(&str) -> bool,
     keep: &impl Fn(&str, &[u8]) -> io::Result<()>,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     let file = File::open(path)?;
     let mut found = Vec::new();
-    read_records(&file, 0, |digest, at, length| found.push((hex(&digest), at, length)))?;
-    for (hash, at, length) in found {
+    let end = read_records(&file, 0, |digest, at, length| {
+        let hash = hex(&digest);
         if wanted(&hash) {
-            let mut packed = vec![0; length];
-            file.read_exact_at(&mut packed, at)?;
-            keep(&hash, &packed)?;
+            found.push((hash, at, length));
         }
+    })?;
+    let bytes: u64 = found.iter().map(|(_, _, length)| u64::from(*length)).sum();
+    if bytes > end / MUCH {
+        note_use(path);
+        return Ok(true);
     }
-    Ok(())
+    for (hash, at, length) in found {
+        keep(&hash, &read_content(&file, at, length)?)?;
+    }
+    Ok(false)
+}
+
+fn read_content(file: &File, at: u64, length: u32) -> io::Result<Vec<u8>> {
+    let mut packed = vec![0; length as usize];
+    file.read_exact_at(&mut packed, at)?;
+    Ok(packed)
 }
 
 /// Reads the records from a place on. Returns where the last complete one ends.
-fn read_records(file: &File, from: u64, mut found: impl FnMut(Digest, u64, usize)) -> io::Result<u64> {
+fn read_records(file: &File, from: u64, mut found: impl FnMut(Digest, u64, u32)) -> io::Result<u64> {
     let length = file.metadata()?.len();
     let mut reader = BufReader::with_capacity(256 << 10, file);
     reader.seek(SeekFrom::Start(from))?;
@@ -257,7 +298,7 @@ fn read_records(file: &File, from: u64, mut found: impl FnMut(Digest, u64, usize
             break;
         }
         reader.seek_relative(i64::from(size))?;
-        found(digest, at, size as usize);
+        found(digest, at, size);
         end = at + u64::from(size);
     }
     Ok(end)
@@ -383,6 +424,76 @@ mod tests {
         // Somebody who knew the pack keeps it again.
         assert_eq!(fill(&other), names);
         assert_eq!(whole(&open(dir.path()), &names).len(), COUNT);
+    }
+
+    #[test]
+    fn content_of_two_packs_outlives_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (open(dir.path()), open(dir.path()));
+        let names = fill(&one);
+        let path = pack_of(dir.path());
+        fill(&other);
+        let reader = open(dir.path());
+        assert_eq!(whole(&reader, &names).len(), COUNT);
+        drop(one);
+        let limit = make_older(&path);
+        reader.clean(limit, |_| false);
+        assert!(!path.exists());
+        assert_eq!(whole(&reader, &names).len(), COUNT);
+        assert_eq!(whole(&other, &names).len(), COUNT);
+    }
+
+    #[test]
+    fn pack_of_which_much_is_wanted_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = fill(&open(dir.path()));
+        let path = pack_of(dir.path());
+        let limit = make_older(&path);
+        let other = open(dir.path());
+        other.clean(limit, |_| true);
+        assert!(path.exists());
+        assert_eq!(whole(&other, &names).len(), COUNT);
+        assert!(
+            fs::metadata(&path).unwrap().modified().unwrap() > limit,
+            "it is looked at again when it is as old again"
+        );
+    }
+
+    /// Whatever two processes do at the same moment: what one was told is kept, it can have.
+    #[test]
+    fn pack_is_removed_while_another_process_keeps() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = fill(&open(dir.path()));
+        let path = pack_of(dir.path());
+        let (one, other) = (open(dir.path()), open(dir.path()));
+        let limit = make_older(&path);
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let last = content(COUNT - 1);
+        let lost = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    other.clean(limit, |_| false);
+                }
+            });
+            let round = |_: &u32| {
+                if let Ok(file) = File::open(&path) {
+                    file.set_modified(limit - Duration::from_secs(60)).unwrap();
+                }
+                one.put(&last).is_err() || one.get(&names[COUNT - 1]).is_err()
+            };
+            let lost = (0..1_000).filter(round).count();
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            lost
+        });
+        assert_eq!(lost, 0);
+    }
+
+    #[test]
+    fn failed_record_leaves_the_pack_as_it_was() {
+        let file = File::options().write(true).open("/dev/full").unwrap();
+        let mut own = OwnPack { file, name: Path::new("own").into(), length: 7 };
+        assert!(own.append(b"record").is_err());
+        assert_eq!(own.length, 7);
     }
 
     #[test]

@@ -507,8 +507,8 @@ fn make_older(path: &Path, days: u32) -> bool {
 
 /// Lets days pass for all contents.
 fn pass_days(stage: &Stage, days: u32) {
-    let contents =
-        walk(&stage.data).into_keys().filter(|path| path.components().any(|part| part.as_os_str() == "objects"));
+    let is_ours = |part: std::path::Component<'_>| part.as_os_str() == "objects" || part.as_os_str() == "packs";
+    let contents = walk(&stage.data).into_keys().filter(|path| path.components().any(is_ours));
     contents.for_each(|path| assert!(make_older(&path, days)));
 }
 
