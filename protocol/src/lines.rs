@@ -668,8 +668,10 @@ mod tests {
         assert_eq!(outgoing.next().await.as_deref(), Some(&b"e\n"[..]));
         assert_eq!(outgoing.next().await, None);
         closed.await.unwrap();
+        let broken = tokio::spawn(async move { outbox.broken().await });
+        tokio::task::yield_now().await;
         drop(outgoing);
-        outbox.broken().await;
+        broken.await.unwrap();
     }
 
     #[tokio::test]

@@ -444,7 +444,7 @@ fn languages(report: &mut DoctorReport, here: &Here, environment: &Environment) 
 fn withheld(report: &mut DoctorReport, trust: &Review, kind: TrustKind, section: &str) {
     for item in trust.withheld(kind) {
         let state = trust.withheld_state();
-        let detail = crate::text::escaped(&item.detail);
-        report.say(section, &format!("{}: {state}: {detail} ({})", item.key, item.place.short()));
+        let line = format!("{}: {state}: {} ({})", item.key, item.detail, item.place.short());
+        report.say(section, &crate::text::escaped(&line));
     }
 }

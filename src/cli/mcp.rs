@@ -162,8 +162,8 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
         super::say(&format!("  ({})", server.source));
     }
     for server in &withheld {
-        super::say(&format!("{}: {}", server.name, server.state));
-        super::say(&format!("  {}  ({})", server.place, server.source));
+        super::say(&format!("{}: {}", text::escaped(server.name), server.state));
+        super::say(&format!("  {}  ({})", text::escaped(&server.place), text::escaped(&server.source)));
     }
     if reports.is_empty() && unused.is_empty() && withheld.is_empty() {
         super::say("No MCP servers are configured here. `adjutant mcp add` prints what to write.");
@@ -218,7 +218,7 @@ fn withheld(trust: &Review) -> Vec<WithheldServer<'_>> {
         servers.push(WithheldServer {
             name: item.key.strip_prefix("mcp.").unwrap_or(&item.key),
             state: trust.withheld_state(),
-            place: text::escaped(&item.detail),
+            place: item.detail.clone(),
             source: item.place.short(),
         });
     }

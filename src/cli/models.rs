@@ -92,8 +92,8 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     }
     let trust = &here.loaded.trust;
     for item in trust.withheld(TrustKind::Provider) {
-        let detail = crate::text::escaped(&item.detail);
-        let _ = writeln!(text, "{}: {}: {detail} ({})", item.key, trust.withheld_state(), item.place.short());
+        let line = format!("{}: {}: {} ({})", item.key, trust.withheld_state(), item.detail, item.place.short());
+        let _ = writeln!(text, "{}", crate::text::escaped(&line));
     }
     super::say(text.trim_end());
     Ok(0)
