@@ -121,7 +121,7 @@ impl Decoder for JsonLines {
 
     fn decode(&mut self, src: &mut BytesMut) -> io::Result<Option<Line>> {
         loop {
-            let newline = src[self.seen..].iter().position(|b| *b == b'\n').map(|n| n + self.seen);
+            let newline = memchr::memchr(b'\n', &src[self.seen..]).map(|n| n + self.seen);
             let Some(end) = newline else {
                 if self.skipping.is_some() || src.len() > self.cap {
                     self.skip(src);

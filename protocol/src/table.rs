@@ -9,13 +9,14 @@
 //! polled, so the first poll happens here. It re-encodes ids; ours are kept as exact text, so a
 //! dummy id goes in and the real one is put into the finished reply.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use jsonrpsee::types::{ErrorObjectOwned, Id as DummyId, Params};
+use jsonrpsee::types::{ErrorCode, ErrorObjectOwned, Id as DummyId, Params};
 use jsonrpsee::{ConnectionId, Extensions, MethodCallback, MethodResponse, RpcModule};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -95,6 +96,25 @@ impl<S: Send + Sync + 'static> Routes for Table<S> {
     }
 }
 
+/// Reads the params of one method from their text.
+type ParamsDecoder = fn(&str) -> Result<DecodedParams, Error>;
+
+/// Params on their way to a handler. The text of a prompt may have many megabytes, and jsonrpsee's callbacks would keep
+/// a copy of it for as long as they run.
+#[derive(Clone)]
+struct DecodedParams(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
+
+impl DecodedParams {
+    fn new<P: Send + 'static>(params: P) -> Self {
+        Self(Arc::new(Mutex::new(Some(Box::new(params)))))
+    }
+
+    fn take<P: 'static>(&self) -> Option<P> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        taken.downcast::<P>().ok().map(|params| *params)
+    }
+}
+
 type NotificationHandler<S> = Box<dyn Fn(&Arc<S>, &str) + Send + Sync>;
 type Gate<S> = Box<dyn Fn(&S, &str) -> Result<(), Error> + Send + Sync>;
 
@@ -102,13 +122,15 @@ type Gate<S> = Box<dyn Fn(&S, &str) -> Result<(), Error> + Send + Sync>;
 pub struct Table<S> {
     state: Arc<S>,
     requests: RpcModule<Arc<S>>,
+    decoders: HashMap<&'static str, ParamsDecoder>,
     notes: HashMap<&'static str, NotificationHandler<S>>,
     gate: Option<Gate<S>>,
 }
 
 impl<S: Send + Sync + 'static> Table<S> {
     pub fn new(state: Arc<S>) -> Self {
-        Self { requests: RpcModule::new(state.clone()), state, notes: HashMap::new(), gate: None }
+        let (requests, decoders, notes) = (RpcModule::new(state.clone()), HashMap::new(), HashMap::new());
+        Self { state, requests, decoders, notes, gate: None }
     }
 
     /// Asks `gate` before every known request: the handshake's phase is kept there.
@@ -125,15 +147,16 @@ impl<S: Send + Sync + 'static> Table<S> {
         handler: impl Fn(&Arc<S>, Cx, P) -> Reply<P::Response> + Clone + Send + Sync + 'static,
     ) -> Self
     where
-        P: Method + DeserializeOwned,
+        P: Method + DeserializeOwned + Send + 'static,
         P::Response: Serialize + Clone + Send + 'static,
     {
-        let called = move |params: Params<'static>, state: Arc<Arc<S>>, extensions: Extensions| {
+        let called = move |_: Params<'static>, state: Arc<Arc<S>>, extensions: Extensions| {
             let handler = handler.clone();
             async move {
-                let params: P = decode(params.as_str().unwrap_or("{}"))?;
+                let given = extensions.get::<DecodedParams>().and_then(DecodedParams::take::<P>);
+                let given = given.ok_or_else(|| ErrorObjectOwned::from(ErrorCode::InternalError))?;
                 let cx = extensions.get::<Cx>().cloned().unwrap_or_default();
-                let reply = match handler(&state, cx, params) {
+                let reply = match handler(&state, cx, given) {
                     Reply::Now(reply) => reply,
                     Reply::Later(work) => work.await,
                 };
@@ -143,6 +166,7 @@ impl<S: Send + Sync + 'static> Table<S> {
         if let Err(e) = self.requests.register_async_method(P::NAME, called) {
             tracing::error!("{} is in the table twice: {e}", P::NAME);
         }
+        self.decoders.insert(P::NAME, |params| Ok(DecodedParams::new(decode::<P>(params)?)));
         self
     }
 
@@ -183,10 +207,15 @@ impl<S: Send + Sync + 'static> Table<S> {
             let error = Error::invalid_params("params is an object with names, not a list");
             return Dispatch::Done(rpc::failure(id, &error));
         }
+        let decoded = match self.decoders.get(method).map(|decode| decode(params)) {
+            Some(Ok(decoded)) => decoded,
+            Some(Err(error)) => return Dispatch::Done(rpc::failure(id, &error)),
+            None => return Dispatch::Done(rpc::failure(id, &Error::method_not_found(method))),
+        };
         let mut extensions = Extensions::new();
         extensions.insert(cx.clone());
-        let params = Params::new(Some(params)).into_owned();
-        let mut work = callback(DummyId::Number(0), params, ConnectionId(0), usize::MAX, extensions);
+        extensions.insert(decoded);
+        let mut work = callback(DummyId::Number(0), Params::new(None), ConnectionId(0), usize::MAX, extensions);
         let first =
             std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
         match first {
@@ -231,11 +260,9 @@ fn with_id(reply: &MethodResponse, id: &Id) -> Vec<u8> {
     out
 }
 
-fn decode<P: DeserializeOwned>(params: &str) -> Result<P, ErrorObjectOwned> {
-    serde_json::from_str(params).map_err(|e| {
-        let error = Error::invalid_params(without_values(&misfit::<P>(params).unwrap_or_else(|| e.to_string())));
-        ErrorObjectOwned::owned(error.code, error.message, error.data)
-    })
+fn decode<P: DeserializeOwned>(params: &str) -> Result<P, Error> {
+    let misfit = |e: serde_json::Error| misfit::<P>(params).unwrap_or_else(|| e.to_string());
+    serde_json::from_str(params).map_err(|e| Error::invalid_params(without_values(&misfit(e))))
 }
 
 /// Where a text does not fit a type, and why; none where it fits.
