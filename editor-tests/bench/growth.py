@@ -21,7 +21,7 @@ from acp import Agent, serve, settings_of
 BINARY = os.path.abspath(sys.argv[1])
 WANTED = sys.argv[2:]
 SIZES = [int(n) for n in os.environ.get("SIZES", "1,2,4").split(",")]
-FLOOR = {"ms": 10, "ms a line": 0.05, "MB": 20}
+FLOOR = {"ms": 10, "ms a line": 0.05, "MB": 20, "kB each": 1}
 PORT = serve()
 
 
@@ -319,6 +319,21 @@ def sessions(n):
     return {"list": (listed, "ms"), "search": (found, "ms"), "session/new": (new, "ms"), "memory": (memory, "MB")}
 
 
+def closed(n):
+    """So many sessions that are opened and closed, and as many again: what stays of each of these in memory."""
+    with Place() as place:
+        agent = place.agent()
+        resident = []
+        for _ in range(2):
+            for _ in range(n):
+                session = agent.ask("session/new", {"cwd": place.root, "mcpServers": []})["sessionId"]
+                agent.ask("session/close", {"sessionId": session})
+            with open(f"/proc/{agent.process.pid}/status") as status:
+                resident.append(next(int(line.split()[1]) for line in status if line.startswith("VmRSS")))
+        agent.end()
+    return {"memory": ((resident[1] - resident[0]) / n, "kB each")}
+
+
 # A row and its smallest size.
 ROWS = {
     "skills": (skills, 50),
@@ -336,6 +351,7 @@ ROWS = {
     "edit, places": (edit, 250),
     "files": (files, 100),
     "sessions": (sessions, 25),
+    "closed sessions": (closed, 250),
 }
 
 

@@ -16,7 +16,7 @@ use crate::store::{OwnerRequest, Store, TakeoverRequests};
 #[derive(Default)]
 pub(super) struct LiveSessions {
     /// Sessions whose history somebody in this process holds.
-    held: Arc<Mutex<HashSet<SessionId>>>,
+    held: Mutex<HashSet<SessionId>>,
     /// The subagents at work, and what stops them.
     working: Arc<Mutex<HashMap<SessionId, CancellationToken>>>,
     /// Who is to hear that another process wants a session.
@@ -41,23 +41,27 @@ impl Drop for SubagentGuard {
     }
 }
 
-/// The right to a session's history: nobody else in this process has it.
+/// The right to a session's history: nobody else in this process has it. What the session could be asked goes with it.
 pub(super) struct HistoryGuard {
-    held: Arc<Mutex<HashSet<SessionId>>>,
+    live: Arc<LiveSessions>,
     id: SessionId,
 }
 
 impl Drop for HistoryGuard {
     fn drop(&mut self) {
-        locked(&self.held).remove(&self.id);
+        // Before somebody else can claim it, who will be asked instead.
+        let wanted = locked(&self.live.wanted).remove(&self.id);
+        let cancel = locked(&self.live.cancels).remove(&self.id);
+        locked(&self.live.held).remove(&self.id);
+        drop((wanted, cancel));
     }
 }
 
 impl LiveSessions {
     /// Claims a session's history; none while somebody else has it.
-    pub(super) fn claim(&self, id: &SessionId) -> Option<HistoryGuard> {
+    pub(super) fn claim(self: &Arc<Self>, id: &SessionId) -> Option<HistoryGuard> {
         let new = locked(&self.held).insert(id.clone());
-        new.then(|| HistoryGuard { held: self.held.clone(), id: id.clone() })
+        new.then(|| HistoryGuard { live: self.clone(), id: id.clone() })
     }
 
     pub(super) fn holds(&self, id: &SessionId) -> bool {
@@ -132,5 +136,35 @@ impl LiveSessions {
                 token.cancel();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_stays_of_a_session_that_is_over() {
+        let (live, dir) = (Arc::<LiveSessions>::default(), tempfile::tempdir().unwrap());
+        let (store, tasks, ended) = (Store::start(dir.path()), TaskTracker::new(), CancellationToken::new());
+        let asked = Arc::new(());
+        let id = SessionId::new("ses_1");
+        let open = || {
+            let guard = live.claim(&id).unwrap();
+            let wanted = live.offer(&id, &store, &tasks, &ended);
+            let cancel = asked.clone();
+            live.obeys(&id, move || drop(cancel.clone()));
+            (guard, wanted)
+        };
+        let (guard, _wanted) = open();
+        assert!(live.holds(&id) && live.claim(&id).is_none());
+        assert_eq!(Arc::strong_count(&asked), 2);
+        drop(guard);
+        assert_eq!(Arc::strong_count(&asked), 1);
+        assert!(locked(&live.wanted).is_empty() && locked(&live.cancels).is_empty() && !live.holds(&id));
+        // Whoever opens it again can be asked as well.
+        let (_guard, _wanted) = open();
+        assert_eq!((locked(&live.wanted).len(), locked(&live.cancels).len()), (1, 1));
+        ended.cancel();
     }
 }
