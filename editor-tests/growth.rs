@@ -149,7 +149,13 @@ fn loading() {
         let cwd = talk.project.cwd();
         talk.request(1, "session/load", &json!({ "sessionId": id, "cwd": cwd, "mcpServers": [] }));
         let (answer, updates) = talk.answer(1);
-        assert!(answer.get("error").is_none() && updates.len() >= messages / 2, "{answer}: {}", updates.len());
+        assert!(answer.get("error").is_none(), "{answer}");
+        let said = updates.iter().filter(|update| update["sessionUpdate"] == "agent_message_chunk");
+        let said: Vec<&Value> = said.map(|update| &update["content"]["text"]).collect();
+        let summary = messages - 99;
+        let answers = (1..messages).step_by(2).filter(|at| *at != summary);
+        let expected: Vec<String> = answers.map(|at| format!("In message {at} there is nothing new.")).collect();
+        assert!(said == expected, "each is told once and in order: {said:?}");
         let counted = Counted::of(talk.editor.pid()).since(before);
         talk.leave();
         counted

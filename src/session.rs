@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod actor;
+pub mod beginning;
 pub mod builtin;
 pub mod changes;
 mod child;

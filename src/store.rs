@@ -63,6 +63,19 @@ pub struct StoredSession {
     pub damage: Vec<String>,
 }
 
+/// The way in which a session is read.
+#[derive(Debug, Default)]
+pub struct LoadOptions {
+    /// Without the results of calls that no model will see: see [`Store::load_lean`].
+    pub lean: bool,
+    /// Its record where a damaged file says nothing of it and the index has lost it: it can be gone on with all the
+    /// same.
+    pub unknown: Option<Box<Record>>,
+    /// Where its first messages go as soon as these are read, if all of them is as it was written. A part that was
+    /// written long after its message may be missing from them. Nothing may be sent.
+    pub beginning: Option<oneshot::Sender<StoredSession>>,
+}
+
 /// Something kept because the user said "always".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
@@ -222,8 +235,7 @@ impl Store {
     /// # Errors
     /// Any of [`Error`].
     pub async fn load(&self, session: &SessionId) -> Result<StoredSession, Error> {
-        let session = session.clone();
-        self.ask(|reply| StoreJob::Load { session, lean: false, unknown: None, reply }).await.map(|(stored, _)| stored)
+        self.load_with(session, LoadOptions::default()).await.map(|(stored, _)| stored)
     }
 
     /// As [`Store::load`], but results of calls that no model will see are left in the file: those from
@@ -232,18 +244,17 @@ impl Store {
     /// # Errors
     /// Any of [`Error`].
     pub async fn load_lean(&self, session: &SessionId) -> Result<(StoredSession, usize), Error> {
-        let session = session.clone();
-        self.ask(|reply| StoreJob::Load { session, lean: true, unknown: None, reply }).await
+        self.load_with(session, LoadOptions { lean: true, ..LoadOptions::default() }).await
     }
 
-    /// As [`Store::load_lean`] of the session of `unknown`, which is its record where a damaged file says nothing of
-    /// it and the index has lost it: it can be gone on with all the same.
+    /// As [`Store::load`], in a way of one's own. Gives back how many messages at the beginning lack the results of
+    /// their calls.
     ///
     /// # Errors
     /// Any of [`Error`].
-    pub async fn load_lean_or(&self, unknown: Record) -> Result<(StoredSession, usize), Error> {
-        let (session, unknown) = (unknown.id.clone(), Some(Box::new(unknown)));
-        self.ask(|reply| StoreJob::Load { session, lean: true, unknown, reply }).await
+    pub async fn load_with(&self, session: &SessionId, options: LoadOptions) -> Result<(StoredSession, usize), Error> {
+        let session = session.clone();
+        self.ask(|reply| StoreJob::Load { session, options, reply }).await
     }
 
     /// Reads some parts of a session whole. What cannot be read is left out.

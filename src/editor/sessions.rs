@@ -9,13 +9,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use protocol::table::Cx;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::oneshot;
 
 use super::error::Refusal;
 use super::face::SessionActivity;
 use super::hosted::LiveSession;
 use super::meta::{BEFORE, FILLING, Meta, UNSAID, of_ours, own};
 use super::server::{Capabilities, Server};
-use super::updates::UpdateSender;
+use super::updates::{OpeningUpdates, UpdateSender};
 use crate::config::settings::{McpEntry, OAuth, Transport};
 use crate::environment::Timestamp;
 use crate::event::{Event, Severity, ToolKind};
@@ -164,7 +165,12 @@ pub fn reopen(
         let dismiss = || reclaimed.or_else(|| server.dismiss(&id));
         let options = server.hosted().map(|_| place.clone());
         let (kept, fresh) = (SessionId::new(&*id), unsaid.then(|| place.clone()));
-        let opened = match (server.shared.reopen(&kept, place, live, dismiss, history.word()).await, fresh) {
+        let mut opening = OpeningUpdates::new(&server);
+        let (beginning, first) = oneshot::channel();
+        let beginning = (history == HistoryMode::Shown).then_some(beginning);
+        let reopening = server.shared.reopen(&kept, place, live, dismiss, history.word(), beginning);
+        let (reopened, mut ran) = tokio::join!(reopening, show_first(&mut opening, &kept, first));
+        let opened = match (reopened, fresh) {
             // One that is open all the same could not be saved: it goes on.
             (Err(e), Some(fresh)) if e.is_unknown() && !server.shared.holds(&kept) => {
                 server.shared.begin_again(kept, fresh).await?
@@ -172,9 +178,8 @@ pub fn reopen(
             (opened, _) => opened?,
         };
         let OpenedSession { handle: session, mut replay } = opened;
-        let mut updates = UpdateSender::new(&server, &session);
+        let mut updates = opening.open(&session);
         let live = LiveSession::new(session.clone(), options);
-        let mut ran = false;
         let left = match history {
             HistoryMode::Known => replay.associations(),
             HistoryMode::Shown => {
@@ -184,11 +189,10 @@ pub fn reopen(
                         session.close().await;
                         return Err(Refusal::Cancelled);
                     }
-                    match &event {
-                        Event::Usage { cost: Some(cost), .. } => live.live_turns.costs(*cost),
-                        Event::Call(call) => ran |= call.kind == Some(ToolKind::Execute),
-                        _ => {}
+                    if let Event::Usage { cost: Some(cost), .. } = &event {
+                        live.live_turns.costs(*cost);
                     }
+                    ran |= is_command(&event);
                     updates.event(event).await;
                 }
                 Vec::new()
@@ -201,6 +205,20 @@ pub fn reopen(
         server.take_in(live);
         Ok(Reopened { session, left, ran })
     }
+}
+
+/// Shows the first events of a session whose history is still being read. Says whether there are commands among them.
+async fn show_first(updates: &mut OpeningUpdates, id: &SessionId, first: oneshot::Receiver<Vec<Event>>) -> bool {
+    // Where it cannot be opened, there are none.
+    let first = first.await.unwrap_or_default();
+    for event in &first {
+        updates.event(id, event).await;
+    }
+    first.iter().any(is_command)
+}
+
+fn is_command(event: &Event) -> bool {
+    matches!(event, Event::Call(call) if call.kind == Some(ToolKind::Execute))
 }
 
 /// How somebody came back to a session that is open.

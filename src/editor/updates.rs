@@ -126,13 +126,41 @@ fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn SessionView>
     }
 }
 
+/// What is shown of a session that is being opened.
+pub struct OpeningUpdates {
+    server: Arc<Server>,
+    view: Box<dyn SessionView>,
+    moved: CancellationToken,
+}
+
+impl OpeningUpdates {
+    pub fn new(server: &Arc<Server>) -> Self {
+        let moved = CancellationToken::new();
+        Self { server: server.clone(), view: view(server, &moved), moved }
+    }
+
+    /// Waits only while the editor does not read.
+    pub async fn event(&mut self, session: &SessionId, event: &Event) {
+        let mut lines = UpdateLines::new();
+        self.view.event(session, event, &mut lines);
+        for line in lines {
+            self.server.peer.outbox().send(line).await;
+        }
+    }
+
+    /// Goes on with the session, which is open.
+    pub fn open(self, session: &Handle) -> UpdateSender {
+        let Self { server, view, moved } = self;
+        let (calls, waits) = (FuturesUnordered::new(), Waits::default());
+        let (session, lines, unanswered) = (session.clone(), UpdateLines::new(), Vec::new());
+        UpdateSender { server, session, view, calls, waits, lines, moved, unanswered }
+    }
+}
+
 impl UpdateSender {
     /// One that has shown nothing yet.
     pub fn new(server: &Arc<Server>, session: &Handle) -> Self {
-        let moved = CancellationToken::new();
-        let (calls, waits, view) = (FuturesUnordered::new(), Waits::default(), view(server, &moved));
-        let (server, session, lines, unanswered) = (server.clone(), session.clone(), UpdateLines::new(), Vec::new());
-        Self { server, session, view, calls, waits, lines, moved, unanswered }
+        OpeningUpdates::new(server).open(session)
     }
 
     /// Whether this process is about to stop, and turns end at their next step.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::beginning::BeginningSender;
 use super::handle::Handle;
 use super::open::{OpenError, OpenOptions, OpenedSession};
 use super::sessions::Sessions;
@@ -83,7 +84,7 @@ impl ReopenError {
 impl Sessions {
     /// Opens a session that is kept. One that is `live` here, in this directory, is given up by `dismiss` and closed
     /// first: what the store has of it is the truth, also where nothing was said in it yet. One that another process
-    /// has is refused the first time; who asks again in the same `way` takes it over.
+    /// has is refused the first time; who asks again in the same `way` takes it over. For `shown` see [`Self::load`].
     ///
     /// # Errors
     /// [`ReopenError`]; after [`OpenError::Elsewhere`], and where nothing is kept of it, the live session is as it was.
@@ -94,6 +95,7 @@ impl Sessions {
         live: Option<PathBuf>,
         dismiss: impl FnOnce() -> Option<Handle>,
         way: &'static str,
+        shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, ReopenError> {
         if let Some(kept) = live.clone().filter(|kept| !self.is_place(kept, &place.cwd)) {
             return Err(OpenError::Elsewhere { id: id.clone(), kept, asked: place.cwd }.into());
@@ -109,7 +111,7 @@ impl Sessions {
         }
         let asked = (id.clone(), way);
         let again = locked(&self.live.refused).remove(&asked);
-        let opened = self.load(id, place, again).await;
+        let opened = self.load(id, place, again, shown).await;
         if opened.is_err() && closed && !self.holds(id) {
             self.store.close(id).await;
         }

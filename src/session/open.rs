@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::actor::{Actor, SessionState};
+use super::beginning::BeginningSender;
 use super::choices::Choices;
 use super::door::PluginDoor;
 use super::elsewhere::share_trust;
@@ -20,7 +21,7 @@ use super::replay::Replay;
 use super::revert::{RevertError, RevertPoint};
 use super::sessions::Sessions;
 use super::title::Titling;
-use super::{child, interrupted, revert};
+use super::{beginning, child, interrupted, revert};
 use crate::approvals::Approvals;
 use crate::config::Settings;
 use crate::config::settings::McpEntry;
@@ -35,7 +36,7 @@ use crate::permission::account::AccountProperty;
 use crate::permission::grants::Grants;
 use crate::sandbox::Level;
 use crate::snapshot::Tracker;
-use crate::store::{self, LockHolder, Record, SessionFeed, StoredSession};
+use crate::store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
 use crate::task::JoinHandle;
 use crate::tool;
 use crate::turn::record::Recorder;
@@ -169,7 +170,7 @@ impl Sessions {
     }
 
     /// Opens a session as it was kept. One that another process has open is asked for when `take`
-    /// says so.
+    /// says so. Its first events go to `shown` while the rest is read, and are not in the replay then.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -178,22 +179,23 @@ impl Sessions {
         id: &SessionId,
         mut place: OpenOptions,
         take: bool,
+        shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, OpenError> {
         if !id.is_well_formed() {
             return Err(store::Error::NotFound(id.clone()).into());
         }
         let claim = self.claim(id).ok_or_else(|| OpenError::Held(id.clone()))?;
         // Where the host makes directories, what a session may see is known by its id alone.
-        let unknown = Record::new(id.clone(), place.cwd.clone(), self.environment.now());
-        let read = match self.served().workspace.is_empty() {
-            true => self.store.load_lean_or(unknown).await,
-            false => self.store.load_lean(id).await,
-        };
+        let made = !self.served().workspace.is_empty();
+        let unknown = (!made).then(|| Record::new(id.clone(), place.cwd.clone(), self.environment.now()));
+        let (beginning, first) = oneshot::channel();
+        let options = LoadOptions { lean: true, unknown: unknown.map(Box::new), beginning: Some(beginning) };
+        let showing = beginning::show(first, |record| !made && same_directory(&record.cwd, &place.cwd), shown);
+        let (read, told) = tokio::join!(self.store.load_with(id, options), showing);
         let (mut stored, cold) = match read {
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
         }?;
-        let made = !self.served().workspace.is_empty();
         match self.directory(id.as_str(), &place.cwd).await {
             Ok(cwd) => place.cwd = cwd,
             Err(why) => {
@@ -235,6 +237,7 @@ impl Sessions {
         record.extra.clone_from(&place.extra);
         let mut opened = self.open(place, record, history, claim, reading).await;
         opened.replay.last.extend(damage);
+        opened.replay.told = told;
         Ok(opened)
     }
 
@@ -263,7 +266,7 @@ impl Sessions {
         };
         let (fork, broken) = fork?;
         place.notices.extend(damage(id, &broken));
-        self.load(&fork, place, false).await
+        self.load(&fork, place, false, None).await
     }
 
     /// Copies a session under a new id. Gives that, and the damage found.

@@ -2,7 +2,7 @@
 
 mod children;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -64,6 +64,8 @@ pub struct Replay {
     at: usize,
     end: usize,
     waiting: VecDeque<Event>,
+    /// Parts that were shown before all of the history was read.
+    pub(super) told: HashSet<PartId>,
     /// What comes after the last message.
     pub(super) last: Vec<Event>,
     /// Results that were left in the file, of the next messages.
@@ -108,9 +110,9 @@ impl Replay {
         let (back, received) = oneshot::channel();
         let (waiting, results) = (VecDeque::new(), HashMap::new());
         let children = agents.map(|agents| Children::new(agents, store.clone()));
-        let session = record.id.clone();
+        let (session, told) = (record.id.clone(), HashSet::new());
         let back = Some(back);
-        (Self { history, store, session, at: 0, end, waiting, last, results, children, info, back }, received)
+        (Self { history, store, session, at: 0, end, waiting, told, last, results, children, info, back }, received)
     }
 
     /// The title, what could not be read, and the subagents' sessions that the history knows of: for an editor that
@@ -133,7 +135,9 @@ impl Replay {
                 self.end = 0;
                 return self.waiting.pop_front();
             }
-            if is_superseded(&self.history.messages[..self.end], self.at) {
+            let parts = &self.history.messages[self.at].parts;
+            let is_told = !parts.is_empty() && parts.iter().all(|part| self.told.contains(&part.id));
+            if is_told || is_superseded(&self.history.messages[..self.end], self.at) {
                 self.at += 1;
                 continue;
             }
@@ -158,7 +162,7 @@ impl Replay {
             return summarised(&self.history, message).into_iter().collect();
         }
         let mut out = Vec::new();
-        for part in &message.parts {
+        for part in message.parts.iter().filter(|part| !self.told.contains(&part.id)) {
             let part = self.results.get(&part.id).unwrap_or(part);
             match (&part.content, children.as_deref_mut()) {
                 (Content::Tool(call), Some(children)) => out.extend(children.call(&self.session, call).await),
@@ -235,7 +239,7 @@ fn summarised(history: &History, summary: &Message) -> Option<Event> {
     })
 }
 
-fn event(message: &Message, part: &Part) -> Option<Event> {
+pub(super) fn event(message: &Message, part: &Part) -> Option<Event> {
     let user = message.user().is_some();
     match &part.content {
         Content::Text(text) if text.synthetic || text.text.is_empty() => None,

@@ -8,8 +8,8 @@ use super::fleet::FleetJob;
 use super::takeover::RequestSource;
 use super::write::SessionWrite;
 use super::{
-    BackendState, Error, Grant, ListQuery, LockHolder, Record, RecordChange, ReplySender, SearchPage, SessionFeed,
-    SessionPage, StoredGrants, StoredSession,
+    BackendState, Error, Grant, ListQuery, LoadOptions, LockHolder, Record, RecordChange, ReplySender, SearchPage,
+    SessionFeed, SessionPage, StoredGrants, StoredSession,
 };
 use crate::id::{PartId, SessionId};
 use crate::message::{ModelRef, Part};
@@ -35,9 +35,7 @@ pub(super) enum StoreJob {
     },
     Load {
         session: SessionId,
-        lean: bool,
-        /// What is known of it where neither a damaged file nor the index says anything.
-        unknown: Option<Box<Record>>,
+        options: LoadOptions,
         reply: ReplySender<(StoredSession, usize)>,
     },
     Parts {

@@ -5,6 +5,7 @@
 //! what is written about others. What was flushed survives a power cut where the disk honours flushes; what was
 //! merely written survives the death of the process.
 
+mod beginning;
 mod beside;
 mod fill;
 mod find;

@@ -363,7 +363,7 @@ impl Keeper {
     pub(super) async fn job(&self, job: StoreJob) {
         match job {
             StoreJob::Create { record, reply } => answer(reply, self.create(*record).await),
-            StoreJob::Load { session, lean, reply, .. } => answer(reply, self.load(&session, lean).await),
+            StoreJob::Load { session, options, reply } => answer(reply, self.load(&session, options.lean).await),
             StoreJob::Parts { session, ids, reply } => answer(reply, self.parts(&session, &ids).await),
             StoreJob::Peek { session, reply } => answer(reply, self.peek(&session).await),
             // What the database sends of it is in memory in any case.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::session::SessionFile;
-use super::{peek, salvage, session, wal, with_suffix};
+use super::{beginning, peek, salvage, session, wal, with_suffix};
 use crate::environment::{Environment, Timestamp};
 use crate::id::SessionId;
 use crate::message::Message;
@@ -118,7 +118,12 @@ fn fd08_damage_stays_where_it_is_and_is_said() {
                 }
                 fs::write(&path, &bytes).unwrap();
                 let known = record("ses_00000001", "/w", 1);
-                let read = SessionFile::open(dir.path(), &id(), false).and_then(|file| file.load(Some(known.clone())));
+                let read = SessionFile::open(dir.path(), &id(), false).and_then(|file| {
+                    let first = beginning::read(file.db()).map(|stored| stored.messages).unwrap_or_default();
+                    let mut first = first.iter().filter(|message| !message.parts.is_empty());
+                    assert!(first.all(|message| messages.contains(message)), "seed {seed}, {n}: invented at first");
+                    file.load(Some(known.clone()))
+                });
                 let (read, said) = match read {
                     Ok(stored) => (stored.messages, false),
                     Err(damaged @ Error::Damaged { .. }) => {

@@ -182,6 +182,10 @@ impl SessionFile {
         }
     }
 
+    pub(super) fn db(&self) -> &Connection {
+        &self.db
+    }
+
     /// The number of the last message.
     pub(super) fn messages(&self) -> Result<i64, Error> {
         last(&self.db).map_err(|e| explain(&self.id, &self.path, &e))

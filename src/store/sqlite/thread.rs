@@ -397,8 +397,8 @@ impl Thread {
         // A reply that nobody waits for any more is dropped.
         match job {
             StoreJob::Create { record, reply } => drop(reply.send(self.create(&record))),
-            StoreJob::Load { session, lean, unknown, reply } => {
-                let loaded = self.load(&session, lean, unknown.map(|record| *record));
+            StoreJob::Load { session, options, reply } => {
+                let loaded = self.load(&session, options);
                 if loaded.is_err() && !self.unwritten.contains_key(&session) {
                     self.release(&session);
                 }

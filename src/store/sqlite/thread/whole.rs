@@ -1,13 +1,15 @@
 //! What is asked about a session as a whole: to make it, read it, take it in, change its record, remove it.
 
+use tokio::sync::oneshot;
+
 use super::super::words;
 use super::Thread;
 use crate::id::SessionId;
 use crate::store::job::StoreJob;
 use crate::store::sqlite::session::{self, IndexUpdate};
-use crate::store::sqlite::{peek, read_out, salvage};
+use crate::store::sqlite::{beginning, peek, read_out, salvage};
 use crate::store::write::SessionWrite;
-use crate::store::{Error, Record, RecordChange, SessionFeed, StoredSession, TitleSource};
+use crate::store::{Error, LoadOptions, Record, RecordChange, SessionFeed, StoredSession, TitleSource};
 
 /// What is said where the index knows of more messages than the file.
 const NEWEST_MISSING: &str = "The newest part of this session is missing: its write-ahead log was removed or emptied, or an older copy of its file was put in its place.";
@@ -34,13 +36,9 @@ impl Thread {
         })
     }
 
-    /// Reads a session and keeps it open. Of one that is damaged and known to nobody, `unknown` says what it is.
-    pub(super) fn load(
-        &mut self,
-        session: &SessionId,
-        lean: bool,
-        unknown: Option<Record>,
-    ) -> Result<(StoredSession, usize), Error> {
+    /// Reads a session and keeps it open.
+    pub(super) fn load(&mut self, session: &SessionId, options: LoadOptions) -> Result<(StoredSession, usize), Error> {
+        let LoadOptions { lean, unknown, beginning: wanted } = options;
         let (known, messages) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         let path = session::path(&self.dir, session);
         let (is_there, empty) = match std::fs::symlink_metadata(&path) {
@@ -50,7 +48,7 @@ impl Thread {
         };
         // The log of a file that is gone may be what is left of a session that was deleted.
         let has_log = salvage::has_log(&path) && (is_there || known.is_some());
-        let identified = known.clone().or(unknown.filter(|_| is_there));
+        let identified = known.clone().or(unknown.map(|record| *record).filter(|_| is_there));
         if empty && !has_log && messages == NONE_YET && (known.is_some() || identified.is_none()) {
             return self.load_unsaid(session, known);
         }
@@ -62,6 +60,7 @@ impl Thread {
             let reason = if is_there { "it is empty" } else { "it is gone" };
             Err(session::damaged(session, &path, reason.into()))
         } else {
+            self.tell_beginning(session, wanted);
             self.read(session, known.clone(), lean).map_err(|e| match e {
                 Error::NotFound(_) if torn.is_some() => session::damaged(session, &path, peek::TORN.into()),
                 e => e,
@@ -86,6 +85,17 @@ impl Thread {
         self.open.remove(session);
         self.created.insert(session.clone(), record.clone());
         Ok((StoredSession { record, messages: Vec::new(), damage: Vec::new() }, 0))
+    }
+
+    /// Sends the first messages of a session to whoever wants them, while the rest of it is still to be read.
+    fn tell_beginning(&mut self, session: &SessionId, wanted: Option<oneshot::Sender<StoredSession>>) {
+        let Some(wanted) = wanted else { return };
+        // Whatever is wrong with the file is said when all of it is read.
+        let first = self.file(session, false).ok().and_then(|file| beginning::read(file.db()));
+        if let Some(first) = first {
+            // Whoever wanted it may have been cancelled since.
+            wanted.send(first).ok();
+        }
     }
 
     fn read(
@@ -194,19 +204,20 @@ impl Thread {
 
     pub(super) fn change(&mut self, session: &SessionId, amend: RecordChange) -> Result<Record, Error> {
         let ours = self.locks.contains_key(session);
-        let changed = self.load(session, true, None).and_then(|(stored, _)| {
-            let mut record = stored.record;
-            // Its file may be gone, or not made yet: the change is to be kept all the same.
-            let file = self.file(session, true)?;
-            file.remember(Some(record.clone()))?;
-            let kept = file.write(&[SessionWrite::Amend(amend.clone())], true)?;
-            self.created.remove(session);
-            amend.apply(&mut record);
-            if let Some(kept) = kept {
-                self.note(&kept);
-            }
-            Ok(record)
-        });
+        let changed =
+            self.load(session, LoadOptions { lean: true, ..LoadOptions::default() }).and_then(|(stored, _)| {
+                let mut record = stored.record;
+                // Its file may be gone, or not made yet: the change is to be kept all the same.
+                let file = self.file(session, true)?;
+                file.remember(Some(record.clone()))?;
+                let kept = file.write(&[SessionWrite::Amend(amend.clone())], true)?;
+                self.created.remove(session);
+                amend.apply(&mut record);
+                if let Some(kept) = kept {
+                    self.note(&kept);
+                }
+                Ok(record)
+            });
         if !ours {
             self.release(session);
         }
