@@ -151,7 +151,7 @@ fn loading() {
         let (answer, updates) = talk.answer(1);
         assert!(answer.get("error").is_none(), "{answer}");
         let said = updates.iter().filter(|update| update["sessionUpdate"] == "agent_message_chunk");
-        let said: Vec<&Value> = said.map(|update| &update["content"]["text"]).collect();
+        let said: Vec<&str> = said.filter_map(|update| update["content"]["text"].as_str()).collect();
         let summary = messages - 99;
         let answers = (1..messages).step_by(2).filter(|at| *at != summary);
         let expected: Vec<String> = answers.map(|at| format!("In message {at} there is nothing new.")).collect();
