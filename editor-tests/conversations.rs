@@ -112,7 +112,7 @@ fn ten_thousand_messages() {
 
 fn user_message(number: usize) -> Message {
     let model = ModelRef { provider: "bench".into(), model: "bench-model".into(), effort: None };
-    let text = Text { text: format!("number {number}"), ..Text::default() };
+    let text = Text { text: format!("number {number}").into(), ..Text::default() };
     Message {
         id: MessageId::new(format!("msg_{number:016x}aaaaaaaaaa")),
         created: adjutant::environment::Timestamp(1_795_252_200_000),

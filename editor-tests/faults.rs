@@ -148,7 +148,7 @@ fn said(number: usize) -> Message {
         role: Role::User(User { agent: "build".into(), model }),
         parts: vec![Part {
             id: PartId::new(format!("prt_{number:08}")),
-            content: Content::Text(Text { text, ..Text::default() }),
+            content: Content::Text(Text { text: text.into(), ..Text::default() }),
         }],
     }
 }

@@ -41,7 +41,7 @@ fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::R
     let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
     let name = |number: usize| MessageId::new(format!("msg_{number:016x}aaaaaaaaaa"));
     let part = |n: usize, content| Part { id: PartId::new(format!("prt_{number:016x}{n}aaaaaaaaa")), content };
-    let text = |text: String| Content::Text(Text { text, ..Text::default() });
+    let text = |text: String| Content::Text(Text { text: text.into(), ..Text::default() });
     let (role, parts) = if number.is_multiple_of(2) {
         let content = match number == summary {
             true => Content::Compaction(Compaction { auto: true, before: 9, after: 1, ..Compaction::default() }),

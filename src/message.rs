@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 
 use crate::environment::Timestamp;
 use crate::id::{MessageId, PartId};
+use crate::text::shared::SharedText;
 
 /// `provider/model`, the way models are written everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -292,8 +293,8 @@ fn is_zero(n: &u64) -> bool {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Text {
-    /// Markdown.
-    pub text: String,
+    /// Markdown. A prompt may be long, and each request to a model holds what it says.
+    pub text: SharedText,
     /// Said by the program in the user's place: the model sees it, the editor does not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub synthetic: bool,
@@ -575,7 +576,7 @@ pub fn attached(text: &str) -> Option<(&str, &str)> {
 impl Text {
     /// The words as they are; of an attached file, its name.
     pub fn for_people(&self) -> Cow<'_, str> {
-        let Some((uri, _)) = attached(&self.text) else { return (&self.text).into() };
+        let Some((uri, _)) = attached(&self.text) else { return self.text.as_str().into() };
         let name = uri.rsplit('/').find(|name| !name.is_empty()).unwrap_or(uri);
         format!("[attached: {name}]").into()
     }

@@ -7,6 +7,7 @@
 pub mod diff;
 pub mod mark;
 pub mod mention;
+pub mod shared;
 mod unseen;
 
 use std::borrow::Cow;

@@ -133,7 +133,7 @@ async fn ask(model: &Arc<Model>, provider: &dyn Provider, system: &str, text: St
     let request = Request {
         model: Arc::clone(model),
         system: vec![system.trim().to_owned()],
-        messages: vec![ModelMessage::User(vec![ModelInput::Text(text)])],
+        messages: vec![ModelMessage::User(vec![ModelInput::Text(text.into())])],
         tools: Vec::new(),
         must_call: false,
         params,

@@ -211,7 +211,7 @@ mod tests {
 
     fn message(at: usize) -> Message {
         let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
-        let text = Text { text: "x".repeat(TEXT), ..Text::default() };
+        let text = Text { text: "x".repeat(TEXT).into(), ..Text::default() };
         Message {
             id: MessageId::new(format!("msg_{at}")),
             created: Timestamp(1),

@@ -120,7 +120,7 @@ fn change(request: &mut Request, id: &str, part: &Value) {
     match request.messages.get_mut(at) {
         Some(ModelMessage::User(inputs)) => {
             if let (Some(ModelInput::Text(old)), Some(text)) = (inputs.get_mut(within), text) {
-                *old = text;
+                *old = text.into();
             }
         }
         Some(ModelMessage::Assistant(outputs)) => match outputs.get_mut(within) {

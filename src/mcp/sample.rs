@@ -78,7 +78,7 @@ fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<ModelMe
                 SamplingMessageContentBlock::Text(piece) => {
                     size += piece.text.len();
                     shown.push(format!("{}: {}", if user { "User" } else { "Assistant" }, piece.text));
-                    ModelInput::Text(piece.text)
+                    ModelInput::Text(piece.text.into())
                 }
                 SamplingMessageContentBlock::Image(image) if user => {
                     size += image.data.len();
@@ -108,7 +108,7 @@ fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<ModelMe
 /// Adds a piece: to the last message, where the same one speaks.
 fn put(messages: &mut Vec<ModelMessage>, user: bool, piece: ModelInput) {
     let text = |piece: ModelInput| match piece {
-        ModelInput::Text(text) => ModelOutput::Text { text, provider: serde_json::Map::new() },
+        ModelInput::Text(text) => ModelOutput::Text { text: text.into(), provider: serde_json::Map::new() },
         ModelInput::File(file) => {
             ModelOutput::Text { text: format!("[{}]", file.mime), provider: serde_json::Map::new() }
         }

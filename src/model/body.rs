@@ -170,7 +170,7 @@ mod tests {
         Request {
             model: model("m"),
             system: vec!["s".into()],
-            messages: words.iter().map(|word| ModelMessage::User(vec![ModelInput::Text((*word).to_owned())])).collect(),
+            messages: words.iter().map(|word| ModelMessage::User(vec![ModelInput::Text((*word).into())])).collect(),
             tools: Vec::new(),
             must_call: false,
             params: ModelParams::default(),

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 pub use self::cache::BodyCache;
 use super::Model;
+use crate::text::shared::SharedText;
 
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -64,7 +65,7 @@ pub enum ModelMessage {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelInput {
-    Text(String),
+    Text(SharedText),
     /// An image or a PDF.
     File(Attachment),
 }
@@ -119,8 +120,15 @@ pub struct CallResult {
 impl ModelMessage {
     /// Whether it says the same, byte for byte. What is shared need not be compared.
     pub fn same(&self, other: &Self) -> bool {
-        let (Self::Results(results), Self::Results(others)) = (self, other) else { return self == other };
-        results.len() == others.len() && results.iter().zip(others).all(|(one, other)| one.same(other))
+        match (self, other) {
+            (Self::Results(results), Self::Results(others)) => {
+                results.len() == others.len() && results.iter().zip(others).all(|(one, other)| one.same(other))
+            }
+            (Self::User(inputs), Self::User(others)) => {
+                inputs.len() == others.len() && inputs.iter().zip(others).all(|(one, other)| one.same(other))
+            }
+            _ => self == other,
+        }
     }
 
     /// How many bytes it has, about.
@@ -137,6 +145,15 @@ impl ModelMessage {
             Self::User(inputs) => inputs.iter().map(input).sum(),
             Self::Assistant(outputs) => outputs.iter().map(output).sum(),
             Self::Results(results) => results.iter().map(|result| result.text.len()).sum(),
+        }
+    }
+}
+
+impl ModelInput {
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Text(text), Self::Text(other)) => text.is_same(other),
+            _ => self == other,
         }
     }
 }

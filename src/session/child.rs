@@ -286,7 +286,7 @@ impl ChildTask<'_> {
 
     /// What it is asked, as a message of a user's.
     fn message(&self, scope: &TurnContext, model: &ModelRef) -> Message {
-        let words = Content::Text(Text { text: self.prompt.clone(), ..Text::default() });
+        let words = Content::Text(Text { text: self.prompt.as_str().into(), ..Text::default() });
         let content = std::iter::once(words).chain(self.files.iter().cloned().map(Content::File));
         Message {
             id: scope.message_id(),

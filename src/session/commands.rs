@@ -226,7 +226,7 @@ async fn prompted(mut content: Vec<Content>, draft: &mut PromptDraft, scope: &Tu
 
 /// A text that the user does not see.
 fn said(text: String) -> Text {
-    Text { text, synthetic: true, ..Text::default() }
+    Text { text: text.into(), synthetic: true, ..Text::default() }
 }
 
 /// Who answers a command, if it names somebody: its own model, else its agent's, else the user's. A

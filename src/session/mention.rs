@@ -213,7 +213,7 @@ fn typed(content: &Content) -> Option<&str> {
 
 /// A text that the user does not see.
 fn said(text: String) -> Content {
-    Content::Text(Text { text, synthetic: true, ..Text::default() })
+    Content::Text(Text { text: text.into(), synthetic: true, ..Text::default() })
 }
 
 fn named_by(mention: Mention<'_>, known: impl Fn(&str) -> bool) -> Option<&str> {

@@ -244,9 +244,9 @@ pub(super) fn event(message: &Message, part: &Part) -> Option<Event> {
     match &part.content {
         Content::Text(text) if text.synthetic || text.text.is_empty() => None,
         Content::Text(text) if user => {
-            Some(Event::User { message: message.id.clone(), piece: UserPiece::Text(text.text.clone()) })
+            Some(Event::User { message: message.id.clone(), piece: UserPiece::Text(text.text.to_string()) })
         }
-        Content::Text(text) => Some(Event::Text { part: part.id.clone(), delta: text.text.clone() }),
+        Content::Text(text) => Some(Event::Text { part: part.id.clone(), delta: text.text.to_string() }),
         Content::Reasoning(reasoning) if !reasoning.text.is_empty() => {
             Some(Event::Thought { part: part.id.clone(), delta: reasoning.text.clone() })
         }

@@ -97,7 +97,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
     let (own, beside) = (scope.clone(), current);
     let mut request = Request {
         system: vec![agent.prompt.as_deref().unwrap_or_default().to_owned()],
-        messages: vec![ModelMessage::User(vec![ModelInput::Text(material(first)?)])],
+        messages: vec![ModelMessage::User(vec![ModelInput::Text(material(first)?.into())])],
         tools: Vec::new(),
         must_call: false,
         params: ModelParams {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::shared::SharedText;
+
 /// The tag of a note.
 const TAG: &str = "system-reminder";
 
@@ -48,8 +50,18 @@ impl ReminderMark {
 
     /// Text that is not adjutant's: whatever it says, it does not carry the mark.
     pub fn data(&self, text: String) -> String {
+        self.without(&text).unwrap_or(text)
+    }
+
+    /// The same of a text that others hold as well.
+    pub fn shared_data(&self, text: &SharedText) -> SharedText {
+        self.without(text).map_or_else(|| text.clone(), SharedText::from)
+    }
+
+    /// The text without the mark, where it carries it.
+    fn without(&self, text: &str) -> Option<String> {
         let mark = format!("mark=\"{self}\"");
-        if text.contains(&mark) { text.replace(&mark, "mark=\"?\"") } else { text }
+        text.contains(&mark).then(|| text.replace(&mark, "mark=\"?\""))
     }
 }
 

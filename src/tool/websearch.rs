@@ -242,7 +242,7 @@ impl Ready {
         let (reply, said) = oneshot::channel();
         let wanted = SampleRequest {
             system: Some(prompts::wire("search").into()),
-            messages: vec![ModelMessage::User(vec![Asked::Text(format!("Search the web for: {}", self.query))])],
+            messages: vec![ModelMessage::User(vec![Asked::Text(format!("Search the web for: {}", self.query).into())])],
             max_output: ANSWER,
             search: true,
             temperature: None,

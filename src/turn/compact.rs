@@ -308,7 +308,7 @@ fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, ro
     Request {
         model: writer.model.clone(),
         system: writer.system.clone(),
-        messages: vec![ModelMessage::User(vec![ModelInput::Text(text)])],
+        messages: vec![ModelMessage::User(vec![ModelInput::Text(text.into())])],
         tools: Vec::new(),
         must_call: false,
         params: writer.params.clone(),
@@ -438,7 +438,7 @@ fn put(
     };
     let at = history.messages.len();
     history.messages.push(asked);
-    let text = Content::Text(Text { text: written.text, ..Text::default() });
+    let text = Content::Text(Text { text: written.text.into(), ..Text::default() });
     history.messages.push(Message {
         id: scope.message_id(),
         created: scope.now(),

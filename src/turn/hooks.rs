@@ -405,7 +405,7 @@ async fn rewritten(
     let texts: Vec<String> = content
         .iter()
         .filter_map(|content| match content {
-            Content::Text(text) if !text.ignored => Some(text.text.clone()),
+            Content::Text(text) if !text.ignored => Some(text.text.to_string()),
             _ => None,
         })
         .collect();
@@ -413,12 +413,12 @@ async fn rewritten(
     let mut made = made.into_iter();
     for part in content.iter_mut().filter(is_text) {
         if let (Content::Text(text), Some((words, _))) = (part, made.next()) {
-            text.text = words;
+            text.text = words.into();
         }
     }
     content.extend(made.map(|(words, synthetic)| match synthetic {
         true => remind::note(&words),
-        false => Content::Text(Text { text: words, ..Text::default() }),
+        false => Content::Text(Text { text: words.into(), ..Text::default() }),
     }));
     content
 }
@@ -459,7 +459,7 @@ pub(super) async fn complete(scope: &TurnContext, frame: &Frame, message: &mut M
         }
         let at = (id.as_str(), part.id.as_str());
         if let Ok(Some(words)) = extensions.complete(at, &text.text, &context).await {
-            text.text = words;
+            text.text = words.into();
             scope.record.part(&id, part).await;
         }
     }

@@ -14,6 +14,7 @@ use super::view::visible;
 use super::{History, TurnContext, jobs};
 use crate::message::{Call, CallState, Content, Message, Usage};
 use crate::store;
+use crate::text::shared::SharedText;
 use crate::tool::registry::find_properties;
 
 /// What is no larger than this stays, in bytes.
@@ -46,7 +47,7 @@ pub fn release(history: &mut History) {
                     reasoning.provider.clear();
                 }
                 Content::File(file) if gone => file.data = None,
-                Content::Text(text) if gone && user && text.synthetic => text.text = String::new(),
+                Content::Text(text) if gone && user && text.synthetic => text.text = SharedText::default(),
                 // It is written again when the command ends.
                 Content::Tool(call) if jobs::id(&call.state).is_some() => {}
                 Content::Tool(call) => {

@@ -111,7 +111,7 @@ pub fn spoken_meanwhile(content: &mut Vec<Content>) {
 
 /// A synthetic text as a part's content, in the tags that models know system notes by.
 pub fn note(text: &str) -> Content {
-    Content::Text(Text { text: tagged(text), synthetic: true, ..Text::default() })
+    Content::Text(Text { text: tagged(text).into(), synthetic: true, ..Text::default() })
 }
 
 /// What stands in the place of the messages that were summarised.

@@ -15,6 +15,7 @@ use crate::model::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
 use crate::text;
+use crate::text::shared::SharedText;
 use crate::tool::Tool as _;
 use crate::tool::invalid::InvalidTool;
 
@@ -63,7 +64,7 @@ fn messages(history: &History, frame: &Frame) -> Vec<ModelMessage> {
     let mut bare = 0;
     if let Some((compaction, summary)) = view.summary {
         let summary = remind::summary(&summary.visible_text());
-        let mut inputs = vec![ModelInput::Text(frame.mark.kept(&summary).unwrap_or(summary))];
+        let mut inputs = vec![ModelInput::Text(frame.mark.kept(&summary).unwrap_or(summary).into())];
         inputs.extend(self::inputs(compaction, frame, false));
         out.push(ModelMessage::User(inputs));
         bare = if compaction.compaction().is_some_and(|c| c.overflow) { view.kept } else { 0 };
@@ -96,12 +97,12 @@ fn inputs(message: &Message, frame: &Frame, bare: bool) -> Vec<ModelInput> {
         Content::Text(text) if text.ignored || text.text.trim().is_empty() => None,
         Content::Text(text) => {
             let note = text.synthetic.then(|| frame.mark.kept(&text.text)).flatten();
-            Some(ModelInput::Text(note.unwrap_or_else(|| frame.mark.data(text.text.clone()))))
+            Some(ModelInput::Text(note.map_or_else(|| frame.mark.shared_data(&text.text), SharedText::from)))
         }
-        Content::File(file) if bare && file.data.is_some() => Some(ModelInput::Text(left_out(file))),
+        Content::File(file) if bare && file.data.is_some() => Some(ModelInput::Text(left_out(file).into())),
         Content::File(file) => Some(attached(file, frame)),
         Content::Subtask { agent, description, .. } => {
-            Some(ModelInput::Text(format!("(The user typed {description}. The {agent} subagent does it.)")))
+            Some(ModelInput::Text(format!("(The user typed {description}. The {agent} subagent does it.)").into()))
         }
         _ => None,
     };
@@ -117,20 +118,20 @@ pub(super) fn left_out(file: &File) -> String {
 /// An attachment the model can take, or words about one it cannot.
 fn attached(file: &File, frame: &Frame) -> ModelInput {
     let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or("a file");
-    match (&file.data, attachment(file, frame)) {
-        (_, Some(attachment)) => ModelInput::File(attachment),
+    let words = match (&file.data, attachment(file, frame)) {
+        (_, Some(attachment)) => return ModelInput::File(attachment),
         (Some(_), None) if file.refused => {
-            ModelInput::Text(format!("[{name} ({}) was attached; it was refused and is not sent any more]", file.mime))
+            format!("[{name} ({}) was attached; it was refused and is not sent any more]", file.mime)
         }
-        (Some(_), None) => ModelInput::Text(format!(
-            "[{name} ({}) is attached, but {} cannot read that. Tell the user.]",
-            file.mime, frame.model.name
-        )),
-        (None, None) => ModelInput::Text(match &file.uri {
+        (Some(_), None) => {
+            format!("[{name} ({}) is attached, but {} cannot read that. Tell the user.]", file.mime, frame.model.name)
+        }
+        (None, None) => match &file.uri {
             Some(uri) => format!("[The user refers to {name}: {uri}]"),
             None => format!("[The user refers to {name}]"),
-        }),
-    }
+        },
+    };
+    ModelInput::Text(words.into())
 }
 
 fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
@@ -152,7 +153,7 @@ fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<Mode
     for part in message.answer() {
         match &part.content {
             Content::Text(text) if !text.ignored && !text.text.trim().is_empty() => {
-                outputs.push(ModelOutput::Text { text: text.text.clone(), provider: kept(&text.provider) });
+                outputs.push(ModelOutput::Text { text: text.text.to_string(), provider: kept(&text.provider) });
             }
             Content::Reasoning(reasoning) if same => {
                 outputs.push(ModelOutput::Reasoning {

@@ -259,7 +259,7 @@ async fn resources(history: &mut History, scope: &TurnContext, frame: &Frame) {
         note(history, scope, frame, &words).await;
         if let Some(now) = now {
             let text = format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{now}");
-            let text = Text { text, synthetic: true, ..Text::default() };
+            let text = Text { text: text.into(), synthetic: true, ..Text::default() };
             put(history, scope, frame, Content::Text(text)).await;
         }
     }

@@ -212,16 +212,16 @@ const REFUSED: &str = "(The model, or a filter at its provider, refused to answe
 pub async fn say_rejected(history: &mut History, scope: &TurnContext) {
     let Some(message) = history.messages.last_mut() else { return };
     let text = next::rejection(message, scope.permissions.attended);
-    add_text(scope, message, Text { text, ignored: true, ..Text::default() }).await;
+    add_text(scope, message, Text { text: text.into(), ignored: true, ..Text::default() }).await;
 }
 
 /// A turn never ends without a word: an answer without any is said to be so.
 async fn remark(scope: &TurnContext, message: &mut Message, text: &str) {
-    add_text(scope, message, Text { text: text.to_owned(), ..Text::default() }).await;
+    add_text(scope, message, Text { text: text.into(), ..Text::default() }).await;
 }
 
 async fn add_text(scope: &TurnContext, message: &mut Message, text: Text) {
-    let delta = text.text.clone();
+    let delta = text.text.to_string();
     let part = scope.part(Content::Text(text));
     scope.outlet.event(Event::Text { part: part.id.clone(), delta }).await;
     scope.record.part(&message.id, &part).await;
@@ -351,7 +351,7 @@ impl AnswerBuilder<'_> {
                 let place = self.place(index, || Content::Text(Text::default())).await;
                 if let Content::Text(part) = &mut self.message.parts[place].content {
                     let from = part.text.len();
-                    part.text.push_str(&text);
+                    part.text.to_mut().push_str(&text);
                     self.grown(place, from);
                 }
             }
@@ -502,7 +502,8 @@ impl AnswerBuilder<'_> {
         // What nobody has seen is not shown later either.
         for (place, from) in std::mem::take(&mut self.fresh) {
             match &mut self.message.parts[place].content {
-                Content::Text(Text { text, .. }) | Content::Reasoning(Reasoning { text, .. }) => text.truncate(from),
+                Content::Text(Text { text, .. }) => text.to_mut().truncate(from),
+                Content::Reasoning(Reasoning { text, .. }) => text.truncate(from),
                 _ => {}
             }
             self.scope.record.part(&self.message.id, &self.message.parts[place]).await;

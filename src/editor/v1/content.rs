@@ -16,7 +16,7 @@ pub(super) fn parts(blocks: Vec<v1::ContentBlock>) -> Result<Vec<Content>, Refus
 }
 
 fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
-    let text = |text: String| Content::Text(Text { text, ..Text::default() });
+    let text = |text: String| Content::Text(Text { text: text.into(), ..Text::default() });
     Ok(match block {
         v1::ContentBlock::Text(content) => text(content.text),
         v1::ContentBlock::Image(image) => Content::File(File {

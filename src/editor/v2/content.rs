@@ -16,7 +16,7 @@ pub(super) fn parts(blocks: Vec<v2::ContentBlock>) -> Result<Vec<Content>, Refus
 }
 
 fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
-    let text = |text: String| Content::Text(Text { text, ..Text::default() });
+    let text = |text: String| Content::Text(Text { text: text.into(), ..Text::default() });
     Ok(match block {
         v2::ContentBlock::Text(content) => text(content.text),
         v2::ContentBlock::Image(image) => Content::File(File {

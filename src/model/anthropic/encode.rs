@@ -1,5 +1,7 @@
 //! A request as a Messages call.
 
+use std::borrow::Cow;
+
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -68,11 +70,11 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     let system: Vec<&str> = request.system.iter().map(String::as_str).filter(|s| !s.trim().is_empty()).collect();
     if !system.is_empty() {
         let last = system.len() - 1;
-        let block = |(at, text): (usize, &&str)| {
+        let blocks = system.iter().enumerate().map(|(at, text)| {
             let marked = mark.clone().filter(|_| at == 0 || at == last);
-            CachedBlock { block: ContentBlock::Text { text: (*text).to_owned(), citations: None }, mark: marked }
-        };
-        body.field("system", &system.iter().enumerate().map(block).collect::<Vec<_>>())?;
+            CachedBlock { block: ContentBlock::Text { text: Cow::Borrowed(*text), citations: None }, mark: marked }
+        });
+        body.field("system", &blocks.collect::<Vec<_>>())?;
     }
     let body = body.finish("messages", &turns(request, mark.as_ref()), request, target)?;
     Ok(HttpCall { url: target.url("/messages"), headers: headers(target, &options, request), body })
@@ -217,7 +219,10 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
     if let Some(MessageParam { role: "assistant", content }) = turns.last_mut().map(|turn| &mut turn.value)
         && let Some(CachedBlock { block: ContentBlock::Text { text, .. }, .. }) = content.last_mut()
     {
-        text.truncate(text.trim_end().len());
+        let end = text.trim_end().len();
+        if end < text.len() {
+            text.to_mut().truncate(end);
+        }
     }
     for turn in turns.iter_mut().rev().take(2) {
         turn.settled = false;
@@ -231,7 +236,7 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
 fn user_block<'a>(input: &'a ModelInput, model: &Model) -> Option<ContentBlock<'a>> {
     match input {
         ModelInput::Text(text) if text.trim().is_empty() => None,
-        ModelInput::Text(text) => Some(ContentBlock::Text { text: text.clone(), citations: None }),
+        ModelInput::Text(text) => Some(ContentBlock::Text { text: text.as_str().into(), citations: None }),
         ModelInput::File(file) => Some(attached(file, model)),
     }
 }
@@ -239,7 +244,7 @@ fn user_block<'a>(input: &'a ModelInput, model: &Model) -> Option<ContentBlock<'
 fn attached<'a>(file: &'a Attachment, model: &Model) -> ContentBlock<'a> {
     match readable(file, model) {
         Ok(file) => ContentBlock::File(file),
-        Err(told) => ContentBlock::Text { text: told, citations: None },
+        Err(told) => ContentBlock::Text { text: told.into(), citations: None },
     }
 }
 
@@ -247,7 +252,7 @@ fn assistant_block<'a>(output: &'a ModelOutput, names: &CallNames<'_>, model: &M
     match output {
         ModelOutput::Text { text, .. } if text.trim().is_empty() => None,
         ModelOutput::Text { text, provider } => {
-            Some(ContentBlock::Text { text: text.clone(), citations: provider.get("citations") })
+            Some(ContentBlock::Text { text: text.into(), citations: provider.get("citations") })
         }
         ModelOutput::Reasoning { text, provider } => {
             let signature = provider.get("signature").and_then(Value::as_str);
@@ -275,7 +280,7 @@ fn result_block<'a>(result: &'a CallResult, names: &CallNames<'_>, model: &Model
 }
 
 enum ContentBlock<'a> {
-    Text { text: String, citations: Option<&'a Value> },
+    Text { text: Cow<'a, str>, citations: Option<&'a Value> },
     File(&'a Attachment),
     Thinking { text: &'a str, signature: &'a str },
     Redacted(&'a str),
@@ -371,11 +376,11 @@ struct ResultContent<'a> {
 impl Serialize for ResultContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let words =
-            (!self.text.trim().is_empty()).then(|| ContentBlock::Text { text: self.text.to_owned(), citations: None });
+            (!self.text.trim().is_empty()).then(|| ContentBlock::Text { text: self.text.into(), citations: None });
         let files = self.files.iter().map(|block| match block {
             ContentBlock::File(file) => ContentBlock::File(file),
-            ContentBlock::Text { text, .. } => ContentBlock::Text { text: text.clone(), citations: None },
-            _ => ContentBlock::Text { text: String::new(), citations: None },
+            ContentBlock::Text { text, .. } => ContentBlock::Text { text: (&**text).into(), citations: None },
+            _ => ContentBlock::Text { text: Cow::default(), citations: None },
         });
         serializer.collect_seq(words.into_iter().chain(files).map(|block| CachedBlock { block, mark: None }))
     }

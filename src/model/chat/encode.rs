@@ -216,6 +216,9 @@ impl ChatMessages<'_> {
     }
 
     fn inputs<'a>(&self, inputs: &'a [ModelInput], marked: bool) -> ChatContent<'a> {
+        if let ([ModelInput::Text(text)], false) = (inputs, marked) {
+            return ChatContent::Text(text.as_str().into());
+        }
         let only_text = inputs.iter().all(|input| matches!(input, ModelInput::Text(_)));
         if only_text && !marked {
             let texts = inputs.iter().filter_map(|input| match input {

@@ -157,7 +157,7 @@ impl ResponsesInput<'_> {
     fn input<'a>(&self, input: &'a ModelInput) -> Option<ContentPart<'a>> {
         match input {
             ModelInput::Text(text) if text.is_empty() => None,
-            ModelInput::Text(text) => Some(ContentPart::Text(text.into())),
+            ModelInput::Text(text) => Some(ContentPart::Text(text.as_str().into())),
             ModelInput::File(file) => Some(self.file(file)),
         }
     }

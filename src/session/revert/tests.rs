@@ -200,7 +200,7 @@ impl Life {
         settle(&mut self.history, &mut self.record, &keep).await;
         let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
         let part = |name: &str, content| Part { id: PartId::new(format!("{name}{n}")), content };
-        let words = Content::Text(Text { text: format!("turn {n}"), ..Text::default() });
+        let words = Content::Text(Text { text: format!("turn {n}").into(), ..Text::default() });
         let prompt = Message {
             id: MessageId::new(format!("u{n}")),
             created: Timestamp(0),
