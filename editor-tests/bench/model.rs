@@ -90,7 +90,7 @@ fn history() -> Request {
     let messages = (0..250).flat_map(|turn| {
         let id: Arc<str> = format!("call_{turn}").into();
         [
-            ModelMessage::User(vec![ModelInput::Text(format!("Question {turn}: {}", &code[..200]))]),
+            ModelMessage::User(vec![ModelInput::Text(format!("Question {turn}: {}", &code[..200]).into())]),
             ModelMessage::Assistant(vec![
                 ModelOutput::Text { text: format!("I shall look. {}", &code[..100]), provider: Map::new() },
                 ModelOutput::Call {
