@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
@@ -207,9 +207,8 @@ impl Program {
         command.wrap(KillOnDrop);
         STARTED.store(true, Ordering::Relaxed);
         let passed = self.passed.as_ref().and_then(|passed| locked(passed).take());
-        let child = spawn(&mut command, passed)?;
-        // The command holds our copies of the pipe's writing end; with them it would never end.
-        drop(command);
+        // The command holds our copies of the pipe's writing end, and ends with this; with them it would never end.
+        let child = on_lasting_thread(move || spawn(command, passed))??;
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         group.inspect(|pid| lower_files(*pid));
         Ok(Child { child, group, guarded: self.guarded, output: together, mark, ended: None })
@@ -221,12 +220,12 @@ impl Program {
     /// # Errors
     /// The system's, when it cannot be started.
     pub fn start_apart(&self) -> io::Result<()> {
-        let mut command = CommandWrap::with_new(&self.path, |command| {
+        let command = CommandWrap::with_new(&self.path, |command| {
             command.args(&self.args).current_dir(&self.cwd).env_clear().envs(&self.env);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         });
         let passed = self.passed.as_ref().and_then(|passed| locked(passed).take());
-        spawn(&mut command, passed).map(drop)
+        on_lasting_thread(move || spawn(command, passed).map(drop))?
     }
 
     /// Why it cannot be started, and what to do, for a person.
@@ -285,8 +284,42 @@ impl Program {
     }
 }
 
+/// Does it on a thread that lives as long as this process. The system binds a program whose life is bound to ours to the
+/// life of the thread that has started it, and the threads on which tools work end when there is nothing to do.
+fn on_lasting_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    type Starts = Box<dyn FnOnce() + Send>;
+    static STARTER: Mutex<Option<mpsc::Sender<Starts>>> = Mutex::new(None);
+    #[cfg(target_os = "linux")]
+    if rustix::thread::gettid() == rustix::process::getpid() {
+        return Ok(work());
+    }
+    let (reply, done) = mpsc::sync_channel(1);
+    let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+    let starts: Starts = Box::new(move || {
+        let _entered = runtime.enter();
+        reply.send(work()).ok();
+    });
+    {
+        let mut starter = locked(&STARTER);
+        let sender = match starter.take() {
+            Some(sender) => sender,
+            None => {
+                let (sender, waiting) = mpsc::channel::<Starts>();
+                let run = move || waiting.iter().for_each(|starts| starts());
+                std::thread::Builder::new().name("starter".into()).spawn(run)?;
+                sender
+            }
+        };
+        // One whose thread has ended is not kept: the next one makes another.
+        if sender.send(starts).is_ok() {
+            *starter = Some(sender);
+        }
+    }
+    done.recv().map_err(io::Error::other)
+}
+
 /// Starts a program. A descriptor stays open in it, and in no other.
-fn spawn(command: &mut CommandWrap, passed: Option<OwnedFd>) -> io::Result<Box<dyn ChildWrapper>> {
+fn spawn(mut command: CommandWrap, passed: Option<OwnedFd>) -> io::Result<Box<dyn ChildWrapper>> {
     let Some(passed) = passed else {
         let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
         return command.spawn();
