@@ -64,6 +64,9 @@ mod shown;
 mod spoil;
 mod talk;
 mod terminal;
+// The time of one thread is counted by Linux.
+#[cfg(target_os = "linux")]
+mod thread;
 mod transcript;
 mod traps;
 // Only Linux reports what programs write.
@@ -132,6 +135,8 @@ const WRITTEN: &[(&str, WrittenTests)] = &[
     ("machine/", &machine::ALL),
     #[cfg(target_os = "linux")]
     ("growth/", &growth::ALL),
+    #[cfg(target_os = "linux")]
+    ("growth/", &thread::ALL),
 ];
 
 fn main() -> ExitCode {

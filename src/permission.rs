@@ -124,7 +124,7 @@ pub struct Need {
     /// counts.
     pub agreed: bool,
     /// The change to be shown with the question.
-    pub changes: Vec<Change>,
+    pub changes: Vec<Arc<Change>>,
     /// What a command line does, where the need is one: then `patterns` is for show, and its units
     /// are judged instead.
     pub command: Option<Arc<shell::JudgedLine>>,

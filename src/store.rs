@@ -204,7 +204,12 @@ impl Store {
     /// Writes a part: a new one, or over the one with the same id.
     pub async fn part(&self, session: &SessionId, message: &MessageId, part: &Part) {
         let (id, message) = (part.id.to_string(), message.to_string());
-        match serde_json::to_string(part) {
+        // A large one is not written as JSON where messages are read.
+        let json = match part.is_large().then(|| part.clone()) {
+            Some(part) => crate::task::on_threads(async move { serde_json::to_string(&part) }).await,
+            None => serde_json::to_string(part),
+        };
+        match json {
             Ok(json) => self.write(session, SessionWrite::Part { id, message, json }).await,
             Err(e) => tracing::error!("part {id} cannot be written as JSON: {e}"),
         }

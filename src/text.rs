@@ -12,6 +12,8 @@ mod unseen;
 
 use std::borrow::Cow;
 
+use serde_json::Value;
+
 pub use unseen::{UnseenFilter, escaped, is_hidden, is_odd, json, shown, spelled, visible};
 
 /// The longest title, in characters.
@@ -21,6 +23,26 @@ pub const TITLE: usize = 120;
 /// long ends in `…`.
 pub fn title(text: &str) -> String {
     cut_chars(&escaped(text.trim()), TITLE)
+}
+
+/// Whether a value is longer than this as JSON, by the texts and the number of values in it. Of a longer one, no more is
+/// looked at than that.
+pub fn is_longer(value: &Value, most: usize) -> bool {
+    fn takes(value: &Value, room: &mut usize) -> bool {
+        let own = if let Value::String(text) = value { text.len() } else { 0 };
+        let Some(left) = room.checked_sub(own + 1) else { return false };
+        *room = left;
+        match value {
+            Value::Array(values) => values.iter().all(|value| takes(value, room)),
+            Value::Object(members) => members.iter().all(|(name, value)| {
+                *room = room.saturating_sub(name.len());
+                takes(value, room)
+            }),
+            _ => true,
+        }
+    }
+    let mut room = most;
+    !takes(value, &mut room)
 }
 
 /// A text that may stand between tags.

@@ -33,6 +33,7 @@ pub mod refused_tools;
 pub mod release;
 pub mod remind;
 pub mod request;
+mod resolve;
 pub mod retry;
 pub mod run;
 pub mod size;
@@ -40,6 +41,7 @@ pub mod step;
 pub mod subtask;
 pub mod tool_context;
 pub mod view;
+mod waiting_line;
 
 #[cfg(test)]
 pub(crate) mod tests;

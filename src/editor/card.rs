@@ -194,7 +194,7 @@ fn code<'a>(text: &str) -> Option<CardPart<'a>> {
 
 /// The arguments of a call, as far as they are to be sent.
 pub fn input(update: &CallUpdate) -> Option<Value> {
-    update.input.clone().filter(Value::is_object).filter(|input| size(input) < RAW)
+    update.input.as_ref().filter(|input| input.is_object() && is_short(input)).cloned()
 }
 
 /// The facts of a result, and the beginning of its text as `output`: what else has no such key is shown as JSON
@@ -206,11 +206,12 @@ pub fn result(update: &CallUpdate) -> Option<Value> {
         let more = if begun.len() < output.len() { "\n…" } else { "" };
         facts.insert("output".to_owned(), format!("{begun}{more}").into());
     }
-    (!facts.is_empty()).then_some(Value::Object(facts)).filter(|result| size(result) < RAW)
+    (!facts.is_empty()).then_some(Value::Object(facts)).filter(is_short)
 }
 
-fn size(value: &Value) -> usize {
-    value.to_string().len()
+/// Whether a value is short enough to be sent. Of one that is not, no more is looked at than would be.
+fn is_short(value: &Value) -> bool {
+    !text::is_longer(value, RAW) && value.to_string().len() < RAW
 }
 
 /// How long a change is as JSON.

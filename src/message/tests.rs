@@ -138,6 +138,6 @@ fn visible_beginning_is_the_beginning_of_the_visible_text() {
     let whole = message.visible_text();
     assert_eq!(whole, "h\u{e9}llo\n\nx\n[attached: a.rs]");
     for bytes in 0..whole.len() + 5 {
-        assert_eq!(message.visible_beginning(bytes), crate::text::head(&whole, bytes), "{bytes}");
+        assert_eq!(message.visible_beginning(bytes), text::head(&whole, bytes), "{bytes}");
     }
 }

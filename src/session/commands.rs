@@ -215,7 +215,7 @@ async fn prompted(mut content: Vec<Content>, draft: &mut PromptDraft, scope: &Tu
     let word = word.to_owned();
     typed.ignored = true;
     draft.begin(scope, &content[..1]);
-    let (text, files) = match insert::call(draft, scope, &agent, &*tool, input).await {
+    let (text, files) = match insert::call(draft, scope, &agent, &tool, input).await {
         Ok(output) => (output.text, output.attachments),
         Err(why) => (prompts::reminder("no-prompt").replace("{word}", &word).replace("{why}", &why), Vec::new()),
     };

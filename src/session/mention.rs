@@ -183,7 +183,7 @@ impl Reader {
         let agent = scope.project.agents.get(&scope.choice.borrow().agent);
         let Some(agent) = agent else { return Vec::new() };
         let (reader, input) = (scope.resources.servers.reader(), json!({"server": server, "uri": uri}));
-        match insert::call(draft, scope, &agent, &*reader, input).await {
+        match insert::call(draft, scope, &agent, &reader, input).await {
             Ok(output) => {
                 let most = MOST_TEXT.saturating_sub(self.text);
                 let text = crate::text::head(&output.text, most);

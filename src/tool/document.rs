@@ -8,6 +8,7 @@
 mod name;
 
 use std::path::Path;
+use std::sync::Arc;
 
 pub use name::itself;
 use serde_json::{Map, Value};
@@ -307,7 +308,7 @@ impl Document {
         let mut needs = self.place.real.needs(Access::Edit);
         if let Some(edit) = needs.last_mut() {
             edit.metadata = facts(change);
-            edit.changes = vec![change.clone()];
+            edit.changes = vec![Arc::new(change.clone())];
         }
         needs
     }

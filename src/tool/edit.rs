@@ -250,7 +250,7 @@ mod tests {
             (needs[0].permission.as_str(), &needs[0].patterns[..], &needs[0].always[..]),
             ("edit", &["f".to_owned()][..], &["f".to_owned()][..])
         );
-        assert_eq!(needs[0].changes, output.changes);
+        assert_eq!(*needs[0].changes[0], output.changes[0]);
         assert_eq!(output.text, "Edit applied successfully.");
         assert_eq!(output.locations[0].line, Some(2));
         assert_eq!(output.metadata["additions"], 1);

@@ -250,10 +250,12 @@ impl Jobs {
         }
         let follow = JobFollower { job, child, pipe, open, lock, watch, worktree, limit };
         let news = self.news.clone();
-        crate::task::spawn_in(&self.tasks, async move {
+        // What it prints may be a flood.
+        let followed = crate::task::on_threads(async move {
             follow.run().await;
             news.notify_one();
         });
+        crate::task::spawn_in(&self.tasks, followed);
         (id, path)
     }
 
@@ -405,11 +407,11 @@ impl RunningJob {
 
     /// Whether what somebody waits for has come.
     fn shows(&self, until: &WaitFor) -> bool {
-        let state = self.state();
         match until {
-            WaitFor::End => state.end.is_some(),
+            WaitFor::End => self.state().end.is_some(),
             WaitFor::Output(pattern) => {
-                let news = state.news();
+                // Whoever takes what it prints does not wait for the pattern.
+                let news = self.state().news();
                 news.split(|byte| *byte == b'\n')
                     .any(|line| !line.is_empty() && pattern.matcher.is_match(line).unwrap_or_default())
             }

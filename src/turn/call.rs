@@ -13,6 +13,8 @@ use super::adopt::{adopt, known};
 use super::change_recorder::ChangeRecorder;
 use super::doom::Repeats;
 use super::frame::Frame;
+use super::resolve::{ResolvedCall, resolved};
+use super::waiting_line::WaitingLine;
 use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, tool_context, view};
 use crate::config::settings::{HookPoint, OutputLimits};
 use crate::event::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
@@ -20,11 +22,17 @@ use crate::extension::any;
 use crate::id::{MessageId, PartId};
 use crate::message::{Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part};
 use crate::permission::{Action, Denial, Need};
+use crate::task::on_threads;
 use crate::tool::loaded_instructions::LoadedInstructions;
-use crate::tool::{AnyTool, CallContext, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate};
+use crate::tool::{
+    AnyTool, CallContext, CallDescription, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate,
+};
 
 /// The most bytes a call's arguments may have.
 const ARGUMENTS_LIMIT: usize = 8 << 20;
+
+/// The longest path that a system takes, in bytes: no file has a longer one.
+const LONGEST_PATH: usize = 4096;
 
 /// How long a tool may take to end after a cancel.
 const GRACE: Duration = Duration::from_millis(200);
@@ -46,13 +54,8 @@ pub async fn make(
     changes: &ChangeRecorder,
 ) {
     let id = message.id.clone();
-    let mut waiting = waiting(history, scope, frame, changes, &id, &message.parts);
-    let several = waiting.len() > 1;
-    let beside = |one: &RunningCall<'_>| {
-        let judged = |tool: &Arc<dyn AnyTool>| tool.beside(&one.call.input, &one.context());
-        one.tool.as_ref().is_none_or(|tool| if several { judged(tool) } else { tool.concurrent() })
-    };
-    let besides: Vec<bool> = waiting.iter().map(|(_, one)| beside(one)).collect();
+    let mut waiting = waiting(history, scope, frame, changes, &id, &message.parts).await;
+    let besides: Vec<bool> = waiting.iter().map(|(_, one)| one.beside).collect();
     let mut commands = waiting.iter_mut().map(|(_, one)| one).filter(|one| one.call.kind == ToolKind::Execute);
     let (first, second) = (commands.next(), commands.next());
     if let (Some(first), Some(_)) = (first, second) {
@@ -89,7 +92,7 @@ pub async fn make(
 }
 
 /// The calls of a message that are to be made, by their place in it.
-fn waiting<'a>(
+async fn waiting<'a>(
     history: &History,
     scope: &'a TurnContext,
     frame: &'a Frame,
@@ -100,14 +103,15 @@ fn waiting<'a>(
     let instructions = Arc::new(instructions(history, scope));
     let mut waiting: VecDeque<(usize, RunningCall<'a>)> = VecDeque::new();
     let mut earlier: Vec<(String, Arc<Value>)> = Vec::new();
-    for (place, part) in parts.iter().enumerate() {
-        let Content::Tool(call) = &part.content else {
-            continue;
-        };
-        if call.state != CallState::Pending {
-            continue;
-        }
-        let ResolvedCall { call, tool, notes, wrong, kind } = resolve(frame, call.clone());
+    let mut line = WaitingLine::default();
+    let pending = |(place, part): (usize, &Part)| match &part.content {
+        Content::Tool(call) if call.state == CallState::Pending => Some((place, part.id.clone(), call.clone())),
+        _ => None,
+    };
+    let pending: Vec<(usize, PartId, Call)> = parts.iter().enumerate().filter_map(pending).collect();
+    let calls: Vec<Call> = pending.iter().map(|(_, _, call)| call.clone()).collect();
+    for ((place, part, _), resolved) in pending.into_iter().zip(resolved(scope, frame, calls).await) {
+        let ResolvedCall { call, tool, notes, wrong, kind, description, size, beside } = resolved;
         let same = |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
         let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
         let unbroken = here as usize == earlier.len();
@@ -115,7 +119,7 @@ fn waiting<'a>(
         let refusals = here + doom::refusals(history, &call.tool, &call.input);
         earlier.push((call.tool.clone(), call.input.clone()));
         let repeats = Repeats { calls: here + before.calls, ..before };
-        let (message, part, instructions, facts) = (id, part.id.clone(), instructions.clone(), LiveFacts::default());
+        let (message, instructions, facts) = (id, instructions.clone(), LiveFacts::default());
         let one = RunningCall {
             scope,
             frame,
@@ -127,6 +131,10 @@ fn waiting<'a>(
             notes,
             wrong,
             kind,
+            description,
+            size,
+            beside,
+            line: line.next(),
             instructions,
             order: None,
             facts,
@@ -199,51 +207,6 @@ pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finis
     }
 }
 
-/// A call as it is meant.
-struct ResolvedCall {
-    call: Call,
-    /// None where the model was offered no such tool.
-    tool: Option<Arc<dyn AnyTool>>,
-    /// What the model should know about that.
-    notes: Vec<String>,
-    /// Why the arguments are none.
-    wrong: Option<String>,
-    /// Its kind of work, where another one was announced.
-    kind: Option<ToolKind>,
-}
-
-/// Takes a call as it is meant: by the names that tools and arguments have elsewhere. From here on it is
-/// that call: what is judged, shown, run and kept is one.
-fn resolve(frame: &Frame, mut call: Call) -> ResolvedCall {
-    let (mut notes, mut wrong, announced) = (Vec::new(), None, call.kind);
-    if let Value::String(raw) = &*call.input {
-        match accept::arguments(&call.tool, raw) {
-            Ok(input) => call.input = Arc::new(input),
-            Err(why) => wrong = Some(why),
-        }
-    }
-    let tool = accept::named(&frame.tools, &call.tool, &call.input);
-    if let Some(tool) = &tool {
-        if wrong.is_none()
-            && let Ok(accepted) = tool.accept(Value::clone(&call.input))
-        {
-            notes = accepted.notes;
-            if accepted.input != *call.input {
-                call.input = Arc::new(accepted.input);
-            }
-        }
-        if tool.name() != call.tool {
-            if !tool.name().eq_ignore_ascii_case(&call.tool) {
-                notes.push(format!("The tool {} is named {} here.", crate::text::title(&call.tool), tool.name()));
-            }
-            call.tool = tool.name().to_owned();
-            call.kind = tool.kind();
-        }
-    }
-    let kind = Some(call.kind).filter(|kind| *kind != announced);
-    ResolvedCall { call, tool, notes, wrong, kind }
-}
-
 /// The instruction files that the model has in front of it: in the system prompt, and in the results
 /// of earlier calls that it still sees.
 fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
@@ -267,6 +230,10 @@ struct RunningCall<'a> {
     notes: Vec<String>,
     wrong: Option<String>,
     kind: Option<ToolKind>,
+    description: Option<CallDescription>,
+    size: usize,
+    beside: bool,
+    line: WaitingLine,
     instructions: Arc<LoadedInstructions>,
     /// In which order the calls of the message run, for the model.
     order: Option<String>,
@@ -281,11 +248,8 @@ impl RunningCall<'_> {
         let made = self.attempt().await;
         let (mut title, mut locations) = (None, None);
         self.call.state = match made {
-            Ok(mut output) => {
-                pictures::fit(&mut output, self.scope.project.settings.images).await;
-                if !self.frame.model.pdf {
-                    pictures::pdfs_in_words(&mut output, &self.context()).await;
-                }
+            Ok(output) => {
+                let output = self.finished(output).await;
                 let told = CallFacts { details: output.metadata, ..output.facts };
                 let facts = self.facts.all().and(told);
                 if !output.title.is_empty() {
@@ -300,12 +264,12 @@ impl RunningCall<'_> {
                     output: output.text.into(),
                     display: output.display,
                     facts,
-                    changes: output.changes.iter().flat_map(Change::parts).collect(),
+                    changes: output.changes,
                     attachments: output.attachments,
                     cleared: None,
                 })
             }
-            Err(failure) => self.failed(failure),
+            Err(failure) => self.failed(failure).await,
         };
         let update = CallUpdate { title, locations, ..CallUpdate::from(&self.call) };
         self.save().await;
@@ -314,11 +278,37 @@ impl RunningCall<'_> {
         self.call
     }
 
+    /// A result as it is kept, shown and sent to the model: cut to size, with pictures that fit, PDFs in words for a
+    /// model that takes none, and changes in parts. Made on threads: it may be large.
+    async fn finished(&self, mut output: ToolOutput) -> ToolOutput {
+        if !self.notes.is_empty() {
+            output.text.push_str(&format!("\n\n({})", self.notes.join(" ")));
+        }
+        let (context, images, pdf) = (self.context(), self.scope.project.settings.images, self.frame.model.pdf);
+        on_threads(async move {
+            let mut output = truncate::finish(output, &context);
+            context.session.seen.show(&output.text);
+            pictures::fit(&mut output, images).await;
+            if !pdf {
+                pictures::pdfs_in_words(&mut output, &context).await;
+            }
+            output.changes = output.changes.iter().flat_map(Change::parts).collect();
+            output
+        })
+        .await
+    }
+
+    /// The words of a failure as they are kept, shown and sent to the model, on a thread as well.
+    async fn words(&self, failure: String) -> String {
+        let context = self.context();
+        on_threads(async move { truncate::failure(failure, &context) }).await
+    }
+
     /// What a failure comes to: its words for the model, and what follows from it.
-    fn failed(&self, failure: Failure) -> CallState {
+    async fn failed(&self, failure: Failure) -> CallState {
         let mut cause = FailureCause::Error;
         let error = match failure {
-            Failure::Tell(text) => truncate::failure(text, &self.context()),
+            Failure::Tell(text) => self.words(text).await,
             Failure::Denied(Denial::Unanswered(words)) if self.refusals + 1 >= doom::LIMIT => {
                 cause = FailureCause::Rejected;
                 format!("{words} This call was refused {} times; the turn ends here.", doom::LIMIT)
@@ -354,7 +344,7 @@ impl RunningCall<'_> {
             }
             Failure::CutOff(done) => {
                 cause = FailureCause::Cancelled;
-                let done = truncate::failure(done, &self.context());
+                let done = self.words(done).await;
                 format!("{}\n\n{CANCELLED}", done.trim_end_matches('\n'))
             }
             Failure::Further(_) => "The call did not finish.".into(),
@@ -392,26 +382,25 @@ impl RunningCall<'_> {
         if self.call.kind == ToolKind::Execute {
             context.call.variables = self.scope.resources.extensions.variables(&context).await?;
         }
-        if let Some(description) = tool.describe(&self.call.input, &context) {
-            self.call.title = crate::text::title(&description.title);
-            self.call.locations = description.locations;
-        }
-        if self.call.input.to_string().len() > ARGUMENTS_LIMIT {
+        let description = self.description.take();
+        self.describe(description);
+        if self.size > ARGUMENTS_LIMIT {
             return Err(Failure::tell("The arguments are larger than 8 MiB. Do it in smaller pieces."));
         }
         let prepared = tokio::select! {
             biased;
             () = self.scope.cancelled.cancelled() => Err(Failure::Cancelled),
-            prepared = caught(tool.prepare(Value::clone(&self.call.input), &context)) => prepared,
+            prepared = prepared(&tool, &self.call.input, &context) => prepared,
         };
-        let prepared = match prepared {
+        self.line.come(&self.scope.cancelled).await;
+        let (prepared, changes) = match prepared {
             Ok(prepared) => prepared,
             Err(failure) => {
                 self.show(None).await;
                 return Err(failure);
             }
         };
-        self.show(Some(&prepared.needs)).await;
+        self.show(Some(changes)).await;
         let prepared = self.hooked(&tool, &context, prepared).await?;
         if self.repeats.is_loop() {
             let need = Need::new("doom_loop", &self.call.tool).always(&self.call.tool);
@@ -419,6 +408,7 @@ impl RunningCall<'_> {
             self.permit(&[need], Some(&reason)).await?;
         }
         self.permit(&prepared.needs, None).await?;
+        self.line.pass();
         self.changes.before(self.scope, &self.call, &prepared.needs, &context).await;
         if self.scope.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
@@ -455,21 +445,24 @@ impl RunningCall<'_> {
         let advice = hooks::before(self.scope, &self.frame.agent, &self.call, &prepared.needs, context).await?;
         self.notes.extend(advice.context);
         if let Some(input) = advice.input.filter(|input| *input != *self.call.input) {
-            let input = tool.accept(input).map(|accepted| accepted.input);
-            let wrong = |why| {
+            let (asked, described) = (tool.clone(), context.clone());
+            let input = on_threads(async move {
+                let input = asked.accept(input)?.input;
+                Ok((asked.describe(&input, &described), input.to_string(), Arc::new(input)))
+            });
+            let wrong = |why: String| {
                 format!("The hook {} has changed the arguments so that they do not fit: {why}", advice.changed_by)
             };
-            self.call.input = Arc::new(input.map_err(|why| Failure::Tell(wrong(why)))?);
+            let (description, words, input) = input.await.map_err(|why| Failure::Tell(wrong(why)))?;
+            self.call.input = input;
             self.notes.push(format!(
-                "The hook {} has changed the arguments; the call was made with: {}",
-                advice.changed_by, self.call.input
+                "The hook {} has changed the arguments; the call was made with: {words}",
+                advice.changed_by
             ));
-            if let Some(description) = tool.describe(&self.call.input, context) {
-                self.call.title = crate::text::title(&description.title);
-                self.call.locations = description.locations;
-            }
-            prepared = caught(tool.prepare(Value::clone(&self.call.input), context)).await?;
-            self.show(Some(&prepared.needs)).await;
+            self.describe(description);
+            let (again, changes) = self::prepared(tool, &self.call.input, context).await?;
+            prepared = again;
+            self.show(Some(changes)).await;
         }
         if let Some(why) = advice.ask {
             match prepared.needs.first_mut() {
@@ -505,19 +498,11 @@ impl RunningCall<'_> {
         loop {
             let done = self.run(run, context).await;
             match self.followed(done, context).await {
-                Ok(mut output) => {
-                    if !self.notes.is_empty() {
-                        output.text.push_str(&format!("\n\n({})", self.notes.join(" ")));
-                    }
-                    let output = truncate::finish(output, context);
-                    context.session.seen.show(&output.text);
-                    return Ok(output);
-                }
                 Err(Failure::Further(further)) => {
                     self.permit(&further.needs, None).await?;
                     run = further.run;
                 }
-                Err(failure) => return Err(failure),
+                done => return done,
             }
         }
     }
@@ -529,11 +514,12 @@ impl RunningCall<'_> {
             scope.cancelled.cancelled().await;
             tokio::time::sleep(GRACE).await; // the grace a tool has to clean up
         });
-        let mut output = std::pin::pin!(caught(run(context.clone())));
+        let mut output = on_threads(caught(run(context.clone())));
         loop {
             tokio::select! {
                 output = &mut output => return output,
-                () = &mut left_behind => return Err(Failure::Cancelled),
+                // What it is doing at the moment is done, and told.
+                () = &mut left_behind => return output.settle().await.unwrap_or(Err(Failure::Cancelled)),
                 // Kept at once: whoever finds the call cut off can tell from it where to go on.
                 () = facts.news() => {
                     self.call.state = facts.running();
@@ -543,10 +529,17 @@ impl RunningCall<'_> {
         }
     }
 
+    fn describe(&mut self, description: Option<CallDescription>) {
+        if let Some(description) = description {
+            self.call.title = crate::text::title(&description.title);
+            self.call.locations = description.locations;
+            self.call.locations.retain(|location| location.path.as_os_str().len() <= LONGEST_PATH);
+        }
+    }
+
     /// Tells what the call is, as far as it is known now.
-    async fn show(&self, needs: Option<&[Need]>) {
-        let changes = needs.into_iter().flatten().flat_map(|need| &need.changes);
-        let changes: Vec<_> = changes.flat_map(Change::parts).collect();
+    async fn show(&self, changes: Option<Vec<Change>>) {
+        let changes = changes.unwrap_or_default();
         let update = CallUpdate {
             title: Some(self.call.title.clone()),
             kind: self.kind,
@@ -561,7 +554,7 @@ impl RunningCall<'_> {
 
     /// Judges needs, and asks where the rules say so.
     async fn permit(&self, needs: &[Need], reason: Option<&str>) -> Result<(), Failure> {
-        permit::permit(self.scope, &self.frame.agent, &self.call, needs, reason).await
+        permit::permit(self.scope, &self.frame.agent, &self.call, needs, reason, || self.line.pass()).await
     }
 
     fn context(&self) -> ToolContext {
@@ -580,6 +573,22 @@ impl RunningCall<'_> {
         };
         ToolContext { call, limits, ..context }
     }
+}
+
+/// Prepares a call on threads, with the parts of its changes to be shown: what a model and a file may make large is not
+/// looked at where messages are read.
+pub(super) async fn prepared(
+    tool: &Arc<dyn AnyTool>,
+    input: &Arc<Value>,
+    context: &ToolContext,
+) -> Result<(PreparedCall, Vec<Change>), Failure> {
+    let (tool, input, context) = (tool.clone(), input.clone(), context.clone());
+    on_threads(caught(async move {
+        let prepared = tool.prepare(Value::clone(&input), &context).await?;
+        let changes = prepared.needs.iter().flat_map(|need| &need.changes).flat_map(|change| change.parts()).collect();
+        Ok((prepared, changes))
+    }))
+    .await
 }
 
 /// A tool that panics fails its call, not the session.

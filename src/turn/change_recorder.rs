@@ -192,7 +192,7 @@ impl ChangeRecorder {
     pub async fn before(&self, scope: &TurnContext, call: &Call, needs: &[Need], context: &ToolContext) {
         let Some(tracker) = &self.tracker else { return };
         let (kind, tool) = (call.kind, call.tool.as_str());
-        let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
+        let changes: Vec<Arc<Change>> = needs.iter().flat_map(|need| need.changes.clone()).collect();
         // A hook may change anything.
         let settings = &scope.project.settings;
         let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
@@ -227,7 +227,7 @@ impl ChangeRecorder {
         let (tracker, marked) = (tracker.clone(), self.mark.get().is_some_and(Option::is_some));
         let (journal, id) = (self.journal.clone(), call.call.clone());
         let look = move || -> Vec<(EditedFile, FileChange)> {
-            let one = |change: Change| {
+            let one = |change: Arc<Change>| {
                 let path = resolved(Path::new(&change.path));
                 let looked = before(&tracker, &path, &change)
                     .and_then(|old| Ok((after_edit(&tracker, old.as_ref(), &change)?, old)));

@@ -1,6 +1,8 @@
 //! Where hooks hook into a turn: what each is told, and what its advice does. Where nothing hangs, each of
 //! these is a look at an empty list.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +16,7 @@ use crate::extension::advice::Advice;
 use crate::extension::moment::Moment;
 use crate::extension::subagents::TurnLoan;
 use crate::extension::{any, guards};
-use crate::message::{Call, Content, Message, ModelRef, Text};
+use crate::message::{Call, Change, Content, Message, ModelRef, Text};
 use crate::model::Request;
 use crate::permission::approve::judge_in_doubt;
 use crate::permission::{Action, Need, Verdict};
@@ -78,8 +80,11 @@ pub(super) async fn after(
         Err(Failure::Tell(words)) => (false, words.as_str(), &[][..]),
         Err(_) => return done,
     };
-    let need = Need { changes: changes.to_vec(), ..Need::default() };
-    let need = Need { patterns: call_subjects(call), ..need };
+    let named = |change: &Change| {
+        let Change { path, deleted, part, .. } = change;
+        Arc::new(Change { path: path.clone(), old: None, new: String::new(), deleted: *deleted, part: *part })
+    };
+    let need = Need { changes: changes.iter().map(named).collect(), patterns: call_subjects(call), ..Need::default() };
     let moment = moment(HookPoint::ToolAfter, &agent.name, call, &[need], context);
     let moment = moment.with("ok", ok).with("output", words);
     let advice = scope.resources.extensions.ask(moment, context).await?;

@@ -11,6 +11,7 @@ use crate::agent::Agent;
 use crate::event::{CallUpdate, Event, Progress};
 use crate::message::{Call, CallFacts, CallState, Completed, Content, Message, Part};
 use crate::store::Record;
+use crate::task::on_threads;
 use crate::text::mention::LineRange;
 use crate::tool::{AnyTool, Failure, ToolOutput};
 
@@ -104,7 +105,7 @@ async fn make(
     input: Value,
 ) -> Result<ToolOutput, String> {
     let Some(tool) = scope.project.tools.find(tool).cloned() else { return Err(format!("there is no tool {tool}")) };
-    call(draft, scope, agent, &*tool, input).await
+    call(draft, scope, agent, &tool, input).await
 }
 
 /// Makes a call for a prompt.
@@ -115,7 +116,7 @@ pub async fn call(
     draft: &mut PromptDraft,
     scope: &TurnContext,
     agent: &Agent,
-    tool: &dyn AnyTool,
+    tool: &Arc<dyn AnyTool>,
     input: Value,
 ) -> Result<ToolOutput, String> {
     let call = Call {
@@ -190,15 +191,15 @@ impl InsertCall<'_> {
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
     }
 
-    async fn attempt(&mut self, tool: &dyn AnyTool) -> Result<ToolOutput, Failure> {
+    async fn attempt(&mut self, tool: &Arc<dyn AnyTool>) -> Result<ToolOutput, Failure> {
         let context = tool_context::context(self.scope, self.agent, &self.call.call);
-        let prepared = call::caught(tool.prepare(Value::clone(&self.call.input), &context)).await?;
-        permit::permit(self.scope, self.agent, &self.call, &prepared.needs, None).await?;
+        let (prepared, _) = call::prepared(tool, &self.call.input, &context).await?;
+        permit::permit(self.scope, self.agent, &self.call, &prepared.needs, None, || {}).await?;
         let facts = context.call.facts.clone();
         self.call.state = facts.running();
         self.tell(CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) }).await;
         // No tool that a command runs comes to more than it said.
-        let mut done = std::pin::pin!(call::caught((prepared.run)(context)));
+        let mut done = on_threads(call::caught((prepared.run)(context)));
         loop {
             tokio::select! {
                 done = &mut done => return done,

@@ -1,6 +1,7 @@
 //! May a call go on? The rules decide, and where they say so the user is asked: here and nowhere else.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -13,7 +14,8 @@ use crate::message::{Call, Change};
 use crate::permission::approve::{self, settles};
 use crate::permission::explain::explain;
 use crate::permission::wording::{self, Wording};
-use crate::permission::{Action, Denial, Need, Rules, Verdict};
+use crate::permission::{Action, Denial, Need, Rule, Rules, Verdict};
+use crate::task::on_threads;
 use crate::tool::{Failure, refusal};
 
 /// A need that the user is asked about.
@@ -24,14 +26,23 @@ struct AskedNeed<'n> {
     hooked: bool,
 }
 
+impl AskedNeed<'_> {
+    fn owned(&self) -> AskedNeed<'static> {
+        let need = Cow::Owned(Need::clone(&self.need));
+        AskedNeed { need, verdict: self.verdict.clone(), hooked: self.hooked }
+    }
+}
+
 /// Judges what a call needs, and asks where the rules say so: after all of it was judged, so that nothing is asked
-/// that another need forbids, and once for each file. `reason` is why the needs arise, where they do not say it.
+/// that another need forbids, and once for each file. `reason` is why the needs arise, where they do not say it; `asks` is told
+/// of each question that is on its way.
 pub(super) async fn permit(
     scope: &TurnContext,
     agent: &Agent,
     call: &Call,
     needs: &[Need],
     reason: Option<&str>,
+    asks: impl Fn(),
 ) -> Result<(), Failure> {
     let mut asked: Vec<Vec<AskedNeed<'_>>> = Vec::new();
     for need in needs {
@@ -51,7 +62,7 @@ pub(super) async fn permit(
         tracing::warn!("asking although the call could not be recorded: {e}");
     }
     for group in &asked {
-        ask(scope, agent, call, group, reason).await?;
+        ask(scope, agent, call, group, reason, &asks).await?;
     }
     Ok(())
 }
@@ -69,7 +80,7 @@ async fn judged<'n>(
 ) -> Result<Option<AskedNeed<'n>>, Failure> {
     let need = as_held(scope, agent, need, approvals(scope)).await;
     later::forbidden(scope, agent, &need, false).await?;
-    let verdict = judge(scope, agent, &need);
+    let verdict = judge(scope, agent, &need).await;
     tracing::info!("for {}: {}", agent.name, explain(&verdict, &need, &agent.rules));
     let verdict = hooks::judged(scope, agent, call, &need, verdict).await?;
     match verdict.action {
@@ -77,7 +88,7 @@ async fn judged<'n>(
         Action::Deny => Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, &need, &agent.rules)))),
         Action::Ask if need.agreed => Ok(None),
         Action::Ask => {
-            let hooked = judge(scope, agent, &need).action == Action::Allow;
+            let hooked = judge(scope, agent, &need).await.action == Action::Allow;
             Ok(Some(AskedNeed { need, verdict, hooked }))
         }
     }
@@ -87,10 +98,82 @@ fn approvals(scope: &TurnContext) -> Approvals {
     scope.permissions.chosen.borrow().approvals()
 }
 
-fn judge(scope: &TurnContext, agent: &Agent, need: &Need) -> Verdict {
-    let doubt = scope.project.settings.doubt();
-    let grants = scope.permissions.grants.of(&agent.name);
-    approve::judge_in_doubt(doubt.as_deref(), approvals(scope), &agent.rules, &grants, need)
+/// Judges a need by what is granted by now: a command on a thread, for it may be of very many.
+async fn judge(scope: &TurnContext, agent: &Agent, need: &Need) -> Verdict {
+    let bench = Bench::of(scope, agent);
+    if need.command.is_none() {
+        return bench.judge(need);
+    }
+    let need = need.clone();
+    on_threads(async move { bench.judge(&need) }).await
+}
+
+/// All that a need is judged by, as it is now.
+struct Bench {
+    doubt: Option<String>,
+    approvals: Approvals,
+    rules: Rules,
+    grants: Rules,
+}
+
+impl Bench {
+    fn of(scope: &TurnContext, agent: &Agent) -> Self {
+        Self {
+            doubt: scope.project.settings.doubt(),
+            approvals: approvals(scope),
+            rules: agent.rules.clone(),
+            grants: scope.permissions.grants.of(&agent.name),
+        }
+    }
+
+    fn judge(&self, need: &Need) -> Verdict {
+        self.judge_by(&self.rules, need)
+    }
+
+    fn judge_by(&self, rules: &Rules, need: &Need) -> Verdict {
+        approve::judge_in_doubt(self.doubt.as_deref(), self.approvals, rules, &self.grants, need)
+    }
+
+    /// Whether "always" would settle it.
+    fn settles(&self, need: &Need) -> bool {
+        settles(self.doubt.as_deref(), self.approvals, &self.rules, &self.grants, need)
+    }
+}
+
+/// A question in words.
+struct QuestionWords {
+    wording: Wording,
+    details: Vec<String>,
+    /// What would allow it, where nobody is there to answer.
+    unattended: Option<Option<Value>>,
+    always: Option<String>,
+}
+
+impl QuestionWords {
+    fn of(asked: &[AskedNeed<'_>], bench: &Bench, attended: bool, reason: Option<&str>) -> Self {
+        let pairs: Vec<(&Need, &Verdict)> = asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
+        let needs: Vec<&Need> = pairs.iter().map(|(need, _)| *need).collect();
+        let lasting = asked.iter().all(|one| !one.hooked && bench.settles(&one.need));
+        let wording = Wording::new(&pairs, reason);
+        let allows = |need: &Need, rules: &[Rule]| {
+            let rules = bench.rules.clone().then(&Rules::from(rules.to_vec()));
+            !asked.iter().any(|one| one.hooked) && bench.judge_by(&rules, need).action == Action::Allow
+        };
+        let unattended = (!attended).then(|| wording::allowing(&needs, allows));
+        let details = details(&pairs, &wording, lasting);
+        let always = lasting.then(|| needs.into_iter().map(wording::granting).collect::<Vec<_>>().join(", "));
+        Self { wording, details, unattended, always }
+    }
+}
+
+/// Whether all that is asked was granted meanwhile.
+async fn granted(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) -> bool {
+    for one in asked {
+        if one.hooked || judge(scope, agent, &one.need).await.action != Action::Allow {
+            return false;
+        }
+    }
+    true
 }
 
 /// Asks one question about needs that belong together.
@@ -100,37 +183,27 @@ async fn ask(
     call: &Call,
     asked: &[AskedNeed<'_>],
     reason: Option<&str>,
+    asks: &impl Fn(),
 ) -> Result<(), Failure> {
     // Subscribed before judging: a grant given in between is not missed.
     let mut changes = scope.permissions.grants.changes();
-    let granted = || asked.iter().all(|one| !one.hooked && judge(scope, agent, &one.need).action == Action::Allow);
-    if granted() {
+    if granted(scope, agent, asked).await {
         return Ok(());
     }
     let pairs: Vec<(&Need, &Verdict)> = asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
-    let grants = scope.permissions.grants.of(&agent.name);
-    let doubt = scope.project.settings.doubt();
-    let settled = |need| settles(doubt.as_deref(), approvals(scope), &agent.rules, &grants, need);
-    let lasting = asked.iter().all(|one| !one.hooked && settled(&one.need));
-    let wording = Wording::new(&pairs, reason);
-    let allowing = || {
-        let needs: Vec<&Need> = asked.iter().map(|one| &*one.need).collect();
-        wording::allowing(&needs, |need, rules| {
-            let rules = agent.rules.clone().then(&Rules::from(rules.to_vec()));
-            !asked.iter().any(|one| one.hooked)
-                && approve::judge_in_doubt(doubt.as_deref(), approvals(scope), &rules, &grants, need).action
-                    == Action::Allow
-        })
-    };
     let attended = scope.permissions.attended;
+    let (bench, reason) = (Bench::of(scope, agent), reason.map(str::to_owned));
+    let owned: Vec<AskedNeed<'static>> = asked.iter().map(AskedNeed::owned).collect();
+    let words = async move { QuestionWords::of(&owned, &bench, attended, reason.as_deref()) };
+    let QuestionWords { wording, details, unattended, always } = on_threads(words).await;
     let (reply, mut answer) = oneshot::channel();
     let request = PermissionRequest {
         call: call.call.clone(),
-        show: question(call, &pairs),
-        details: details(&pairs, &wording, lasting),
+        show: question(call, &pairs).await,
+        details,
         wording: wording.clone(),
-        unattended: (!attended).then(allowing),
-        always: lasting.then(|| asked.iter().map(|one| wording::granting(&one.need)).collect::<Vec<_>>().join(", ")),
+        unattended,
+        always,
         agent: None,
         session: None,
         reply,
@@ -141,6 +214,7 @@ async fn ask(
     if !scope.outlet.send(TurnMessage::AskPermission(Box::new(request))).await {
         return Err(Failure::Cancelled);
     }
+    asks();
     loop {
         tokio::select! {
             biased;
@@ -161,7 +235,7 @@ async fn ask(
                 Err(_) => Err(Failure::Denied(Denial::Rejected)),
             },
             Ok(()) = changes.changed() => {
-                if granted() {
+                if granted(scope, agent, asked).await {
                     return Ok(());
                 }
             }
@@ -196,7 +270,7 @@ async fn as_held<'n>(scope: &TurnContext, agent: &Agent, need: &'n Need, approva
 }
 
 /// The call as the question shows it: complete, because some editors show nothing else.
-fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
+async fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
     let needs = || asked.iter().map(|(need, _)| *need);
     let mut facts = serde_json::Map::new();
     for need in needs() {
@@ -204,7 +278,9 @@ fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
         let words = [("sandbox", &need.sandbox), ("from", &need.origin)];
         facts.extend(words.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into()))));
     }
-    let changes: Vec<_> = needs().flat_map(|need| &need.changes).flat_map(Change::parts).collect();
+    let changes: Vec<Arc<Change>> = needs().flat_map(|need| need.changes.iter().cloned()).collect();
+    let parts = async move { changes.iter().flat_map(|change| change.parts()).collect() };
+    let changes: Vec<Change> = on_threads(parts).await;
     CallUpdate {
         title: Some(call.title.clone()),
         tool: Some(call.tool.clone()),

@@ -26,6 +26,7 @@ use crate::message::{
 use crate::model::request::BodyCache;
 use crate::model::{AnswerStream, Delta, Error, Model, Request};
 use crate::store;
+use crate::task::on_threads;
 use crate::tool::accept;
 
 /// How long a growing part may stay unwritten in the store: a short one, and any.
@@ -508,20 +509,31 @@ impl AnswerBuilder<'_> {
             }
             self.scope.record.part(&self.message.id, &self.message.parts[place]).await;
         }
-        for (index, json) in std::mem::take(&mut self.arguments) {
+        tracing::debug!("{} answered with {} parts", self.frame.model.id, self.message.parts.len());
+        let written = std::mem::take(&mut self.arguments);
+        if written.is_empty() {
+            return;
+        }
+        let read = async move { written.into_iter().map(|(index, json)| (index, arguments(json))).collect() };
+        let read: Vec<(usize, Value)> = on_threads(read).await;
+        for (index, input) in read {
             let Some(place) = self.places.get(&index).copied() else {
                 continue;
             };
             if let Content::Tool(call) = &mut self.message.parts[place].content {
-                call.input = Arc::new(match serde_json::from_str::<Value>(&json) {
-                    Ok(value) if value.is_object() => value,
-                    _ if json.trim().is_empty() => Value::Object(Map::new()),
-                    _ => Value::String(json),
-                });
+                call.input = Arc::new(input);
             }
             self.scope.record.part(&self.message.id, &self.message.parts[place]).await;
         }
-        tracing::debug!("{} answered with {} parts", self.frame.model.id, self.message.parts.len());
+    }
+}
+
+/// The arguments of a call as they were written.
+fn arguments(json: String) -> Value {
+    match serde_json::from_str::<Value>(&json) {
+        Ok(value) if value.is_object() => value,
+        _ if json.trim().is_empty() => Value::Object(Map::new()),
+        _ => Value::String(json),
     }
 }
 

@@ -154,7 +154,8 @@ impl RunningCommand {
                     Ok(n) => {
                         self.take(&buffer[..n]);
                         quiet = Instant::now() + QUIET;
-                        // A flood keeps neither the clock nor the other sessions waiting.
+                        // A flood keeps neither the clock nor the other sessions waiting, and what is printed meanwhile
+                        // is read at once.
                         tokio::task::yield_now().await;
                     }
                 },

@@ -1,0 +1,363 @@
+//! That no tool keeps the thread where messages are read, whatever a model's arguments or a file make of the call: the
+//! time of the processor that this thread takes for a call is compared at two sizes. What it waits for does not count,
+//! and neither do other threads, so that it is the same on a busy machine.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::editor::PATIENCE;
+use crate::loopback::Server;
+use crate::model::{Model, script};
+use crate::project::Project;
+use crate::talk::Talk;
+
+/// A name, and what to do.
+pub const ALL: [(&str, fn()); 5] = [
+    ("no tool keeps the thread that reads messages: files", || check(&FILES)),
+    ("no tool keeps the thread that reads messages: edits", || check(&EDITS)),
+    ("no tool keeps the thread that reads messages: patches", || check(&PATCHES)),
+    ("no tool keeps the thread that reads messages: output", || check(&OUTPUT)),
+    ("no tool keeps the thread that reads messages: arguments", || check(&ARGUMENTS)),
+];
+
+/// How much more the thread may take for the larger call, however large its files and its output are: what is shown of
+/// them has a limit, and so has what the next request says.
+const BOUND: Duration = Duration::from_millis(250);
+
+/// How much more for each MiB of arguments, which the provider sends and the editor, the store and the next request get.
+const BOUND_OF_MIB: Duration = Duration::from_millis(150);
+
+/// A call: a tool and its arguments.
+type Called = (&'static str, Value);
+
+/// What a scene's call is at one of its sizes.
+type Calling = fn(&Scenery<'_>, usize) -> Called;
+
+/// A name, the model that calls, and what it calls at one of the sizes. The files are made on the way.
+struct Scene {
+    name: &'static str,
+    model: &'static str,
+    call: Calling,
+    /// The sizes.
+    few: usize,
+    many: usize,
+    /// How often it is made in one answer.
+    times: usize,
+}
+
+/// Where a call happens.
+struct Scenery<'a> {
+    project: &'a Project,
+    site: &'a Server,
+    /// The number of the call.
+    run: usize,
+}
+
+/// The model that edits, and the one that patches.
+const EDITS_WITH: &str = "bench-model";
+const PATCHES_WITH: &str = "gpt-5";
+
+const KB: usize = 1_000;
+const MB: usize = 1_000_000;
+
+const fn scene(name: &'static str, few: usize, many: usize, call: Calling) -> Scene {
+    Scene { name, model: EDITS_WITH, call, few, many, times: 1 }
+}
+
+const fn twice(name: &'static str, few: usize, many: usize, call: Calling) -> Scene {
+    Scene { name, model: EDITS_WITH, call, few, many, times: 2 }
+}
+
+const fn patch(name: &'static str, few: usize, many: usize, call: Calling) -> Scene {
+    Scene { name, model: PATCHES_WITH, call, few, many, times: 1 }
+}
+
+/// The text of a file, by its bytes: lines that differ.
+fn lines(bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes + 64);
+    for at in 0_usize.. {
+        if text.len() >= bytes {
+            break;
+        }
+        text.push_str(&format!("line {at} of the file, and some words to make it as long as lines are\n"));
+    }
+    text
+}
+
+/// Makes a file of lines.
+fn file(scenery: &Scenery<'_>, bytes: usize) -> String {
+    let name = format!("file-{}.txt", scenery.run);
+    scenery.project.write(&name, &lines(bytes));
+    name
+}
+
+/// Makes files in a folder.
+fn folder(scenery: &Scenery<'_>, count: usize) -> String {
+    let name = format!("folder-{}", scenery.run);
+    for at in 0..count {
+        let path = scenery.project.path(&format!("{name}/{}/file-{at}.txt", at % 20));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "a needle\n").unwrap();
+    }
+    name
+}
+
+const FILES: [Scene; 11] = [
+    scene("read", 100 * KB, 4 * MB, |it, size| ("read", json!({ "filePath": file(it, size) }))),
+    scene("read, from the end", 100 * KB, 4 * MB, |it, size| {
+        ("read", json!({ "filePath": file(it, size), "offset": -10 }))
+    }),
+    scene("read a line", 100 * KB, 4 * MB, |it, size| {
+        let name = format!("line-{}.txt", it.run);
+        it.project.write(&name, &"long ".repeat(size / 5));
+        ("read", json!({ "filePath": name }))
+    }),
+    scene("read a directory", 100, 10 * KB, |it, size| {
+        let name = format!("flat-{}", it.run);
+        fs::create_dir_all(it.project.path(&name)).unwrap();
+        (0..size).for_each(|at| fs::write(it.project.path(&format!("{name}/{at}")), "").unwrap());
+        ("read", json!({ "filePath": name }))
+    }),
+    scene("read a PDF", 100 * KB, 4 * MB, |it, size| {
+        let name = format!("pages-{}.pdf", it.run);
+        it.project.write(&name, &format!("%PDF-1.4\n{}", lines(size)));
+        ("read", json!({ "filePath": name }))
+    }),
+    scene("read with instructions", 10 * KB, 4 * MB, |it, size| {
+        it.project.write(&format!("told-{}/AGENTS.md", it.run), &lines(size));
+        it.project.write(&format!("told-{}/a.txt", it.run), "a\n");
+        ("read", json!({ "filePath": format!("told-{}/a.txt", it.run) }))
+    }),
+    scene("list", 100, 10 * KB, |it, size| ("list", json!({ "path": folder(it, size) }))),
+    scene("glob", 100, 10 * KB, |it, size| ("glob", json!({ "pattern": "*.txt", "path": folder(it, size) }))),
+    scene("grep in many files", 100, 10 * KB, |it, size| {
+        ("grep", json!({ "pattern": "needle", "path": folder(it, size) }))
+    }),
+    scene("grep in a large file", 100 * KB, 4 * MB, |it, size| {
+        ("grep", json!({ "pattern": "words", "path": file(it, size) }))
+    }),
+    scene("skill", 10 * KB, 5 * MB, |it, size| {
+        let name = format!("skill-{}", it.run);
+        let head = format!("---\nname: {name}\ndescription: A skill.\n---\n");
+        it.project.write(&format!("~/.config/opencode/skill/{name}/SKILL.md"), &(head + &lines(size)));
+        ("skill", json!({ "name": name }))
+    }),
+];
+
+const EDITS: [Scene; 8] = [
+    twice("write over a file", 100 * KB, 4 * MB, |it, size| {
+        ("write", json!({ "filePath": file(it, size), "content": "short\n" }))
+    }),
+    scene("edit", 100 * KB, 4 * MB, |it, size| {
+        let file = file(it, size);
+        ("edit", json!({ "filePath": file, "oldString": "line 700 of", "newString": "line seven hundred of" }))
+    }),
+    scene("edit the end", 100 * KB, 4 * MB, |it, size| {
+        let name = file(it, size);
+        let text = format!("{}the end\n", lines(size));
+        it.project.write(&name, &text);
+        ("edit", json!({ "filePath": name, "oldString": "the end", "newString": "no end" }))
+    }),
+    scene("edit all places", 100 * KB, 4 * MB, |it, size| {
+        let file = file(it, size);
+        ("edit", json!({ "filePath": file, "oldString": "words", "newString": "letters", "replaceAll": true }))
+    }),
+    scene("edit, almost as quoted", 100 * KB, 4 * MB, |it, size| {
+        let file = file(it, size);
+        let quoted = "  line 700 of the file, and some words to make it as long as lines are";
+        ("edit", json!({ "filePath": file, "oldString": quoted, "newString": "gone" }))
+    }),
+    scene("edit what is not there", 100 * KB, 4 * MB, |it, size| {
+        ("edit", json!({ "filePath": file(it, size), "oldString": "nothing like it\nat all", "newString": "" }))
+    }),
+    scene("edit in many places", 10, KB, |it, size| {
+        let edit = |at| json!({ "oldString": format!("line {at} of"), "newString": format!("row {at} of") });
+        let edits: Vec<Value> = (0..size).map(edit).collect();
+        ("multiedit", json!({ "filePath": file(it, size * 100), "edits": edits }))
+    }),
+    twice("write what differs", 100 * KB, 3 * MB, |it, size| {
+        let name = format!("differs-{}.txt", it.run);
+        it.project.write(&name, &"other\n".repeat(size / 6));
+        ("write", json!({ "filePath": name, "content": lines(size) }))
+    }),
+];
+
+const PATCHES: [Scene; 4] = [
+    patch("patch a large file", 100 * KB, 4 * MB, |it, size| {
+        let name = file(it, size);
+        let row = |word: &str| format!("line {word} of the file, and some words to make it as long as lines are");
+        let text = format!("*** Update File: {name}\n@@\n-{}\n+{}", row("700"), row("seven hundred"));
+        ("apply_patch", json!({ "patchText": format!("*** Begin Patch\n{text}\n*** End Patch") }))
+    }),
+    patch("patch many places", 10, 2 * KB, |it, size| {
+        let name = file(it, size * 700);
+        let row = |word: String| format!("line {word} of the file, and some words to make it as long as lines are");
+        let hunk = |at: usize| format!("@@\n-{}\n+{}\n", row((2 * at).to_string()), row(format!("no {at}")));
+        let text: String = (0..size).map(hunk).collect();
+        (
+            "apply_patch",
+            json!({ "patchText": format!("*** Begin Patch\n*** Update File: {name}\n{text}*** End Patch") }),
+        )
+    }),
+    patch("patch many files", 10, KB, |it, size| {
+        let add = |at| format!("*** Add File: made-{}/{at}.txt\n+one\n", it.run);
+        let text: String = (0..size).map(add).collect();
+        ("apply_patch", json!({ "patchText": format!("*** Begin Patch\n{text}*** End Patch") }))
+    }),
+    patch("patch away a large file", 100 * KB, 4 * MB, |it, size| {
+        let name = file(it, size);
+        ("apply_patch", json!({ "patchText": format!("*** Begin Patch\n*** Delete File: {name}\n*** End Patch") }))
+    }),
+];
+
+const OUTPUT: [Scene; 7] = [
+    scene("a command that prints much", 100 * KB, 20 * MB, |_, size| {
+        ("bash", json!({ "command": format!("yes and some words | head -c {size}") }))
+    }),
+    scene("a command that prints a long line", 100 * KB, 20 * MB, |_, size| {
+        ("bash", json!({ "command": format!("head -c {size} /dev/zero | tr '\\0' x") }))
+    }),
+    scene("a command that prints often", 100, 2 * KB, |_, size| {
+        ("bash", json!({ "command": format!("for ((i = 0; i < {size}; i++)); do echo $i; done") }))
+    }),
+    scene("a command in the background that prints much", 100 * KB, 20 * MB, |_, size| {
+        let line = format!("yes and some words | head -c {size}");
+        ("bash", json!({ "command": line, "run_in_background": true }))
+    }),
+    scene("a command that changes files", 10, 2 * KB, |it, size| {
+        let line = format!("for ((i = 0; i < {size}; i++)); do echo $i >changed-{}-$i; done", it.run);
+        ("bash", json!({ "command": line }))
+    }),
+    scene("a page", 10 * KB, 4 * MB, |it, size| {
+        ("webfetch", json!({ "url": format!("{}/{size}", it.site.base()), "format": "markdown" }))
+    }),
+    scene("a page as text", 10 * KB, 4 * MB, |it, size| {
+        ("webfetch", json!({ "url": format!("{}/{size}", it.site.base()), "format": "text" }))
+    }),
+];
+
+const ARGUMENTS: [Scene; 12] = [
+    scene("write", 10 * KB, 5 * MB, |it, size| {
+        ("write", json!({ "filePath": format!("new-{}.txt", it.run), "content": lines(size) }))
+    }),
+    scene("edit to much", 10 * KB, 5 * MB, |it, size| {
+        let name = format!("small-{}.txt", it.run);
+        it.project.write(&name, "here\n");
+        ("edit", json!({ "filePath": name, "oldString": "here", "newString": lines(size) }))
+    }),
+    scene("edit what is much", 10 * KB, 2 * MB, |it, size| {
+        let name = format!("small-{}.txt", it.run);
+        it.project.write(&name, "here\n");
+        ("edit", json!({ "filePath": name, "oldString": lines(size), "newString": "there" }))
+    }),
+    scene("a command", 10 * KB, 2 * MB, |_, size| {
+        ("bash", json!({ "command": format!("cat <<'E' | wc -c\n{}E", lines(size)) }))
+    }),
+    scene("a command of many", KB, 20 * KB, |_, size| ("bash", json!({ "command": "true\n".repeat(size) }))),
+    scene("a pattern", 10 * KB, 2 * MB, |_, size| ("grep", json!({ "pattern": "(words|and)".repeat(size / 11) }))),
+    scene("a glob", 10 * KB, 2 * MB, |_, size| ("glob", json!({ "pattern": "{a,b}*".repeat(size / 6) }))),
+    scene("todos", 100, 10 * KB, |_, size| {
+        let todo = |at| json!({ "content": format!("Do number {at}"), "status": "pending", "priority": "low" });
+        ("todowrite", json!({ "todos": (0..size).map(todo).collect::<Vec<_>>() }))
+    }),
+    scene("a path", 10 * KB, 2 * MB, |_, size| ("read", json!({ "filePath": "a/".repeat(size / 2) }))),
+    scene("a task", 10 * KB, 2 * MB, |_, size| {
+        let words = format!("Look. {}", lines(size));
+        ("task", json!({ "description": "Look", "prompt": words, "subagent_type": "explore" }))
+    }),
+    scene("arguments that do not fit", 10 * KB, 2 * MB, |_, size| {
+        ("write", json!({ "filePath": 7, "contents": { "none": lines(size) } }))
+    }),
+    scene("a tool that is none", 10 * KB, 2 * MB, |_, size| ("conjure", json!({ "out_of": lines(size) }))),
+];
+
+/// The time of the processor that the thread of the runtime has taken: the first one of the process.
+fn taken(pid: i32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+}
+
+fn check(scenes: &[Scene]) {
+    let page = |size: usize| {
+        let item = "<li><a href=\"/x\">A place</a> and <b>some</b> words &amp; signs.</li>\n";
+        format!("<html><body><h1>A page</h1><ul>{}</ul></body></html>", item.repeat(size / item.len()))
+    };
+    let site = Server::start(move |heard| {
+        let size = heard.path().trim_start_matches('/').parse().unwrap_or_default();
+        (200, "content-type: text/html\r\n".into(), page(size))
+    });
+    let mut wrong = Vec::new();
+    let only = std::env::var("ADJUTANT_THREAD").unwrap_or_default();
+    for scene in scenes.iter().filter(|scene| scene.name.contains(&only)) {
+        let (few, many, bytes) = measured(scene, &site);
+        let most = few + BOUND + BOUND_OF_MIB * u32::try_from(bytes >> 10).unwrap() / 1024;
+        let line = format!("{}: {few:?} for {}, {many:?} for {}, at most {most:?}", scene.name, scene.few, scene.many);
+        if std::env::var_os("ADJUTANT_THREAD").is_some() {
+            eprintln!("{line}");
+        }
+        if many > most {
+            wrong.push(line);
+        }
+    }
+    assert!(wrong.is_empty(), "the thread is kept:\n{}", wrong.join("\n"));
+}
+
+/// What the thread takes for either call, and the bytes of the larger one's arguments.
+fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
+    let model = Model::unwatched(Vec::new());
+    let project = Project::new();
+    let one = json!({ "name": "Bench", "limit": { "context": 100_000_000, "output": 8_000 } });
+    let more = json!({
+        "model": format!("bench/{}", scene.model),
+        "provider": { "bench": { "models": { EDITS_WITH: one.clone(), PATCHES_WITH: one } } },
+        "permission": { "*": "allow", "list": "allow" },
+        "webfetch": { "private": ["127.0.0.1"] },
+    });
+    project.provider(&model.base(), &more);
+    // What is used for the first time costs more once.
+    let sizes = [scene.few, scene.few, scene.many];
+    let calls: Vec<Called> = sizes
+        .into_iter()
+        .enumerate()
+        .map(|(run, size)| (scene.call)(&Scenery { project: &project, site, run }, size))
+        .collect();
+    let bytes = calls[2].1.to_string().len() * scene.times;
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    let times = calls.into_iter().zip(2..).map(|((tool, input), id)| {
+        let pid = talk.editor.pid();
+        let rest = "---\ntext: Done.\n".repeat(if tool == "task" { 2 } else { 1 });
+        let call = format!("call {tool} {input}\n").repeat(scene.times);
+        model.say(script(&format!("{call}{rest}")).unwrap());
+        let before = taken(pid);
+        talk.prompt(id, &session, &format!("Do number {id}."));
+        finished(&mut talk, id);
+        taken(pid) - before
+    });
+    let times: Vec<Duration> = times.collect();
+    talk.editor.finish();
+    (times[1], times[2], bytes)
+}
+
+/// Waits for the answer to a prompt, and says yes to all that is asked. What is said is not looked at more closely: it is
+/// too much.
+fn finished(talk: &mut Talk, id: u64) {
+    loop {
+        let line = talk.editor.hear(3 * PATIENCE).expect("the agent says nothing any more");
+        if line.starts_with(r#"{"jsonrpc":"2.0","method":"session/update""#) {
+            continue;
+        }
+        let message: Value = serde_json::from_str(&line).unwrap();
+        if message["id"] == id {
+            assert_eq!(message["result"]["stopReason"], "end_turn", "{message}");
+            return;
+        }
+        if message["method"] == "session/request_permission" {
+            let outcome = json!({ "outcome": "selected", "optionId": "once" });
+            let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "outcome": outcome } });
+            talk.editor.say(&answer.to_string());
+        }
+    }
+}
