@@ -8,6 +8,7 @@ mod call;
 mod change;
 #[cfg(test)]
 mod tests;
+mod weight;
 
 pub use call::{
     BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, FailureCause, JobState, Location, ProgramExit,
@@ -205,33 +206,6 @@ pub struct Part {
     pub id: PartId,
     #[serde(flatten)]
     pub content: Content,
-}
-
-/// What is written as JSON in a moment, in bytes.
-const SMALL: usize = 64 << 10;
-
-impl Part {
-    /// Whether it takes more than a moment to write it as JSON.
-    pub fn is_large(&self) -> bool {
-        let data = |file: &File| file.data.as_ref().map_or(0, String::len);
-        match &self.content {
-            Content::Text(text) => text.text.len() > SMALL,
-            Content::Reasoning(reasoning) => reasoning.text.len() > SMALL,
-            Content::File(file) => data(file) > SMALL,
-            Content::Tool(call) => {
-                let made = match &call.state {
-                    CallState::Completed(Completed { changes, attachments, .. }) => {
-                        let texts =
-                            changes.iter().map(|change| change.new.len() + change.old.as_ref().map_or(0, String::len));
-                        texts.sum::<usize>() + attachments.iter().map(data).sum::<usize>()
-                    }
-                    _ => 0,
-                };
-                made > SMALL || text::is_longer(&call.input, SMALL)
-            }
-            _ => false,
-        }
-    }
 }
 
 #[expect(clippy::large_enum_variant, reason = "most parts of a history are calls; a box for each would cost more")]

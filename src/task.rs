@@ -84,13 +84,13 @@ pub struct OnThreads<T> {
     alarm: Arc<Alarm>,
 }
 
-type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type PolledWork<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 enum Stage<T> {
     /// Nobody polls it.
-    Waiting(Work<T>),
+    Waiting(PolledWork<T>),
     /// A thread does, and gives back what is not done.
-    Polled(JoinHandle<Result<T, Work<T>>>),
+    Polled(JoinHandle<Result<T, PolledWork<T>>>),
     Done,
 }
 

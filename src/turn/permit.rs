@@ -140,7 +140,7 @@ impl Bench {
     }
 }
 
-/// A question in words.
+/// What the user is told with a question, and what an answer would do.
 struct QuestionWords {
     wording: Wording,
     details: Vec<String>,
