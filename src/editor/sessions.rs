@@ -10,6 +10,7 @@ use protocol::table::Cx;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::error::Refusal;
 use super::face::SessionActivity;
@@ -169,7 +170,7 @@ pub fn reopen(
         let (beginning, first) = oneshot::channel();
         let beginning = (history == HistoryMode::Shown).then_some(beginning);
         let reopening = server.shared.reopen(&kept, place, live, dismiss, history.word(), beginning);
-        let (reopened, mut ran) = tokio::join!(reopening, show_first(&mut opening, &kept, first));
+        let (reopened, mut ran) = tokio::join!(reopening, show_first(&mut opening, &kept, first, &cancelled));
         let opened = match (reopened, fresh) {
             // One that is open all the same could not be saved: it goes on.
             (Err(e), Some(fresh)) if e.is_unknown() && !server.shared.holds(&kept) => {
@@ -208,10 +209,18 @@ pub fn reopen(
 }
 
 /// Shows the first events of a session whose history is still being read. Says whether there are commands among them.
-async fn show_first(updates: &mut OpeningUpdates, id: &SessionId, first: oneshot::Receiver<Vec<Event>>) -> bool {
+async fn show_first(
+    updates: &mut OpeningUpdates,
+    id: &SessionId,
+    first: oneshot::Receiver<Vec<Event>>,
+    cancelled: &CancellationToken,
+) -> bool {
     // Where it cannot be opened, there are none.
     let first = first.await.unwrap_or_default();
     for event in &first {
+        if cancelled.is_cancelled() {
+            break;
+        }
         updates.event(id, event).await;
     }
     first.iter().any(is_command)

@@ -59,6 +59,9 @@ pub(super) async fn show(
     shown: Option<BeginningSender>,
 ) -> HashSet<PartId> {
     let Some(shown) = shown else { return HashSet::new() };
+    if shown.is_closed() {
+        return HashSet::new();
+    }
     let Some(stored) = beginning.await.ok().filter(|stored| fits(&stored.record)) else { return HashSet::new() };
     let ShownBeginning { events, told } = ShownBeginning::of(stored);
     match shown.send(events) {

@@ -189,7 +189,11 @@ impl Sessions {
         let made = !self.served().workspace.is_empty();
         let unknown = (!made).then(|| Record::new(id.clone(), place.cwd.clone(), self.environment.now()));
         let (beginning, first) = oneshot::channel();
-        let options = LoadOptions { lean: true, unknown: unknown.map(Box::new), beginning: Some(beginning) };
+        let options = LoadOptions {
+            lean: true,
+            unknown: unknown.map(Box::new),
+            beginning: (shown.is_some() && !made).then_some(beginning),
+        };
         let showing = beginning::show(first, |record| !made && same_directory(&record.cwd, &place.cwd), shown);
         let (read, told) = tokio::join!(self.store.load_with(id, options), showing);
         let (mut stored, cold) = match read {

@@ -1,6 +1,6 @@
 //! The first messages of a session's file, for whoever shows them while the rest is read.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 
 use super::session;
 use crate::store::StoredSession;
@@ -18,9 +18,11 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     let mut query = db.prepare("SELECT seq, id, data, crc FROM message ORDER BY seq").ok()?;
     let mut found = query.query([]).ok()?;
     let mut rows = Vec::with_capacity(MESSAGES);
+    let mut order = RowOrder::default();
     while rows.len() < MESSAGES
         && let Some(row) = found.next().ok()?
     {
+        order.follows(row)?;
         rows.push(session::message(row)?);
     }
     let known: Vec<String> = rows.iter().map(|(id, _)| id.clone()).collect();
@@ -30,7 +32,9 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     let (mut parts, mut bytes) = (0, 0);
     // All messages whose parts are read, unless that ends within one.
     let mut whole = known.len();
+    let mut order = RowOrder::default();
     while let Some(row) = found.next().ok()? {
+        order.follows(row)?;
         let (id, message, json) = session::part(row)?;
         let Some(place) = known.iter().position(|known| *known == message) else { break };
         (parts, bytes) = (parts + 1, bytes + json.len());
@@ -43,6 +47,21 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     let mut stored = assembly.end();
     stored.messages.truncate(whole);
     stored.damage.is_empty().then_some(stored)
+}
+
+/// Checks that each row comes once and in its order. A damaged file may give the rows of a page twice.
+#[derive(Default)]
+struct RowOrder {
+    last: Option<i64>,
+}
+
+impl RowOrder {
+    /// Takes the next row. `None` if it does not follow the last one.
+    fn follows(&mut self, row: &Row<'_>) -> Option<()> {
+        let number: i64 = row.get(0).ok()?;
+        let last = self.last.replace(number);
+        last.is_none_or(|last| last < number).then_some(())
+    }
 }
 
 #[cfg(test)]
