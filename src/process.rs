@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,6 +97,10 @@ pub struct Program {
     /// A descriptor that it gets under the same number, once.
     passed: Option<Arc<Mutex<Option<OwnedFd>>>>,
 }
+
+/// The room of a pipe that a program prints to, in bytes: the most that an ordinary user may ask for.
+#[cfg(target_os = "linux")]
+const PIPE: usize = 1 << 20;
 
 /// What is done with a program's stdout and stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,6 +191,9 @@ impl Program {
         let stdio = match wiring {
             StdioMode::Merged => {
                 let (reader, writer) = io::pipe()?;
+                // What prints much is read in larger pieces. The system may have no room for that.
+                #[cfg(target_os = "linux")]
+                rustix::pipe::fcntl_setpipe_size(&reader, PIPE).ok();
                 together = Some(pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?);
                 [Stdio::null(), Stdio::from(writer.try_clone()?), Stdio::from(writer)]
             }
@@ -305,7 +313,8 @@ fn on_lasting_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
             Some(sender) => sender,
             None => {
                 let (sender, waiting) = mpsc::channel::<Starts>();
-                let run = move || waiting.iter().for_each(|starts| starts());
+                // A start that panics ends nothing else: programs end with the thread that started them.
+                let run = move || waiting.iter().for_each(|starts| drop(catch_unwind(AssertUnwindSafe(starts))));
                 std::thread::Builder::new().name("starter".into()).spawn(run)?;
                 sender
             }

@@ -116,6 +116,8 @@ impl<T: Send + 'static> OnThreads<T> {
     /// found by then.
     pub async fn settle(mut self) -> Option<T> {
         let Stage::Polled(polled) = std::mem::replace(&mut self.stage, Stage::Done) else { return None };
+        // What has not begun does not begin any more.
+        polled.abort();
         polled.await.map_or_else(|e| resume(e), Result::ok)
     }
 }

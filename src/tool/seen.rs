@@ -151,10 +151,8 @@ impl SeenFiles {
 
     /// The model has been shown this, by whatever tool.
     pub fn show(&self, result: &str) {
-        let mut shown = locked(&self.shown);
-        if shown.lines.len() > LINES {
-            *shown = ShownLines::default();
-        }
+        let mut lines = Vec::new();
+        let mut pairs = Vec::new();
         for undressed in DRESS {
             let mut before = None;
             for line in result.lines() {
@@ -163,13 +161,19 @@ impl SeenFiles {
                     continue;
                 };
                 let Some(line) = mark(line) else { continue };
-                shown.lines.insert(line);
+                lines.push(line);
                 if let Some(before) = before {
-                    shown.pairs.insert((before, line));
+                    pairs.push((before, line));
                 }
                 before = Some(line);
             }
         }
+        let mut shown = locked(&self.shown);
+        if shown.lines.len() > LINES {
+            *shown = ShownLines::default();
+        }
+        shown.lines.extend(lines);
+        shown.pairs.extend(pairs);
     }
 
     /// Whether all lines of a text have been shown, and those that follow each other together.

@@ -37,6 +37,9 @@ const LONGEST_PATH: usize = 4096;
 /// How long a tool may take to end after a cancel.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// How long a tool that computes, or waits for a disk, may take to come to an end after that.
+const SETTLES: Duration = Duration::from_secs(2);
+
 /// What becomes of a call that was still waiting for its turn, or for an answer, at a cancel.
 const NOT_BEGUN: &str = "The call was not made: the user cancelled the turn before it began.";
 
@@ -367,10 +370,12 @@ impl RunningCall<'_> {
             return Err(Failure::Cancelled);
         }
         let Some(tool) = self.tool.clone() else {
+            self.line.come(&self.scope.cancelled).await;
             self.show(None).await;
             return Err(Failure::Tell(accept::unknown(&self.frame.tools, &self.call.tool)));
         };
         if let Some(why) = self.wrong.take() {
+            self.line.come(&self.scope.cancelled).await;
             self.show(None).await;
             return Err(Failure::Tell(format!(
                 "The arguments of {} are not a JSON object ({why}). It takes {}. Write the call again.",
@@ -518,8 +523,11 @@ impl RunningCall<'_> {
         loop {
             tokio::select! {
                 output = &mut output => return output,
-                // What it is doing at the moment is done, and told.
-                () = &mut left_behind => return output.settle().await.unwrap_or(Err(Failure::Cancelled)),
+                // What it is doing at the moment is done, and told, unless that never ends.
+                () = &mut left_behind => {
+                    let settled = tokio::time::timeout(SETTLES, output.settle()).await;
+                    return settled.ok().flatten().unwrap_or(Err(Failure::Cancelled));
+                }
                 // Kept at once: whoever finds the call cut off can tell from it where to go on.
                 () = facts.news() => {
                     self.call.state = facts.running();

@@ -152,11 +152,10 @@ impl RunningCommand {
                 read = self.pipe.read(&mut buffer), if self.open => match read {
                     Ok(0) | Err(_) => self.open = false,
                     Ok(n) => {
+                        // This runs on a thread of its own: a flood is read until the pipe is empty, and a cancel and
+                        // the clock are looked at after each piece.
                         self.take(&buffer[..n]);
                         quiet = Instant::now() + QUIET;
-                        // A flood keeps neither the clock nor the other sessions waiting, and what is printed meanwhile
-                        // is read at once.
-                        tokio::task::yield_now().await;
                     }
                 },
             }
