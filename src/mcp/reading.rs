@@ -98,12 +98,12 @@ impl<T: Serialize + DeserializeOwned> ListReading<T> {
 pub(super) struct NoList;
 
 /// An entry that cannot be read.
-struct Unreadable {
+struct EntryFault {
     name: Option<String>,
     reason: String,
 }
 
-impl Unreadable {
+impl EntryFault {
     fn describe(&self, place: usize) -> String {
         let name = match &self.name {
             Some(name) => text::title(name),
@@ -121,13 +121,13 @@ const OPTIONAL: [&str; 8] =
     ["annotations", "outputSchema", "icons", "_meta", "execution", "title", "description", "mimeType"];
 
 /// Reads an entry. A tool without a schema takes no arguments, and what is optional and malformed is dropped.
-fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, Unreadable> {
+fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, EntryFault> {
     let Value::Object(mut entry) = entry else {
-        return Err(Unreadable { name: None, reason: "it is no JSON object".into() });
+        return Err(EntryFault { name: None, reason: "it is no JSON object".into() });
     };
     if entry.get("inputSchema").is_some_and(|schema| schema.to_string().contains(HEADER)) {
         let reason = format!("{HEADER} is only read in a list without mistakes");
-        return Err(Unreadable { name: name_of(&entry), reason });
+        return Err(EntryFault { name: name_of(&entry), reason });
     }
     if entry.get("inputSchema").is_none_or(Value::is_null) {
         entry.insert("inputSchema".into(), json!({ "type": "object", "properties": {} }));
@@ -146,7 +146,7 @@ fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, Unreadable> {
         }
     }
     entry.retain(|field, _| !OPTIONAL.contains(&field.as_str()));
-    parse(&entry).map_err(|_| Unreadable { name: name_of(&entry), reason: first.to_string() })
+    parse(&entry).map_err(|_| EntryFault { name: name_of(&entry), reason: first.to_string() })
 }
 
 fn name_of(entry: &Map<String, Value>) -> Option<String> {

@@ -20,6 +20,7 @@ use rustix::fs::FlockOperation;
 
 use super::aging::{note_use, places, remove_unused, usual_name};
 use super::digest::{DIGEST, Digest, hex, parse_name};
+use crate::environment::private_file;
 use crate::lock::locked;
 
 /// Larger contents have a file of their own.
@@ -247,7 +248,7 @@ fn names(dir: &Path) -> Vec<OsString> {
 /// Whether no process appends to a pack.
 fn is_unlocked(path: &Path) -> bool {
     // Some network file systems lock only what is open for writing.
-    let Ok(file) = File::options().read(true).write(true).open(path) else { return false };
+    let Ok(file) = private_file().read(true).write(true).open(path) else { return false };
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 

@@ -14,7 +14,7 @@ use super::change_recorder::ChangeRecorder;
 use super::doom::Repeats;
 use super::frame::Frame;
 use super::resolve::{ResolvedCall, resolved};
-use super::waiting_line::WaitingLine;
+use super::waiting_line::{WaitingLine, order};
 use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, tool_context, view};
 use crate::config::settings::{HookPoint, OutputLimits};
 use crate::event::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
@@ -147,26 +147,6 @@ async fn waiting<'a>(
         waiting.push_back((place, one));
     }
     waiting
-}
-
-/// In which order calls run, by whether each may run beside its neighbours. `None` if that is as they were written.
-fn order(besides: &[bool]) -> Option<String> {
-    if !besides.windows(2).any(|pair| pair == [true, true]) {
-        return None;
-    }
-    let mut groups: Vec<(bool, Vec<String>)> = Vec::new();
-    for (n, beside) in (1..).zip(besides) {
-        match groups.last_mut().filter(|(open, _)| *open && *beside) {
-            Some((_, group)) => group.push(n.to_string()),
-            None => groups.push((*beside, vec![n.to_string()])),
-        }
-    }
-    let one = |(_, group): (bool, Vec<String>)| match &group[..] {
-        [first, .., last] => format!("{first} to {last} side by side"),
-        _ => group.concat(),
-    };
-    let groups: Vec<String> = groups.into_iter().map(one).collect();
-    Some(format!("The calls of this message, counted from 1, ran in this order: {}.", groups.join(", then ")))
 }
 
 /// Marks calls that will not be made as failed.

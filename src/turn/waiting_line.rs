@@ -43,3 +43,23 @@ impl WaitingLine {
         locked(&self.next).take();
     }
 }
+
+/// In which order calls run, by whether each may run beside its neighbours. `None` if that is as they were written.
+pub(super) fn order(besides: &[bool]) -> Option<String> {
+    if !besides.windows(2).any(|pair| pair == [true, true]) {
+        return None;
+    }
+    let mut groups: Vec<(bool, Vec<String>)> = Vec::new();
+    for (n, beside) in (1..).zip(besides) {
+        match groups.last_mut().filter(|(open, _)| *open && *beside) {
+            Some((_, group)) => group.push(n.to_string()),
+            None => groups.push((*beside, vec![n.to_string()])),
+        }
+    }
+    let one = |(_, group): (bool, Vec<String>)| match &group[..] {
+        [first, .., last] => format!("{first} to {last} side by side"),
+        _ => group.concat(),
+    };
+    let groups: Vec<String> = groups.into_iter().map(one).collect();
+    Some(format!("The calls of this message, counted from 1, ran in this order: {}.", groups.join(", then ")))
+}
