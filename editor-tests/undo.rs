@@ -238,7 +238,10 @@ fn a_daemon_outlives_adjutant() {
 
 /// The process that holds the listeners of an adjutant's commands.
 fn holder_of(adjutant: i32) -> Option<OwnedFd> {
-    let children = fs::read_to_string(format!("/proc/{adjutant}/task/{adjutant}/children")).ok()?;
+    // The system lists the programs that each thread has started.
+    let threads = fs::read_dir(format!("/proc/{adjutant}/task")).ok()?.flatten();
+    let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let children: String = children.collect();
     let mut children = children.split_whitespace();
     let holds =
         |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("\"hold\":"));
