@@ -344,8 +344,9 @@ mod tests {
         (0..COUNT).filter(|n| objects.get(&names[*n]) == Ok(content(*n))).collect()
     }
 
+    /// Lets forty days pass since a pack was used. Returns a time soon after its last use.
     fn make_older(path: &Path) -> SystemTime {
-        let old = SystemTime::now() - Duration::from_secs(40 * 24 * 3600);
+        let old = fs::metadata(path).unwrap().modified().unwrap() - Duration::from_secs(40 * 24 * 3600);
         File::open(path).unwrap().set_modified(old).unwrap();
         old + Duration::from_secs(24 * 3600)
     }
@@ -503,10 +504,11 @@ mod tests {
         let names = fill(&open(dir.path()));
         let path = pack_of(dir.path());
         let aside = path.with_file_name(format!(".going-{}", path.file_name().unwrap().display()));
+        let limit = fs::metadata(&path).unwrap().modified().unwrap() - Duration::from_secs(24 * 3600);
         fs::rename(&path, &aside).unwrap();
         let other = open(dir.path());
         assert_eq!(whole(&other, &names).len(), COUNT);
-        other.clean(SystemTime::now() - Duration::from_secs(24 * 3600), |_| false);
+        other.clean(limit, |_| false);
         assert!(path.exists() && !aside.exists(), "it was used lately");
     }
 }
