@@ -32,7 +32,7 @@ const BOUND_OF_MIB: Duration = Duration::from_millis(150);
 /// A call: a tool and its arguments.
 type Called = (&'static str, Value);
 
-/// What a scene's call is at one of its sizes.
+/// Makes the call of a scene at one of its sizes.
 type Calling = fn(&Scenery<'_>, usize) -> Called;
 
 /// A name, the model that calls, and what it calls at one of the sizes. The files are made on the way.
@@ -47,7 +47,7 @@ struct Scene {
     times: usize,
 }
 
-/// Where a call happens.
+/// The surroundings of a call.
 struct Scenery<'a> {
     project: &'a Project,
     site: &'a Server,
@@ -304,7 +304,7 @@ fn check(scenes: &[Scene]) {
     assert!(wrong.is_empty(), "the thread is kept:\n{}", wrong.join("\n"));
 }
 
-/// What the thread takes for either call, and the bytes of the larger one's arguments.
+/// Measures the processor time of the thread for either call, and the bytes of the larger one's arguments.
 fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
     let model = Model::unwatched(Vec::new());
     let project = Project::new();

@@ -129,7 +129,9 @@ pub struct Table<S> {
 
 impl<S: Send + Sync + 'static> Table<S> {
     pub fn new(state: Arc<S>) -> Self {
-        let (requests, decoders, notes) = (RpcModule::new(state.clone()), HashMap::new(), HashMap::new());
+        let requests = RpcModule::new(state.clone());
+        let decoders = HashMap::new();
+        let notes = HashMap::new();
         Self { state, requests, decoders, notes, gate: None }
     }
 

@@ -126,7 +126,7 @@ fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn SessionView>
     }
 }
 
-/// What is shown of a session that is being opened.
+/// Shows a session that is being opened.
 pub struct OpeningUpdates {
     server: Arc<Server>,
     view: Box<dyn SessionView>,
@@ -151,8 +151,11 @@ impl OpeningUpdates {
     /// Goes on with the session, which is open.
     pub fn open(self, session: &Handle) -> UpdateSender {
         let Self { server, view, moved } = self;
-        let (calls, waits) = (FuturesUnordered::new(), Waits::default());
-        let (session, lines, unanswered) = (session.clone(), UpdateLines::new(), Vec::new());
+        let calls = FuturesUnordered::new();
+        let waits = Waits::default();
+        let session = session.clone();
+        let lines = UpdateLines::new();
+        let unanswered = Vec::new();
         UpdateSender { server, session, view, calls, waits, lines, moved, unanswered }
     }
 }

@@ -3,7 +3,7 @@
 use super::{CallState, Completed, Content, File, Part};
 use crate::text;
 
-/// What is written as JSON in a moment, in bytes.
+/// The bytes that are written as JSON in a moment.
 const SMALL: usize = 64 << 10;
 
 impl Part {

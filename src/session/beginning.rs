@@ -11,7 +11,7 @@ use crate::message::Message;
 use crate::store::{Record, StoredSession, visible};
 use crate::turn::{History, mend};
 
-/// Where the first events of a history go while the rest of it is read.
+/// Passes on the first events of a history while the rest of it is read.
 pub type BeginningSender = oneshot::Sender<Vec<Event>>;
 
 /// The first events of a history, and the parts that they show.
@@ -48,7 +48,7 @@ fn settled(message: Message) -> Option<Message> {
     }
     let mut history = History::from(vec![message]);
     let changed = mend::mend(&mut history);
-    history.messages.pop().filter(|_| changed.is_empty())
+    if changed.is_empty() { history.messages.pop() } else { None }
 }
 
 /// Shows the first messages of a session that is being read, if it `fits`: nothing that is known of it speaks against

@@ -145,8 +145,11 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_stays_of_a_session_that_is_over() {
-        let (live, dir) = (Arc::<LiveSessions>::default(), tempfile::tempdir().unwrap());
-        let (store, tasks, ended) = (Store::start(dir.path()), TaskTracker::new(), CancellationToken::new());
+        let live = Arc::<LiveSessions>::default();
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::start(dir.path());
+        let tasks = TaskTracker::new();
+        let ended = CancellationToken::new();
         let asked = Arc::new(());
         let id = SessionId::new("ses_1");
         let open = || {

@@ -110,7 +110,8 @@ impl Replay {
         let (back, received) = oneshot::channel();
         let (waiting, results) = (VecDeque::new(), HashMap::new());
         let children = agents.map(|agents| Children::new(agents, store.clone()));
-        let (session, told) = (record.id.clone(), HashSet::new());
+        let session = record.id.clone();
+        let told = HashSet::new();
         let back = Some(back);
         (Self { history, store, session, at: 0, end, waiting, told, last, results, children, info, back }, received)
     }

@@ -14,14 +14,14 @@ use std::time::{Duration, SystemTime};
 use rustix::event::Timespec;
 use rustix::fs::{AtFlags, CWD, Timestamps, UTIME_NOW};
 
-/// How often the use of one content is written down: much more often than contents are removed, and not
-/// each time, so that keeping what is kept already stays cheap.
+/// The least time between two notes of the use of a file: much less than the age at which files are removed, and long
+/// enough that a content which is there already costs little.
 const USE_NOTED_EVERY: Duration = Duration::from_secs(24 * 3600);
 
-/// How the name of a content begins that is about to be removed.
+/// The beginning of the name of a file that is about to be removed.
 const ASIDE: &str = ".going-";
 
-/// Whether a file is there and was last in use before `limit`.
+/// Returns true if a file is there and was last in use before `limit`.
 fn is_unused(path: &Path, limit: SystemTime) -> bool {
     fs::metadata(path).and_then(|data| data.modified()).is_ok_and(|used| used < limit)
 }
@@ -50,13 +50,13 @@ pub(super) fn remove_unused(path: &Path, limit: SystemTime, is_wanted: impl Fn(&
     }
 }
 
-/// Where a file is put that is about to be removed.
+/// The path of a file that is about to be removed.
 fn aside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{ASIDE}{name}"))
 }
 
-/// Where to look for a file, in this order: while one looks, it may be put aside, and back again.
+/// The paths at which to look for a file, in order: meanwhile it may be put aside, and back again.
 pub(super) fn places(path: &Path) -> [PathBuf; 3] {
     [path.to_owned(), aside(path), path.to_owned()]
 }

@@ -47,7 +47,7 @@ pub(super) fn unpacked(stored: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What was packed, if it is what it is called.
+/// Unpacks a content if it has the name it is stored under.
 fn genuine(hash: &str, stored: &[u8]) -> Option<Vec<u8>> {
     unpacked(stored).filter(|bytes| digest(bytes) == hash)
 }
@@ -126,7 +126,7 @@ impl Objects {
         self.own_file(hash).or_else(|| self.packs.packed(hash)).or_else(|| self.own_file(hash))
     }
 
-    /// What the file of a content holds. It is looked for before and after the packs: who removes a pack may have
+    /// Reads the file of a content. It is looked for before and after the packs: who removes a pack may have
     /// written a content of it to a file meanwhile.
     fn own_file(&self, hash: &str) -> Option<Vec<u8>> {
         places(&self.path(hash)?).iter().find_map(|place| fs::read(place).ok())

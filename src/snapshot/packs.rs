@@ -26,7 +26,7 @@ use crate::lock::locked;
 /// Larger contents have a file of their own.
 const MAX_CONTENT: usize = 64 << 10;
 
-/// How many contents of a process have a file of their own, so that a process that keeps few makes no pack.
+/// The number of contents of a process that have a file of their own, so that a process with few makes no pack.
 const LOOSE: usize = 64;
 
 /// A pack that has become larger is followed by another, so that unused ones can be removed.
@@ -50,13 +50,13 @@ pub(super) struct Packs {
 
 #[derive(Debug, Default)]
 struct PacksState {
-    /// How many contents were kept so far.
-    kept: usize,
+    /// The number of contents so far.
+    stored: usize,
     own: Option<OwnPack>,
     /// No pack can be made here, for example because the file system has no locks.
     has_none: bool,
     known: HashMap<Digest, PackedContent>,
-    /// How far each pack was read.
+    /// The bytes that were read of each pack.
     read: HashMap<Arc<Path>, u64>,
 }
 
@@ -89,8 +89,8 @@ impl Packs {
         let Some(digest) = parse_name(hash) else { return Ok(false) };
         let Ok(length) = u32::try_from(packed.len()) else { return Ok(false) };
         let mut state = locked(&self.state);
-        state.kept += 1;
-        if state.kept <= LOOSE || packed.len() > MAX_CONTENT || state.has_none {
+        state.stored += 1;
+        if state.stored <= LOOSE || packed.len() > MAX_CONTENT || state.has_none {
             return Ok(false);
         }
         let mut record = Vec::with_capacity(HEADER + packed.len());
@@ -245,7 +245,7 @@ fn names(dir: &Path) -> Vec<OsString> {
     names
 }
 
-/// Whether no process appends to a pack.
+/// Returns true if no process appends to a pack.
 fn is_unlocked(path: &Path) -> bool {
     // Some network file systems lock only what is open for writing.
     let Ok(file) = private_file().read(true).write(true).open(path) else { return false };
@@ -354,7 +354,8 @@ mod tests {
     #[test]
     fn contents_of_one_process_are_there_for_all() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, other) = (open(dir.path()), open(dir.path()));
+        let one = open(dir.path());
+        let other = open(dir.path());
         let names = fill(&one);
         let files = fs::read_dir(dir.path().join("objects")).unwrap().count();
         assert!(files <= LOOSE, "{files}");
@@ -406,7 +407,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let one = open(dir.path());
         let names = fill(&one);
-        let (path, other) = (pack_of(dir.path()), open(dir.path()));
+        let path = pack_of(dir.path());
+        let other = open(dir.path());
         let wanted = names[COUNT - 1].clone();
         let limit = make_older(&path);
         other.clean(limit, |name| name == wanted);
@@ -431,7 +433,8 @@ mod tests {
     #[test]
     fn content_of_two_packs_outlives_one() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, other) = (open(dir.path()), open(dir.path()));
+        let one = open(dir.path());
+        let other = open(dir.path());
         let names = fill(&one);
         let path = pack_of(dir.path());
         fill(&other);
@@ -467,7 +470,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let names = fill(&open(dir.path()));
         let path = pack_of(dir.path());
-        let (one, other) = (open(dir.path()), open(dir.path()));
+        let one = open(dir.path());
+        let other = open(dir.path());
         let limit = make_older(&path);
         let over = std::sync::atomic::AtomicBool::new(false);
         let last = content(COUNT - 1);

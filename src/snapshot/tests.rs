@@ -586,8 +586,10 @@ fn an_edit_can_be_undone_after_the_daily_cleaning() {
 #[test]
 fn a_content_that_is_used_while_it_is_removed_stays() {
     let stage = Stage::new();
-    let (dir, packs) = (stage.data.join("objects"), stage.data.join("packs"));
-    let (one, other) = (Objects::new(dir.clone(), packs.clone()), Objects::new(dir.clone(), packs));
+    let dir = stage.data.join("objects");
+    let packs = stage.data.join("packs");
+    let one = Objects::new(dir.clone(), packs.clone());
+    let other = Objects::new(dir.clone(), packs);
     let hash = one.put(b"x").unwrap();
     let path = dir.join(&hash[..2]).join(&hash[2..]);
     let limit = fs::metadata(&path).unwrap().modified().unwrap() - DAY * 30;
@@ -623,8 +625,10 @@ fn a_content_that_is_used_while_it_is_removed_stays() {
 #[test]
 fn one_cleans_while_another_keeps() {
     let stage = Stage::new();
-    let (dir, packs) = (stage.data.join("objects"), stage.data.join("packs"));
-    let (one, other) = (Objects::new(dir.clone(), packs.clone()), Objects::new(dir.clone(), packs));
+    let dir = stage.data.join("objects");
+    let packs = stage.data.join("packs");
+    let one = Objects::new(dir.clone(), packs.clone());
+    let other = Objects::new(dir.clone(), packs);
     let hash = one.put(b"x").unwrap();
     let path = dir.join(&hash[..2]).join(&hash[2..]);
     let limit: SystemTime = fs::metadata(&path).unwrap().modified().unwrap() - DAY * 30;

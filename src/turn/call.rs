@@ -122,7 +122,9 @@ async fn waiting<'a>(
         let refusals = here + doom::refusals(history, &call.tool, &call.input);
         earlier.push((call.tool.clone(), call.input.clone()));
         let repeats = Repeats { calls: here + before.calls, ..before };
-        let (message, instructions, facts) = (id, instructions.clone(), LiveFacts::default());
+        let message = id;
+        let instructions = instructions.clone();
+        let facts = LiveFacts::default();
         let one = RunningCall {
             scope,
             frame,
@@ -267,7 +269,9 @@ impl RunningCall<'_> {
         if !self.notes.is_empty() {
             output.text.push_str(&format!("\n\n({})", self.notes.join(" ")));
         }
-        let (context, images, pdf) = (self.context(), self.scope.project.settings.images, self.frame.model.pdf);
+        let context = self.context();
+        let images = self.scope.project.settings.images;
+        let pdf = self.frame.model.pdf;
         on_threads(async move {
             let mut output = truncate::finish(output, &context);
             context.session.seen.show(&output.text);
@@ -430,7 +434,8 @@ impl RunningCall<'_> {
         let advice = hooks::before(self.scope, &self.frame.agent, &self.call, &prepared.needs, context).await?;
         self.notes.extend(advice.context);
         if let Some(input) = advice.input.filter(|input| *input != *self.call.input) {
-            let (asked, described) = (tool.clone(), context.clone());
+            let asked = tool.clone();
+            let described = context.clone();
             let input = on_threads(async move {
                 let input = asked.accept(input)?.input;
                 Ok((asked.describe(&input, &described), input.to_string(), Arc::new(input)))
@@ -570,7 +575,9 @@ pub(super) async fn prepared(
     input: &Arc<Value>,
     context: &ToolContext,
 ) -> Result<(PreparedCall, Vec<Change>), Failure> {
-    let (tool, input, context) = (tool.clone(), input.clone(), context.clone());
+    let tool = tool.clone();
+    let input = input.clone();
+    let context = context.clone();
     on_threads(caught(async move {
         let prepared = tool.prepare(Value::clone(&input), &context).await?;
         let changes = prepared.needs.iter().flat_map(|need| &need.changes).flat_map(|change| change.parts()).collect();

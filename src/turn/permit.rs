@@ -140,7 +140,7 @@ impl Bench {
     }
 }
 
-/// What the user is told with a question, and what an answer would do.
+/// The text of a question, and the effect of an answer.
 struct QuestionWords {
     wording: Wording,
     details: Vec<String>,
@@ -192,7 +192,8 @@ async fn ask(
     }
     let pairs: Vec<(&Need, &Verdict)> = asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
     let attended = scope.permissions.attended;
-    let (bench, reason) = (Bench::of(scope, agent), reason.map(str::to_owned));
+    let bench = Bench::of(scope, agent);
+    let reason = reason.map(str::to_owned);
     let owned: Vec<AskedNeed<'static>> = asked.iter().map(AskedNeed::owned).collect();
     let words = async move { QuestionWords::of(&owned, &bench, attended, reason.as_deref()) };
     let QuestionWords { wording, details, unattended, always } = on_threads(words).await;

@@ -31,7 +31,8 @@ pub(super) struct ResolvedCall {
 
 /// Takes the calls of a message as they are meant, on a thread: their arguments may be large.
 pub(super) async fn resolved(scope: &TurnContext, frame: &Frame, calls: Vec<Call>) -> Vec<ResolvedCall> {
-    let (tools, several) = (frame.tools.clone(), calls.len() > 1);
+    let tools = frame.tools.clone();
+    let several = calls.len() > 1;
     let one = |call: Call| (tool_context::context(scope, &frame.agent, &call.call), call);
     let calls: Vec<(ToolContext, Call)> = calls.into_iter().map(one).collect();
     on_threads(async move {
@@ -52,7 +53,9 @@ pub(super) async fn resolved(scope: &TurnContext, frame: &Frame, calls: Vec<Call
 /// Takes a call as it is meant: by the names that tools and arguments have elsewhere. From here on it is
 /// that call: what is judged, shown, run and kept is one.
 fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
-    let (mut notes, mut wrong, announced) = (Vec::new(), None, call.kind);
+    let mut notes = Vec::new();
+    let mut wrong = None;
+    let announced = call.kind;
     if let Value::String(raw) = &*call.input {
         match accept::arguments(&call.tool, raw) {
             Ok(input) => call.input = Arc::new(input),

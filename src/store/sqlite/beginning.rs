@@ -29,7 +29,8 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     let mut assembly = Assembly::begin(None, rows, Some(record))?;
     let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq").ok()?;
     let mut found = query.query([]).ok()?;
-    let (mut parts, mut bytes) = (0, 0);
+    let mut parts = 0;
+    let mut bytes = 0;
     // All messages whose parts are read, unless that ends within one.
     let mut whole = known.len();
     let mut order = RowOrder::default();
