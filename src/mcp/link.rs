@@ -403,7 +403,12 @@ impl McpLink {
     /// What is said about the progress of a call; to be given back with [`McpLink::leave`].
     pub(super) fn follow(&self, token: &ProgressToken) -> watch::Receiver<Option<ProgressNotificationParam>> {
         let mut all = locked(&self.progress);
-        all.entry(token.clone()).or_insert_with(|| watch::Sender::new(None)).subscribe()
+        let mut receiver = all.entry(token.clone()).or_insert_with(|| watch::Sender::new(None)).subscribe();
+        // A word that came before this was asked for has not been read.
+        if receiver.borrow().is_some() {
+            receiver.mark_changed();
+        }
+        receiver
     }
 
     pub(super) fn leave(&self, token: &ProgressToken) {
