@@ -45,13 +45,19 @@ pub mod environment;
 
 pub mod approvals;
 pub mod channel;
+pub mod executable;
 pub mod file;
 pub mod git;
+pub mod grants;
 pub mod id;
 pub mod lock;
+pub mod open_files;
 pub mod prompts;
+pub mod store_place;
 pub mod task;
 pub mod text;
+pub mod user_store;
+pub mod variables;
 
 #[cfg(test)]
 mod tidy;

@@ -56,11 +56,12 @@ use crate::event::{Event, Outlet};
 use crate::lock::locked;
 use crate::model::http::HttpClient;
 use crate::permission::Rules;
-use crate::process::{Program, Variables};
+use crate::process::Program;
 use crate::task::JoinHandle;
 use crate::text;
 use crate::tool::AnyTool;
 use crate::tool::registry::find_properties;
+use crate::variables::Variables;
 
 /// What is ours about servers and only looks.
 pub const LOOKING: &[&str] =

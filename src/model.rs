@@ -12,6 +12,7 @@ pub mod chat;
 pub mod classify;
 pub mod delta;
 pub mod endpoint;
+pub mod entry;
 pub mod error;
 pub mod family;
 pub mod gemini;
@@ -46,8 +47,8 @@ pub use delta::{Delta, FoundPage};
 pub use error::Error;
 pub use request::Request;
 
-pub use crate::config::settings::Price;
 use crate::message::ModelRef;
+pub use crate::model::entry::Price;
 
 /// The answer as it comes in. Dropping it drops the connection.
 pub type AnswerStream = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;

@@ -20,7 +20,6 @@ mod examples;
 pub mod explain;
 mod file_use;
 mod first_word;
-pub mod grants;
 pub mod guarantee;
 mod hardlinks;
 mod key_index;

@@ -10,7 +10,6 @@
 //! binds them to our life on Linux; [`sweep`] ends everything on every other way out.
 
 mod family;
-mod variables;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,26 +19,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::family::{MARK, be_known, is_ours};
 use self::family::{ProcessStat, family, processes};
-pub use self::variables::{GIT_HELD, Variables, secret};
 use crate::environment::Environment;
 use crate::lock::locked;
-
-/// How many files this process wants to be allowed to have open. More would only make tables larger.
-const FILES: u64 = 65_536;
-
-/// How many files we were allowed to have open at our start, where that was changed.
-static ALLOWED: OnceLock<u64> = OnceLock::new();
+use crate::open_files;
 
 /// Held while a program is started: for reading, or for writing if a descriptor is passed on to it, which nothing
 /// else that is started at that moment may get.
@@ -48,35 +41,12 @@ static STARTING: RwLock<()> = RwLock::new(());
 /// Whether this process has started a program: if not, there is nothing to look for at its end.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Raises the limit on open files as far as the system allows: some begin with 256, and every session, connection
-/// and program takes some. Programs we start get the old one back.
-pub fn raise_files() {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = maximum.map_or(FILES, |most| most.min(FILES));
-    let Some(before) = current.filter(|before| *before < wanted) else { return };
-    match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
-        Ok(()) => drop(ALLOWED.set(before)),
-        Err(e) => tracing::info!("the limit of {before} open files stays: {e}"),
-    }
-}
-
-/// How many files this process may have open.
-pub fn files() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(FILES)
-}
-
-/// How many files a program we start may have open, where that is not what we may: as many as we might before
-/// [`raise_files`].
-pub fn files_of_programs() -> Option<u64> {
-    ALLOWED.get().copied()
-}
-
 /// Gives a program the limit on open files that we had. It may have begun by then: what can do so sets
-/// [`files_of_programs`] by itself.
+/// [`open_files::of_programs`] by itself.
 fn lower_files(pid: Pid) {
     #[cfg(target_os = "linux")]
-    if let Some(before) = ALLOWED.get() {
-        let limit = Rlimit { current: Some(*before), maximum: getrlimit(Resource::Nofile).maximum };
+    if let Some(before) = open_files::of_programs() {
+        let limit = Rlimit { current: Some(before), maximum: getrlimit(Resource::Nofile).maximum };
         // One that has ended already has no use for it.
         rustix::process::prlimit(Some(pid), Resource::Nofile, limit).ok();
     }
@@ -400,16 +370,6 @@ pub async fn run(
     Program::new(program, cwd, env).args(args.iter().copied()).run(limit).await
 }
 
-/// The program of that name in the first of these directories that has one.
-pub fn find(name: &str, dirs: impl IntoIterator<Item = impl AsRef<Path>>) -> Option<PathBuf> {
-    dirs.into_iter().map(|dir| dir.as_ref().join(name)).find(|file| runs(file))
-}
-
-/// Whether a file can be started.
-pub fn runs(file: &Path) -> bool {
-    file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
-}
-
 #[derive(Debug)]
 pub struct Child {
     child: Box<dyn ChildWrapper>,
@@ -526,6 +486,7 @@ pub fn sweep() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::variables::Variables;
 
     /// Surroundings with a home that goes when the test does.
     fn environment() -> (Environment, tempfile::TempDir) {

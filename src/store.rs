@@ -24,7 +24,8 @@ mod sqlite;
 mod takeover;
 mod write;
 
-use std::path::{Path, PathBuf};
+use crate::store_place::StorePlace;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,6 @@ pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use meters::{StoreMeters, StoreNumber};
-pub use postgres::{AwayLimits, DatabasePlace};
 pub use record::{DiffStats, PastUndo, Record, RecordChange, TitleSource, UndoEntry, visible};
 pub use search::{SearchCut, SearchHit, SearchPage};
 pub use takeover::{OwnerRequest, TakeoverRequests};
@@ -94,15 +94,6 @@ pub struct StoredGrants {
     pub grants: Vec<Grant>,
     /// Grants could not be read from a damaged index, which lies there, and nobody was told of it yet.
     pub lost_with: Option<String>,
-}
-
-/// Where sessions are kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StorePlace {
-    /// In files below a directory.
-    Files(PathBuf),
-    /// In a database, which processes on other machines share.
-    Database(DatabasePlace),
 }
 
 /// What holds the sessions, for people.

@@ -7,6 +7,7 @@
 pub mod diff;
 pub mod mark;
 pub mod mention;
+mod nearest;
 pub mod shared;
 mod unseen;
 
@@ -14,6 +15,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+pub use nearest::nearest;
 pub use unseen::{UnseenFilter, escaped, is_hidden, is_odd, json, shown, spelled, visible};
 
 /// The longest title, in characters.

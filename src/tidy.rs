@@ -11,14 +11,14 @@ use std::sync::LazyLock;
 /// How far from the disk each module stands. A module may only `use crate::` what stands strictly
 /// lower; files of one folder are one module.
 const RANKS: &[(u32, &[&str])] = &[
-    (0, &["id", "lock", "task", "text", "prompts", "channel", "approvals", "file"]),
+    (0, &["id", "lock", "task", "text", "prompts", "channel", "approvals", "file", "executable", "open_files"]),
     (1, &["environment", "git"]),
-    (2, &["message"]),
+    (2, &["message", "variables"]),
     (3, &["process"]),
     (4, &["sandbox", "worktree", "store", "snapshot"]),
     (5, &["permission"]),
     (6, &["config"]),
-    (7, &["model"]),
+    (7, &["model", "grants"]),
     (8, &["export", "agent", "skill", "command", "instruction", "event", "lsp", "picture"]),
     (9, &["tool", "system"]),
     (10, &["mcp", "extension"]),

@@ -30,7 +30,7 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
         hidden: vec![],
         shown: vec![],
     };
-    let program = Program::new("/bin/true", "/", adjutant::process::Variables::default().tame(&environment));
+    let program = Program::new("/bin/true", "/", adjutant::variables::Variables::default().tame(&environment));
     let program = if how == "bare" { program } else { sandbox.wrap(&held, &policy, None, program).unwrap() };
     bencher.bench_local(|| runtime.block_on(program.run(Duration::from_secs(5))).unwrap());
 }

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use adjutant::id::SessionId;
-use adjutant::store::{DatabasePlace, Error, Store, StorePlace, StoredSession};
+use adjutant::store::{Error, Store, StoredSession};
+use adjutant::store_place::{DatabasePlace, StorePlace};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::Agent;
 use crate::config::roster::{Roster, RosterEntry};
 use crate::config::settings::{AgentEntry, Settings};
-use crate::config::{Problem, ProblemCode, nearest};
+use crate::config::{Problem, ProblemCode};
 use crate::environment::Environment;
 use crate::permission::{Action, Need, Rule, Rules, evaluate};
+use crate::text::nearest;
 use crate::worktree::Worktree;
 
 /// All agents, the built-in ones first, then in the order of the settings.

@@ -210,7 +210,7 @@ fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Prov
         (None, None) => {
             let ids =
                 settings.providers.iter().map(|provider| &provider.id).chain(catalog.ids().iter().map(|(id, _)| id));
-            let near = crate::config::nearest(id, ids.map(String::as_str));
+            let near = crate::text::nearest(id, ids.map(String::as_str));
             let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
             bail!("there is no provider \"{id}\" in the settings or the catalogue.{near}")
         }

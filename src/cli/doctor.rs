@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::place::Here;
 use crate::config::settings::SandboxMode;
 use crate::config::trust::{Review, TrustKind};
-use crate::config::{self, Problem, ProblemSeverity};
+use crate::config::{Problem, ProblemSeverity};
 use crate::environment::Environment;
 use crate::extension::scripts::Scripts;
 use crate::extension::{survey, tally};
@@ -157,7 +157,7 @@ fn writable(path: &Path) -> bool {
 async fn store(report: &mut DoctorReport, environment: &Environment) {
     /// More than these are not counted.
     const MOST: usize = 10_000;
-    let store = config::kept::store(environment);
+    let store = crate::user_store::store(environment);
     // As an editor asks: what fails there must fail here.
     let query = ListQuery { archived: Some(false), limit: MOST, ..ListQuery::default() };
     let looked = store.filled().await;

@@ -256,7 +256,7 @@ fn unused(here: &Here) -> Vec<Unused> {
 fn find<'a>(name: &str, here: &'a Here) -> anyhow::Result<&'a McpEntry> {
     let all = &here.loaded.settings.mcp;
     all.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let near = crate::config::nearest(name, all.iter().map(|entry| entry.name.as_str()));
+        let near = text::nearest(name, all.iter().map(|entry| entry.name.as_str()));
         let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
         let trust = here.loaded.trust.notice().map(|notice| format!(" {notice}")).unwrap_or_default();
         if let Some(server) = unused(here).into_iter().find(|server| server.name == name) {
@@ -343,7 +343,7 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
         bail!("{name}: {}", state(report));
     }
     let Some(found) = report.tools.iter().find(|known| known.own == tool || known.name == tool) else {
-        let near = crate::config::nearest(tool, report.tools.iter().map(|known| known.own.as_str()));
+        let near = text::nearest(tool, report.tools.iter().map(|known| known.own.as_str()));
         let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
         bail!("{name} has no tool \"{tool}\".{near}");
     };

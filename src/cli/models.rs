@@ -71,7 +71,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         registry.providers().iter().chain([&offline]).filter(|facts| wanted(&facts.id)).collect();
     if let (true, Some(name)) = (providers.is_empty(), &args.provider) {
         let known: Vec<&str> = registry.providers().iter().map(|facts| facts.id.as_str()).collect();
-        let near = crate::config::nearest(name, known.iter().copied());
+        let near = crate::text::nearest(name, known.iter().copied());
         let near = near.map(|near| format!("Did you mean {near}? ")).unwrap_or_default();
         bail!("no provider \"{name}\". {near}`adjutant models --all` lists all that are known.");
     }

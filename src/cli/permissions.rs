@@ -7,11 +7,10 @@ use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
 use crate::approvals::Approvals;
-use crate::config;
 use crate::environment::Environment;
+use crate::grants::Grants;
 use crate::permission::check::check_line;
 use crate::permission::explain::explain;
-use crate::permission::grants::Grants;
 use crate::permission::paths::{self, Barred};
 use crate::permission::{
     Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need,
@@ -164,7 +163,7 @@ pub(super) fn policy(agent: &str, here: &Here, environment: &Environment) -> any
 
 /// What the user granted an agent here with "always".
 async fn granted(agent: &str, here: &Here, environment: &Environment) -> Rules {
-    let store = config::kept::store(environment);
+    let store = crate::user_store::store(environment);
     let project = kept_as(&store, &here.worktree).await;
     Grants::open(&project, environment, &store).await.of(agent)
 }
@@ -229,7 +228,7 @@ fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
 }
 
 async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
-    let store = config::kept::store(environment);
+    let store = crate::user_store::store(environment);
     let stored =
         if all { store.all_grants().await? } else { store.grants(&project(&store, environment).await?).await? };
     if let Some(place) = &stored.lost_with {
@@ -257,7 +256,7 @@ async fn revoke(
     agent: Option<String>,
     environment: &Environment,
 ) -> anyhow::Result<u8> {
-    let store = config::kept::store(environment);
+    let store = crate::user_store::store(environment);
     let grants = store.grants(&project(&store, environment).await?).await?.grants;
     let fits = |grant: &&Grant| {
         grant.permission == permission

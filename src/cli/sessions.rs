@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::place::Here;
 use super::{input, terminal};
-use crate::config;
 use crate::environment::{Environment, Timestamp};
 use crate::export;
 use crate::id::SessionId;
@@ -182,7 +181,7 @@ pub(super) enum ExportFormat {
 
 pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
     let verb = args.verb.unwrap_or(Verb::List(args.listing));
-    let store = config::kept::store(environment);
+    let store = crate::user_store::store(environment);
     let done = carry_out(verb, &store, environment).await;
     store.stop().await;
     done

@@ -13,7 +13,8 @@ use serde_json::{Map, Number, Value as Json, json};
 use super::file::{AgentConfig, CommandConfig, ConfigFile};
 use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, whole};
-use super::problem::{Problem, ProblemCode, nearest};
+use super::problem::{Problem, ProblemCode};
+use crate::text::nearest;
 
 /// The schema of a settings file.
 pub(super) fn schema() -> Json {

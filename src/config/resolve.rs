@@ -14,7 +14,7 @@ use super::settings::{
 use super::{formatter, hook, language_server};
 use crate::environment::Environment;
 use crate::message::ModelRef;
-use crate::process::Variables;
+use crate::variables::Variables;
 
 /// Makes settings of a joined tree.
 pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Vec<Problem>) -> Settings {
@@ -98,7 +98,7 @@ fn limits(file: &ConfigFile, environment: &Environment) -> Settings {
         to.max_base64_bytes = bytes.unwrap_or(to.max_base64_bytes);
     }
     settings.keep_days = file.sessions.as_ref().and_then(|sessions| sessions.keep_days);
-    settings.store = file.store.as_ref().and_then(super::kept::database);
+    settings.store = file.store.as_ref().and_then(super::store::database);
     if let Some(compaction) = &file.compaction {
         let to = &mut settings.compaction;
         to.auto = compaction.auto.unwrap_or(to.auto);

@@ -6,11 +6,12 @@ use std::path::Path;
 use super::file::PERMISSIONS;
 use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
-use super::problem::{Problem, ProblemCode, ProblemSeverity, nearest};
+use super::problem::{Problem, ProblemCode, ProblemSeverity};
 use super::script::{ScriptEntry, ScriptKind};
 use crate::permission::lint::{self, LintKind};
 use crate::permission::pattern_index::PatternIndex;
 use crate::permission::{Action, Rule, Rules, laxer, wildcard};
+use crate::text::nearest;
 use crate::text::plain;
 
 /// Names of permissions that are read as others: see [`super::legacy`].

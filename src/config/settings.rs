@@ -13,14 +13,14 @@ pub use super::language_server::ServerEntry;
 pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
 use super::problem::Problem;
-pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
 pub use super::script::{ScriptEntry, ScriptKind};
 pub use super::serve::{ServeLimits, ServeSettings, TlsFiles, TokenEntry, TrustedProxy};
 use crate::approvals::Approvals;
 use crate::message::ModelRef;
+pub use crate::model::entry::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
 use crate::permission::Rules;
-use crate::process::Variables;
-use crate::store::DatabasePlace;
+use crate::store_place::DatabasePlace;
+use crate::variables::Variables;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Loaded;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemSeverity, UNTIL_FIXED};
-use crate::store::DatabasePlace;
+use crate::store_place::DatabasePlace;
 
 /// How many further places of a repeated problem are listed.
 const PLACES: usize = 8;

@@ -219,7 +219,7 @@ impl Ears {
 
     /// Providers of the settings, as far as they are not secret.
     fn providers(&self) -> Value {
-        let one = |provider: &crate::config::provider::ProviderEntry| provider_of(provider);
+        let one = |provider: &crate::model::entry::ProviderEntry| provider_of(provider);
         self.settings.providers.iter().map(one).collect()
     }
 
@@ -417,8 +417,8 @@ fn session_of(options: &Value) -> Option<&str> {
 }
 
 /// A provider and its models, as OpenCode shows them to plugins.
-pub(super) fn provider_of(provider: &crate::config::provider::ProviderEntry) -> Value {
-    let model = |model: &crate::config::provider::ModelEntry| {
+pub(super) fn provider_of(provider: &crate::model::entry::ProviderEntry) -> Value {
+    let model = |model: &crate::model::entry::ModelEntry| {
         let rates = model.price.as_ref().map(|price| price.base).unwrap_or_default();
         let shown = json!({
             "id": model.key, "name": model.name, "providerID": provider.id,

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use super::advice::HookAnswer;
 use super::moment::Moment;
 use crate::config::settings::{HookEntry, HookFormat};
-use crate::process::{GIT_HELD, Program};
+use crate::process::Program;
 use crate::tool::{Failure, ToolContext};
+use crate::variables::GIT_HELD;
 
 /// The most bytes a hook may print.
 const PRINTED: u64 = 1 << 20;

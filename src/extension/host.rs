@@ -16,9 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::script::ScriptEntry;
 use crate::lock::locked;
-use crate::process::{self, Child, GIT_HELD, Program, StdioMode};
+use crate::process::{Child, Program, StdioMode};
 use crate::text;
 use crate::tool::{BoxFuture, Failure, ToolContext};
+use crate::variables::GIT_HELD;
 
 /// The script of the host, and what stands in for OpenCode's package.
 const HOST: &str = include_str!("host.mjs");
@@ -134,8 +135,8 @@ impl Drop for PluginHost {
 /// The program that runs JavaScript here: Bun, else Node.
 pub(super) fn runtime(dirs: &[PathBuf]) -> Option<(PathBuf, &'static [&'static str])> {
     // Bun would install what is missing.
-    let bun = process::find("bun", dirs).map(|path| (path, &["--no-install", "-e"][..]));
-    bun.or_else(|| process::find("node", dirs).map(|path| (path, &["--input-type=module", "-e"][..])))
+    let bun = crate::executable::find("bun", dirs).map(|path| (path, &["--no-install", "-e"][..]));
+    bun.or_else(|| crate::executable::find("node", dirs).map(|path| (path, &["--input-type=module", "-e"][..])))
 }
 
 impl PluginHost {

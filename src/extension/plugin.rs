@@ -260,7 +260,7 @@ fn is_header(name: &str, value: &str) -> bool {
         && name.chars().all(token)
         && value.chars().all(|c| c == '\t' || c == ' ' || c.is_ascii_graphic())
         && !OURS.contains(&name)
-        && !crate::process::secret(name)
+        && !crate::variables::is_secret(name)
 }
 
 /// The variables that plugins give a command. Those that would make programs run something else are left out.

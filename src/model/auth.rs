@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::config::settings::{Login, Secret};
 use crate::environment::{Environment, private_dir, private_note};
+use crate::model::entry::{Login, Secret};
 
 /// What is kept for a provider.
 #[derive(Debug, Clone, PartialEq)]

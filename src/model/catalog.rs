@@ -23,8 +23,8 @@ use serde_json::value::RawValue;
 
 use super::http::HttpClient;
 use super::{Error, Price};
-use crate::config::settings::{self as said, Rates};
 use crate::environment::{Environment, private_dir};
+use crate::model::entry::{self as said, Rates};
 
 /// The largest catalogue taken from elsewhere, in bytes.
 const LARGEST: usize = 64 << 20;

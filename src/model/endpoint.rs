@@ -12,7 +12,7 @@ use super::responses::Responses;
 use super::target::{Knobs, Target};
 use super::wire::{Wire, merge};
 use super::{AnswerStream, Error, Model, Provider, Request, family};
-use crate::config::settings::Secret;
+use crate::model::entry::Secret;
 
 pub struct Endpoint {
     pub client: Arc<HttpClient>,
@@ -150,7 +150,7 @@ fn suggesting(answer: AnswerStream, asked: String, siblings: Arc<[String]>) -> A
         item.map_err(|e| match e {
             Error::BadRequest(text) if is_missing(&text) => {
                 let others = siblings.iter().map(String::as_str).filter(|name| *name != asked);
-                match crate::config::nearest(&asked, others) {
+                match crate::text::nearest(&asked, others) {
                     Some(near) => Error::BadRequest(format!("{text} Did you mean {near}?")),
                     None => Error::BadRequest(text),
                 }

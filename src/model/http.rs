@@ -21,9 +21,9 @@ use self::stream::ResponseStream;
 use super::tape::Tape;
 use super::wire::{Decoder, HttpCall};
 use super::{AnswerStream, Error, Model, classify, is_loopback};
-pub use crate::config::settings::RequestTimeouts;
-use crate::config::settings::Secret;
 use crate::environment::Environment;
+pub use crate::model::entry::RequestTimeouts;
+use crate::model::entry::Secret;
 
 /// The one way out. Cheap until first used: reading the certificate store takes milliseconds.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::http::HttpClient;
-use crate::config::settings as said;
 use crate::environment::Environment;
+use crate::model::entry as said;
 
 /// How long all of the looking may take.
 pub const MOMENT: Duration = Duration::from_millis(100);

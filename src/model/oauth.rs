@@ -19,9 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use super::Error;
 use super::auth::{Auth, Credential, OauthTokens};
 use super::http::HttpClient;
-use crate::config::settings::{Login, ProviderEntry, Secret};
 use crate::environment::Environment;
 use crate::lock::locked;
+use crate::model::entry::{Login, ProviderEntry, Secret};
 
 /// How long a login may take: somebody has to find a password.
 const PATIENCE: Duration = Duration::from_secs(600);

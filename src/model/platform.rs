@@ -13,11 +13,11 @@ use super::responses::Responses;
 use super::target::Target;
 use super::wire::Wire;
 use super::{Error, Model, is_loopback};
-use crate::config::provider::WHERE;
-use crate::config::settings as said;
-use crate::config::settings::Secret;
 use crate::environment::Environment;
 use crate::message::ModelRef;
+use crate::model::entry as said;
+use crate::model::entry::LOCATION_OPTIONS;
+use crate::model::entry::Secret;
 
 /// What is spoken by those nobody knows.
 pub const CHAT: &dyn Wire = &Chat;
@@ -304,7 +304,8 @@ pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
         "chunkTimeout",
         "compatibility",
     ];
-    let kept = options.iter().filter(|(name, _)| !WHERE.contains(&name.as_str()) && !HOW.contains(&name.as_str()));
+    let kept =
+        options.iter().filter(|(name, _)| !LOCATION_OPTIONS.contains(&name.as_str()) && !HOW.contains(&name.as_str()));
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::config::settings::Secret;
+use crate::model::entry::Secret;
 
 /// Where to ask, and as whom.
 #[derive(Debug, Clone, Default, PartialEq)]

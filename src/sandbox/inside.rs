@@ -10,7 +10,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::{calls, restrict, trial};
-use crate::process;
 
 /// The hidden word on our own command line.
 const WORD: &str = "confined";
@@ -55,7 +54,7 @@ impl Orders {
         if let Some(paths) = &mut self.lock {
             paths.retain(|path| path.to_str().is_some());
         }
-        self.files = process::files_of_programs();
+        self.files = crate::open_files::of_programs();
         let orders = serde_json::to_string(&self).unwrap_or_default();
         vec![WORD.into(), orders.into()]
     }

@@ -171,7 +171,7 @@ async fn attempt(
     let reports = level == Level::WorkspaceWrite && mechanism != Mechanism::Seatbelt;
     let reports = reports.then(|| Arc::new(ReportedWrites::default()));
     let observer = reports.clone().map(|reports| reports as Arc<dyn WriteObserver>);
-    let env = crate::process::Variables::default().tame(&sandbox.environment);
+    let env = crate::variables::Variables::default().tame(&sandbox.environment);
     let program = match mechanism {
         // The lock and the trial are one process.
         Mechanism::Landlock | Mechanism::Bubblewrap => {

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::models::ModelSources;
 use crate::agent::registry::Agents;
 use crate::config::node::SourceLocation;
-use crate::config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings, nearest};
+use crate::config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings};
 use crate::environment::Environment;
 use crate::event::{Event, Severity};
 use crate::instruction::{self, Instructions};
@@ -16,6 +16,7 @@ use crate::model::registry::{KeySource, Registry};
 use crate::permission::sight::Sight;
 use crate::permission::{PermissionContext, Policy};
 use crate::skill::{self, Skills};
+use crate::text::nearest;
 use crate::worktree::Worktree;
 
 /// How many problems are shown one by one when a session starts.

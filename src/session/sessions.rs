@@ -12,15 +12,15 @@ use tokio_util::task::TaskTracker;
 use super::janitor::Janitor;
 use super::live::{HistoryGuard, LiveSessions};
 use super::models::{ModelSources, RegistrySender};
-use crate::config::{self, Settings};
+use crate::config::Settings;
 use crate::environment::Environment;
+use crate::grants::Grants;
 use crate::id::SessionId;
 use crate::lock::locked;
 use crate::lsp::LanguageServers;
 use crate::mcp;
 use crate::message::ModelRef;
 use crate::permission::account::AccountAccess;
-use crate::permission::grants::Grants;
 use crate::sandbox::Sandbox;
 use crate::snapshot::Trackers;
 use crate::store::Store;
@@ -65,13 +65,13 @@ pub struct Sessions {
 impl Sessions {
     /// Nothing is read, opened or connected before the first session needs it.
     pub fn new(environment: Environment, ended: CancellationToken) -> Arc<Self> {
-        let store = config::kept::store(&environment);
+        let store = crate::user_store::store(&environment);
         Self::with_store(environment, ended, store, None)
     }
 
     /// The same for one of the users of this process, who sees no sessions but their own.
     pub fn of_user(environment: Environment, ended: CancellationToken, user: &str) -> Arc<Self> {
-        let store = config::kept::store_of(&environment, user);
+        let store = crate::user_store::store_of(&environment, user);
         Self::with_store(environment, ended, store, Some(user))
     }
 

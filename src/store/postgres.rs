@@ -9,7 +9,7 @@
 //! session writes nothing any more, and is told. How long a process is taken to be alive is measured by the clock of
 //! the database alone (`owner.until`).
 //!
-//! While the database is away, sessions go on in memory up to a bound ([`DatabasePlace`]).
+//! While the database is away, sessions go on in memory up to a bound ([`crate::store_place::DatabasePlace`]).
 
 mod fault;
 mod fill;
@@ -35,8 +35,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use place::{AwayLimits, DatabasePlace};
-
+use crate::store_place::DatabasePlace;
 use std::sync::Arc;
 
 use super::StoreMeters;

@@ -3,6 +3,7 @@
 use self::database::Database;
 use super::*;
 use crate::message::{Content, Role, Text, User};
+use crate::store_place::DatabasePlace;
 
 /// As the tests of the whole program have it.
 #[path = "../../editor-tests/database.rs"]

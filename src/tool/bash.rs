@@ -32,11 +32,13 @@ use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};
 use crate::approvals::Approvals;
 use crate::event::{Event, ProgramExit, Severity, ToolKind};
+use crate::executable::find;
 use crate::message::{BackgroundJob, CallFacts, JobState};
 use crate::permission::approve::held;
 use crate::permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
-use crate::process::{GIT_HELD, Program, StdioMode, find};
+use crate::process::{Program, StdioMode};
 use crate::text;
+use crate::variables::GIT_HELD;
 
 /// How long a command may run where the model does not say, in milliseconds.
 const LIMIT: u64 = 120_000;

@@ -17,8 +17,9 @@ use crate::config::Settings;
 use crate::config::formatter::{FormatterEntry, FormatterRun};
 use crate::event::{Event, Severity};
 use crate::lock::locked;
-use crate::process::{GIT_HELD, Program};
+use crate::process::Program;
 use crate::text;
+use crate::variables::GIT_HELD;
 
 /// How long one formatter may take.
 const LIMIT: Duration = Duration::from_secs(10);

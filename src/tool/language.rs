@@ -20,9 +20,10 @@ use crate::event::{Event, Severity};
 use crate::lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
 use crate::permission::Action;
 use crate::permission::sight::Sight;
-use crate::process::{GIT_HELD, Program};
+use crate::process::Program;
 use crate::task::spawn_blocking;
 use crate::text;
+use crate::variables::GIT_HELD;
 
 /// How long a change waits for what servers say of the files as they are.
 const BEFORE: Duration = Duration::from_secs(5);

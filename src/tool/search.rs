@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::beneath::SearchReader;
 use super::path::{Access, ResolvedPath, resolve};
 use super::{Failure, ToolContext};
-use crate::config::nearest;
 use crate::lock::{locked, unlocked};
 use crate::permission::Action;
 use crate::permission::paths::{self, Barred, PathRefusal};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::text;
+use crate::text::nearest;
 
 /// How many results are shown.
 pub const LIMIT: usize = 100;

@@ -27,7 +27,7 @@ use crate::message::File;
 use crate::model::auth::Auth;
 use crate::permission::Need;
 use crate::permission::url::Address;
-use crate::{process, text};
+use crate::text;
 use page::FetchedPage;
 use visit::Web;
 
@@ -255,7 +255,7 @@ fn same_place(from: &reqwest::Url, to: &reqwest::Url) -> bool {
 pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     let configured = settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
     let mut secrets: Vec<String> = configured.map(|key| key.expose().to_owned()).collect();
-    let vars = environment.vars().filter(|(name, _)| process::secret(name));
+    let vars = environment.vars().filter(|(name, _)| crate::variables::is_secret(name));
     secrets.extend(vars.map(|(_, value)| value.to_owned()));
     secrets.extend(Auth::read(environment).secrets().map(str::to_owned));
     secrets.extend(Auth::server_secrets(environment));
@@ -267,9 +267,11 @@ pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
 /// secret of a client.
 fn server_secrets(entry: &McpEntry) -> Vec<String> {
     match &entry.transport {
-        Transport::Local { environment, .. } => {
-            environment.iter().filter(|(name, _)| process::secret(name)).map(|(_, value)| value.clone()).collect()
-        }
+        Transport::Local { environment, .. } => environment
+            .iter()
+            .filter(|(name, _)| crate::variables::is_secret(name))
+            .map(|(_, value)| value.clone())
+            .collect(),
         Transport::Remote { headers, oauth, .. } => {
             let named = headers.iter().filter(|(name, _)| is_secret(name));
             // What stands behind the name of a scheme: `Bearer …`.

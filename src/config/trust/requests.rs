@@ -2,13 +2,13 @@
 //! have a provider send the conversation on.
 
 use crate::config::node::{Node, NodeValue};
-use crate::config::provider::WHERE;
+use crate::model::entry::LOCATION_OPTIONS;
 
 /// The parts of a provider that decide where requests go and with which key.
 pub(super) fn provider_ways(provider: &Node) -> Vec<Vec<String>> {
     let way = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<String>>();
     let mut ways: Vec<Vec<String>> = ["api", "env", "id", "login", "npm"].into_iter().map(|key| way(&[key])).collect();
-    for key in WHERE {
+    for key in LOCATION_OPTIONS {
         ways.push(way(&["options", key]));
     }
     for model in provider.get("models").map(Node::entries).unwrap_or_default() {
@@ -43,7 +43,7 @@ pub(super) fn option_ways(node: &Node) -> Vec<Vec<String>> {
     for place in places {
         let of_provider = place.len() == 3 && place[0] == "provider";
         for option in node.at(&place).map(Node::entries).unwrap_or_default() {
-            let known = of_provider && WHERE.contains(&option.key.as_str());
+            let known = of_provider && LOCATION_OPTIONS.contains(&option.key.as_str());
             if !known && !tunes(&option.node) {
                 ways.push(place.iter().copied().chain([option.key.as_str()]).map(str::to_owned).collect());
             }

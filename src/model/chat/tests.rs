@@ -3,8 +3,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::config::settings::Secret;
 use crate::message::{Finish, ModelRef, Usage};
+use crate::model::entry::Secret;
 use crate::model::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::config::settings::Secret;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
+use crate::model::entry::Secret;
 use crate::model::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };

@@ -15,10 +15,11 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket, Statement};
 
 use super::fault::DatabaseFault;
-use super::place::{DatabaseAddress, DatabasePlace, PATIENCE, Privacy};
+use super::place::{DatabaseAddress, PATIENCE, Privacy, address};
 use super::{rows, schema, tls};
 use crate::id::SessionId;
 use crate::store::{Error, StoreMeters};
+use crate::store_place::DatabasePlace;
 
 /// How long nobody tries again after the database could not be reached.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -66,7 +67,7 @@ impl Link {
         events: UnboundedSender<LinkEvent>,
         meters: Arc<StoreMeters>,
     ) -> Self {
-        let address = place.address().map(Rc::new);
+        let address = address(place).map(Rc::new);
         let (state, away) = (RefCell::new(State::Idle), Cell::new(None));
         Self { address, instance: instance.into(), events, state, away, meters }
     }

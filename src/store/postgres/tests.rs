@@ -10,7 +10,8 @@ use crate::environment::Timestamp;
 use crate::id::SessionId;
 use crate::store::tests::database::Database;
 use crate::store::tests::{message, record, write};
-use crate::store::{Error, ListQuery, OwnerRequest, Store, StorePlace};
+use crate::store::{Error, ListQuery, OwnerRequest, Store};
+use crate::store_place::StorePlace;
 
 fn store(place: &DatabasePlace) -> Store {
     let place = StorePlace::Database(place.clone());
@@ -136,7 +137,7 @@ async fn a_newer_format_is_refused_and_many_may_start_at_once() {
 }
 
 async fn by_hand(place: &DatabasePlace) -> (tokio_postgres::Client, String) {
-    let address = place.address().unwrap();
+    let address = place::address(place).unwrap();
     let (client, connection) = address.config.connect(tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     (client, address.namespace)

@@ -270,7 +270,7 @@ impl Thread {
     /// Closes files that were not used for longest, where there are too many. Their sessions stay ours, and the
     /// files are opened again when they are needed.
     fn close_idle(&mut self) {
-        self.open.close_surplus(most_open(crate::process::files(), self.locks.len() as u64), Instant::now());
+        self.open.close_surplus(most_open(crate::open_files::limit(), self.locks.len() as u64), Instant::now());
     }
 
     /// Tells the index what a session's file holds now. Where that fails, the file has it all the same, and
@@ -317,7 +317,7 @@ impl Thread {
         if self.locks.contains_key(session) {
             return Ok(());
         }
-        let (open, files) = (self.locks.len(), crate::process::files());
+        let (open, files) = (self.locks.len(), crate::open_files::limit());
         if open as u64 + RESERVE >= files {
             return Err(Error::TooMany { open, files });
         }

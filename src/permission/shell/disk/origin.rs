@@ -73,7 +73,7 @@ impl Disk<'_> {
         for (dir, open) in self.dirs().iter() {
             behind |= open;
             let path = dir.join(name);
-            if crate::process::runs(&path) {
+            if crate::executable::is_executable(&path) {
                 return Some((path.canonicalize().ok()?, path, behind));
             }
         }
@@ -157,7 +157,8 @@ impl Disk<'_> {
             return if same { Origin::System } else { Origin::Other };
         }
         // Somebody with `.` on their `PATH` means the project's program, and would get the system's.
-        let meant = |entry: &PathBuf| state.cwd.iter().any(|cwd| crate::process::runs(&cwd.join(entry).join(name)));
+        let meant =
+            |entry: &PathBuf| state.cwd.iter().any(|cwd| crate::executable::is_executable(&cwd.join(entry).join(name)));
         if place.path_left_out.iter().any(meant) {
             return Origin::Other;
         }

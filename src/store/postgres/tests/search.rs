@@ -1,5 +1,6 @@
 //! The search index: it hides nothing, and a search reads little.
 
+use crate::store_place::DatabasePlace;
 use std::collections::BTreeSet;
 
 use tokio_postgres::Client;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Options that decide where a provider's requests go, and as whom they are made.
-pub const WHERE: &[&str] = &[
+pub const LOCATION_OPTIONS: &[&str] = &[
     "apiKey",
     "baseURL",
     "headers",

@@ -1,11 +1,11 @@
-//! Where sessions are kept, as the user says: a project has no say in it.
+//! The store of a user's sessions, in the place that the settings name: a project has no say in it.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use super::file::StoreConfig;
+use crate::config;
 use crate::environment::Environment;
-use crate::store::{AwayLimits, DatabasePlace, Store, StorePlace};
+use crate::store::Store;
+use crate::store_place::{DatabasePlace, StorePlace};
 use crate::worktree::Worktree;
 
 /// The user's sessions. The settings are read by the store's own thread.
@@ -27,18 +27,6 @@ pub fn store_of(environment: &Environment, user: &str) -> Store {
 fn place(environment: &Environment) -> StorePlace {
     let own = environment.home.clone().unwrap_or_else(|| PathBuf::from("/"));
     let worktree = Worktree::find(&own, &[], environment.home.as_deref());
-    let database = super::load(environment, &worktree, &own).settings.store;
+    let database = config::load(environment, &worktree, &own).settings.store;
     database.map_or_else(|| StorePlace::Files(environment.dirs.data.clone()), StorePlace::Database)
-}
-
-/// The database that is meant; none where no address is given.
-pub(super) fn database(written: &StoreConfig) -> Option<DatabasePlace> {
-    let mut place = DatabasePlace::new(written.url.as_deref().map(str::trim).filter(|url| !url.is_empty())?);
-    let usual = AwayLimits::default();
-    place.namespace = written.namespace.clone().unwrap_or(place.namespace);
-    place.lease = written.lease_seconds.map_or(place.lease, Duration::from_secs);
-    let bytes = written.away_mib.and_then(|mib| usize::try_from(mib.saturating_mul(1 << 20)).ok());
-    let time = written.away_minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
-    place.away = AwayLimits { bytes: bytes.unwrap_or(usual.bytes), time: time.unwrap_or(usual.time) };
-    Some(place)
 }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use super::{Action, Rule, Rules};
 use crate::environment::Environment;
 use crate::lock::locked;
+use crate::permission::{Action, Rule, Rules};
 use crate::store::{Grant, Store, StoredGrants};
 
 /// The grants of one project.

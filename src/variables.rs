@@ -131,7 +131,7 @@ impl Variables {
         if self.pass.iter().any(|pass| pass == name) {
             return true;
         }
-        (any(USUAL, name) || any(&self.pass, name)) && !any(STARTUP, name) && !secret(name) && !holds_secret(value)
+        (any(USUAL, name) || any(&self.pass, name)) && !any(STARTUP, name) && !is_secret(name) && !holds_secret(value)
     }
 
     fn cleaned(&self, name: &str, value: &str) -> String {
@@ -157,7 +157,7 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 /// Whether a variable of this name is likely to hold a secret.
-pub fn secret(name: &str) -> bool {
+pub fn is_secret(name: &str) -> bool {
     const WORDS: &str =
         "TOKEN TOKENS SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL CREDENTIALS APIKEY COOKIE KEYS AUTH";
     const LAST: &str = "KEY PAT SK PWD PASS DSN PSK JWT NETRC";
@@ -219,9 +219,9 @@ fn sets_secret(value: &str) -> bool {
         let set = word.split_once('=').is_some_and(|(name, given)| {
             let name = name.strip_prefix("-D").or(name.strip_prefix("-P")).unwrap_or(name);
             let given = given.trim_matches(['"', '\'']);
-            secret(name.rsplit('.').next().unwrap_or(name)) && !matches!(given, "" | "true" | "false")
+            is_secret(name.rsplit('.').next().unwrap_or(name)) && !matches!(given, "" | "true" | "false")
         });
-        set || option.starts_with("--") && !option.contains('=') && !word.starts_with('-') && secret(option)
+        set || option.starts_with("--") && !option.contains('=') && !word.starts_with('-') && is_secret(option)
     })
 }
 
