@@ -9,17 +9,22 @@ use crate::config::settings::{CommandEntry, Settings};
 /// The commands that come with the program, then those of the settings; the later of two with one
 /// name wins and keeps the earlier one's place.
 pub fn list(settings: &Settings) -> Vec<CommandEntry> {
-    let built_in = |name: &str, description: &str, subtask| CommandEntry {
+    let built_in = |name: &str, template: &str, description: &str, subtask| CommandEntry {
         name: name.into(),
-        template: crate::prompts::command(name).into(),
+        template: template.into(),
         description: Some(description.into()),
         subtask,
         source: "built in".into(),
         ..CommandEntry::default()
     };
     let mut commands = vec![
-        built_in("init", "Write or improve this project's AGENTS.md", None),
-        built_in("review", "Review changes: uncommitted, or a commit, a branch, a pull request", Some(true)),
+        built_in("init", prompts::command::INIT, "Write or improve this project's AGENTS.md", None),
+        built_in(
+            "review",
+            prompts::command::REVIEW,
+            "Review changes: uncommitted, or a commit, a branch, a pull request",
+            Some(true),
+        ),
     ];
     let mut places: HashMap<String, usize> = HashMap::new();
     places.extend(commands.iter().enumerate().map(|(at, command)| (command.name.clone(), at)));

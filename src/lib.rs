@@ -52,7 +52,6 @@ pub mod grants;
 pub mod id;
 pub mod lock;
 pub mod open_files;
-pub mod prompts;
 pub mod store_place;
 pub mod task;
 pub mod text;

@@ -437,7 +437,7 @@ impl McpServers {
         let word = |server: &ServerConnection| {
             let turn = server.turn.clone().unwrap_or_else(|| TurnOffer::now(&server.link));
             let words = match &turn {
-                TurnOffer::Failed(why) => crate::prompts::reminder("server-failed").replace("{why}", &text::title(why)),
+                TurnOffer::Failed(why) => prompts::reminder::SERVER_FAILED.replace("{why}", &text::title(why)),
                 TurnOffer::Offered(offer) => wants(offer)?,
                 TurnOffer::Missing => return None,
             };

@@ -301,7 +301,7 @@ impl Skills {
         }
         match list.is_empty() {
             true => list,
-            false => format!("{}\n<available_skills>\n{list}</available_skills>", crate::prompts::skills()),
+            false => format!("{}\n<available_skills>\n{list}</available_skills>", prompts::SKILLS),
         }
     }
 }

@@ -70,7 +70,7 @@ pub fn prompt(layers: &Layers<'_>) -> Vec<String> {
         Some(prompt) if layers.agent.native => render(prompt, layers.tools),
         // A user's prompt is used as it is written.
         Some(prompt) => prompt.to_string(),
-        None => render(&crate::prompts::family(family(&layers.model.api_id, &layers.model.id.provider)), layers.tools),
+        None => render(&prompts::family(family(&layers.model.api_id, &layers.model.id.provider)), layers.tools),
     };
     let mut blocks = vec![base, environment(layers)];
     let mut rest = Vec::new();
@@ -282,9 +282,10 @@ mod tests {
 
     #[test]
     fn prompts_name_only_tools_that_are_offered() {
-        let agents = ["explore", "scout", "compaction", "title"];
-        let prompts = FAMILIES.map(|family| (family, crate::prompts::family(family)));
-        let agents = agents.map(|agent| (agent, crate::prompts::agent(agent).to_owned()));
+        use prompts::agent::{COMPACTION, EXPLORE, SCOUT, TITLE};
+        let agents = [("explore", EXPLORE), ("scout", SCOUT), ("compaction", COMPACTION), ("title", TITLE)];
+        let prompts = FAMILIES.map(|family| (family, prompts::family(family)));
+        let agents = agents.map(|(name, prompt)| (name, prompt.to_owned()));
         for (name, prompt) in prompts.iter().chain(&agents) {
             assert!(prompt.len() > 300, "{name}");
             let bare = render(prompt, &[]);
@@ -310,7 +311,7 @@ mod tests {
     #[test]
     fn every_family_prompt_says_what_it_must() {
         for family in FAMILIES {
-            let prompt = render(&crate::prompts::family(family), &["bash", "edit", "grep", "read", "todowrite"]);
+            let prompt = render(&prompts::family(family), &["bash", "edit", "grep", "read", "todowrite"]);
             for word in ["adjutant", "emoji", "path:line", "secrets", "todowrite"] {
                 assert!(prompt.contains(word), "{family} lacks {word}");
             }
@@ -318,9 +319,9 @@ mod tests {
             let (_, example) = prompt.split_once("# Example").unwrap();
             assert!(example.contains("src/invoice.ts:41") && !example.contains('#'), "{family} ends in {example}");
         }
-        let patch = render(&crate::prompts::family("gpt"), &["apply_patch"]);
+        let patch = render(&prompts::family("gpt"), &["apply_patch"]);
         assert!(patch.contains("apply_patch") && !patch.contains("indentation"));
-        assert!(crate::prompts::family("trinity").contains("exactly one tool"));
+        assert!(prompts::family("trinity").contains("exactly one tool"));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn question(description: &str, taken: &[&str]) -> (&'static str, String) {
         "Make an agent from this description:\n\n{}\n\nIdentifiers that are taken: {taken}\n\nAnswer with the JSON object alone.",
         description.trim()
     );
-    (crate::prompts::agent("create"), message)
+    (prompts::agent::CREATE, message)
 }
 
 /// Reads a model's answer; a fence around the JSON is forgiven.

@@ -134,7 +134,7 @@ fn agent(seat: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
         color: None,
         model: None,
         variant: None,
-        prompt: native.filter(|native| native.prompted).map(|native| Arc::from(crate::prompts::agent(native.name))),
+        prompt: native.and_then(|native| native.prompt).map(Arc::from),
         temperature: native.and_then(|native| native.temperature),
         top_p: None,
         options: serde_json::Map::new(),

@@ -14,8 +14,8 @@ pub(crate) struct BuiltIn {
     pub(crate) mode: Mode,
     pub(crate) hidden: bool,
     pub(crate) temperature: Option<f64>,
-    /// It has a prompt of its own, `prompts/agent/<name>.md`.
-    pub(crate) prompted: bool,
+    /// Its system prompt, if it has one of its own.
+    pub(crate) prompt: Option<&'static str>,
     /// Rules under the user's: the user may tighten and loosen them.
     pub(crate) offers: &'static [(&'static str, &'static str, Action)],
     /// Rules over the user's: only `agent.<name>.permission` loosens them.
@@ -33,7 +33,7 @@ const PLAIN: BuiltIn = BuiltIn {
     mode: Mode::Primary,
     hidden: false,
     temperature: None,
-    prompted: false,
+    prompt: None,
     offers: &[],
     guards: &[],
     only: None,
@@ -87,7 +87,7 @@ pub(crate) const AGENTS: [BuiltIn; 7] = [
         description: "Searches the project quickly and changes nothing: files by pattern, code by content, answers to how \
                       something works. Say how thorough to be: quick, medium or very thorough.",
         mode: Mode::Subagent,
-        prompted: true,
+        prompt: Some(prompts::agent::EXPLORE),
         only: Some(LOOKING),
         read_only: true,
         ..PLAIN
@@ -97,7 +97,7 @@ pub(crate) const AGENTS: [BuiltIn; 7] = [
         description: "Researches what lies outside the project and changes nothing: the source of dependencies, \
                       documentation, the web.",
         mode: Mode::Subagent,
-        prompted: true,
+        prompt: Some(prompts::agent::SCOUT),
         only: Some(LOOKING),
         read_only: true,
         ..PLAIN
@@ -106,7 +106,7 @@ pub(crate) const AGENTS: [BuiltIn; 7] = [
         name: "compaction",
         description: "Summarises a session that outgrew the model's window.",
         hidden: true,
-        prompted: true,
+        prompt: Some(prompts::agent::COMPACTION),
         only: Some(&[]),
         ..PLAIN
     },
@@ -115,7 +115,7 @@ pub(crate) const AGENTS: [BuiltIn; 7] = [
         description: "Names a session.",
         hidden: true,
         temperature: Some(0.5),
-        prompted: true,
+        prompt: Some(prompts::agent::TITLE),
         only: Some(&[]),
         ..PLAIN
     },

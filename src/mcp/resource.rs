@@ -155,7 +155,7 @@ pub struct ReadInput {
 
 impl Tool for ReadResource {
     const NAME: &'static str = "read_mcp_resource";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/read_mcp_resource.md");
+    const DESCRIPTION: &'static str = prompts::tool::READ_MCP_RESOURCE;
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const PERMISSION: &'static str = READ;

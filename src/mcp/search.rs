@@ -108,7 +108,7 @@ pub struct SearchInput {
 
 impl Tool for SearchTool {
     const NAME: &'static str = SEARCH;
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/search_mcp_tools.md");
+    const DESCRIPTION: &'static str = prompts::tool::SEARCH_MCP_TOOLS;
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;
@@ -235,7 +235,7 @@ impl AnyTool for CallTool {
     }
 
     fn description(&self) -> String {
-        include_str!("../../prompts/tool/call_mcp_tool.md").trim_ascii_end().to_owned()
+        prompts::tool::CALL_MCP_TOOL.trim_ascii_end().to_owned()
     }
 
     fn schema(&self) -> Arc<Value> {

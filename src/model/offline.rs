@@ -26,8 +26,8 @@ use crate::message::{Finish, Usage};
 use crate::text::cut_chars;
 
 /// What is said once where no other model is connected: one line.
-pub const CONNECT: &str = include_str!("../../prompts/offline/connect.md");
-const HELP: &str = include_str!("../../prompts/offline/help.md");
+pub const CONNECT: &str = prompts::offline::CONNECT;
+const HELP: &str = prompts::offline::HELP;
 
 /// The model that is always there.
 #[derive(Debug, Clone, Copy, Default)]

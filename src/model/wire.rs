@@ -13,7 +13,6 @@ use super::sse::Flow;
 use super::target::{Knobs, Target};
 use super::{Delta, Error, Model, Request};
 use crate::message::Finish;
-use crate::prompts;
 
 /// A dialect that models are asked in.
 pub trait Wire: Send + Sync {
@@ -124,10 +123,10 @@ pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Att
     };
     let name = attachment.name.as_deref().unwrap_or("attachment");
     if attachment.data.is_empty() {
-        return Err(prompts::wire("empty").replace("{name}", name));
+        return Err(prompts::wire::EMPTY.replace("{name}", name));
     }
     if !can {
-        let text = prompts::wire("unreadable").replace("{name}", name).replace("{kind}", kind);
+        let text = prompts::wire::UNREADABLE.replace("{name}", name).replace("{kind}", kind);
         return Err(text);
     }
     Ok(attachment)

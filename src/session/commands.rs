@@ -16,13 +16,13 @@ use crate::mcp::McpServers;
 use crate::message::{Content, ModelRef, Text};
 use crate::permission::rule::derive;
 use crate::permission::{Action, Rules, laxer};
-use crate::prompts::{self, CONTENTS_OF};
 use crate::skill::{Skill, Skills};
 use crate::text;
 use crate::turn::frame::resolve_model;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::models::Models;
 use crate::turn::{Choice, TurnContext, hooks};
+use prompts::CONTENTS_OF;
 
 /// How many files a command may bring along.
 const MOST: usize = 20;
@@ -217,7 +217,7 @@ async fn prompted(mut content: Vec<Content>, draft: &mut PromptDraft, scope: &Tu
     draft.begin(scope, &content[..1]);
     let (text, files) = match insert::call(draft, scope, &agent, &tool, input).await {
         Ok(output) => (output.text, output.attachments),
-        Err(why) => (prompts::reminder("no-prompt").replace("{word}", &word).replace("{why}", &why), Vec::new()),
+        Err(why) => (prompts::reminder::NO_PROMPT.replace("{word}", &word).replace("{why}", &why), Vec::new()),
     };
     let parts = std::iter::once(Content::Text(said(text))).chain(files.into_iter().map(Content::File));
     content.splice(1..1, parts);

@@ -13,13 +13,13 @@ use crate::event::{Event, Severity};
 use crate::mcp::resource::NamedResource;
 use crate::message::{Content, File, Text, attached};
 use crate::picture;
-use crate::prompts::{self, CONTENTS_OF};
 use crate::text::mark::tagged;
 use crate::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
 use crate::tool::pdf;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::{TurnContext, frame, tool_context};
 use crate::worktree::normal;
+use prompts::CONTENTS_OF;
 
 /// How many files a prompt may bring along, and how many bytes of text they may come to. The model reads the
 /// others itself if it needs them.
@@ -44,7 +44,7 @@ pub fn named(mut content: Vec<Content>, filled: Option<&str>, agents: &Agents) -
     if names.is_empty() {
         return content;
     }
-    let text = prompts::reminder("mention").replace("{agents}", &names.join(", "));
+    let text = prompts::reminder::MENTION.replace("{agents}", &names.join(", "));
     content.extend(names.into_iter().map(|name| Content::Agent { name }));
     content.push(said(tagged(&text)));
     content

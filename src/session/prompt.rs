@@ -14,7 +14,6 @@ use super::{child, mention, revert, title};
 use crate::command;
 use crate::event::Event;
 use crate::message::{Content, Message, Role, User};
-use crate::prompts;
 use crate::store::{Record, visible};
 use crate::turn::insert::PromptDraft;
 use crate::turn::{Choice, History, Outcome, TurnContext, frame, hooks, next, remind};
@@ -73,7 +72,7 @@ impl PromptRun {
         message.role = head(&scope).role;
         // A prompt that nobody began to answer is answered as it stands.
         if !history.messages.last().is_some_and(Message::is_prompt) {
-            message.parts.push(scope.part(remind::note(prompts::reminder("host-lost"))));
+            message.parts.push(scope.part(remind::note(prompts::reminder::HOST_LOST)));
             scope.record.whole(&message).await;
             history.messages.push(message);
         }

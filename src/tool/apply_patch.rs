@@ -145,7 +145,7 @@ impl PatchStep {
 
 impl Tool for ApplyPatchTool {
     const NAME: &'static str = "apply_patch";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/apply_patch.md");
+    const DESCRIPTION: &'static str = prompts::tool::APPLY_PATCH;
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";

@@ -20,7 +20,7 @@ pub struct Input {
 
 impl Tool for BashStopTool {
     const NAME: &'static str = "bash_stop";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/bash_stop.md");
+    const DESCRIPTION: &'static str = prompts::tool::BASH_STOP;
     const KIND: ToolKind = ToolKind::Other;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "bash";

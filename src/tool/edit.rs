@@ -42,7 +42,7 @@ pub struct Ready {
 
 impl Tool for EditTool {
     const NAME: &'static str = "edit";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/edit.md");
+    const DESCRIPTION: &'static str = prompts::tool::EDIT;
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::OtherModels;

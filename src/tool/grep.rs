@@ -65,7 +65,7 @@ pub struct Ready {
 
 impl Tool for GrepTool {
     const NAME: &'static str = "grep";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/grep.md");
+    const DESCRIPTION: &'static str = prompts::tool::GREP;
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {

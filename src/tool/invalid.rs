@@ -22,7 +22,7 @@ pub struct Input {
 
 impl Tool for InvalidTool {
     const NAME: &'static str = "invalid";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/invalid.md");
+    const DESCRIPTION: &'static str = prompts::tool::INVALID;
     const KIND: ToolKind = ToolKind::Other;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;

@@ -84,7 +84,7 @@ pub enum Ready {
 
 impl Tool for LspTool {
     const NAME: &'static str = "lsp";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/lsp.md");
+    const DESCRIPTION: &'static str = prompts::tool::LSP;
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;

@@ -35,7 +35,7 @@ pub struct EditEntry {
 
 impl Tool for MultieditTool {
     const NAME: &'static str = "multiedit";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/multiedit.md");
+    const DESCRIPTION: &'static str = prompts::tool::MULTIEDIT;
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";

@@ -73,7 +73,7 @@ impl Excerpt {
 
 impl Tool for ReadTool {
     const NAME: &'static str = "read";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/read.md");
+    const DESCRIPTION: &'static str = prompts::tool::READ;
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {

@@ -121,7 +121,7 @@ impl AnyTool for StructuredOutputTool {
     }
 
     fn description(&self) -> String {
-        include_str!("../../prompts/tool/structured_output.md").trim_ascii_end().to_owned()
+        prompts::tool::STRUCTURED_OUTPUT.trim_ascii_end().to_owned()
     }
 
     fn schema(&self) -> Arc<Value> {

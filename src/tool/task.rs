@@ -82,7 +82,7 @@ pub struct Input {
 
 impl Tool for TaskTool {
     const NAME: &'static str = "task";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/task.md");
+    const DESCRIPTION: &'static str = prompts::tool::TASK;
     const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;

@@ -86,7 +86,7 @@ pub struct Visit {
 
 impl Tool for WebfetchTool {
     const NAME: &'static str = "webfetch";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/webfetch.md");
+    const DESCRIPTION: &'static str = prompts::tool::WEBFETCH;
     const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {

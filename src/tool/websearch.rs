@@ -23,7 +23,7 @@ use crate::model::FoundPage;
 use crate::model::http::HttpClient;
 use crate::model::request::{ModelInput as Asked, ModelMessage};
 use crate::permission::Need;
-use crate::{prompts, text};
+use crate::text;
 
 /// How long a search may take, and how long one by the model's provider, which reads pages.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -160,7 +160,7 @@ fn chosen(environment: &Environment) -> Option<Searcher> {
 
 impl Tool for WebsearchTool {
     const NAME: &'static str = "websearch";
-    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/websearch.md");
+    const DESCRIPTION: &'static str = prompts::tool::WEBSEARCH;
     const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::PerStep;
@@ -241,7 +241,7 @@ impl Ready {
         let none = || "there is no model to ask now".to_owned();
         let (reply, said) = oneshot::channel();
         let wanted = SampleRequest {
-            system: Some(prompts::wire("search").into()),
+            system: Some(prompts::wire::SEARCH.into()),
             messages: vec![ModelMessage::User(vec![Asked::Text(format!("Search the web for: {}", self.query).into())])],
             max_output: ANSWER,
             search: true,

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use super::{History, TurnContext, jobs, remind};
 use crate::instruction::InstructionText;
 use crate::message::{CallState, Compaction, Message};
-use crate::prompts;
 use crate::skill::Skill;
 use crate::tool::Tool as _;
 use crate::tool::skill::SkillTool;
@@ -113,10 +112,10 @@ impl Carried {
         if !todos.is_empty()
             && let Ok(list) = serde_json::to_string(&todos)
         {
-            notes.push(format!("{}\n\n{list}", prompts::reminder("todos").trim()));
+            notes.push(format!("{}\n\n{list}", prompts::reminder::TODOS));
         }
         if !self.texts.is_empty() {
-            notes.push(format!("{}\n\n{}", prompts::reminder("loaded").trim(), self.texts.join("\n\n")));
+            notes.push(format!("{}\n\n{}", prompts::reminder::LOADED, self.texts.join("\n\n")));
         }
         notes.extend(jobs::running(scope));
         notes

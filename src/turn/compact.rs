@@ -17,7 +17,6 @@ use crate::id::PartId;
 use crate::message::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
 use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use crate::model::{Delta, Error, Model, Provider, Request};
-use crate::prompts;
 use crate::text::thousands;
 
 /// How often a summary is asked for that does not come out right.
@@ -250,7 +249,7 @@ fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
         tracing::warn!("{missing}; the session's model summarises");
         (frame.model.clone(), frame.provider.clone())
     });
-    let system = agent.as_ref().and_then(|agent| agent.prompt.as_deref()).unwrap_or(prompts::agent("compaction"));
+    let system = agent.as_ref().and_then(|agent| agent.prompt.as_deref()).unwrap_or(prompts::agent::COMPACTION);
     let params = ModelParams {
         temperature: agent.as_ref().and_then(|agent| agent.temperature).filter(|_| model.temperature),
         top_p: agent.as_ref().and_then(|agent| agent.top_p),
@@ -291,7 +290,7 @@ fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, ro
     let (messages, earlier) = prompt.history.messages.split_at(prompt.messages);
     let earlier = earlier.last().map(Message::visible_text);
     let messages: Vec<&Message> = messages.iter().collect();
-    let task = prompts::agent("compaction-task").trim();
+    let task = prompts::agent::COMPACTION_TASK;
     let taken = task.len() + earlier.as_ref().map_or(0, String::len);
     let transcript = digest::transcript(&messages, room.saturating_sub(taken).max(1_000));
     let mut text = String::new();
@@ -446,7 +445,7 @@ fn put(
         parts: vec![scope.part(text)],
     });
     if auto && !unanswered {
-        history.messages.push(user(vec![scope.part(remind::note(prompts::reminder("continue")))]));
+        history.messages.push(user(vec![scope.part(remind::note(prompts::reminder::CONTINUE))]));
     }
     debug_assert_eq!(view::compacted(history).map(|(at, _)| at), Some(at), "the summary is found again");
     at

@@ -7,7 +7,6 @@ use super::{History, TurnContext};
 use crate::event::{CallUpdate, Event, Progress, Severity, ToolKind};
 use crate::id::CallId;
 use crate::message::{BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit};
-use crate::prompts;
 use crate::tool::jobs::{EndedJob, Jobs};
 
 /// What is said of a command that was running when the process ended.
@@ -97,7 +96,7 @@ pub(super) async fn news(history: &mut History, scope: &TurnContext) -> Option<S
             scope.record.part(&message.id, part).await;
         }
     }
-    (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder("background").trim(), lines.join("\n")))
+    (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder::BACKGROUND, lines.join("\n")))
 }
 
 /// What these messages have left in the background and still runs: ids and command lines.
@@ -110,7 +109,7 @@ pub fn left_by(messages: &[Message], scope: &TurnContext) -> Vec<(String, String
 pub(super) fn running(scope: &TurnContext) -> Option<String> {
     let running = scope.resources.jobs.running();
     let lines: Vec<String> = running.iter().map(|(id, command)| format!("- {id}: {command}")).collect();
-    (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder("running").trim(), lines.join("\n")))
+    (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder::RUNNING, lines.join("\n")))
 }
 
 /// Shows in their calls how commands have ended. Between two turns nothing may be shown there: it is

@@ -3,7 +3,6 @@
 
 use super::{History, next};
 use crate::message::{Call, CallState, Content, FailureCause, FaultKind, Finish, Message, Role, Text, ToolKind};
-use crate::prompts;
 use crate::text::mark::tagged;
 
 /// What is to be said when `agent` answers next: once per switch, not on later turns.
@@ -16,8 +15,8 @@ pub fn switched(history: &History, agent: &str) -> Option<String> {
         (Some(last), agent) if last == agent => None,
         (_, agent) if mode(agent).is_some() => mode(agent).map(str::to_owned),
         (Some("plan"), _) => Some(match plan(history) {
-            Some(file) => format!("{}\nThe plan is in {file}.", prompts::mode("build").trim_end()),
-            None => prompts::mode("build").to_owned(),
+            Some(file) => format!("{}\nThe plan is in {file}.", prompts::mode::BUILD),
+            None => prompts::mode::BUILD.to_owned(),
         }),
         _ => None,
     }
@@ -25,7 +24,7 @@ pub fn switched(history: &History, agent: &str) -> Option<String> {
 
 /// What holds for an agent as long as it speaks.
 pub fn mode(agent: &str) -> Option<&'static str> {
-    (agent == "plan").then(|| prompts::mode("plan"))
+    (agent == "plan").then(|| prompts::mode::PLAN)
 }
 
 /// The file that the plan was last written to.
@@ -64,7 +63,7 @@ pub fn interrupted(history: &History) -> Option<String> {
             None => waits(last).then(String::new)?,
         },
     };
-    let mut note = prompts::reminder("interrupted").trim().to_owned();
+    let mut note = prompts::reminder::INTERRUPTED.to_owned();
     if !why.is_empty() {
         note += &format!(" What happened: {why}");
     }
@@ -106,7 +105,7 @@ pub fn spoken_meanwhile(content: &mut Vec<Content>) {
     // Words of a command, which stand for what was typed, are heard once.
     content.retain(|content| !matches!(content, Content::Text(text) if text.synthetic && text.ignored));
     let words = words.join("\n\n");
-    content.push(note(&format!("{}\n\n{words}", prompts::reminder("user-spoke").trim())));
+    content.push(note(&format!("{}\n\n{words}", prompts::reminder::USER_SPOKE)));
 }
 
 /// A synthetic text as a part's content, in the tags that models know system notes by.
@@ -116,7 +115,7 @@ pub fn note(text: &str) -> Content {
 
 /// What stands in the place of the messages that were summarised.
 pub fn summary(text: &str) -> String {
-    tagged(&format!("{}\n\n<summary>\n{}\n</summary>", prompts::reminder("summary").trim(), text.trim()))
+    tagged(&format!("{}\n\n<summary>\n{}\n</summary>", prompts::reminder::SUMMARY, text.trim()))
 }
 
 #[cfg(test)]

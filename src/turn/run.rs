@@ -12,8 +12,8 @@ use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::mcp::resource::ChangedResource;
 use crate::message::{Content, Fault, FaultKind, Message, Text};
-use crate::prompts::{self, CONTENTS_OF};
 use crate::text;
+use prompts::CONTENTS_OF;
 
 /// Runs the turn whose prompt is the history's last message. Everything that happens is told and
 /// kept as it happens; the history comes back with it.
@@ -158,13 +158,13 @@ fn exhausted() -> Fault {
 async fn aside(work: &Next, history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
     let words = match work {
         Next::LeaveOut => return leave_out(history, scope).await,
-        Next::Insist => "structured",
-        Next::Resume => "cut-off",
-        Next::GoOn => "go-on",
+        Next::Insist => prompts::reminder::STRUCTURED,
+        Next::Resume => prompts::reminder::CUT_OFF,
+        Next::GoOn => prompts::reminder::GO_ON,
         _ => return subtask::subtasks(history, scope).await,
     };
     let frame = frame::freeze(scope, false, history)?;
-    add(history, scope, &frame, remind::note(prompts::reminder(words))).await;
+    add(history, scope, &frame, remind::note(words)).await;
     Ok(())
 }
 
@@ -242,8 +242,8 @@ async fn remind_of(history: &mut History, scope: &TurnContext, frame: &Frame, ma
     }
     match made {
         _ if !last => {}
-        0 => note(history, scope, frame, prompts::reminder("steps")).await,
-        _ => add(history, scope, frame, remind::note(prompts::reminder("steps"))).await,
+        0 => note(history, scope, frame, prompts::reminder::STEPS).await,
+        _ => add(history, scope, frame, remind::note(prompts::reminder::STEPS)).await,
     }
     resources(history, scope, frame).await;
 }
@@ -254,7 +254,7 @@ async fn resources(history: &mut History, scope: &TurnContext, frame: &Frame) {
     let servers = &scope.resources.servers;
     for changed in servers.changed_resources(&frame.agent.rules, &scope.cancelled).await {
         let ChangedResource { server, uri, now } = changed;
-        let words = prompts::reminder("resource-changed");
+        let words = prompts::reminder::RESOURCE_CHANGED;
         let words = words.replace("{uri}", &text::title(&uri)).replace("{server}", &text::title(&server));
         note(history, scope, frame, &words).await;
         if let Some(now) = now {

@@ -11,7 +11,6 @@ use crate::event::{CallUpdate, Event, Progress};
 use crate::message::{
     Assistant, Call, CallState, Content, Fault, File, Finish, Message, ModelRef, Role, ToolKind, Usage,
 };
-use crate::prompts;
 use crate::tool::task::TaskTool;
 use crate::tool::{Tool, erase};
 
@@ -99,7 +98,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         if stopped && !scope.goes_on_after_rejection() || scope.cancelled.is_cancelled() {
             return Ok(());
         }
-        note::add(history, scope, &frame, remind::note(prompts::reminder("subtask"))).await;
+        note::add(history, scope, &frame, remind::note(prompts::reminder::SUBTASK)).await;
     }
     Ok(())
 }

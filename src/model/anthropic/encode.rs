@@ -12,7 +12,7 @@ use crate::model::request::{Attachment, CallResult, ModelInput, ModelMessage, Mo
 use crate::model::target::{Knobs, Target};
 use crate::model::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
-use crate::{prompts, text};
+use crate::text;
 
 /// Fields the user's options cannot replace, and options that are not fields.
 const RESERVED: &[&str] = &[
@@ -64,7 +64,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     } else if has_calls(request) {
         // Calls in the history are refused unless tools are defined.
         let schema = json!({"type": "object", "properties": {}});
-        body.field("tools", &[json!({"name": "_noop", "description": prompts::wire("noop"), "input_schema": schema})])?;
+        body.field("tools", &[json!({"name": "_noop", "description": prompts::wire::NOOP, "input_schema": schema})])?;
         body.field("tool_choice", &json!({"type": "none"}))?;
     }
     let system: Vec<&str> = request.system.iter().map(String::as_str).filter(|s| !s.trim().is_empty()).collect();

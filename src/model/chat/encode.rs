@@ -11,7 +11,6 @@ use crate::model::request::{Attachment, CallResult, DataUrl, ModelInput, ModelMe
 use crate::model::target::{Knobs, Target};
 use crate::model::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
-use crate::prompts;
 
 /// Fields the user's options cannot replace.
 const RESERVED: &[&str] = &["messages", "tools", "includeUsage"];
@@ -129,7 +128,7 @@ impl ChatDialect {
 
 fn noop_tool() -> Value {
     json!({"type": "function", "function": {
-        "name": "_noop", "description": prompts::wire("noop"), "parameters": {"type": "object", "properties": {}}
+        "name": "_noop", "description": prompts::wire::NOOP, "parameters": {"type": "object", "properties": {}}
     }})
 }
 
@@ -258,7 +257,7 @@ impl ChatMessages<'_> {
         let mut pieces: Vec<ContentPart<'_>> =
             results.iter().flat_map(|r| &r.attachments).map(|file| self.file(file)).collect();
         if !pieces.is_empty() {
-            pieces.insert(0, ContentPart::text(prompts::wire("from-result"), false));
+            pieces.insert(0, ContentPart::text(prompts::wire::FROM_RESULT, false));
             self.between().into_iter().for_each(&mut add);
             add(ChatMessage::Text(TextMessage { role: "user", content: ChatContent::Parts(pieces) }));
         }

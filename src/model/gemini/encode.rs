@@ -10,7 +10,6 @@ use crate::model::request::{Attachment, CallResult, ModelInput, ModelMessage, Mo
 use crate::model::target::{Knobs, Target};
 use crate::model::wire::{HttpCall, has_calls, merge, readable};
 use crate::model::{Error, Model, Request};
-use crate::prompts;
 
 /// Options that belong to the body itself; everything else is generation's.
 const TOP: &[&str] = &["safetySettings", "cachedContent", "labels", "serviceTier"];
@@ -168,7 +167,7 @@ fn result_parts<'a>(results: &'a [CallResult], model: &Model) -> Vec<GeminiPart<
     let files: Vec<GeminiPart<'a>> =
         results.iter().flat_map(|r| &r.attachments).map(|file| attached(file, model)).collect();
     if !files.is_empty() {
-        parts.push(GeminiPart::text(prompts::wire("from-result")));
+        parts.push(GeminiPart::text(prompts::wire::FROM_RESULT));
         parts.extend(files);
     }
     parts

@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::code::CodeLine;
 use crate::model::Request;
 use crate::model::request::{CallResult, ModelInput, ModelMessage, ModelOutput};
-use crate::prompts::CONTENTS_OF;
 use crate::text::mark::without_notes;
 use crate::text::mention::decoded;
+use prompts::CONTENTS_OF;
 
 /// A tool and its arguments.
 pub(super) type PlannedCall = (&'static str, Value);
