@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use adjutant::id::SessionId;
+use base::id::SessionId;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use adjutant::id::{MessageId, PartId, SessionId};
 use adjutant::message::{Content, Message, ModelRef, Part, Role, Text, User};
 use adjutant::store::Store;
+use base::id::{MessageId, PartId, SessionId};
 use serde_json::{Value, json};
 
 use crate::editor::Hearing;
@@ -115,7 +115,7 @@ fn user_message(number: usize) -> Message {
     let text = Text { text: format!("number {number}").into(), ..Text::default() };
     Message {
         id: MessageId::new(format!("msg_{number:016x}aaaaaaaaaa")),
-        created: adjutant::environment::Timestamp(1_795_252_200_000),
+        created: base::environment::Timestamp(1_795_252_200_000),
         role: Role::User(User { agent: "build".into(), model }),
         parts: vec![Part { id: PartId::new(format!("prt_{number:016x}aaaaaaaaaa")), content: Content::Text(text) }],
     }

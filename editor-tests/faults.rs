@@ -41,10 +41,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use adjutant::environment::Timestamp;
-use adjutant::id::{MessageId, PartId, SessionId};
 use adjutant::message::{Content, Message, ModelRef, Part, Role, Text, User};
 use adjutant::store::{Error, Record, Store};
+use base::environment::Timestamp;
+use base::id::{MessageId, PartId, SessionId};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,

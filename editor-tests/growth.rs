@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use adjutant::id::SessionId;
+use base::id::SessionId;
 use serde_json::{Value, json};
 
 use crate::history;

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use adjutant::environment::Timestamp;
-use adjutant::id::{CallId, MessageId, PartId, SessionId};
 use adjutant::message::{
     Assistant, Call, CallState, Compaction, Completed, Content, Finish, Message, ModelRef, Part, Role, Text, ToolKind,
     Usage, User,
 };
 use adjutant::store::{Record, Store};
+use base::environment::Timestamp;
+use base::id::{CallId, MessageId, PartId, SessionId};
 use serde_json::{Map, json};
 
 /// Writes a session of so many messages: a prompt, and an answer with a call that has so many bytes of

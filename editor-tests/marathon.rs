@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use adjutant::id::SessionId;
 use adjutant::message::{Call, CallState};
 use adjutant::store::Store;
+use base::id::SessionId;
 use serde_json::{Value, json};
 
 use crate::editor::Editor;

@@ -3,10 +3,10 @@
 use std::process::Output;
 use std::sync::Arc;
 
-use adjutant::environment::Timestamp;
-use adjutant::id::{MessageId, SessionId};
 use adjutant::message::{Message, ModelRef, Role, User};
 use adjutant::store::{Record, Store};
+use base::environment::Timestamp;
+use base::id::{MessageId, SessionId};
 use serde_json::{Value, json};
 
 use crate::editor::PATIENCE;

@@ -47,7 +47,7 @@ fn dirty(output: &[u8], terminal: bool) -> Option<String> {
             continue;
         }
         let fine = matches!(c, '\n' | '\t') || (terminal && c == '\r');
-        if !fine && adjutant::text::is_hidden(c) {
+        if !fine && base::text::is_hidden(c) {
             return Some(format!("{c:?} in {:?}", rest.chars().take(60).collect::<String>()));
         }
         rest = &rest[c.len_utf8()..];

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use adjutant::id::SessionId;
+use base::id::SessionId;
 use serde_json::{Value, json};
 
 use crate::crowd::{count, four};

@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 
-use crate::environment::Environment;
+use base::environment::Environment;
 use terminal::{complain, say};
 
 /// A coding agent for editors and terminals
@@ -209,7 +209,7 @@ pub fn main() -> ExitCode {
         None => {}
     }
     let _log = log::start(&environment);
-    crate::open_files::raise();
+    base::open_files::raise();
     // One thread for everything that waits: half the CPU per delta of two (0.04 s against 0.15 s for
     // 20,000), because nothing has to be woken elsewhere. What computes or blocks runs on threads of
     // its own.

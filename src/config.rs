@@ -52,9 +52,9 @@ pub(crate) use rules::meant_permission;
 pub use settings::Settings;
 pub use show::{check, show};
 
-use crate::environment::Environment;
 use crate::message::ModelRef;
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::worktree::Worktree;
 use contribution::Contribution;
 use disk::ConfigReader;
 use layers::ParsedLayer;

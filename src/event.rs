@@ -16,12 +16,12 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::channel::{self, Receiver, Sender};
-use crate::environment::Timestamp;
-use crate::id::{CallId, MessageId, PartId, SessionId};
-use crate::lock::locked;
 use crate::message::{Call, CallFacts, CallState, Change, FailureCause, File, Todo};
 pub use crate::message::{Location, ProgramExit, ToolKind};
+use base::channel::{self, Receiver, Sender};
+use base::environment::Timestamp;
+use base::id::{CallId, MessageId, PartId, SessionId};
+use base::lock::locked;
 pub use form::{
     FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, ManyLimits, TextFormat, TextLimits,
 };

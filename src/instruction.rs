@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use crate::config::node::{ConfigOrigin, Layer, SourceLocation};
 use crate::config::settings::{InstructionEntry, Settings};
 use crate::config::{ConfigFingerprint, Problem, ProblemCode};
-use crate::environment::Environment;
 use crate::permission::Action;
 use crate::permission::sight::Sight;
-use crate::text::visible;
-use crate::worktree::{Worktree, normal};
+use base::environment::Environment;
+use base::text::visible;
+use base::worktree::{Worktree, normal};
 
 /// The names looked for, best first: the first that is found anywhere is the only one used.
 pub const NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
@@ -118,7 +118,7 @@ pub fn load(
 /// Where the page at an address is kept once it was fetched.
 pub fn kept(environment: &Environment, address: &str) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, address.as_bytes());
-    let name = crate::text::hex(&digest.as_ref()[..16]);
+    let name = base::text::hex(&digest.as_ref()[..16]);
     environment.dirs.cache.join("instructions").join(format!("{name}.md"))
 }
 
@@ -271,7 +271,7 @@ impl InstructionReader<'_> {
         let text = String::from_utf8_lossy(bytes);
         let (mut text, removed) = visible(text.trim());
         if removed > 0 {
-            let text = format!("{} taken out", crate::text::count(removed, "invisible character"));
+            let text = format!("{} taken out", base::text::count(removed, "invisible character"));
             self.problem(ProblemCode::HiddenCharacters, path.as_deref().unwrap_or(Path::new(&source)), text);
         }
         if !whole {
@@ -374,7 +374,7 @@ impl InstructionReader<'_> {
 fn read_start(path: &Path) -> std::io::Result<(Vec<u8>, bool)> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    crate::file::open_regular(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
+    base::file::open_regular(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
     let whole = bytes.len() <= LARGEST;
     bytes.truncate(LARGEST);
     Ok((bytes, whole))

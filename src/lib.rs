@@ -33,7 +33,6 @@ pub mod permission;
 
 pub mod snapshot;
 pub mod store;
-pub mod worktree;
 
 pub mod sandbox;
 
@@ -41,22 +40,8 @@ pub mod process;
 
 pub mod message;
 
-pub mod environment;
-
-pub mod approvals;
-pub mod channel;
-pub mod executable;
-pub mod file;
-pub mod git;
 pub mod grants;
-pub mod id;
-pub mod lock;
-pub mod open_files;
-pub mod store_place;
-pub mod task;
-pub mod text;
 pub mod user_store;
-pub mod variables;
 
 #[cfg(test)]
 mod tidy;

@@ -28,8 +28,8 @@ pub use self::server::{LspFailure, Unready};
 pub use self::shape::{Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
 pub use self::units::Units;
 use crate::config::language_server::ServerRun;
-use crate::lock::locked;
 use crate::process::Program;
+use base::lock::locked;
 
 /// The language servers of this process. A std mutex: a leaf around a map.
 #[derive(Default)]
@@ -106,7 +106,7 @@ impl LanguageServers {
         let program = program()?;
         let link = LspLink::new(&run.name, run.root.clone(), run.initialization.clone());
         let stop = CancellationToken::new();
-        crate::task::spawn(server::keep(link.clone(), program, stop.clone()));
+        base::task::spawn(server::keep(link.clone(), program, stop.clone()));
         let server = Arc::new(ServerHandle { link, _stop: stop.drop_guard() });
         all.insert(key, Arc::downgrade(&server));
         Ok(server)

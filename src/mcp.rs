@@ -51,17 +51,17 @@ use self::notices::Announced;
 use self::offer::TurnOffer;
 use crate::config::Settings;
 use crate::config::settings::{McpEntry, Transport};
-use crate::environment::Environment;
 use crate::event::{Event, Outlet};
-use crate::lock::locked;
 use crate::model::http::HttpClient;
 use crate::permission::Rules;
 use crate::process::Program;
-use crate::task::JoinHandle;
-use crate::text;
 use crate::tool::AnyTool;
 use crate::tool::registry::find_properties;
-use crate::variables::Variables;
+use base::environment::Environment;
+use base::lock::locked;
+use base::task::JoinHandle;
+use base::text;
+use base::variables::Variables;
 
 /// What is ours about servers and only looks.
 pub const LOOKING: &[&str] =
@@ -258,7 +258,7 @@ impl McpServers {
                 kept: login.map(|(kept, _)| kept),
             })),
         };
-        let work = crate::task::spawn(keeper::keep(link.clone(), reach, stop.clone()));
+        let work = base::task::spawn(keeper::keep(link.clone(), reach, stop.clone()));
         ServerConnection {
             settings: settings.clone(),
             link,

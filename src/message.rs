@@ -23,10 +23,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::environment::Timestamp;
-use crate::id::{MessageId, PartId};
-use crate::text;
-use crate::text::shared::SharedText;
+use base::environment::Timestamp;
+use base::id::{MessageId, PartId};
+use base::text;
+use base::text::shared::SharedText;
 
 /// `provider/model`, the way models are written everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -72,10 +72,10 @@ pub use laxer::laxer;
 pub use rule::{Action, Rule, Rules};
 pub use shell::command_need;
 
-use crate::approvals::Approvals;
-use crate::environment::Environment;
 use crate::message::Change;
-use crate::worktree::Worktree;
+use base::approvals::Approvals;
+use base::environment::Environment;
+use base::worktree::Worktree;
 
 /// What is done with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -32,9 +32,9 @@ pub async fn fitting(file: File, limits: ImageSettings) -> Result<File, String> 
     if !is_picture(&file) || file.data.is_none() {
         return Ok(file);
     }
-    let name = file.name.as_deref().or(file.uri.as_deref()).map(crate::text::title);
+    let name = file.name.as_deref().or(file.uri.as_deref()).map(base::text::title);
     let named = name.map_or_else(|| "A picture".to_owned(), |name| format!("The picture {name}"));
-    let fitted = crate::task::spawn_blocking(move || fit(file, &limits)).await;
+    let fitted = base::task::spawn_blocking(move || fit(file, &limits)).await;
     let fitted = fitted.unwrap_or_else(|_| Err("cannot be decoded".into()));
     fitted.map_err(|why| format!("{named} was left out: it {why}."))
 }
@@ -48,7 +48,7 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
     let Some(data) = file.data.as_ref().filter(|_| is_picture(&file)) else { return Ok(file) };
     let bytes = STANDARD.decode(data.trim_ascii()).map_err(|_| "is damaged".to_owned())?;
     let Ok(format) = image::guess_format(&bytes) else {
-        return Err(format!("is not a PNG, JPEG, GIF or WebP ({}); convert it first", crate::text::title(&file.mime)));
+        return Err(format!("is not a PNG, JPEG, GIF or WebP ({}); convert it first", base::text::title(&file.mime)));
     };
     if !format.reading_enabled() {
         return Err(format!("is a {format:?} picture; convert it to PNG or JPEG first"));

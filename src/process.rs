@@ -30,9 +30,9 @@ use tokio::time::{Instant, timeout_at};
 
 pub use self::family::{MARK, be_known, is_ours};
 use self::family::{ProcessStat, family, processes};
-use crate::environment::Environment;
-use crate::lock::locked;
-use crate::open_files;
+use base::environment::Environment;
+use base::lock::locked;
+use base::open_files;
 
 /// Held while a program is started: for reading, or for writing if a descriptor is passed on to it, which nothing
 /// else that is started at that moment may get.
@@ -455,7 +455,7 @@ impl Child {
             }
             family.len()
         };
-        crate::task::spawn_blocking(work).await.unwrap_or_else(|e| {
+        base::task::spawn_blocking(work).await.unwrap_or_else(|e| {
             tracing::warn!("looking for a child's family failed: {e}");
             0
         })
@@ -486,7 +486,7 @@ pub fn sweep() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::variables::Variables;
+    use base::variables::Variables;
 
     /// Surroundings with a home that goes when the test does.
     fn environment() -> (Environment, tempfile::TempDir) {

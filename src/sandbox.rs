@@ -31,8 +31,8 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
-use crate::environment::Environment;
 use crate::process::Program;
+use base::environment::Environment;
 
 pub use calls::applied;
 pub use inside::confined;
@@ -338,7 +338,7 @@ impl Sandbox {
 
     /// Returns the file that `bwrap` meant on `PATH` when it was first looked for, links followed.
     fn bwrap(&self) -> Option<&PathBuf> {
-        let find = || crate::executable::find("bwrap", self.environment.path());
+        let find = || base::executable::find("bwrap", self.environment.path());
         self.bwrap.get_or_init(|| find().and_then(|path| std::fs::canonicalize(path).ok())).as_ref()
     }
 
@@ -348,7 +348,7 @@ impl Sandbox {
         if is_below(bwrap, writable) {
             return Err(format!("{} lies where commands may write", bwrap.display()));
         }
-        if !crate::executable::is_executable(bwrap) {
+        if !base::executable::is_executable(bwrap) {
             return Err(format!("{} is gone", bwrap.display()));
         }
         Ok(bwrap)

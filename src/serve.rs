@@ -89,7 +89,7 @@ pub async fn serve_until(
     peer.close();
     if matches!(then, InFlightEnd::GoOn(process) if !process.is_cancelled()) {
         let outbox = outbox.clone();
-        crate::task::spawn(async move {
+        base::task::spawn(async move {
             while let Some(done) = flight.tasks.join_next_with_id().await {
                 flight.landed(done, &outbox);
             }

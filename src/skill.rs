@@ -19,10 +19,10 @@ use crate::config::layers::down_to;
 use crate::config::node::{ConfigOrigin, Layer, Node, SourceLocation};
 use crate::config::settings::Settings;
 use crate::config::{ConfigFingerprint, Problem, ProblemCode, markdown};
-use crate::environment::Environment;
 use crate::permission::{Action, Need, Rules, evaluate, wildcard};
-use crate::text;
-use crate::worktree::{Worktree, normal};
+use base::environment::Environment;
+use base::text;
+use base::worktree::{Worktree, normal};
 
 /// The file that makes a folder a skill.
 const FILE: &str = "SKILL.md";

@@ -42,8 +42,8 @@ use modes::FileModes;
 pub use objects::Missing;
 use objects::Objects;
 
-use crate::lock::locked;
 use crate::message::{FileChange, FileKind, FileState};
+use base::lock::locked;
 
 /// The largest file that is kept when the whole project is compared.
 pub const LARGEST: u64 = 4 << 20;
@@ -256,7 +256,7 @@ impl Tracker {
         let stop = &Deadline { stop: Some(stop), end: Instant::now() + MAX_COMPARISON, root: &self.root };
         stop.check()?;
         let failed = |e: std::io::Error| Untracked::Failed(format!("{}: {e}", self.dir.display()));
-        crate::environment::private_dir(&self.dir).map_err(failed)?;
+        base::environment::private_dir(&self.dir).map_err(failed)?;
         let fresh = inner.index.is_none();
         let index = inner.index.get_or_insert_with(|| index::FileIndex::load(&self.dir, &self.root));
         let known = !index.is_new();

@@ -24,7 +24,7 @@ mod sqlite;
 mod takeover;
 mod write;
 
-use crate::store_place::StorePlace;
+use base::store_place::StorePlace;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -33,10 +33,10 @@ use tokio::sync::oneshot;
 
 use self::job::StoreJob;
 use self::write::SessionWrite;
-use crate::channel::{self, Sender};
-use crate::environment::Timestamp;
-use crate::id::{MessageId, PartId, SessionId};
 use crate::message::{Message, ModelRef, Part};
+use base::channel::{self, Sender};
+use base::environment::Timestamp;
+use base::id::{MessageId, PartId, SessionId};
 
 pub use copy::{forked, renamed};
 pub use error::Error;
@@ -197,7 +197,7 @@ impl Store {
         let (id, message) = (part.id.to_string(), message.to_string());
         // A large one is not written as JSON where messages are read.
         let json = match part.is_large().then(|| part.clone()) {
-            Some(part) => crate::task::on_threads(async move { serde_json::to_string(&part) }).await,
+            Some(part) => base::task::on_threads(async move { serde_json::to_string(&part) }).await,
             None => serde_json::to_string(part),
         };
         match json {

@@ -5,11 +5,11 @@
 use std::fmt::Write as _;
 
 use crate::agent::Agent;
-use crate::environment::Timestamp;
 use crate::instruction::InstructionText;
 use crate::model::Model;
-use crate::text::mark::ReminderMark;
-use crate::text::tagged;
+use base::environment::Timestamp;
+use base::text::mark::ReminderMark;
+use base::text::tagged;
 
 /// What the model is told about where it is. Made once per session and kept for the day, so that
 /// the prompt does not change under a provider's cache.
@@ -30,7 +30,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    pub fn new(cwd: &std::path::Path, worktree: &crate::worktree::Worktree, now: Timestamp) -> Self {
+    pub fn new(cwd: &std::path::Path, worktree: &base::worktree::Worktree, now: Timestamp) -> Self {
         Self {
             cwd: cwd.display().to_string(),
             root: worktree.root.display().to_string(),
@@ -203,9 +203,9 @@ mod tests {
     use super::*;
     use crate::agent::Agents;
     use crate::config::Settings;
-    use crate::environment::Environment;
     use crate::message::ModelRef;
-    use crate::worktree::Worktree;
+    use base::environment::Environment;
+    use base::worktree::Worktree;
 
     /// Every tool that a prompt may speak of.
     const TOOLS: [&str; 19] = [

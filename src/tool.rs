@@ -90,21 +90,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
 use crate::config::settings::OutputLimits;
-use crate::environment::Environment;
 use crate::event::{
     CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, ToolKind, TurnMessage,
     WriteFile,
 };
-use crate::id::{CallId, MessageId, SessionId};
 use crate::lsp::SessionServers;
 use crate::message::{CallFacts, Change, File};
 use crate::permission::{Need, Policy};
 use crate::sandbox::WriteObserver;
-use crate::text;
-use crate::text::mark::ReminderMark;
-use crate::worktree::Worktree;
 use accept::AcceptedArguments;
 use aliases::Aliases;
+use base::environment::Environment;
+use base::id::{CallId, MessageId, SessionId};
+use base::text;
+use base::text::mark::ReminderMark;
+use base::worktree::Worktree;
 
 pub use futures_util::future::BoxFuture;
 

@@ -53,15 +53,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::registry::Agents;
-use crate::approvals::Approvals;
 use crate::config::settings::Settings;
-use crate::environment::{Environment, Timestamp};
 use crate::event::{Event, Outlet, SessionRequestSender, Severity};
 use crate::extension::Extensions;
 use crate::grants::Grants;
-use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
-use crate::lock::locked;
 use crate::lsp::SessionServers;
 use crate::mcp::McpServers;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
@@ -71,9 +67,13 @@ use crate::skill::Skills;
 use crate::snapshot::Tracker;
 use crate::store::{self, RecordChange};
 use crate::system::Surroundings;
-use crate::text::mark::ReminderMark;
 use crate::tool;
-use crate::worktree::Worktree;
+use base::approvals::Approvals;
+use base::environment::{Environment, Timestamp};
+use base::id::{CallId, MessageId, PartId, SessionId};
+use base::lock::locked;
+use base::text::mark::ReminderMark;
+use base::worktree::Worktree;
 
 /// How a turn ended. None of them is an error of the call that started it.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::config;
-use crate::environment::Environment;
 use crate::store::Store;
-use crate::store_place::{DatabasePlace, StorePlace};
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::store_place::{DatabasePlace, StorePlace};
+use base::worktree::Worktree;
 
 /// The user's sessions. The settings are read by the store's own thread.
 pub fn store(environment: &Environment) -> Store {

@@ -8,11 +8,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use adjutant::config;
-use adjutant::environment::Environment;
 use adjutant::session::Sessions;
 use adjutant::session::open::OpenOptions;
 use adjutant::tool::FileCapabilities;
-use adjutant::worktree::Worktree;
+use base::environment::Environment;
+use base::worktree::Worktree;
 use divan::Bencher;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

@@ -5,9 +5,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use adjutant::environment::Environment;
 use adjutant::process::Program;
 use adjutant::sandbox::{Level, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts};
+use base::environment::Environment;
 use divan::Bencher;
 
 #[divan::bench(args = ["bare", "bound", "read-only", "workspace-write"])]
@@ -30,7 +30,7 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
         hidden: vec![],
         shown: vec![],
     };
-    let program = Program::new("/bin/true", "/", adjutant::variables::Variables::default().tame(&environment));
+    let program = Program::new("/bin/true", "/", base::variables::Variables::default().tame(&environment));
     let program = if how == "bare" { program } else { sandbox.wrap(&held, &policy, None, program).unwrap() };
     bencher.bench_local(|| runtime.block_on(program.run(Duration::from_secs(5))).unwrap());
 }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use adjutant::config::Settings;
 use adjutant::config::settings::{McpEntry, Transport};
-use adjutant::environment::Environment;
 use adjutant::event::Outlet;
 use adjutant::mcp::{ForSession, McpServers};
 use adjutant::model::http::HttpClient;
+use base::environment::Environment;
 use serde_json::{Map, Value, json};
 
 use crate::marathon::{Talk, proc};

@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use adjutant::environment::Timestamp;
-use adjutant::id::{MessageId, PartId, SessionId};
 use adjutant::message::{Assistant, Content, Finish, Message, ModelRef, Part, Role, Text, Usage, User};
 use adjutant::store::{Record, Store};
-use adjutant::store_place::{DatabasePlace, StorePlace};
+use base::environment::Timestamp;
+use base::id::{MessageId, PartId, SessionId};
+use base::store_place::{DatabasePlace, StorePlace};
 use divan::Bencher;
 use serde_json::{Value, json};
 use tempfile::TempDir;

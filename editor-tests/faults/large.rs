@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use adjutant::id::SessionId;
 use adjutant::store::Store;
+use base::id::SessionId;
 use serde_json::{Value, json};
 
 use super::{Writer, acknowledged, append, block_on, keep, kept, room, tell};

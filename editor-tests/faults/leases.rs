@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use adjutant::id::SessionId;
 use adjutant::store::{Error, Store, StoredSession};
-use adjutant::store_place::{DatabasePlace, StorePlace};
+use base::id::SessionId;
+use base::store_place::{DatabasePlace, StorePlace};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::{Agents, Mode, show};
 use crate::config;
 use crate::config::builtin::AGENTS;
-use crate::environment::Environment;
 use crate::permission::{Action, Need, Rules, evaluate};
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::worktree::Worktree;
 
 struct Set {
     _dir: tempfile::TempDir,

@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::editor::server::Server;
 use crate::editor::{v1, v2};
-use crate::environment::Environment;
 use crate::serve::serve;
 use crate::session::Sessions;
+use base::environment::Environment;
 
 /// Options of `adjutant acp`.
 #[derive(Debug, Default, clap::Args)]
@@ -53,7 +53,7 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
     let server = |view| Server::new(shared.clone(), peer.clone(), ended.clone(), view);
     let second = draft.then(|| v2::table(&server(v2::view)));
     let versions = Versions::new(v1::table(&server(v1::view)), second);
-    let signal = crate::task::spawn(super::signalled(ended.clone(), true));
+    let signal = base::task::spawn(super::signalled(ended.clone(), true));
     serve(&versions, input, &peer, &ended).await;
     shared.finish().await;
     signal.abort();

@@ -10,13 +10,13 @@ use anyhow::{Context as _, bail};
 use super::place::Here;
 use super::terminal;
 use crate::config::settings::{ProviderEntry, Secret, Settings};
-use crate::environment::Environment;
 use crate::extension::login::{LoginDesk, PluginCredential, PluginLogin};
 use crate::model::auth::{Auth, Credential};
 use crate::model::catalog::Catalog;
 use crate::model::http::HttpClient;
 use crate::model::oauth::{LoginStep, Service};
 use crate::model::platform;
+use base::environment::Environment;
 
 /// What to do with the keys.
 #[derive(Debug, clap::Subcommand)]
@@ -210,7 +210,7 @@ fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Prov
         (None, None) => {
             let ids =
                 settings.providers.iter().map(|provider| &provider.id).chain(catalog.ids().iter().map(|(id, _)| id));
-            let near = crate::text::nearest(id, ids.map(String::as_str));
+            let near = base::text::nearest(id, ids.map(String::as_str));
             let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
             bail!("there is no provider \"{id}\" in the settings or the catalogue.{near}")
         }

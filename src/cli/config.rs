@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::place::Here;
 use crate::config::{self, ProblemSeverity};
-use crate::environment::Environment;
 use crate::extension::scripts::Scripts;
 use crate::extension::survey;
 use crate::session::models::ModelSources;
+use base::environment::Environment;
 
 /// What to do with the settings.
 #[derive(Debug, clap::Subcommand)]

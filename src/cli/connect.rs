@@ -8,9 +8,9 @@ use reqwest::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
 use super::terminal::aside;
-use crate::environment::Environment;
 use crate::model::http;
 use crate::serve::bridge::Bridge;
+use base::environment::Environment;
 
 /// Options of `adjutant connect`.
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,7 @@ pub(super) async fn connect(args: Args, environment: &Environment) -> ExitCode {
     };
     let outbox = Outbox::start(output);
     let ended = CancellationToken::new();
-    let signal = crate::task::spawn(super::signalled(ended.clone(), true));
+    let signal = base::task::spawn(super::signalled(ended.clone(), true));
     let bridge = Bridge::new(client, url, token);
     let tell = |words: &str| aside(&format!("adjutant: {words}"));
     let done = tokio::select! {

@@ -10,7 +10,6 @@ use super::place::Here;
 use crate::config::settings::SandboxMode;
 use crate::config::trust::{Review, TrustKind};
 use crate::config::{Problem, ProblemSeverity};
-use crate::environment::Environment;
 use crate::extension::scripts::Scripts;
 use crate::extension::{survey, tally};
 use crate::mcp::survey::ReportedState;
@@ -22,6 +21,7 @@ use crate::sandbox::{Level, ProvenSandbox, Sandbox};
 use crate::session::models::ModelSources;
 use crate::store::ListQuery;
 use crate::tool::hidden;
+use base::environment::Environment;
 
 /// How to tell it.
 #[derive(Debug, clap::Args)]
@@ -199,16 +199,16 @@ fn config(report: &mut DoctorReport, here: &Here, environment: &Environment) {
     let told = match (errors, warnings) {
         (0, 0) => "nothing is wrong".to_owned(),
         _ => {
-            let (errors, warnings) = (crate::text::count(errors, "error"), crate::text::count(warnings, "warning"));
+            let (errors, warnings) = (base::text::count(errors, "error"), base::text::count(warnings, "warning"));
             format!("{errors}, {warnings}; `adjutant config check` shows them")
         }
     };
-    report.say("settings", &format!("{} read; {told}", crate::text::count(files.len(), "file")));
+    report.say("settings", &format!("{} read; {told}", base::text::count(files.len(), "file")));
     report.keep("config", json!({ "files": files, "errors": errors, "warnings": warnings, "notes": other }));
     if errors > 0 {
         report
             .broken
-            .push(format!("{} in the settings: see `adjutant config check`", crate::text::count(errors, "error")));
+            .push(format!("{} in the settings: see `adjutant config check`", base::text::count(errors, "error")));
     }
     if let Some(problem) = here.loaded.settings.unread.first() {
         report.say("denies", &problem.until_fixed());
@@ -303,15 +303,14 @@ fn hidden(report: &mut DoctorReport, here: &Here, environment: &Environment) {
     }
     let more = if can_hide { &wish.hide[..] } else { &[] };
     for path in more {
-        report.say("hidden", &format!("{}: by `sandbox.hide`", crate::text::escaped(path)));
+        report.say("hidden", &format!("{}: by `sandbox.hide`", base::text::escaped(path)));
     }
     for name in &wish.show {
         let is_path = name.starts_with('/') || name.starts_with("~/");
         if !is_path && credentials::rows().iter().all(|row| row.name != name) {
-            report.broken.push(format!(
-                "`sandbox.show` names {}, which is neither a row nor a path",
-                crate::text::escaped(name)
-            ));
+            report
+                .broken
+                .push(format!("`sandbox.show` names {}, which is neither a row nor a path", base::text::escaped(name)));
         }
     }
     report.keep("hidden", json!(list));
@@ -320,7 +319,7 @@ fn hidden(report: &mut DoctorReport, here: &Here, environment: &Environment) {
 /// What commands and servers do not get of the environment.
 fn variables(report: &mut DoctorReport, here: &Here, environment: &Environment) {
     let out = here.loaded.settings.variables.left_out(environment);
-    let shown: Vec<String> = out.iter().map(|name| crate::text::escaped(name)).collect();
+    let shown: Vec<String> = out.iter().map(|name| base::text::escaped(name)).collect();
     let told = match shown.as_slice() {
         [] => "commands get all of it".to_owned(),
         names => format!(
@@ -377,15 +376,15 @@ async fn extensions(report: &mut DoctorReport, here: &Here, environment: &Enviro
         return;
     }
     let found = survey::survey(Scripts::compiling(), &settings, environment, &here.worktree, &here.cwd).await;
-    let count = crate::text::count(settings.scripts.len(), "custom tool or plugin");
+    let count = base::text::count(settings.scripts.len(), "custom tool or plugin");
     report.say("extensions", &format!("{count}, in {}", found.report.runtime));
     report.broken.extend(found.failed.iter().map(|why| format!("custom tools and plugins: {why}")));
     for (file, why, _) in &found.report.errors {
-        report.broken.push(format!("{}: {}", crate::text::title(file), crate::text::title(why)));
+        report.broken.push(format!("{}: {}", base::text::title(file), base::text::title(why)));
     }
     for (name, tally) in tally::read(environment, &here.worktree.root) {
         if tally.wavers && settings.scripts.iter().any(|script| script.name == name) {
-            let name = crate::text::title(&name);
+            let name = base::text::title(&name);
             report.broken.push(format!("{name} changes the system prompt each time although nothing else has changed: no provider's cache holds, and each step costs more"));
         }
     }
@@ -398,7 +397,7 @@ async fn servers(report: &mut DoctorReport, here: &Here, environment: &Environme
     for server in &tried {
         report.say("MCP server", &format!("{}: {}", server.name, super::mcp::state(server)));
         if let ReportedState::Failed(why) = &server.state {
-            report.broken.push(format!("the MCP server {}: {}", server.name, crate::text::title(why)));
+            report.broken.push(format!("the MCP server {}: {}", server.name, base::text::title(why)));
         }
     }
     report.keep("mcpServers", tried.iter().map(super::mcp::data).collect());
@@ -421,7 +420,7 @@ fn languages(report: &mut DoctorReport, here: &Here, environment: &Environment) 
             }
             Err(absent) => {
                 if absent.install.is_none() {
-                    let program = crate::text::escaped(&absent.program);
+                    let program = base::text::escaped(&absent.program);
                     report.broken.push(format!("the language server {}: no program {program}", absent.name));
                 }
                 missing.push(absent.name);
@@ -445,6 +444,6 @@ fn withheld(report: &mut DoctorReport, trust: &Review, kind: TrustKind, section:
     for item in trust.withheld(kind) {
         let state = trust.withheld_state();
         let line = format!("{}: {state}: {} ({})", item.key, item.detail, item.place.short());
-        report.say(section, &crate::text::escaped(&line));
+        report.say(section, &base::text::escaped(&line));
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::place::Here;
 use crate::config::trust::{Review, TrustItem, TrustKind};
-use crate::environment::Environment;
 use crate::extension::scripts::Scripts;
 use crate::extension::{survey, tally};
-use crate::text;
+use base::environment::Environment;
+use base::text;
 
 /// Options of `adjutant extensions`.
 #[derive(Debug, clap::Args)]

@@ -15,7 +15,7 @@ use crate::editor as door;
 use crate::editor::server::Server;
 use crate::serve::serve;
 use crate::session::Sessions;
-use crate::task::JoinHandle;
+use base::task::JoinHandle;
 
 /// Both ends of a connection within this process.
 pub(super) struct Inside {
@@ -42,14 +42,14 @@ impl Inside {
         let (from_agent, agent_out) = io::pipe()?;
         let agent = Peer::new(Outbox::start(agent_out));
         let server = Server::new(shared.clone(), agent.clone(), ended.clone(), door::v1::view);
-        let serving = crate::task::spawn({
+        let serving = base::task::spawn({
             let ended = ended.clone();
             async move { serve(&door::v1::table(&server), lines::read(agent_in), &agent, &ended).await }
         });
         let peer = Peer::new(Outbox::start(to_agent));
         let lines = heard(lines::read(from_agent));
         let done = CancellationToken::new();
-        let reading = crate::task::spawn({
+        let reading = base::task::spawn({
             let (peer, done) = (peer.clone(), done.clone());
             async move { serve(&routes, lines, &peer, &done).await }
         });

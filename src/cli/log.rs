@@ -10,8 +10,8 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::environment::{Environment, private_dir, private_file};
-use crate::text;
+use base::environment::{Environment, private_dir, private_file};
+use base::text;
 
 /// Starts logging when `ADJUTANT_LOG` asks for it; warnings and errors are logged without asking.
 /// Logging ends when the guard is dropped. Where no file can be made there is no log: that is no

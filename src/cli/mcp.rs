@@ -14,7 +14,6 @@ use super::terminal;
 use crate::config::ProblemSeverity;
 use crate::config::settings::{McpEntry, OAuth, Transport};
 use crate::config::trust::{Review, TrustKind};
-use crate::environment::Environment;
 use crate::event::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
 use crate::mcp::kept::KeptLogin;
 use crate::mcp::login;
@@ -22,7 +21,8 @@ use crate::mcp::survey::{ReportedState, ServerReport};
 use crate::mcp::{ForSession, McpServers};
 use crate::model::http::HttpClient;
 use crate::permission::{Action, Need, evaluate};
-use crate::text;
+use base::environment::Environment;
+use base::text;
 
 /// Options of `adjutant mcp`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;

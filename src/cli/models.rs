@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::place::Here;
 use crate::config::settings::Rates;
 use crate::config::trust::TrustKind;
-use crate::environment::Environment;
 use crate::model::Model;
 use crate::model::catalog::CatalogRefresh;
 use crate::model::registry::{KeySource, ProviderSummary, Registry};
 use crate::session::models::ModelSources;
+use base::environment::Environment;
 
 /// What to show.
 #[derive(Debug, clap::Args)]
@@ -71,7 +71,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         registry.providers().iter().chain([&offline]).filter(|facts| wanted(&facts.id)).collect();
     if let (true, Some(name)) = (providers.is_empty(), &args.provider) {
         let known: Vec<&str> = registry.providers().iter().map(|facts| facts.id.as_str()).collect();
-        let near = crate::text::nearest(name, known.iter().copied());
+        let near = base::text::nearest(name, known.iter().copied());
         let near = near.map(|near| format!("Did you mean {near}? ")).unwrap_or_default();
         bail!("no provider \"{name}\". {near}`adjutant models --all` lists all that are known.");
     }
@@ -93,7 +93,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let trust = &here.loaded.trust;
     for item in trust.withheld(TrustKind::Provider) {
         let line = format!("{}: {}: {} ({})", item.key, trust.withheld_state(), item.detail, item.place.short());
-        let _ = writeln!(text, "{}", crate::text::escaped(&line));
+        let _ = writeln!(text, "{}", base::text::escaped(&line));
     }
     super::say(text.trim_end());
     Ok(0)

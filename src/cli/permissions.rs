@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
-use crate::approvals::Approvals;
-use crate::environment::Environment;
 use crate::grants::Grants;
 use crate::permission::check::check_line;
 use crate::permission::explain::explain;
@@ -19,7 +17,9 @@ use crate::sandbox::Sandbox;
 use crate::store::{Grant, Store};
 use crate::tool::confinement::Confinement;
 use crate::tool::webfetch::secrets;
-use crate::worktree::Worktree;
+use base::approvals::Approvals;
+use base::environment::Environment;
+use base::worktree::Worktree;
 
 /// Options of `adjutant permissions`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::config::Problem;
-use crate::environment::Environment;
 use crate::session::configuration::Configuration;
 use crate::session::models::ModelSources;
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::worktree::Worktree;
 
 /// The settings and agents of a directory.
 pub(super) struct Here {

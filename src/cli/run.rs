@@ -25,11 +25,11 @@ use super::work::{self, Work};
 use super::{input, sessions, terminal};
 use crate::editor::meta::{ALONE, OWN, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
 use crate::editor::prompt::{built_in_tools, may_be_tool};
-use crate::environment::Environment;
-use crate::id::SessionId;
 use crate::session::Sessions;
 use crate::store::Record;
 use crate::tool::structured_output::StructuredOutputTool;
+use base::environment::Environment;
+use base::id::SessionId;
 
 /// Options of `adjutant run`.
 #[derive(Debug, clap::Args)]
@@ -323,7 +323,7 @@ fn tee(mut lines: mpsc::Receiver<Line>, print: bool) -> mpsc::Receiver<Line> {
         return lines;
     }
     let (tx, rx) = mpsc::channel(1);
-    crate::task::spawn(async move {
+    base::task::spawn(async move {
         while let Some(line) = lines.recv().await {
             if let Line::Text(text) = &line {
                 terminal::json(&String::from_utf8_lossy(text));

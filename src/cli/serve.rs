@@ -14,11 +14,11 @@ use super::terminal::{aside, misused, say};
 use super::work;
 use crate::config;
 use crate::config::settings::{ServeSettings, TlsFiles};
-use crate::environment::{Environment, private_file};
 use crate::serve::host::Host;
 use crate::serve::tokens::Tokens;
 use crate::serve::{listen, tokens};
-use crate::worktree::Worktree;
+use base::environment::{Environment, private_file};
+use base::worktree::Worktree;
 
 /// Options of `adjutant serve`. They take the place of what the settings say.
 #[derive(Debug, clap::Args)]
@@ -143,12 +143,12 @@ async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environme
                 return Err("prompts can wait only in a database: set store.url in your settings".into());
             }
             aside(&format!("It answers prompts from the store, {at_once} at once."));
-            Some(crate::task::spawn(work::work(sessions, at_once.max(1), host.draining.clone())))
+            Some(base::task::spawn(work::work(sessions, at_once.max(1), host.draining.clone())))
         }
         None => None,
     };
-    let signal = crate::task::spawn(super::signalled(stop.clone(), true));
-    let serving = crate::task::spawn(listen::listen(host.clone(), listener, tls));
+    let signal = base::task::spawn(super::signalled(stop.clone(), true));
+    let serving = base::task::spawn(listen::listen(host.clone(), listener, tls));
     stop.cancelled().await;
     let code = signal.await.ok().flatten().unwrap_or_default();
     let turns = host.turns();

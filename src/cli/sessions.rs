@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::place::Here;
 use super::{input, terminal};
-use crate::environment::{Environment, Timestamp};
 use crate::export;
-use crate::id::SessionId;
-use crate::lock::locked;
 use crate::message::{CallState, Content, Role};
 use crate::session::prune::{self, Prune};
 use crate::store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
+use base::environment::{Environment, Timestamp};
+use base::id::SessionId;
+use base::lock::locked;
 
 /// How many sessions take so long to be read that it is said why.
 const WORTH_SAYING: usize = 200;
@@ -269,7 +269,7 @@ async fn search(store: &Store, environment: &Environment, words: &str, all: bool
     for hit in &hits {
         super::say(&line(&hit.record, all));
         if hit.messages > 0 {
-            super::say(&format!("    {} ({})", hit.excerpt, crate::text::count(hit.messages, "message")));
+            super::say(&format!("    {} ({})", hit.excerpt, base::text::count(hit.messages, "message")));
         }
     }
     if hits.is_empty() {
@@ -291,13 +291,13 @@ async fn export_json(store: &Store, id: &SessionId, output: Option<PathBuf>) -> 
         };
         tries += 1;
         let damage = feed.damage();
-        match crate::task::spawn_blocking(move || spooled(feed)).await? {
+        match base::task::spawn_blocking(move || spooled(feed)).await? {
             Ok(document) => break (document, damage),
             Err(export::json::WriteError::Read(store::Error::Changed(_))) if tries <= MAX_EXPORT_TRIES => {}
             Err(e) => return Err(e).context("the session is not exported"),
         }
     };
-    crate::task::spawn_blocking(move || copy_document(document, output)).await??;
+    base::task::spawn_blocking(move || copy_document(document, output)).await??;
     let damage = std::mem::take(&mut *locked(&damage));
     damage.iter().for_each(|damage| terminal::aside(&format!("damaged: {damage}")));
     Ok(0)
@@ -324,7 +324,7 @@ fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow
             printed => printed.context("the session is not written to its end"),
         };
     };
-    let written = crate::environment::private_file_at(&target).and_then(|mut file| {
+    let written = base::environment::private_file_at(&target).and_then(|mut file| {
         io::copy(&mut document, &mut file)?;
         file.flush()
     });
@@ -337,7 +337,7 @@ fn export_html(stored: StoredSession, output: Option<&Path>, environment: &Envir
     match output {
         None => super::say(&text),
         Some(file) => {
-            let written = crate::environment::private_note(file, text.as_bytes());
+            let written = base::environment::private_note(file, text.as_bytes());
             written.with_context(|| format!("{} cannot be written", file.display()))?;
         }
     }
@@ -353,7 +353,7 @@ async fn prune_all(store: &Store, environment: &Environment, wish: &Prune) -> an
     for (id, why) in &pruned.kept {
         super::say(&format!("kept {id}: {why}"));
     }
-    super::say(&format!("{word} {}", crate::text::count(pruned.gone.len(), "session")));
+    super::say(&format!("{word} {}", base::text::count(pruned.gone.len(), "session")));
     if wish.keep_days.is_none() {
         super::say("Only empty sessions are deleted: set --days, or sessions.keep_days in the settings.");
     }

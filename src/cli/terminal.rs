@@ -1,5 +1,5 @@
 //! The only way to a terminal. Whatever is shown to people goes through here, on a terminal as in a
-//! pipe, and what is hidden in it is written out (see [`crate::text::shown`]): what models, tools,
+//! pipe, and what is hidden in it is written out (see [`base::text::shown`]): what models, tools,
 //! files, settings and servers say cannot move the cursor, set a title, fill the clipboard, or
 //! reverse the direction of reading. JSON says it in escapes.
 //!
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::text;
+use base::text;
 use styled::Styled;
 
 /// Whether somebody sees what is said.

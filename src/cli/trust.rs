@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::config::trust::{Decision, TrustStore};
-use crate::environment::Environment;
 use crate::session::elsewhere::share_trust;
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::worktree::Worktree;
 
 use super::place::Here;
 use super::reply;
@@ -148,7 +148,7 @@ fn list(environment: &Environment) -> u8 {
         let decision = if entry.decision == Decision::Trusted { "trusted" } else { "not trusted" };
         super::say(&format!("{root}: {decision} ({})", entry.at.iso()));
         for item in &entry.items {
-            super::say(&format!("  - {}", crate::text::escaped(item)));
+            super::say(&format!("  - {}", base::text::escaped(item)));
         }
     }
     if !any {

@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 use super::inside::{Inside, exit_code, said};
 use super::refused::RefusedCall;
 use crate::editor::meta::{ALONE, IDEMPOTENCY_KEY, OWN, REJECTED, STRUCTURED, of_ours, own};
-use crate::lock::locked;
 use crate::message::Message;
 use crate::session::Sessions;
 use crate::store::{ClaimedTask, Store, TaskState};
+use base::lock::locked;
 
 /// How often a host looks whether there is something to do.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -239,6 +239,6 @@ impl UnattendedClient {
 ///
 /// # Errors
 /// The store's.
-pub(super) async fn put(store: &Store, session: &crate::id::SessionId, work: &Work) -> anyhow::Result<()> {
+pub(super) async fn put(store: &Store, session: &base::id::SessionId, work: &Work) -> anyhow::Result<()> {
     Ok(store.put_task(session, serde_json::to_string(work)?).await?)
 }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::settings::Mode;
-use crate::environment::Environment;
 use crate::permission::Action::{self, Allow, Ask, Deny};
 use crate::permission::{Rule, Rules, rule};
+use base::environment::Environment;
 
 #[derive(Debug)]
 pub(crate) struct BuiltIn {

@@ -95,7 +95,7 @@ impl Hooks<'_> {
             let (kind, command) =
                 (hook.get("type").and_then(Node::as_text), hook.get("command").and_then(Node::as_text));
             let Some(command) = command.filter(|_| kind.is_none_or(|kind| kind == "command")) else {
-                let kind = crate::text::title(kind.unwrap_or("nothing"));
+                let kind = base::text::title(kind.unwrap_or("nothing"));
                 self.tell(&hook.at, event, &format!("only hooks of type \"command\" run, not \"{kind}\""));
                 continue;
             };

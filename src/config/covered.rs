@@ -284,11 +284,11 @@ fn written(names: &[Name], base: &Path, root: &Path) -> Vec<usize> {
     let line = analyse(&words.join(" "), &place);
     let paths_of = |permission: &str| -> Vec<PathBuf> {
         let touches = line.units.iter().flat_map(|unit| &unit.touches).filter(|need| need.permission == permission);
-        touches.flat_map(|need| &need.patterns).map(|path| crate::worktree::normal(&root.join(path))).collect()
+        touches.flat_map(|need| &need.patterns).map(|path| base::worktree::normal(&root.join(path))).collect()
     };
     let (edited, read) = (paths_of("edit"), paths_of("read"));
     let is_written = |at: &usize| {
-        let path = names.get(*at).map(|name| crate::worktree::normal(&base.join(&name.text)));
+        let path = names.get(*at).map(|name| base::worktree::normal(&base.join(&name.text)));
         path.is_some_and(|path| edited.contains(&path) && !read.contains(&path))
     };
     (1..names.len()).filter(is_written).collect()
@@ -343,7 +343,7 @@ impl Covered {
             let system = SYSTEM.iter().any(|dir| real.starts_with(dir));
             if runs && !system && real.is_file() {
                 self.file(&real, root);
-            } else if crate::worktree::normal(path).starts_with(root) {
+            } else if base::worktree::normal(path).starts_with(root) {
                 self.besides(format!("{}, which leads out of the project", shown(path)));
             } else if !system && real.is_file() {
                 self.besides(format!("{}, outside of the project", real.display()));
@@ -440,7 +440,7 @@ pub(crate) fn is_code(path: &Path) -> bool {
 /// How a file begins, if it is text.
 fn start_of(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
-    crate::file::open_regular(path).ok()?.take(FOLLOWED_BYTES).read_to_end(&mut bytes).ok()?;
+    base::file::open_regular(path).ok()?.take(FOLLOWED_BYTES).read_to_end(&mut bytes).ok()?;
     (!bytes.contains(&0)).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -471,7 +471,7 @@ fn gather(dir: &Path, files: &mut Vec<PathBuf>) -> bool {
 }
 
 fn digest(path: &Path) -> Option<String> {
-    let mut file = crate::file::open_regular(path).ok()?.take(BYTES + 1);
+    let mut file = base::file::open_regular(path).ok()?.take(BYTES + 1);
     let mut context = ring::digest::Context::new(&ring::digest::SHA256);
     let mut buffer = vec![0; 64 << 10];
     let mut read = 0;
@@ -483,7 +483,7 @@ fn digest(path: &Path) -> Option<String> {
         read += count as u64;
         context.update(buffer.get(..count)?);
     }
-    (read <= BYTES).then(|| crate::text::hex(context.finish().as_ref()))
+    (read <= BYTES).then(|| base::text::hex(context.finish().as_ref()))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::file::{AgentConfig, CommandConfig, ConfigFile};
 use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, whole};
 use super::problem::{Problem, ProblemCode};
-use crate::text::nearest;
+use base::text::nearest;
 
 /// The schema of a settings file.
 pub(super) fn schema() -> Json {

@@ -37,7 +37,7 @@ pub(crate) use self::provider::{CostConfig, ModelConfig, ProviderConfig, Timeout
 pub use self::sandbox::SandboxMode;
 pub(crate) use self::sandbox::{SandboxConfig, VariablesConfig};
 pub(crate) use self::serve::ServeConfig;
-use crate::approvals::Approvals;
+use base::approvals::Approvals;
 
 /// A settings file: `opencode.json`, `opencode.jsonc`, `adjutant.json` or `adjutant.jsonc`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::file::{Formatter, OnOrNamed};
-use crate::environment::Environment;
+use base::environment::Environment;
 
 /// A formatter that may run after an edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,11 +169,11 @@ impl FormatterEntry {
         let Some((program, arguments)) = self.command.split_first().filter(|_| meant) else { return Ok(None) };
         let own = upward().flat_map(|folder| [folder.join("node_modules/.bin"), folder.join("vendor/bin")]);
         let found = if program.contains('/') {
-            Some(root.join(program)).filter(|file| crate::executable::is_executable(file))
+            Some(root.join(program)).filter(|file| base::executable::is_executable(file))
         } else if self.when.is_some() {
-            crate::executable::find(program, own.chain(environment.path()))
+            base::executable::find(program, own.chain(environment.path()))
         } else {
-            crate::executable::find(program, environment.path())
+            base::executable::find(program, environment.path())
         };
         let Some(found) = found else {
             let missing = MissingFormatter { name: self.name.clone(), program: program.clone() };

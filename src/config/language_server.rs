@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::file::{LanguageServer, OnOrNamed};
-use crate::environment::Environment;
+use base::environment::Environment;
 
 /// A language server that may be asked about files.
 #[derive(Debug, Clone, PartialEq)]
@@ -212,11 +212,11 @@ impl ServerEntry {
         let Some((program, arguments)) = self.command.split_first() else { return Ok(None) };
         let own = upward.iter().map(|folder| folder.join("node_modules/.bin"));
         let there = if program.contains('/') {
-            Some(project.join(program)).filter(|file| crate::executable::is_executable(file))
+            Some(project.join(program)).filter(|file| base::executable::is_executable(file))
         } else if self.usual {
-            crate::executable::find(program, own.chain(environment.path()))
+            base::executable::find(program, own.chain(environment.path()))
         } else {
-            crate::executable::find(program, environment.path())
+            base::executable::find(program, environment.path())
         };
         let Some(there) = there else {
             let install = self.known.filter(|_| self.usual).map(|known| known.install);

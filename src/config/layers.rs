@@ -27,8 +27,8 @@ use super::resolve::on;
 use super::script::{self, ScriptEntry};
 use super::settings::Directory;
 use super::{claude, decode, examples, jsonc, legacy, markdown, rules, substitute};
-use crate::environment::Environment;
 use crate::permission::shell::variable_danger;
+use base::environment::Environment;
 
 /// One text, read and checked.
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ pub(crate) fn administered(system: &str, program_data: Option<&str>) -> Vec<Path
 
 /// The directories from `root` down to `cwd`, both included. A cwd elsewhere stands alone.
 pub(crate) fn down_to(root: &Path, cwd: &Path) -> Vec<PathBuf> {
-    let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| crate::worktree::normal(cwd));
+    let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| base::worktree::normal(cwd));
     if !real.starts_with(root) {
         return vec![real];
     }

@@ -19,11 +19,11 @@ use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::roster::{Roster, RosterEntry, reach};
 use super::settings::Settings;
 use super::{builtin, join, resolve, rules};
-use crate::approvals::Approvals;
-use crate::environment::Environment;
 use crate::permission::rule::{BUILT_IN, derive};
 use crate::permission::{Action, Rule, Rules, laxer};
-use crate::worktree::Worktree;
+use base::approvals::Approvals;
+use base::environment::Environment;
+use base::worktree::Worktree;
 
 /// Something a project says that has a part in what is allowed.
 #[derive(Debug, Clone)]
@@ -402,7 +402,7 @@ fn same_looks(one: &[Glyph], other: &[Glyph]) -> bool {
 fn looks(name: &str) -> Vec<Glyph> {
     let seen = name
         .chars()
-        .filter(|c| !crate::text::is_hidden(*c) && (c.is_alphanumeric() || !c.is_ascii() || "|!".contains(*c)));
+        .filter(|c| !base::text::is_hidden(*c) && (c.is_alphanumeric() || !c.is_ascii() || "|!".contains(*c)));
     let look = |c: char| match c.to_ascii_lowercase() {
         'i' | 'l' | '1' | '|' | '!' => Glyph::Letter('l'),
         'o' | '0' => Glyph::Letter('o'),

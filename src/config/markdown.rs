@@ -137,7 +137,7 @@ fn page_or(
 ) -> Option<(Option<Node>, String, SourceLocation)> {
     let mut text = disk.read(origin)?;
     if origin.project {
-        let (seen, removed) = crate::text::visible(&text);
+        let (seen, removed) = base::text::visible(&text);
         if removed > 0 {
             let some = if removed == 1 {
                 "1 invisible character is".to_owned()

@@ -100,7 +100,7 @@ pub fn is_secret(name: &str) -> bool {
 /// # Errors
 /// Where the file cannot be read or written, or has a server of this name.
 pub fn add(path: &Path, name: &str, entry: &serde_json::Value) -> Result<(), String> {
-    let text = match crate::file::read_regular_text(path) {
+    let text = match base::file::read_regular_text(path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => "{}\n".to_owned(),
         Err(e) => return Err(e.to_string()),

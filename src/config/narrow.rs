@@ -30,7 +30,7 @@ fn keep_to(tree: &mut Node, alone: &Node, way: &[&str], problems: &mut Vec<Probl
     list.retain(|item| {
         let known = has(own, item);
         if !known {
-            let name = crate::text::title(item.as_text().unwrap_or_default());
+            let name = base::text::title(item.as_text().unwrap_or_default());
             let text = format!("\"{name}\" is not in this list of your own settings, which a project cannot add to");
             let problem = Problem::warning(ProblemCode::NotForProjects, &item.at, way.join("."), text);
             problems.push(problem.hint("add it there if you want it"));

@@ -1,6 +1,6 @@
 //! Something in a file that is not as it should be, told so that it can be put right.
 
-use crate::text::nearest;
+use base::text::nearest;
 use std::fmt;
 
 use super::node::SourceLocation;

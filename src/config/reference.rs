@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use super::node::{MapEntry, Node};
 use super::problem::{Problem, ProblemCode};
 use super::settings::ReferenceEntry;
-use crate::environment::Environment;
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::worktree::Worktree;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepositoryClone {
@@ -108,7 +108,7 @@ fn is_ref(branch: &str) -> bool {
 /// A folder name that people recognise and no two addresses share.
 fn folder(name: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
-    let short = crate::text::hex(&digest.as_ref()[..6]);
+    let short = base::text::hex(&digest.as_ref()[..6]);
     let last = name.trim_end_matches(".git").rsplit(['/', ':']).next().unwrap_or_default();
     let plain: String = last.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(40).collect();
     format!("{plain}-{short}")

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::environment::Environment;
+use base::environment::Environment;
 
 /// Defaults to be fetched from time to time.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::script::{ScriptEntry, ScriptKind};
 use crate::permission::lint::{self, LintKind};
 use crate::permission::pattern_index::PatternIndex;
 use crate::permission::{Action, Rule, Rules, laxer, wildcard};
-use crate::text::nearest;
-use crate::text::plain;
+use base::text::nearest;
+use base::text::plain;
 
 /// Names of permissions that are read as others: see [`super::legacy`].
 const OLD_PERMISSIONS: [&str; 5] = ["write", "patch", "multiedit", "apply_patch", "ls"];

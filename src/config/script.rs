@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::disk::ConfigReader;
 use super::node::{Layer, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
-use crate::environment::Environment;
+use base::environment::Environment;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScriptKind {
@@ -136,13 +136,13 @@ pub(crate) fn in_list(node: &Node, directories: &[(PathBuf, bool)], disk: &mut C
             None => installed(spec, (&base, theirs || beside.is_none()), (directories, theirs), disk),
         };
         let Some((path, project)) = looked.filter(|(path, _)| path.exists()) else {
-            let (name, at) = (package_name(spec), crate::text::title(spec));
+            let (name, at) = (package_name(spec), base::text::title(spec));
             let text = match package {
                 true => format!("the plugin {at} is not installed, so it is not loaded; adjutant installs nothing"),
                 false => format!("there is no file {at}, so this plugin is not loaded"),
             };
             let problem = Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text);
-            let hint = format!("`npm install {}` in {}", crate::text::title(name), disk.worktree.root.display());
+            let hint = format!("`npm install {}` in {}", base::text::title(name), disk.worktree.root.display());
             disk.problems.push(if package { problem.hint(hint) } else { problem });
             continue;
         };
@@ -180,7 +180,7 @@ fn local(spec: &str, base: &Path, environment: &Environment) -> Option<PathBuf> 
             || path.starts_with("../")
             || path.starts_with('/') =>
         {
-            Some(crate::worktree::normal(&base.join(path)))
+            Some(base::worktree::normal(&base.join(path)))
         }
         _ => None,
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Loaded;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemSeverity, UNTIL_FIXED};
-use crate::store_place::DatabasePlace;
+use base::store_place::DatabasePlace;
 
 /// How many further places of a repeated problem are listed.
 const PLACES: usize = 8;
@@ -57,7 +57,7 @@ pub fn show(loaded: &Loaded, problems: &[Problem]) -> String {
         let _ = writeln!(
             text,
             "\n{} in these settings: `adjutant config check` shows what is not used and why.",
-            crate::text::count(errors, "error")
+            base::text::count(errors, "error")
         );
     }
     text
@@ -146,9 +146,9 @@ pub fn check(loaded: &Loaded, problems: &[Problem]) -> String {
     .into_iter()
     .map(|(severity, noun)| (count(severity), noun))
     .filter(|(count, _)| *count > 0)
-    .map(|(count, noun)| crate::text::count(count, noun))
+    .map(|(count, noun)| base::text::count(count, noun))
     .collect();
-    let read = crate::text::count(loaded.origins.len(), "file");
+    let read = base::text::count(loaded.origins.len(), "file");
     let _ = match parts.as_slice() {
         [] => writeln!(text, "{read} read; nothing is wrong."),
         parts => writeln!(text, "{read} read: {}.", parts.join(", ")),

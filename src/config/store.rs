@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::file::StoreConfig;
-use crate::store_place::{AwayLimits, DatabasePlace};
+use base::store_place::{AwayLimits, DatabasePlace};
 
 /// The database that is meant; none where no address is given.
 pub(super) fn database(written: &StoreConfig) -> Option<DatabasePlace> {

@@ -224,7 +224,7 @@ impl Substitution<'_, '_> {
             (Some(rest), Some(home)) => home.join(rest),
             _ => dir.unwrap_or(Path::new("/")).join(path),
         };
-        let full = crate::worktree::normal(&full);
+        let full = base::worktree::normal(&full);
         let wrong = |code, text: String, hint: Option<String>| {
             let mut problem = Problem::error(code, at, way.join("."), text);
             problem.hint = hint;

@@ -32,8 +32,8 @@ use super::layers::ParsedLayer;
 use super::loosen::{self, LoosenedKey};
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
-use crate::environment::Environment;
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::worktree::Worktree;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrustKind {
@@ -212,7 +212,7 @@ impl Review {
 
     /// The whole list, a line each, for the question.
     pub fn list(&self) -> String {
-        self.items.iter().map(|item| format!("- {}\n", crate::text::escaped(&item.to_string()))).collect()
+        self.items.iter().map(|item| format!("- {}\n", base::text::escaped(&item.to_string()))).collect()
     }
 }
 
@@ -535,7 +535,7 @@ fn is_elsewhere(text: &str, worktree: &Worktree) -> bool {
         return true;
     }
     let path = worktree.root.join(text);
-    let path = crate::worktree::normal(&path);
+    let path = base::worktree::normal(&path);
     !path.starts_with(&worktree.root)
         || Path::new(text).components().any(|part| part == std::path::Component::ParentDir)
 }
@@ -555,5 +555,5 @@ pub(crate) fn digest(items: &[TrustItem]) -> String {
         .collect();
     lines.sort();
     lines.dedup();
-    crate::text::hex(ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref())
+    base::text::hex(ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref())
 }

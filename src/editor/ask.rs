@@ -13,7 +13,7 @@ use super::meta::{UNATTENDED, own};
 use crate::event::{CallUpdate, Confirmation, PermissionReply, PermissionRequest, Progress, ToolKind};
 use crate::permission::Denial;
 use crate::permission::wording::{Reason, Wording};
-use crate::text::{self, shown};
+use base::text::{self, shown};
 
 const ONCE: &str = "once";
 const ALWAYS: &str = "always";

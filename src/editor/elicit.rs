@@ -10,8 +10,8 @@ use super::face::{
 use super::markdown::plainly;
 use super::server::Capabilities;
 use crate::event::{CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Progress, ToolKind};
-use crate::id::SessionId;
-use crate::text::{self, shown};
+use base::id::SessionId;
+use base::text::{self, shown};
 
 /// The answers in the way of a permission.
 const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
     use crate::event::{FieldOption, TextLimits};
-    use crate::id::CallId;
+    use base::id::CallId;
 
     fn field(key: &str, required: bool, kind: FieldKind) -> FormField {
         FormField { key: key.into(), title: key.into(), words: None, required, kind }

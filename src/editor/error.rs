@@ -12,7 +12,7 @@ use crate::session::access::ReopenError;
 use crate::session::handle::MailboxError;
 use crate::session::open::OpenError;
 use crate::store;
-use crate::text;
+use base::text;
 
 /// Why a request of the editor is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 
 use super::meta::{HANDED_OVER, Meta, REJECTED, STRUCTURED, own};
 use crate::event::{CallUpdate, Event, FormPage};
-use crate::id::{CallId, SessionId};
 use crate::turn::Outcome;
+use base::id::{CallId, SessionId};
 
 /// Lines for the editor, in order.
 pub type UpdateLines = Vec<Vec<u8>>;

@@ -10,7 +10,7 @@ use crate::event::{
     CallUpdate, FieldKind, FormField, FormPage, ManyLimits, Progress, Question, QuestionReply, QuestionRequest,
     TextLimits, ToolKind,
 };
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// The answers of a question in the way of a permission.
 const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
@@ -76,7 +76,7 @@ fn own(at: usize) -> String {
 fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
     let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
     let show = CallUpdate {
-        title: Some(crate::text::title(&question.text)),
+        title: Some(base::text::title(&question.text)),
         kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
         input: Some(json!({ "question": question.text, "options": labels })),
@@ -157,7 +157,7 @@ fn filled_in(questions: &[Question], filled: &Filled) -> QuestionReply {
 
 fn answers(question: &Question, at: usize, filled: &Filled) -> Vec<String> {
     let words = |key: String| filled.get(&key).cloned().unwrap_or_default();
-    let cut = |words: String| crate::text::head(words.trim(), LONGEST).to_owned();
+    let cut = |words: String| base::text::head(words.trim(), LONGEST).to_owned();
     if question.options.is_empty() {
         return words(name(at)).into_iter().map(cut).filter(|words| !words.is_empty()).take(1).collect();
     }

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::meters::Meters;
-use crate::id::SessionId;
-use crate::lock::locked;
 use crate::session::Handle;
 use crate::session::open::OpenOptions;
+use base::id::SessionId;
+use base::lock::locked;
 
 /// A connection that has sessions.
 pub trait Holder<S>: Send + Sync {
@@ -283,7 +283,7 @@ impl<S: Holder<S> + 'static> Hosted<S> {
         let (id, live_turns, found) = (live.handle.id.clone(), live.live_turns.clone(), CancellationToken::new());
         locked(&self.places).insert(id.clone(), SessionPlace::Waiting(Box::new(live), found.clone()));
         let this = self.clone();
-        crate::task::spawn_in(&self.tasks, async move {
+        base::task::spawn_in(&self.tasks, async move {
             let over = async {
                 tokio::time::sleep(this.grace).await; // the grace period itself
                 while live_turns.works() {

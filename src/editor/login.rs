@@ -51,7 +51,7 @@ pub fn log_out(server: &Arc<Server>) -> impl Future<Output = Result<(), Refusal>
     let allowed = server.shared.account().check(AccountProperty::ProviderKeys);
     async move {
         allowed.map_err(Refusal::AccountOnly)?;
-        let forgotten = crate::task::spawn_blocking(move || Auth::forget_all(&environment)).await;
+        let forgotten = base::task::spawn_blocking(move || Auth::forget_all(&environment)).await;
         let failed = |e: std::io::Error| Refusal::Failed {
             message: format!("What is kept could not be forgotten: {e}."),
             advice: Some("`adjutant auth list` says where keys are.".into()),
@@ -72,7 +72,7 @@ pub struct Account {
 pub fn known(server: &Arc<Server>) -> impl Future<Output = Vec<Account>> + Send + 'static {
     let environment = server.shared.environment.clone();
     async move {
-        let places = crate::task::spawn_blocking(move || Auth::places(&environment)).await.unwrap_or_default();
+        let places = base::task::spawn_blocking(move || Auth::places(&environment)).await.unwrap_or_default();
         let account = |(label, kind, place): (String, &str, &str)| Account { label, name: format!("{kind} {place}") };
         places.into_iter().map(account).collect()
     }

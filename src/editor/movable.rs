@@ -10,7 +10,7 @@ use super::face::{
     ChoiceRequest, EditorAnswer, Form, FormAnswer, PickedAnswer, SessionActivity, SessionView, Setting, UpdateLines,
 };
 use crate::event::Event;
-use crate::id::SessionId;
+use base::id::SessionId;
 
 pub struct Movable {
     view: Box<dyn SessionView>,

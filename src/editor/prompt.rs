@@ -20,7 +20,6 @@ use super::meters::Meters;
 use super::server::Server;
 use super::updates::UpdateSender;
 use crate::event::{Event, TurnMessage};
-use crate::id::MessageId;
 use crate::message::{Content, Fault, FaultKind, PromptOptions, Text};
 use crate::session::Handle;
 use crate::session::handle::{PendingTurn, PromptInput, TurnEnd};
@@ -29,6 +28,7 @@ use crate::tool::registry::PROPERTIES;
 use crate::tool::structured_output::StructuredOutputTool;
 use crate::tool::{Offer, Tool};
 use crate::turn::Outcome;
+use base::id::MessageId;
 
 /// What was said, to a session.
 pub struct IncomingPrompt {

@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 use super::error::Refusal;
 use super::face::{DisplayCapabilities, NewView, SessionView};
 use super::hosted::{FoundSession, Holder, Hosted, LiveSession, Liveness};
-use crate::id::SessionId;
-use crate::lock::locked;
 use crate::session::handle::{MailboxError, SavedReceiver};
 use crate::session::{Handle, Sessions};
 use crate::tool::FileCapabilities;
+use base::id::SessionId;
+use base::lock::locked;
 
 /// One connection to an editor.
 pub struct Server {

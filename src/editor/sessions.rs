@@ -19,14 +19,14 @@ use super::meta::{BEFORE, FILLING, Meta, UNSAID, of_ours, own};
 use super::server::{Capabilities, Server};
 use super::updates::{OpeningUpdates, UpdateSender};
 use crate::config::settings::{McpEntry, OAuth, Transport};
-use crate::environment::Timestamp;
 use crate::event::{Event, Severity, ToolKind};
-use crate::id::SessionId;
 use crate::session::handle::SavedReceiver;
 use crate::session::open::{OpenError, OpenOptions, OpenedSession};
 use crate::session::{Handle, access, title};
 use crate::store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
-use crate::worktree::normal;
+use base::environment::Timestamp;
+use base::id::SessionId;
+use base::worktree::normal;
 
 /// Sessions per page of a listing.
 const PAGE: usize = 100;
@@ -543,7 +543,7 @@ fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOpt
     let gone = place.cwd.is_absolute() && !normal(&place.cwd).exists();
     checked(server, place).map_err(|refusal| match refusal {
         Refusal::Invalid(why) if gone => {
-            let id = crate::text::title(id);
+            let id = base::text::title(id);
             Refusal::Invalid(format!(
                 "{why}. Put it back to open the session there, or go on in another directory with a fork of it (session/fork). What was said is still there: adjutant sessions show {id}"
             ))

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use super::QuestionOption;
-use crate::id::{CallId, SessionId};
+use base::id::{CallId, SessionId};
 
 /// A page for the user, or an address.
 #[derive(Debug)]

@@ -203,9 +203,9 @@ mod tests {
     use std::sync::{Arc, LazyLock};
 
     use super::*;
-    use crate::environment::Timestamp;
-    use crate::id::{MessageId, PartId, SessionId};
     use crate::message::{Content, ModelRef, Role, Text, User};
+    use base::environment::Timestamp;
+    use base::id::{MessageId, PartId, SessionId};
 
     const TEXT: usize = 1_000;
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::moment::{camel, renamed};
 use crate::config::settings::{HookEntry, HookFormat, HookPoint};
-use crate::text;
+use base::text;
 
 /// The longest words of a hook's, in characters.
 const WORDS: usize = 10_000;

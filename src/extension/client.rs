@@ -11,16 +11,16 @@ use super::host::{ClientCall, Listener};
 use super::subagents::{self, Loans, Subagents};
 use crate::config::Settings;
 use crate::config::builtin::AGENTS;
-use crate::environment::Environment;
 use crate::event::Severity;
-use crate::id::SessionId;
-use crate::lock::locked;
 use crate::model::auth::Auth;
 use crate::model::catalog::Catalog;
 use crate::model::platform;
-use crate::text;
 use crate::tool::BoxFuture;
 use crate::tool::todos::Todos;
+use base::environment::Environment;
+use base::id::SessionId;
+use base::lock::locked;
+use base::text;
 
 /// What is heard of a session, for plugins that ask. Leaf locks.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Listener for Ears {
                 None => {
                     let ears = self.clone();
                     // Some of it reads files.
-                    let looked = crate::task::spawn_blocking(move || ears.looks(&asked)).await;
+                    let looked = base::task::spawn_blocking(move || ears.looks(&asked)).await;
                     looked.unwrap_or_else(|e| Some(Err(e.to_string())))
                 }
             };
@@ -300,7 +300,7 @@ impl Ears {
             ("prompt", Some(child)) => Some(self.works((child, &file), body).await),
             ("promptAsync", Some(child)) => {
                 let (ears, child, file, body) = (self.clone(), child.to_owned(), file.clone(), body.clone());
-                crate::task::spawn(async move { ears.works((&child, &file), &body).await });
+                base::task::spawn(async move { ears.works((&child, &file), &body).await });
                 Some(Ok(Value::Null))
             }
             ("prompt" | "promptAsync", None) => Some(self.takes(&file, body, no_reply)),

@@ -7,7 +7,7 @@ use super::moment::Moment;
 use crate::config::settings::{HookEntry, HookFormat};
 use crate::process::Program;
 use crate::tool::{Failure, ToolContext};
-use crate::variables::GIT_HELD;
+use base::variables::GIT_HELD;
 
 /// The most bytes a hook may print.
 const PRINTED: u64 = 1 << 20;
@@ -78,7 +78,7 @@ pub(super) async fn run(
             std::io::ErrorKind::TimedOut => format!("it took longer than {} ms", hook.limit.as_millis()),
             std::io::ErrorKind::FileTooLarge => format!("it printed more than {} KiB", PRINTED >> 10),
             std::io::ErrorKind::NotFound => {
-                format!("there is no program {}", crate::text::title(hook.command.first().map_or("", String::as_str)))
+                format!("there is no program {}", base::text::title(hook.command.first().map_or("", String::as_str)))
             }
             _ => e.to_string(),
         }),

@@ -15,11 +15,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::script::ScriptEntry;
-use crate::lock::locked;
 use crate::process::{Child, Program, StdioMode};
-use crate::text;
 use crate::tool::{BoxFuture, Failure, ToolContext};
-use crate::variables::GIT_HELD;
+use base::lock::locked;
+use base::text;
+use base::variables::GIT_HELD;
 
 /// The script of the host, and what stands in for OpenCode's package.
 const HOST: &str = include_str!("host.mjs");
@@ -135,8 +135,8 @@ impl Drop for PluginHost {
 /// The program that runs JavaScript here: Bun, else Node.
 pub(super) fn runtime(dirs: &[PathBuf]) -> Option<(PathBuf, &'static [&'static str])> {
     // Bun would install what is missing.
-    let bun = crate::executable::find("bun", dirs).map(|path| (path, &["--no-install", "-e"][..]));
-    bun.or_else(|| crate::executable::find("node", dirs).map(|path| (path, &["--input-type=module", "-e"][..])))
+    let bun = base::executable::find("bun", dirs).map(|path| (path, &["--no-install", "-e"][..]));
+    bun.or_else(|| base::executable::find("node", dirs).map(|path| (path, &["--input-type=module", "-e"][..])))
 }
 
 impl PluginHost {
@@ -174,7 +174,7 @@ impl PluginHost {
             gone,
         });
         // It ends when nobody holds the host any more.
-        crate::task::spawn(keep(child, coming, Arc::downgrade(&host), host.gone.clone(), stop, listener));
+        base::task::spawn(keep(child, coming, Arc::downgrade(&host), host.gone.clone(), stop, listener));
         let source = base64::engine::general_purpose::STANDARD.encode(HOST);
         host.say(&Value::String(source)).await.map_err(|e| Failure::Tell(e.to_string()))?;
         Ok(host)
@@ -307,7 +307,7 @@ impl PluginHost {
                 let asked = ClientCall { file: words("file"), way: words("way"), options };
                 // An answer may take long, and keeps no host alive.
                 let (host, answer) = (Arc::downgrade(self), listener.clone().client(asked));
-                crate::task::spawn(async move {
+                base::task::spawn(async move {
                     let answer = answer.await;
                     if let Some(host) = host.upgrade() {
                         host.answer(id, answer).await;
@@ -323,7 +323,7 @@ impl PluginHost {
     /// Answers without holding up the reader.
     fn later(self: &Arc<Self>, id: u64, result: Value) {
         let host = self.clone();
-        crate::task::spawn(async move { host.answer(id, result).await });
+        base::task::spawn(async move { host.answer(id, result).await });
     }
 }
 

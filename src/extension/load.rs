@@ -14,8 +14,8 @@ use super::tool::{CustomTool, Home};
 use crate::config::contribution::Contribution;
 use crate::config::script::{self, HOOKS, ScriptEntry, ScriptKind};
 use crate::event::Severity;
-use crate::text;
 use crate::tool::{Failure, ToolContext};
+use base::text;
 
 /// How long all files may take for being loaded.
 const LOAD: Duration = Duration::from_secs(45);

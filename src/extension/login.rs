@@ -15,11 +15,11 @@ use super::survey;
 use super::tool::Home;
 use crate::config::Settings;
 use crate::config::script::{ScriptEntry, ScriptKind};
-use crate::environment::Environment;
 use crate::event::Severity;
-use crate::text;
 use crate::tool::{BoxFuture, scratch};
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::text;
+use base::worktree::Worktree;
 
 /// How long plugins may take to say which ways they have, and the user for one of them.
 const QUICK: Duration = Duration::from_secs(10);
@@ -150,7 +150,7 @@ impl Listener for Clerk {
                 "adjutant.ask" => {
                     let (question, desk) = (words("/question"), self.0.clone());
                     let secret = asked.options.get("secret").and_then(Value::as_bool) == Some(true);
-                    let answer = crate::task::spawn_blocking(move || desk.ask(&question, secret)).await;
+                    let answer = base::task::spawn_blocking(move || desk.ask(&question, secret)).await;
                     json!({ "data": answer.ok().flatten() })
                 }
                 "adjutant.say" => {

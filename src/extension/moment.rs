@@ -42,7 +42,7 @@ impl Moment {
     /// Says something of it, or something else.
     pub fn set(&mut self, key: &str, value: Value) {
         let value = match value {
-            Value::String(text) => crate::text::head(&text, TEXT).into(),
+            Value::String(text) => base::text::head(&text, TEXT).into(),
             value => value,
         };
         self.facts.insert(key.to_owned(), value);

@@ -12,8 +12,8 @@ use crate::config::settings::HookPoint;
 use crate::event::Severity;
 use crate::message::ModelRef;
 use crate::model::{Model, Request};
-use crate::text;
 use crate::tool::{Failure, ToolContext};
+use base::text;
 
 /// Who has changed something, for people.
 fn who(run: &HookRun) -> String {
@@ -260,7 +260,7 @@ fn is_header(name: &str, value: &str) -> bool {
         && name.chars().all(token)
         && value.chars().all(|c| c == '\t' || c == ' ' || c.is_ascii_graphic())
         && !OURS.contains(&name)
-        && !crate::variables::is_secret(name)
+        && !base::variables::is_secret(name)
 }
 
 /// The variables that plugins give a command. Those that would make programs run something else are left out.

@@ -20,12 +20,12 @@ use crate::config::Settings;
 use crate::config::contribution::Contribution;
 use crate::config::script::ScriptEntry;
 use crate::event::{Event, Severity};
-use crate::lock::locked;
 use crate::message::Message;
 use crate::permission::Rules;
-use crate::text;
 use crate::tool::registry::find_properties;
 use crate::tool::{AnyTool, BoxFuture, Failure, ToolContext};
+use base::lock::locked;
+use base::text;
 
 /// How long a plugin may take for one hook.
 const HOOK: Duration = Duration::from_secs(5);
@@ -564,7 +564,7 @@ impl Teller for Scripts {
     }
 
     fn happened(self: Arc<Self>, kind: &'static str, properties: Value) {
-        crate::task::spawn(async move { self.event(kind, properties).await });
+        base::task::spawn(async move { self.event(kind, properties).await });
     }
 }
 

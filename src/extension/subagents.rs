@@ -8,14 +8,14 @@ use std::sync::{Mutex, OnceLock};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::environment::Environment;
 use crate::event::{LiveFacts, SessionRequest, SessionRequestSender, SpawnSubagent, SubagentEnd, SubagentReport};
-use crate::id::{CallId, MessageId, SessionId};
-use crate::lock::locked;
 use crate::message::ModelRef;
 use crate::permission::{Action, Rule, Rules};
-use crate::text;
 use crate::tool::registry::find_properties;
+use base::environment::Environment;
+use base::id::{CallId, MessageId, SessionId};
+use base::lock::locked;
+use base::text;
 
 /// The most sessions that the plugins of one host may have.
 const SESSIONS: usize = 50;

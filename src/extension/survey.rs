@@ -12,16 +12,16 @@ use super::tally::{Tallies, Tally};
 use crate::config::node::SourceLocation;
 use crate::config::script::{ScriptEntry, ScriptKind};
 use crate::config::{Problem, ProblemCode, Settings};
-use crate::environment::Environment;
 use crate::event::{LiveFacts, Outlet};
-use crate::id::{CallId, SessionId};
 use crate::lsp::SessionServers;
 use crate::permission::Policy;
 use crate::sandbox::Sandbox;
-use crate::text;
 use crate::tool::confinement::Confinement;
 use crate::tool::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, scratch};
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::id::{CallId, SessionId};
+use base::text;
+use base::worktree::Worktree;
 
 #[derive(Debug, Default)]
 pub struct Survey {

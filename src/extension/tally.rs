@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::environment::{Environment, private_dir, private_note};
+use base::environment::{Environment, private_dir, private_note};
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 1 << 20;

@@ -12,11 +12,11 @@ use crate::config::file::PERMISSIONS;
 use crate::event::{CallUpdate, ToolKind};
 use crate::message::File;
 use crate::permission::Need;
-use crate::text;
 use crate::tool::clock::CallClock;
 use crate::tool::{
     AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema,
 };
+use base::text;
 
 /// What a tool may say about itself, in characters.
 const WORDS: usize = 10_000;

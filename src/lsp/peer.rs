@@ -14,7 +14,7 @@ use super::frame::frame;
 use super::shape::{self, Diagnostic};
 use super::units::Units;
 use crate::config::language_server;
-use crate::lock::locked;
+use base::lock::locked;
 
 /// How many messages may wait for a server that does not read.
 pub(super) const QUEUE: usize = 256;
@@ -211,7 +211,7 @@ impl LspClient {
                 let answer = match message.get("error") {
                     Some(error) => {
                         let said = error.get("message").and_then(Value::as_str).unwrap_or("it failed");
-                        Err(crate::text::title(said))
+                        Err(base::text::title(said))
                     }
                     None => Ok(message.get("result").cloned().unwrap_or_default()),
                 };

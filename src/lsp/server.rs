@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::frame;
 use super::peer::{LspClient, QUEUE};
-use crate::lock::{locked, unlocked};
 use crate::process::{Program, StdioMode};
-use crate::text;
+use base::lock::{locked, unlocked};
+use base::text;
 
 /// How long a server may take to answer the greeting.
 const GREETING: Duration = Duration::from_secs(45);

@@ -47,7 +47,7 @@ impl Diagnostic {
             range: Range::deserialize(sent.get("range")?).ok()?,
             // One that does not say so is an error.
             severity: sent.get("severity").and_then(Value::as_u64).and_then(|n| u8::try_from(n).ok()).unwrap_or(1),
-            message: crate::text::head(&message, MESSAGE).to_owned(),
+            message: base::text::head(&message, MESSAGE).to_owned(),
             code: code.map(|code| text(code).unwrap_or_else(|| code.to_string())).unwrap_or_default(),
         })
     }
@@ -67,7 +67,7 @@ impl Diagnostic {
         Some(Self {
             range: Range { start: place("start")?, end: place("end")? },
             severity,
-            message: crate::text::head(sent.get("text")?.as_str()?, MESSAGE).to_owned(),
+            message: base::text::head(sent.get("text")?.as_str()?, MESSAGE).to_owned(),
             code: sent.get("code").map(Value::to_string).unwrap_or_default(),
         })
     }
@@ -234,7 +234,7 @@ pub(super) fn edits(sent: &Value) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, Strin
         Some(TextEdit { range, new: edit.get("newText").and_then(Value::as_str).or_else(snippet)?.to_owned() })
     };
     let all = |uri: &str, edits: Option<&Value>| -> Result<(PathBuf, Vec<TextEdit>), String> {
-        let path = path(uri).ok_or_else(|| format!("it changes {}, which is not a file", crate::text::title(uri)))?;
+        let path = path(uri).ok_or_else(|| format!("it changes {}, which is not a file", base::text::title(uri)))?;
         let edits = edits.and_then(Value::as_array).into_iter().flatten();
         let edits = edits.map(one).collect::<Option<Vec<_>>>().ok_or("its answer cannot be read")?;
         Ok((path, edits))

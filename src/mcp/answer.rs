@@ -16,7 +16,7 @@ use super::link::McpLink;
 use crate::event::{
     Event, FieldKind, FieldOption, FormField, FormPage, FormReply, ManyLimits, Severity, TextFormat, TextLimits,
 };
-use crate::text;
+use base::text;
 
 /// What a page may have: fields, options of one, characters of a message, of a title or a label.
 const FIELDS: usize = 30;

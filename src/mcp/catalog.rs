@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::reading::{ListReading, MAX_LISTED};
 use crate::event::{Event, Severity};
-use crate::text;
 use crate::tool::AnyTool;
+use base::text;
 
 /// The most that a server may say about one tool, or about itself, in characters.
 pub(super) const MAX_WORDS: usize = 10_000;

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::link::McpLink;
 use super::{answer, sample};
-use crate::text;
+use base::text;
 
 /// What of a server's log message goes into ours, in characters.
 const LOGGED: usize = 2_000;

@@ -4,7 +4,7 @@
 use rmcp::model::{ContentBlock, ResourceContents};
 
 use crate::message::File;
-use crate::text;
+use base::text;
 
 /// The largest attachment, in base64, and the longest text of a resource, in bytes.
 const ATTACHMENT: usize = 14 << 20;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::link::McpLink;
 use super::sse::{self, SseError};
-use crate::text;
+use base::text;
 
 pub(super) struct Disconnect {
     pub why: String,

@@ -13,7 +13,7 @@ use super::login;
 use crate::config::settings::OAuth;
 use crate::event::{FormPage, FormReply, Outlet};
 use crate::model::http::HttpClient;
-use crate::text;
+use base::text;
 
 /// A server at which nobody is logged in.
 pub(super) struct Invitation {
@@ -32,7 +32,7 @@ impl Invitation {
     pub(super) fn send(self, outlet: &Outlet) {
         if !self.offered.swap(true, Ordering::Relaxed) {
             let outlet = outlet.clone();
-            crate::task::spawn(async move {
+            base::task::spawn(async move {
                 let stop = self.stop.clone();
                 tokio::select! {
                     () = self.run(outlet) => {}

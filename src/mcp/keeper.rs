@@ -14,9 +14,9 @@ use super::failure::Disconnect;
 use super::link::{FAILURES, McpFailure, McpLink, ServerState, Trouble};
 use super::offer;
 use super::remote::RemoteServer;
-use crate::lock::{locked, unlocked};
 use crate::process::{Program, StdioMode};
-use crate::text;
+use base::lock::{locked, unlocked};
+use base::text;
 
 /// How long a server that broke off may go on complaining.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -84,7 +84,7 @@ async fn recall(link: &Arc<McpLink>) {
     let Some(memory) = link.memory.clone() else { return };
     let starting = link.clone();
     let read = move || memory.read().map(|catalog| offer::of(&starting, catalog));
-    match crate::task::spawn_blocking(read).await {
+    match base::task::spawn_blocking(read).await {
         Ok(Some(offer)) => link.recall(offer),
         Ok(None) => {}
         Err(e) => tracing::error!("the list of MCP server {} cannot be read: {e}", link.name),

@@ -15,8 +15,8 @@ use rmcp::transport::auth::{
 use serde_json::{Map, Value, json};
 
 use crate::config::settings::Secret;
-use crate::environment::Environment;
 use crate::model::auth::Auth;
+use base::environment::Environment;
 
 /// Where the login of one server is kept.
 #[derive(Clone)]
@@ -174,7 +174,7 @@ impl KeptLogin {
         work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
     ) -> Result<T, AuthError> {
         let this = self.clone();
-        let done = crate::task::spawn_blocking(move || work(&this)).await;
+        let done = base::task::spawn_blocking(move || work(&this)).await;
         let failed = |e: &dyn std::fmt::Display| AuthError::CredentialStoreError(e.to_string());
         done.map_err(|e| failed(&e))?.map_err(|e| failed(&e))
     }
@@ -198,8 +198,8 @@ impl CredentialStore for KeptLogin {
     async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
         let lock = |this: &Self| {
             let path = this.path.with_file_name("mcp-auth.lock");
-            crate::environment::private_dir(path.parent().unwrap_or(Path::new(".")))?;
-            crate::environment::private_note(&path, b"")?;
+            base::environment::private_dir(path.parent().unwrap_or(Path::new(".")))?;
+            base::environment::private_note(&path, b"")?;
             let file = std::fs::File::open(path)?;
             rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
             Ok(file)

@@ -17,7 +17,7 @@ use super::catalog::ServerOffer;
 use super::kept::KeptLogin;
 use super::memory::CatalogMemory;
 use crate::config::settings::{McpEntry, McpLog};
-use crate::lock::locked;
+use base::lock::locked;
 
 /// How many failures in a row rest a server.
 pub(super) const FAILURES: u32 = 3;

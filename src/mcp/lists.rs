@@ -16,7 +16,7 @@ use super::catalog::{MAX_WORDS, ServerCatalog};
 use super::link::{McpLink, ReadyServer, Resources};
 use super::reading::{ListReading, NoList};
 use crate::config::settings::McpLog;
-use crate::text;
+use base::text;
 
 /// Pages in which a server may list things of one kind.
 const PAGES: usize = 64;

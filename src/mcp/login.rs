@@ -18,7 +18,7 @@ use crate::config::mcp::is_near;
 use crate::config::settings::{OAuth, Secret};
 use crate::model::http::HttpClient;
 use crate::model::oauth;
-use crate::text;
+use base::text;
 
 /// Where a browser comes back to where a client was registered by hand and nothing else is said: as OpenCode has it.
 const PORT: u16 = 19876;

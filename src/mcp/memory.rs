@@ -15,9 +15,9 @@ use tokio_util::task::TaskTracker;
 use super::catalog::ServerCatalog;
 use super::kept::KeptLogin;
 use crate::config::settings::{McpEntry, Transport};
-use crate::environment::{Environment, private_dir, private_file};
-use crate::lock::locked;
-use crate::text;
+use base::environment::{Environment, private_dir, private_file};
+use base::lock::locked;
+use base::text;
 
 /// The format of a file; one of another format is not read.
 const FORMAT: u32 = 1;
@@ -57,7 +57,7 @@ pub(super) struct CatalogMemory {
 impl CatalogMemory {
     /// Reads what the entry listed at its last start. Blocks.
     pub(super) fn read(&self) -> Option<ServerCatalog> {
-        let file = crate::file::open_regular(&self.file()).ok()?;
+        let file = base::file::open_regular(&self.file()).ok()?;
         if file.metadata().ok()?.len() > MAX_FILE_BYTES {
             return None;
         }
@@ -80,9 +80,9 @@ impl CatalogMemory {
                 }
             };
             // One that panicked has said so.
-            crate::task::spawn_blocking(write).await.ok();
+            base::task::spawn_blocking(write).await.ok();
         };
-        crate::task::spawn_in(&tasks, written);
+        base::task::spawn_in(&tasks, written);
     }
 
     fn write(&self, catalog: &ServerCatalog) -> io::Result<()> {
@@ -90,9 +90,9 @@ impl CatalogMemory {
         let path = self.file();
         let bytes = serde_json::to_vec(&StoredCatalog { format: FORMAT, catalog })?;
         private_dir(&self.directory)?;
-        let known = crate::file::open_regular(&path).and_then(|file| file.metadata()).map_or(0, |meta| meta.len());
+        let known = base::file::open_regular(&path).and_then(|file| file.metadata()).map_or(0, |meta| meta.len());
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        if known == size && crate::file::read_regular(&path)? == bytes {
+        if known == size && base::file::read_regular(&path)? == bytes {
             // Which were used last is seen by this.
             return private_file().write(true).open(&path)?.set_modified(now);
         }

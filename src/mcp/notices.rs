@@ -6,8 +6,8 @@ use super::catalog::{OfferedTool, ServerOffer, named};
 use super::link::{FAILURES, ServerState, Trouble};
 use super::{LOOKING, McpServers, ServerConnection};
 use crate::event::{Event, Severity};
-use crate::text;
 use crate::tool::registry::find_properties;
+use base::text;
 
 /// The state of a server that the user was told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::text;
+use base::text;
 
 /// Things of one kind that one server may list; more are left out.
 pub(super) const MAX_LISTED: usize = 1024;

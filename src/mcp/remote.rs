@@ -121,7 +121,7 @@ impl RemoteServer {
     /// milliseconds, which are not taken from the thread that everything waits on.
     async fn prepared(&self) -> Result<(reqwest::Client, HeaderMap), GreetError> {
         let (client, url) = (self.client.clone(), self.url.clone());
-        let made = crate::task::spawn_blocking(move || client.raw(&url)).await;
+        let made = base::task::spawn_blocking(move || client.raw(&url)).await;
         let refuse = |why: String| {
             GreetError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(SseError::Words(why), "")))
         };

@@ -15,9 +15,9 @@ use super::failure::service_words;
 use super::link::{McpLink, ReadyServer};
 use super::rounds;
 use crate::event::CallUpdate;
-use crate::text;
 use crate::tool::clock::CallClock;
 use crate::tool::{Failure, ToolContext};
+use base::text;
 
 /// How often people are told at most how far a call is.
 const PACE: Duration = Duration::from_millis(100);

@@ -16,8 +16,8 @@ use super::request::{self, RequestCaller};
 use super::{McpServers, lists, tool};
 use crate::event::ToolKind;
 use crate::permission::{Action, Need, Rules, evaluate};
-use crate::text;
 use crate::tool::{AnyTool, CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, erase};
+use base::text;
 
 /// How long lists and changed resources are waited for before a step.
 const PATIENCE: Duration = Duration::from_secs(2);

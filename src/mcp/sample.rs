@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::link::McpLink;
 use crate::event::SampleRequest;
 use crate::model::request::{Attachment, ModelInput, ModelMessage, ModelOutput};
-use crate::text;
+use base::text;
 
 /// How much a server may ask in one go, in bytes.
 const LARGEST: usize = 256 << 10;

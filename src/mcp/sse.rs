@@ -14,7 +14,7 @@ use rmcp::transport::Transport;
 
 use crate::model::http;
 use crate::model::sse::{BadEvent, Flow, SseParser};
-use crate::text;
+use base::text;
 
 /// What is said of an address that sends us elsewhere.
 pub(super) const MOVED: &str =

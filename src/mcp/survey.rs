@@ -12,8 +12,8 @@ use super::request::RequestCaller;
 use super::{McpServers, lists, prompt, tool};
 use crate::config::settings::{McpEntry, Transport};
 use crate::event::Outlet;
-use crate::text;
 use crate::tool::ToolOutput;
+use base::text;
 
 /// What became of a server that was tried.
 pub struct ServerReport {

@@ -12,10 +12,10 @@ use super::link::McpLink;
 use super::request::{self, RequestCaller};
 use crate::event::ToolKind;
 use crate::permission::Need;
-use crate::text;
 use crate::tool::{
     AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema,
 };
+use base::text;
 
 /// The longest name providers take.
 const NAME: usize = 64;

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 
 use super::change::Change;
 use super::{File, ModelRef};
-use crate::environment::Timestamp;
-use crate::id::{CallId, SessionId};
+use base::environment::Timestamp;
+use base::id::{CallId, SessionId};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::text;
-use crate::text::diff::LineDiff;
+use base::text;
+use base::text::diff::LineDiff;
 
 /// The most bytes of old and new text that are kept and shown for one file.
 const MOST: usize = 256 << 10;

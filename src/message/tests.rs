@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::id::{CallId, SessionId};
+use base::id::{CallId, SessionId};
 
 /// Parts as the first versions stored them, with everything that steers behaviour among the facts for the editor.
 const FIRST: &str = include_str!("parts-0.1.jsonl");

@@ -1,7 +1,7 @@
 //! How much it is to write a part.
 
 use super::{CallState, Completed, Content, File, Part};
-use crate::text;
+use base::text;
 
 /// The bytes that are written as JSON in a moment.
 const SMALL: usize = 64 << 10;

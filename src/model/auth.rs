@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::environment::{Environment, private_dir, private_note};
 use crate::model::entry::{Login, Secret};
+use base::environment::{Environment, private_dir, private_note};
 
 /// What is kept for a provider.
 #[derive(Debug, Clone, PartialEq)]
@@ -214,7 +214,7 @@ impl Auth {
         private_note(&lock, b"")?;
         let lock = std::fs::File::open(lock)?;
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
-        let mut map: Map<String, Value> = match crate::file::read_regular_text(path) {
+        let mut map: Map<String, Value> = match base::file::read_regular_text(path) {
             Ok(text) => serde_json::from_str(&text).map_err(io::Error::other)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => Map::new(),
             Err(e) => return Err(e),
@@ -230,7 +230,7 @@ impl Auth {
 
 /// Reads a file of secrets; empty if that is not possible. Reading a pipe would wait for its writer.
 fn text_of(path: &Path) -> String {
-    if path.is_file() { crate::file::read_regular_text(path).unwrap_or_default() } else { String::new() }
+    if path.is_file() { base::file::read_regular_text(path).unwrap_or_default() } else { String::new() }
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ use serde_json::value::RawValue;
 
 use super::http::HttpClient;
 use super::{Error, Price};
-use crate::environment::{Environment, private_dir};
 use crate::model::entry::{self as said, Rates};
+use base::environment::{Environment, private_dir};
 
 /// The largest catalogue taken from elsewhere, in bytes.
 const LARGEST: usize = 64 << 20;
@@ -189,7 +189,7 @@ pub async fn refresh(client: &HttpClient, environment: &Environment) -> Result<C
     let seen = FetchState { origin, etag: etag.unwrap_or(known), at: environment.now().0 };
     let environment = environment.clone();
     // Packing takes a good part of a second.
-    let kept = crate::task::spawn_blocking(move || keep(&environment, body.as_deref(), &seen)).await;
+    let kept = base::task::spawn_blocking(move || keep(&environment, body.as_deref(), &seen)).await;
     kept.map_err(io::Error::other).and_then(|kept| kept).map_err(unkept)
 }
 

@@ -10,7 +10,7 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 
 use super::Error;
-use crate::environment::Timestamp;
+use base::environment::Timestamp;
 
 /// A longer wait than this is worth telling: nobody sits through it.
 const WORTH_TELLING: Duration = Duration::from_secs(60);

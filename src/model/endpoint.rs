@@ -150,7 +150,7 @@ fn suggesting(answer: AnswerStream, asked: String, siblings: Arc<[String]>) -> A
         item.map_err(|e| match e {
             Error::BadRequest(text) if is_missing(&text) => {
                 let others = siblings.iter().map(String::as_str).filter(|name| *name != asked);
-                match crate::text::nearest(&asked, others) {
+                match base::text::nearest(&asked, others) {
                     Some(near) => Error::BadRequest(format!("{text} Did you mean {near}?")),
                     None => Error::BadRequest(text),
                 }

@@ -21,9 +21,9 @@ use self::stream::ResponseStream;
 use super::tape::Tape;
 use super::wire::{Decoder, HttpCall};
 use super::{AnswerStream, Error, Model, classify, is_loopback};
-use crate::environment::Environment;
 pub use crate::model::entry::RequestTimeouts;
 use crate::model::entry::Secret;
+use base::environment::Environment;
 
 /// The one way out. Cheap until first used: reading the certificate store takes milliseconds.
 #[derive(Debug)]

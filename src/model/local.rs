@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::http::HttpClient;
-use crate::environment::Environment;
 use crate::model::entry as said;
+use base::environment::Environment;
 
 /// How long all of the looking may take.
 pub const MOMENT: Duration = Duration::from_millis(100);
@@ -121,7 +121,7 @@ mod tests {
     async fn server(answer: Option<&'static str>) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        crate::task::spawn(async move {
+        base::task::spawn(async move {
             let (mut socket, _) = listener.accept().await.unwrap();
             let _ = socket.read(&mut [0; 1024]).await;
             match answer {

@@ -19,9 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use super::Error;
 use super::auth::{Auth, Credential, OauthTokens};
 use super::http::HttpClient;
-use crate::environment::Environment;
-use crate::lock::locked;
 use crate::model::entry::{Login, ProviderEntry, Secret};
+use base::environment::Environment;
+use base::lock::locked;
 
 /// How long a login may take: somebody has to find a password.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -343,7 +343,7 @@ impl TokenRefresher {
                 let access = fresh.access.clone();
                 let (path, provider) = (self.path.clone(), self.provider.clone());
                 let kept =
-                    crate::task::spawn_blocking(move || Auth::keep(&path, &provider, Some(&Credential::Tokens(fresh))));
+                    base::task::spawn_blocking(move || Auth::keep(&path, &provider, Some(&Credential::Tokens(fresh))));
                 if let Ok(Err(e)) = kept.await {
                     tracing::warn!("the new login of {} could not be kept: {e}", self.provider);
                 }
@@ -367,7 +367,7 @@ impl TokenRefresher {
 
     /// What the file says, if that still holds.
     fn newer(&self) -> Option<Secret> {
-        let text = crate::file::read_regular_text(&self.path).unwrap_or_default();
+        let text = base::file::read_regular_text(&self.path).unwrap_or_default();
         let newer = Auth::parse(&text).tokens(&self.provider).filter(|tokens| self.holds(tokens))?;
         *locked(&self.tokens) = newer.clone();
         Some(newer.access)

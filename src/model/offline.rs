@@ -23,7 +23,7 @@ use self::turn::{OfflineStep, OfflineTurn, OrStep};
 use super::request::ModelMessage;
 use super::{AnswerStream, Delta, Provider, Request};
 use crate::message::{Finish, Usage};
-use crate::text::cut_chars;
+use base::text::cut_chars;
 
 /// What is said once where no other model is connected: one line.
 pub const CONNECT: &str = prompts::offline::CONNECT;

@@ -13,11 +13,11 @@ use super::responses::Responses;
 use super::target::Target;
 use super::wire::Wire;
 use super::{Error, Model, is_loopback};
-use crate::environment::Environment;
 use crate::message::ModelRef;
 use crate::model::entry as said;
 use crate::model::entry::LOCATION_OPTIONS;
 use crate::model::entry::Secret;
+use base::environment::Environment;
 
 /// What is spoken by those nobody knows.
 pub const CHAT: &dyn Wire = &Chat;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 pub use self::cache::BodyCache;
 use super::Model;
-use crate::text::shared::SharedText;
+use base::text::shared::SharedText;
 
 #[derive(Debug, Clone)]
 pub struct Request {

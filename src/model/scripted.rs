@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use futures_util::StreamExt;
 
 use super::{AnswerStream, Delta, Error, Provider, Request};
-use crate::lock::locked;
 use crate::message::{Finish, Usage};
+use base::lock::locked;
 
 #[derive(Debug, Clone, Default)]
 pub struct ScriptedAnswer {

@@ -12,7 +12,7 @@
 
 use super::rule::BUILT_IN;
 use super::{Action, Need, Rule, Rules, Verdict, evaluate};
-use crate::approvals::Approvals;
+use base::approvals::Approvals;
 
 pub fn judge(approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
     let verdict = if need.held && approvals != Approvals::Sandboxed {

@@ -7,7 +7,7 @@ use super::approve::settles;
 use super::rule;
 use super::shell::{analyse, need_of};
 use super::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
-use crate::approvals::Approvals;
+use base::approvals::Approvals;
 
 /// A workspace as the tables expect it, beside a directory `out` that does not belong to it.
 pub(crate) struct Lab {

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::PermissionContext;
 use super::shell::{Effect, JudgedLine, Unit};
-use crate::environment::Environment;
+use base::environment::Environment;
 
 /// The git commands that talk to other machines.
 const REMOTE: &[&str] =
@@ -151,7 +151,7 @@ pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
     let other = environment.var("XDG_CONFIG_HOME").map(|dir| Path::new(dir).join("git/config"));
     let files = own.chain(other).chain(git_dirs.iter().map(|dir| dir.join("config")));
     files
-        .filter_map(|file| crate::file::read_regular_text(&file).ok())
+        .filter_map(|file| base::file::read_regular_text(&file).ok())
         .any(|text| text.to_lowercase().contains("gpgsign"))
 }
 
@@ -239,7 +239,7 @@ fn is_private_key(path: &Path) -> bool {
         return false;
     }
     let mut head = Vec::new();
-    let read = crate::file::open_regular(path).and_then(|file| file.take(KEY_HEAD).read_to_end(&mut head));
+    let read = base::file::open_regular(path).and_then(|file| file.take(KEY_HEAD).read_to_end(&mut head));
     let head = String::from_utf8_lossy(&head);
     read.is_ok() && (head.contains("PRIVATE KEY") || head.contains("PuTTY-User-Key-File"))
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::rule::POSTURE;
 use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, wildcard};
-use crate::text::spelled;
+use base::text::spelled;
 
 /// Explains a verdict over a need under these rules. Several lines; names that could upset a terminal
 /// are escaped.

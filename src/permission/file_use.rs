@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::protected::{self, Protected};
 use super::{Access, PermissionContext};
-use crate::text::is_odd;
+use base::text::is_odd;
 
 /// A working directory that is no project, because everything of the user's lies below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use super::hardlinks::LinkedFiles;
 use super::places::{holder, is_temporary};
 use super::protected::{self, Protected};
 use super::{Access, Action, FileUse, Need, PermissionContext, Policy, Verdict, evaluate};
-use crate::text;
-use crate::text::is_odd;
+use base::text;
+use base::text::is_odd;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathKind {
@@ -180,7 +180,7 @@ fn home_of(user: &str) -> Option<PathBuf> {
 fn protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
     let control = |path: &Path| protected::control(below(path, place)) || protected::in_git_dir(path);
     let decides = || {
-        let spelled = crate::worktree::normal(spelled);
+        let spelled = base::worktree::normal(spelled);
         control(path) || (spelled != path && control(&spelled))
     };
     closed(path, spelled, place).or_else(|| decides().then_some(Protected::Control))
@@ -290,7 +290,7 @@ fn follow(
         if path == Path::new("/proc") {
             // The links of /proc lead to other processes' places; what is below is judged by its name.
             path.extend(ahead);
-            let path = crate::worktree::normal(&path);
+            let path = base::worktree::normal(&path);
             if !path.starts_with("/proc") {
                 // Up again, perhaps behind one of those links: from where is not known.
                 return Err(PathRefusal::Special(absolute.display().to_string()));
@@ -412,7 +412,7 @@ fn below<'p>(path: &'p Path, place: &PermissionContext) -> &'p Path {
 
 /// A resolved path relative to the project, with `/`; `..` where it lies beside it.
 pub(super) fn relative(path: &Path, place: &PermissionContext) -> String {
-    let tree = crate::worktree::Worktree { root: place.root.clone(), git: false, extra: vec![] };
+    let tree = base::worktree::Worktree { root: place.root.clone(), git: false, extra: vec![] };
     tree.relative(path)
 }
 

@@ -11,7 +11,7 @@ use super::key_index::KeyIndex;
 use super::rule_entry::{BUILT_IN, POSTURE};
 use super::wildcard::{self, UNKNOWN};
 use super::{Action, Rule, first_word};
-use crate::lock::locked;
+use base::lock::locked;
 
 /// The longest key, in letters.
 const KEY_LETTERS: usize = 64;

@@ -67,7 +67,7 @@ pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
     let mut line = walk::walk(command, place);
     let lost = catastrophes(&line.unread, place);
     line.units.extend(lost);
-    let unseen = |c: char| crate::text::is_odd(c) && !matches!(c, '\n' | '\t' | '\r');
+    let unseen = |c: char| base::text::is_odd(c) && !matches!(c, '\n' | '\t' | '\r');
     if command.chars().any(unseen) {
         line.opaque.get_or_insert_with(|| "it holds characters that cannot be seen".to_owned());
     }

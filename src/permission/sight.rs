@@ -9,7 +9,7 @@ use super::decide::{Decider, settled};
 use super::hardlinks::{self, FileId, LinkedFiles};
 use super::paths::{Located, below_dir, relative, roots};
 use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, protected};
-use crate::text;
+use base::text;
 
 /// How many of the files that were left out are named.
 const NAMED: usize = 3;

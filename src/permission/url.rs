@@ -26,7 +26,7 @@ impl Address {
     /// Why it is none, for a person.
     pub fn read(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        if text.chars().any(crate::text::is_odd) {
+        if text.chars().any(base::text::is_odd) {
             return Err("it holds characters that cannot be seen".into());
         }
         if text.contains('\\') {
@@ -250,8 +250,8 @@ mod tests {
     use super::super::cases::records;
     use super::judge::{UrlVerdict, judge_url};
     use super::*;
-    use crate::approvals::Approvals;
     use crate::permission::{Rules, evaluate};
+    use base::approvals::Approvals;
 
     fn rules() -> Rules {
         let rule = |pattern: &str, action| Rule {

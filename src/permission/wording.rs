@@ -7,7 +7,7 @@ use super::explain::shown;
 use super::rule::BUILT_IN;
 use super::shell::JudgedLine;
 use super::{Action, Need, Rule, Verdict};
-use crate::text;
+use base::text;
 
 /// A question in pieces: "The agent wants to VERB `OBJECT`, which WHICH. You are asked because REASON."
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -158,7 +158,7 @@ fn installed(stage: &Stage) -> Vec<(&'static str, usize)> {
     let dirs = stage.place().path;
     let is_installed = |name: &str| {
         let program = name.split(' ').next().unwrap_or_default();
-        dirs.iter().any(|dir| crate::executable::is_executable(&dir.join(program)))
+        dirs.iter().any(|dir| base::executable::is_executable(&dir.join(program)))
     };
     wrappers().into_iter().filter(|(name, _)| is_installed(name)).collect()
 }
@@ -242,7 +242,7 @@ fn skipped(stage: &Stage) -> Option<&'static str> {
     if std::env::var_os("ADJUTANT_WRAPPERS").is_none_or(|value| value != "all") {
         return Some("ADJUTANT_WRAPPERS=all starts the programs installed here");
     }
-    let is_here = stage.place().path.iter().any(|dir| crate::executable::is_executable(&dir.join("timeout")));
+    let is_here = stage.place().path.iter().any(|dir| base::executable::is_executable(&dir.join("timeout")));
     (!is_here).then_some("there is no `timeout` here, which ends those that do not end")
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use rustix::process::Pid;
 
-use crate::environment::Environment;
+use base::environment::Environment;
 
 /// The variable that marks our children: our process id, a colon, the name of the work.
 pub const MARK: &str = "ADJUTANT_CHILD";

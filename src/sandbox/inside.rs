@@ -54,7 +54,7 @@ impl Orders {
         if let Some(paths) = &mut self.lock {
             paths.retain(|path| path.to_str().is_some());
         }
-        self.files = crate::open_files::of_programs();
+        self.files = base::open_files::of_programs();
         let orders = serde_json::to_string(&self).unwrap_or_default();
         vec![WORD.into(), orders.into()]
     }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use super::trial::{Process, Trial, TrialOutcome};
 use super::{Level, Mechanism, PendingWrite, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, inside};
-use crate::lock::locked;
 use crate::process::Program;
+use base::lock::locked;
 
 /// How long a trial may take; a mechanism that hangs does not hold.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -148,7 +148,7 @@ async fn attempt(
     }
     let own = sandbox.own(&[]).ok_or("the program is not known")?;
     let tmp = sandbox.environment.tmp();
-    let bait = crate::task::spawn_blocking(move || Bait::lay(&tmp)).await.map_err(|e| e.to_string())?;
+    let bait = base::task::spawn_blocking(move || Bait::lay(&tmp)).await.map_err(|e| e.to_string())?;
     let bait = bait.map_err(|e| format!("it could not be tried in {}: {e}", sandbox.environment.tmp().display()))?;
     let directory = fs::canonicalize(bait.directory.path()).map_err(|e| e.to_string())?;
     let path = |name: &str| directory.join(name);
@@ -171,7 +171,7 @@ async fn attempt(
     let reports = level == Level::WorkspaceWrite && mechanism != Mechanism::Seatbelt;
     let reports = reports.then(|| Arc::new(ReportedWrites::default()));
     let observer = reports.clone().map(|reports| reports as Arc<dyn WriteObserver>);
-    let env = crate::variables::Variables::default().tame(&sandbox.environment);
+    let env = base::variables::Variables::default().tame(&sandbox.environment);
     let program = match mechanism {
         // The lock and the trial are one process.
         Mechanism::Landlock | Mechanism::Bubblewrap => {
@@ -186,11 +186,11 @@ async fn attempt(
     let ran = program.run(LIMIT).await.map_err(|e| format!("it could not be started: {e}"))?;
     if !ran.status.success() {
         let why = String::from_utf8_lossy(&ran.stderr);
-        return Err(crate::text::title(why.trim().lines().last().unwrap_or("it ended at once")));
+        return Err(base::text::title(why.trim().lines().last().unwrap_or("it ended at once")));
     }
     let done: TrialOutcome =
         serde_json::from_slice(&ran.stdout).map_err(|e| format!("the trial said nonsense: {e}"))?;
-    let done = crate::task::spawn_blocking(move || bait.look(done)).await.map_err(|e| e.to_string())?;
+    let done = base::task::spawn_blocking(move || bait.look(done)).await.map_err(|e| e.to_string())?;
     // Each write waits until it was reported, so this is complete when the trial has ended.
     let reported = reports.is_some_and(|reports| locked(&reports.files).contains(&path("inside/made")));
     Ok(ProvenSandbox { reported, ..judge(&held, &done)? })

@@ -112,7 +112,7 @@ impl Admission {
         if self.origins.iter().any(|known| known.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
             return Ok(());
         }
-        let shown = crate::text::title(origin);
+        let shown = base::text::title(origin);
         denied(&format!("pages of {shown} may not connect; serve.origins says which may"))
     }
 

@@ -362,7 +362,7 @@ impl Bridge {
         let status = response.status();
         if status != StatusCode::SWITCHING_PROTOCOLS {
             let words = response.text().await.unwrap_or_default();
-            let words = crate::text::title(words.trim());
+            let words = base::text::title(words.trim());
             return Err(match status {
                 StatusCode::NOT_FOUND | StatusCode::CONFLICT if self.id.is_some() => {
                     BridgeError::Lost(format!("the server does not know it any more ({words})"))
@@ -511,7 +511,7 @@ impl Bridge {
             Message::Close(frame) => {
                 let stops = frame.as_ref().is_some_and(|frame| frame.code == CloseCode::Restart);
                 let why = frame.filter(|frame| !frame.reason.is_empty());
-                let why = why.map(|frame| format!(": {}", crate::text::title(&frame.reason))).unwrap_or_default();
+                let why = why.map(|frame| format!(": {}", base::text::title(&frame.reason))).unwrap_or_default();
                 Some(Heard::Closed(why, stops))
             }
             _ => None,

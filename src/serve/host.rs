@@ -23,11 +23,11 @@ use crate::editor::hosted::{Hosted, Liveness, UserLimits};
 use crate::editor::meters::Meters;
 use crate::editor::server::{RemoteClient, Server};
 use crate::editor::{v1, v2};
-use crate::environment::Environment;
-use crate::lock::locked;
 use crate::permission::account::AccountAccess;
 use crate::session::{ServedPlaces, Sessions};
 use crate::store::{StoreMeters, StoreNumber};
+use base::environment::Environment;
+use base::lock::locked;
 
 /// What all connections of a serving process share.
 pub struct Host {
@@ -140,7 +140,7 @@ impl Host {
         let (first, second) = (server(v1::view), self.draft.then(|| server(v2::view)));
         let versions = Versions::new(v1::table(&first), second.as_ref().map(v2::table));
         let (over, process) = (ended.clone(), self.ended.clone());
-        crate::task::spawn_in(&self.tasks, async move {
+        base::task::spawn_in(&self.tasks, async move {
             serve_until(&versions, input, &peer, &over, InFlightEnd::GoOn(&process)).await;
             for server in std::iter::once(first).chain(second) {
                 server.leave();
@@ -224,7 +224,7 @@ impl Host {
 
     /// Does something that is waited for at the end.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        crate::task::spawn_in(&self.tasks, work);
+        base::task::spawn_in(&self.tasks, work);
     }
 
     /// Lets nothing new begin, and waits until what runs has ended.

@@ -14,7 +14,7 @@ use super::admission::Identity;
 use super::places::SocketPlace;
 use super::tally::ResumableConnection;
 use super::websocket::{Ending, carry};
-use crate::lock::locked;
+use base::lock::locked;
 
 /// Asks for a connection that can be resumed; answers how many messages have come. A number of messages that
 /// have come, with the id of a connection, goes on with it.

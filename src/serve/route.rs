@@ -130,7 +130,7 @@ async fn upgrade(
     }
     let limits = (host.settings.limits.message_bytes, host.settings.grace);
     let resumables = doors.resumables.clone();
-    crate::task::spawn(async move {
+    base::task::spawn(async move {
         let io = hyper::upgrade::on(&mut request).await.map(TokioIo::new);
         let io = io.inspect_err(|e| tracing::info!("a WebSocket was not opened: {e}")).ok();
         let place = caller.place.clone();

@@ -23,7 +23,7 @@ use super::host::{Connection, Host};
 use super::mailbox::{Mailboxes, NumberedLine, ResumeError, Shape, Stream};
 use super::reply::{ResponseBody, plain};
 use crate::editor::hosted::Liveness;
-use crate::lock::locked;
+use base::lock::locked;
 
 /// The connection a request belongs to.
 pub const CONNECTION_ID: &str = "acp-connection-id";
@@ -178,7 +178,7 @@ impl Profiles {
         locked(&self.open).insert(name.clone(), profile.clone());
         let this = self.clone();
         let key = name.clone();
-        crate::task::spawn(async move {
+        base::task::spawn(async move {
             profile.route(outgoing, rest).await;
             profile.ended.cancel();
             profile.over.cancel();

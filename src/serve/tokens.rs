@@ -9,7 +9,7 @@ use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::config::settings::TokenEntry;
-use crate::lock::locked;
+use base::lock::locked;
 
 /// Somebody a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,9 +200,9 @@ fn check_name(name: &str) -> Result<(), String> {
     if name.len() > MAX_NAME_BYTES {
         return Err(format!("has a name of {} bytes, and {MAX_NAME_BYTES} are allowed", name.len()));
     }
-    let shown = crate::text::shown(name);
+    let shown = base::text::shown(name);
     if shown != name || name.contains(['\n', '\t', '\r']) {
-        return Err(format!("has characters in its name that cannot be seen: {}", crate::text::title(name)));
+        return Err(format!("has characters in its name that cannot be seen: {}", base::text::title(name)));
     }
     Ok(())
 }

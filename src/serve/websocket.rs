@@ -28,7 +28,7 @@ use super::budget::{MeteredIo, UnfinishedMessage};
 use super::host::Connection;
 use super::tally::{MessageTally, ResumableConnection};
 use crate::editor::hosted::Liveness;
-use crate::lock::locked;
+use base::lock::locked;
 
 /// How often the other side is asked whether it is there.
 pub const PING: Duration = Duration::from_secs(20);

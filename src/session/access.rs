@@ -7,10 +7,10 @@ use super::beginning::BeginningSender;
 use super::handle::Handle;
 use super::open::{OpenError, OpenOptions, OpenedSession};
 use super::sessions::Sessions;
-use crate::id::SessionId;
-use crate::lock::locked;
 use crate::store::{self, LockHolder, RecordChange};
-use crate::worktree::normal;
+use base::id::SessionId;
+use base::lock::locked;
+use base::worktree::normal;
 
 /// Why a session cannot work in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum BadDirectory {
 /// # Errors
 /// [`BadDirectory`].
 pub fn directory(path: &Path) -> Result<PathBuf, BadDirectory> {
-    let shown = |path: &Path| crate::text::title(&path.display().to_string());
+    let shown = |path: &Path| base::text::title(&path.display().to_string());
     if !path.is_absolute() {
         return Err(BadDirectory::Relative(shown(path)));
     }
@@ -58,7 +58,7 @@ pub fn within(path: &Path, roots: &[PathBuf]) -> Result<(), BadDirectory> {
     }
     let all: Vec<_> = roots.iter().map(|root| root.display().to_string()).collect();
     let roots = if all.is_empty() { "no directories".to_owned() } else { all.join(", ") };
-    Err(BadDirectory::Outside { path: crate::text::title(&path.display().to_string()), roots })
+    Err(BadDirectory::Outside { path: base::text::title(&path.display().to_string()), roots })
 }
 
 /// Why a session that is kept cannot be opened again.

@@ -24,9 +24,9 @@ use crate::event::{Event, Outlet, Severity};
 use crate::extension::tally;
 use crate::message::{FileChange, Message};
 use crate::store::{Record, RecordChange, TitleSource, visible};
-use crate::task::JoinHandle;
 use crate::tool::scratch;
 use crate::turn::{History, Outcome, TurnContext, hooks, jobs, late_changes, next, release};
+use base::task::JoinHandle;
 
 /// A session is named by the title agent only at its beginning.
 const FIRST: usize = 2;
@@ -272,7 +272,7 @@ impl Actor {
         self.counted.clone_from(&runs);
         self.scope.record.fetch(&tracker, &runs).await;
         let worktree = self.scope.project.worktree.clone();
-        let counted = crate::task::spawn_blocking(move || diff::count(&diff::diffs(&runs, &tracker, &worktree)));
+        let counted = base::task::spawn_blocking(move || diff::count(&diff::diffs(&runs, &tracker, &worktree)));
         // A process that ends does not wait for a number: comparing many files takes seconds.
         let ended = session.sessions.ended.clone();
         let changed = tokio::select! {
@@ -298,18 +298,18 @@ impl Actor {
         let done = scripts.take_tallies();
         if !done.is_empty() {
             // Only for people: where this fails, they see less.
-            crate::task::spawn_blocking(move || tally::add(&environment, &root, done)).await.ok();
+            base::task::spawn_blocking(move || tally::add(&environment, &root, done)).await.ok();
         }
         self.scope.resources.jobs.end().await;
         self.scope.resources.servers.end().await;
         self.scope.resources.language.end();
         let scratch = scratch::directory(&self.scope.environment, self.scope.session.as_str());
-        crate::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
+        base::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
         jobs::settle(&mut self.history, &self.scope).await;
         late_changes::collect(&mut self.history, &self.scope).await;
         if let Some(tracker) = self.scope.resources.snapshots.take() {
             // Only a memory: where this fails, the next process finds it out again.
-            crate::task::spawn_blocking(move || tracker.save()).await.ok();
+            base::task::spawn_blocking(move || tracker.save()).await.ok();
         }
         let (store, id) = (&session.sessions.store, &session.record.id);
         let reopens = session.closing.as_ref().is_some_and(|closing| closing.reopens);

@@ -6,15 +6,15 @@
 
 use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
 use super::{changes, diff};
-use crate::task::spawn_blocking;
+use base::task::spawn_blocking;
 
 use crate::event::{Event, Status};
-use crate::id::PartId;
 use crate::message::Message;
 use crate::store::{Record, visible};
 use crate::tool::Tool as _;
 use crate::tool::todowrite::TodowriteTool;
 use crate::turn::{History, Outcome, TurnContext, compact, frame, jobs, late_changes, run, size};
+use base::id::PartId;
 
 /// What is said where the settings forbid it.
 const NOT_KEPT: &str = "Changes to files are not recorded here: the setting `snapshot` is off.";
@@ -177,7 +177,7 @@ async fn background(scope: &TurnContext, rest: &str) -> String {
             let running = scope.resources.jobs.running();
             let ended =
                 futures_util::future::join_all(running.iter().map(|(id, _)| scope.resources.jobs.stop(id, USER)));
-            format!("{} ended.", crate::text::count(ended.await.len(), "command"))
+            format!("{} ended.", base::text::count(ended.await.len(), "command"))
         }
         ["stop", id] => match scope.resources.jobs.stop(id, USER).await {
             Ok(how) => format!("{id} has ended: {how}."),

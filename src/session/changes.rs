@@ -37,9 +37,9 @@ pub fn last_runs(messages: &[Message]) -> Vec<FileChange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Timestamp;
-    use crate::id::{MessageId, PartId};
     use crate::message::{FileKind, FileState, ModelRef, Part, Role, User};
+    use base::environment::Timestamp;
+    use base::id::{MessageId, PartId};
 
     fn message(changes: &[(&str, &str, &str)]) -> Message {
         let state =

@@ -21,17 +21,18 @@ use crate::event::{
     CallUpdate, Event, LiveFacts, Outlet, Progress, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo,
     SubagentReport, SwitchAgent, ToolKind,
 };
-use crate::id::{CallId, SessionId};
 use crate::message::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
 use crate::permission::rule::{Rule, derive};
 use crate::permission::{Action, Rules};
 use crate::store::Record;
+use crate::tool;
 use crate::tool::scratch;
 use crate::turn::record::Recorder;
 use crate::turn::{Choice, History, Outcome, Permissions, SessionResources, TurnContext};
 use crate::turn::{budget, mend, run};
 use crate::turn::{frame, jobs, late_changes, next};
-use crate::{text, tool};
+use base::id::{CallId, SessionId};
+use base::text;
 
 /// How many requests of a turn may wait.
 const WAITING: usize = 16;
@@ -213,7 +214,7 @@ impl ChildTask<'_> {
         // What it has in the background nobody would read any more.
         kept.resources.jobs.end().await;
         let scratch = scratch::directory(&kept.environment, kept.session.as_str());
-        crate::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
+        base::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
         jobs::settle(&mut history, &kept).await;
         late_changes::collect(&mut history, &kept).await;
 

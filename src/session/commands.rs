@@ -17,11 +17,11 @@ use crate::message::{Content, ModelRef, Text};
 use crate::permission::rule::derive;
 use crate::permission::{Action, Rules, laxer};
 use crate::skill::{Skill, Skills};
-use crate::text;
 use crate::turn::frame::resolve_model;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::models::Models;
 use crate::turn::{Choice, TurnContext, hooks};
+use base::text;
 use prompts::CONTENTS_OF;
 
 /// How many files a command may bring along.
@@ -125,7 +125,7 @@ impl Commands {
         {
             let rest = rest.to_owned();
             typed.ignored = true;
-            let loaded = crate::task::spawn_blocking(move || skill.loaded()).await;
+            let loaded = base::task::spawn_blocking(move || skill.loaded()).await;
             let loaded = loaded.unwrap_or_else(|e| format!("The skill could not be read: {e}."));
             let text = if rest.is_empty() { loaded } else { format!("{loaded}\n\n{rest}") };
             content.insert(1, Content::Text(said(text)));

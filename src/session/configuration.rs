@@ -7,7 +7,6 @@ use super::models::ModelSources;
 use crate::agent::registry::Agents;
 use crate::config::node::SourceLocation;
 use crate::config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings};
-use crate::environment::Environment;
 use crate::event::{Event, Severity};
 use crate::instruction::{self, Instructions};
 use crate::message::ModelRef;
@@ -16,8 +15,9 @@ use crate::model::registry::{KeySource, Registry};
 use crate::permission::sight::Sight;
 use crate::permission::{PermissionContext, Policy};
 use crate::skill::{self, Skills};
-use crate::text::nearest;
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::text::nearest;
+use base::worktree::Worktree;
 
 /// How many problems are shown one by one when a session starts.
 const SHOWN: usize = 5;

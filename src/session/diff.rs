@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use crate::message::{FileChange, FileKind, FileState};
 use crate::snapshot::Tracker;
 use crate::store::DiffStats;
-use crate::text;
-use crate::worktree::Worktree;
+use base::text;
+use base::worktree::Worktree;
 
 /// The most bytes of diff that are shown in the conversation; an editor renders it as one block.
 const LONGEST: usize = 256 << 10;

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::handle::{CancelScope, Handle, MailboxMessage};
 use super::live::LiveSessions;
 use crate::extension::subagents::SessionDoor;
-use crate::id::SessionId;
+use base::id::SessionId;
 
 pub(super) struct PluginDoor {
     mailbox: mpsc::WeakSender<MailboxMessage>,

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use super::sessions::Sessions;
 use crate::config::trust;
-use crate::environment::{Environment, private_dir, private_file};
-use crate::id::{MessageId, SessionId};
 use crate::message::{CallState, Content, FileChange, Message, Part};
 use crate::store::{Store, StoredSession};
 use crate::tool::truncate;
 use crate::turn::record::output_name;
-use crate::worktree::Worktree;
+use base::environment::{Environment, private_dir, private_file};
+use base::id::{MessageId, SessionId};
+use base::worktree::Worktree;
 
 /// The most bytes of whole results that are fetched for a session, the newest first.
 const OUTPUTS: usize = 64 << 20;
@@ -26,7 +26,7 @@ impl Sessions {
             return None;
         }
         let home = self.environment.home.clone();
-        let named = crate::task::spawn_blocking(move || Worktree::find(&cwd, &[], home.as_deref()).shared_place(&cwd));
+        let named = base::task::spawn_blocking(move || Worktree::find(&cwd, &[], home.as_deref()).shared_place(&cwd));
         named.await.ok()
     }
 
@@ -69,7 +69,7 @@ impl Sessions {
             left = left.saturating_sub(bytes.len());
             if let Some(path) = wanted.get(&name).cloned() {
                 let folder = folder.clone();
-                let kept = crate::task::spawn_blocking(move || {
+                let kept = base::task::spawn_blocking(move || {
                     private_dir(&folder)?;
                     private_file().write(true).create_new(true).open(&path)?.write_all(&bytes)
                 });

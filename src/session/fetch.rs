@@ -10,11 +10,11 @@ use futures_util::StreamExt;
 
 use crate::config::reference::RepositoryClone;
 use crate::config::remote::{self, DefaultsAnswer, RemoteDefaults};
-use crate::environment::{Environment, private_dir};
 use crate::instruction;
 use crate::model::http::HttpClient;
 use crate::process;
 use crate::skill::index::{self, FetchedSkill, IndexedSkill, SkillIndex};
+use base::environment::{Environment, private_dir};
 
 /// How long one address may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Fetches the defaults of the organisations that the user logged in to. Gives what the user should
 /// know, a sentence each.
 pub(super) async fn defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<String> {
-    let Ok(wanted) = crate::task::spawn_blocking(move || remote::wanted(&environment)).await else {
+    let Ok(wanted) = base::task::spawn_blocking(move || remote::wanted(&environment)).await else {
         return Vec::new();
     };
     let mut notices = Vec::new();
@@ -91,7 +91,7 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
     let index = SkillIndex::read(words.as_bytes())?;
     let (place, index) = (dir.to_owned(), Arc::new(index));
     let wanted = index.clone();
-    let current = crate::task::spawn_blocking(move || index::current(&place, &wanted)).await;
+    let current = base::task::spawn_blocking(move || index::current(&place, &wanted)).await;
     let current = current.map_err(|e| e.to_string())?;
     let (mut fetched, mut notices): (Vec<FetchedSkill>, _) = (Vec::new(), index.refused.clone());
     let mut asked = Vec::new();
@@ -113,7 +113,7 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
     }
     drop(coming);
     let place = dir.to_owned();
-    let kept = crate::task::spawn_blocking(move || index::keep(&place, &index, fetched)).await;
+    let kept = base::task::spawn_blocking(move || index::keep(&place, &index, fetched)).await;
     kept.map_err(io::Error::other).and_then(|kept| kept).map_err(|e| format!("they cannot be kept: {e}"))?;
     Ok(notices)
 }
@@ -210,7 +210,7 @@ async fn git(args: &[&str], cwd: &Path, environment: &Environment) -> Result<(),
 async fn warm(client: &Arc<HttpClient>, address: &str) {
     if address.starts_with("https://") {
         let client = client.clone();
-        crate::task::spawn_blocking(move || client.warm()).await.ok(); // if it fails, so does the request
+        base::task::spawn_blocking(move || client.warm()).await.ok(); // if it fails, so does the request
     }
 }
 
@@ -235,7 +235,7 @@ async fn keep(file: std::path::PathBuf, text: String) -> Result<(), String> {
         new.write_all(text.as_bytes())?;
         new.persist(&file).map(drop).map_err(|e| e.error)
     };
-    let written = crate::task::spawn_blocking(write).await;
+    let written = base::task::spawn_blocking(write).await;
     written.map_err(io::Error::other).and_then(|written| written).map_err(|e| format!("it cannot be kept: {e}"))
 }
 

@@ -1,6 +1,6 @@
 //! A title out of a prompt's own words.
 
-use crate::text::mark::without_notes;
+use base::text::mark::without_notes;
 
 /// Words that a title which was cut does not end in.
 const LITTLE: &str = "a all also am an and any are as at be been both but by can did do does each few for from had has \
@@ -61,7 +61,7 @@ pub(super) fn first_words(prompt: &str) -> String {
         title.push_str(word);
     }
     if title.is_empty() {
-        title = crate::text::cut_chars(sentence, LONGEST_TITLE);
+        title = base::text::cut_chars(sentence, LONGEST_TITLE);
     }
     let cut = title.len() < sentence.len();
     let title = title.trim_end_matches(['.', ',', ';', ':', '?', '!', ' ', '-']);

@@ -12,15 +12,15 @@ use tokio_util::sync::CancellationToken;
 use super::builtin::BuiltinCommand;
 use super::choices::{ChoiceChange, ChoicesOnTheWay, SentChange};
 use super::project::ProjectConfig;
-use crate::approvals::Approvals;
-use crate::channel::Receiver;
 use crate::event::{CommandInfo, Event, Outlet, TurnMessage};
-use crate::id::SessionId;
 use crate::mcp::McpServers;
 use crate::message::{Content, ModelRef};
 use crate::sandbox::Level;
 use crate::tool::confinement::Confinement;
 use crate::turn::{Choice, Outcome};
+use base::approvals::Approvals;
+use base::channel::Receiver;
+use base::id::SessionId;
 
 /// How much mail may wait.
 pub(super) const WAITING: usize = 64;

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::task::spawn_blocking;
+use base::task::spawn_blocking;
 
-use crate::id::MessageId;
 use crate::message::{CallState, Content, FailureCause, FileChange, Message, Part};
 use crate::snapshot::Tracker;
 use crate::store::Record;
 use crate::tool::disk;
 use crate::turn::{History, change_recorder};
+use base::id::MessageId;
 
 /// Finds out what steps that were cut off did to their files, and clears away what they left
 /// unfinished. Gives back the parts that changed.

@@ -13,11 +13,11 @@ use super::models::ModelSources;
 use super::{fetch, prune};
 use crate::config::reference::RepositoryClone;
 use crate::config::remote;
-use crate::environment::Environment;
 use crate::model::registry::Registry;
 use crate::store::Store;
-use crate::task::JoinHandle;
 use crate::tool::truncate;
+use base::environment::Environment;
+use base::task::JoinHandle;
 
 /// How long after the first session of a process what nobody waits for is cleaned up.
 const LATER: Duration = Duration::from_secs(60);
@@ -53,14 +53,14 @@ impl Janitor {
     pub(super) fn start_cleaning(self: &Arc<Self>) {
         if !self.cleaning.swap(true, Ordering::Relaxed) {
             let this = self.clone();
-            crate::task::spawn_in(&self.tasks, async move {
+            base::task::spawn_in(&self.tasks, async move {
                 tokio::select! {
                     () = tokio::time::sleep(OPENING) => {} // the session is open
                     // Processes that all end before that have to do it as well.
                     () = this.ended.cancelled() => {}
                 }
-                crate::task::spawn_in(&this.tasks, this.clone().prune_sessions());
-                crate::task::spawn_in(&this.tasks, this.clone().clean_results());
+                base::task::spawn_in(&this.tasks, this.clone().prune_sessions());
+                base::task::spawn_in(&this.tasks, this.clone().clean_results());
             });
         }
     }
@@ -69,7 +69,7 @@ impl Janitor {
     async fn clean_results(self: Arc<Self>) {
         loop {
             let environment = self.environment.clone();
-            if let Err(e) = crate::task::spawn_blocking(move || truncate::clean(&environment)).await {
+            if let Err(e) = base::task::spawn_blocking(move || truncate::clean(&environment)).await {
                 tracing::warn!("looking for old results failed: {e}");
             }
             tokio::select! {
@@ -82,7 +82,7 @@ impl Janitor {
     /// Once per process: old sessions go, where the user wants it, and what killed processes left of empty ones.
     async fn prune_sessions(self: Arc<Self>) {
         let environment = self.environment.clone();
-        let read = crate::task::spawn_blocking(move || prune::keep_days(&environment));
+        let read = base::task::spawn_blocking(move || prune::keep_days(&environment));
         let Ok(keep_days) = read.await else { return };
         if keep_days.is_none() {
             // It is in no hurry, and reads the whole index: not while the first session opens.
@@ -116,7 +116,7 @@ impl Janitor {
             return;
         }
         let (models, ended) = (self.models.clone(), self.ended.clone());
-        crate::task::spawn_in(&self.tasks, async move {
+        base::task::spawn_in(&self.tasks, async move {
             tokio::select! {
                 () = models.refresh_when_due() => {}
                 () = ended.cancelled() => {}
@@ -156,7 +156,7 @@ impl Janitor {
 
     fn spawn(&self, work: impl Future<Output = Vec<String>> + Send + 'static) -> JoinHandle<Vec<String>> {
         let ended = self.ended.clone();
-        crate::task::spawn_in(&self.tasks, async move {
+        base::task::spawn_in(&self.tasks, async move {
             tokio::select! {
                 notices = work => notices,
                 () = ended.cancelled() => Vec::new(),

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::id::SessionId;
-use crate::lock::locked;
 use crate::store::{OwnerRequest, Store, TakeoverRequests};
+use base::id::SessionId;
+use base::lock::locked;
 
 #[derive(Default)]
 pub(super) struct LiveSessions {
@@ -93,7 +93,7 @@ impl LiveSessions {
         drop(locked(&self.wanted).insert(id.clone(), wanted.clone()));
         if !self.listening.swap(true, Ordering::Relaxed) {
             let (live, store, ended) = (self.clone(), store.clone(), ended.clone());
-            crate::task::spawn_in(tasks, async move {
+            base::task::spawn_in(tasks, async move {
                 match store.requests().await {
                     Ok(requests) => live.listen(requests, ended).await,
                     Err(e) => tracing::info!("sessions cannot be taken over from here: {e}"),

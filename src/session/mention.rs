@@ -13,12 +13,12 @@ use crate::event::{Event, Severity};
 use crate::mcp::resource::NamedResource;
 use crate::message::{Content, File, Text, attached};
 use crate::picture;
-use crate::text::mark::tagged;
-use crate::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
 use crate::tool::pdf;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::{TurnContext, frame, tool_context};
-use crate::worktree::normal;
+use base::text::mark::tagged;
+use base::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
+use base::worktree::normal;
 use prompts::CONTENTS_OF;
 
 /// How many files a prompt may bring along, and how many bytes of text they may come to. The model reads the
@@ -186,7 +186,7 @@ impl Reader {
         match insert::call(draft, scope, &agent, &reader, input).await {
             Ok(output) => {
                 let most = MOST_TEXT.saturating_sub(self.text);
-                let text = crate::text::head(&output.text, most);
+                let text = base::text::head(&output.text, most);
                 self.text += text.len();
                 let text = said(format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{text}"));
                 std::iter::once(text).chain(output.attachments.into_iter().map(Content::File)).collect()

@@ -4,8 +4,6 @@
 use std::sync::{Arc, Mutex};
 
 use crate::config::settings::{ProviderEntry, Settings};
-use crate::environment::Environment;
-use crate::lock::locked;
 use crate::model::Error;
 use crate::model::auth::Auth;
 use crate::model::catalog::{self, Catalog, CatalogRefresh};
@@ -13,6 +11,8 @@ use crate::model::http::HttpClient;
 use crate::model::local;
 use crate::model::offline::Offline;
 use crate::model::registry::{self, Registry};
+use base::environment::Environment;
+use base::lock::locked;
 
 /// Where a session's registry of models can be replaced.
 pub(super) type RegistrySender = tokio::sync::watch::Sender<Arc<Registry>>;
@@ -72,7 +72,7 @@ impl ModelSources {
     /// for it, and nobody is told when it fails: the one kept is good enough.
     pub async fn refresh_when_due(&self) {
         let (client, environment) = (self.client.clone(), self.environment.clone());
-        let due = crate::task::spawn_blocking(move || {
+        let due = base::task::spawn_blocking(move || {
             let due = catalog::is_due(&environment);
             if due {
                 client.warm();

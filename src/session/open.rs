@@ -22,14 +22,10 @@ use super::revert::{RevertError, RevertPoint};
 use super::sessions::Sessions;
 use super::title::Titling;
 use super::{beginning, child, interrupted, revert};
-use crate::approvals::Approvals;
 use crate::config::Settings;
 use crate::config::settings::McpEntry;
-use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
 use crate::grants::Grants;
-use crate::id::SessionId;
-use crate::lock::locked;
 use crate::lsp::SessionServers;
 use crate::mcp::{ForSession, McpServers};
 use crate::message::ModelRef;
@@ -37,10 +33,14 @@ use crate::permission::account::AccountProperty;
 use crate::sandbox::Level;
 use crate::snapshot::Tracker;
 use crate::store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
-use crate::task::JoinHandle;
 use crate::tool;
 use crate::turn::record::Recorder;
 use crate::turn::{self, Choice, History, Permissions, SessionResources, TurnContext, Workspace};
+use base::approvals::Approvals;
+use base::environment::Environment;
+use base::id::SessionId;
+use base::lock::locked;
+use base::task::JoinHandle;
 
 /// Why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -107,7 +107,7 @@ impl ConfigReading {
     fn begin(environment: &Environment, options: &OpenOptions) -> Self {
         let paths = ProjectPaths::find(environment, &options.cwd, &options.extra);
         let there = paths.clone();
-        let read = crate::task::spawn(async move { ConfigSnapshot::new(&there).await });
+        let read = base::task::spawn(async move { ConfigSnapshot::new(&there).await });
         Self { paths, read }
     }
 }
@@ -348,7 +348,7 @@ impl Sessions {
         let mut notices = options.notices.clone();
         notices.extend(self.greeting(&record, &agent, &*self.grants(&project_name).await));
         let (sources, current) = (self.models.clone(), registry.borrow().clone());
-        let read = match crate::task::spawn_blocking(move || read.check_models(&current, &sources)).await {
+        let read = match base::task::spawn_blocking(move || read.check_models(&current, &sources)).await {
             Ok(read) => read,
             Err(e) => {
                 tracing::error!("checking the models of the settings failed: {e}");
@@ -441,7 +441,7 @@ impl Sessions {
         };
         let (history, counted) = (History::default(), Vec::new());
         let actor = Actor { scope, watcher, history, local, counted, claim, session };
-        crate::task::spawn_in(&self.tasks, actor.run(coming));
+        base::task::spawn_in(&self.tasks, actor.run(coming));
         OpenedSession { handle, replay }
     }
 
@@ -567,7 +567,7 @@ fn damage(session: &SessionId, damage: &[String]) -> Option<Event> {
     (!damage.is_empty()).then(|| Event::Notice {
         severity: Severity::Warning,
         title: "Something of this session could not be read.".into(),
-        details: Some(crate::text::cut_chars(&damage.join(" "), 1_000)),
+        details: Some(base::text::cut_chars(&damage.join(" "), 1_000)),
     })
 }
 

@@ -17,18 +17,18 @@ use crate::agent::registry::Agents;
 use crate::config::contribution::Contribution;
 use crate::config::trust::Review;
 use crate::config::{self, ConfigFingerprint, Problem, Settings};
-use crate::environment::Environment;
 use crate::event::{Event, Severity};
 use crate::instruction;
 use crate::model::registry::Registry;
 use crate::permission::Rule;
 use crate::skill::{self, Skills};
 use crate::system::Surroundings;
-use crate::task::JoinHandle;
 use crate::turn::later::{self, SettingsRead};
 use crate::turn::models::Models;
 use crate::turn::{Background, Choice, TurnContext};
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::task::JoinHandle;
+use base::worktree::Worktree;
 
 /// What holds in a session until its next turn.
 #[derive(Clone)]
@@ -103,7 +103,7 @@ impl ConfigSnapshot {
     /// Reads everything, on a thread that may wait for the disk.
     pub(super) async fn new(paths: &ProjectPaths) -> Self {
         let (there, fallback) = (paths.clone(), paths.clone());
-        crate::task::spawn_blocking(move || Self::now(&there)).await.unwrap_or_else(|e| {
+        base::task::spawn_blocking(move || Self::now(&there)).await.unwrap_or_else(|e| {
             tracing::error!("reading the configuration failed: {e}");
             Self::now(&fallback)
         })
@@ -401,7 +401,7 @@ impl ConfigWatcher {
     async fn reload(&mut self, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
         let (read, paths) = (self.read.clone(), self.paths.clone());
         let forbidding = self.current.borrow().read.forbidding();
-        let again = crate::task::spawn_blocking(move || read.again(&paths, forbidding)).await;
+        let again = base::task::spawn_blocking(move || read.again(&paths, forbidding)).await;
         match again {
             Ok(None) => {}
             Ok(Some(read)) => {
@@ -417,7 +417,7 @@ impl ConfigWatcher {
         let old = self.current.borrow().clone();
         let models = self.models(&old, &read.settings).await;
         let (sources, registry) = (self.sources.clone(), self.registry.borrow().clone());
-        let checked = crate::task::spawn_blocking(move || read.check_models(&registry, &sources)).await;
+        let checked = base::task::spawn_blocking(move || read.check_models(&registry, &sources)).await;
         let read = match checked {
             Ok(read) => read,
             Err(e) => return tracing::error!("checking the models of the settings failed: {e}"),
@@ -463,7 +463,7 @@ impl ConfigWatcher {
             return old.models.clone();
         }
         let (sources, wanted) = (self.sources.clone(), settings.clone());
-        match crate::task::spawn_blocking(move || sources.configured(&wanted)).await {
+        match base::task::spawn_blocking(move || sources.configured(&wanted)).await {
             Ok(registry) => {
                 self.registry.send_replace(Arc::new(registry));
             }

@@ -180,10 +180,10 @@ fn head(scope: &TurnContext) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Timestamp;
-    use crate::id::{MessageId, PartId, SessionId};
     use crate::message::{ModelRef, Part, PromptOptions, Text};
     use crate::store::UndoEntry;
+    use base::environment::Timestamp;
+    use base::id::{MessageId, PartId, SessionId};
 
     fn parts(words: &str, key: Option<&str>) -> Vec<Content> {
         let options = PromptOptions { idempotency_key: key.map(str::to_owned), ..PromptOptions::default() };

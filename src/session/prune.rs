@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::config;
-use crate::environment::{Environment, Timestamp};
-use crate::id::SessionId;
 use crate::store::{Error, Record, Store};
-use crate::worktree::Worktree;
+use base::environment::{Environment, Timestamp};
+use base::id::SessionId;
+use base::worktree::Worktree;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prune {
@@ -78,9 +78,9 @@ pub async fn prune(store: &Store, now: Timestamp, prune: &Prune) -> Result<Prune
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::MessageId;
     use crate::message::{Message, ModelRef, Role, User};
     use crate::store::RecordChange;
+    use base::id::MessageId;
 
     #[tokio::test]
     async fn old_and_empty_ones_go() {

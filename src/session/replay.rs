@@ -12,11 +12,11 @@ use tokio::sync::oneshot;
 use self::children::Children;
 use crate::agent::registry::Agents;
 use crate::event::{self, CallUpdate, Event, UserPiece};
-use crate::id::{PartId, SessionId};
 use crate::message::{Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part};
 use crate::model::Model;
 use crate::store::{Record, Store};
 use crate::turn::{History, size};
+use base::id::{PartId, SessionId};
 
 /// How many results are read from the file at once.
 const BATCH: usize = 32;
@@ -40,7 +40,7 @@ fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = V
         }
         for event in &mut events {
             if let Event::Call(update) = event {
-                update.title = update.title.take().map(|title| crate::text::title(&format!("{agent}: {title}")));
+                update.title = update.title.take().map(|title| base::text::title(&format!("{agent}: {title}")));
             }
         }
         events
@@ -276,9 +276,9 @@ fn finished(call: &Call) -> CallUpdate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Timestamp;
-    use crate::id::MessageId;
     use crate::message::{Assistant, Fault, ModelRef, Role, Text, Usage, User};
+    use base::environment::Timestamp;
+    use base::id::MessageId;
 
     fn message(role: Role, text: &str, synthetic: bool) -> Message {
         let content = Content::Text(Text { text: text.into(), synthetic, ..Text::default() });

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
 
-use crate::task::spawn_blocking;
+use base::task::spawn_blocking;
 
 use self::judge::{FileVerdict, RevertCare, judge};
 pub use self::past::{FileVersion, files, remember, restore, settle, versions};
@@ -35,12 +35,12 @@ use crate::event::NotWritten;
 use crate::message::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 use crate::snapshot::{FileAccess, Tracker};
 use crate::store::{Record, UndoEntry, visible};
-use crate::text;
 use crate::tool::seen::TextFingerprint;
 use crate::tool::todowrite::TodowriteTool;
 use crate::tool::{self, Tool as _, disk};
 use crate::turn::record::Recorder;
-use crate::worktree::Worktree;
+use base::text;
+use base::worktree::Worktree;
 
 /// How many files are looked at or written at a time, where no editor is asked about them.
 const AT_ONCE: usize = 16;

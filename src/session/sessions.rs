@@ -13,10 +13,7 @@ use super::janitor::Janitor;
 use super::live::{HistoryGuard, LiveSessions};
 use super::models::{ModelSources, RegistrySender};
 use crate::config::Settings;
-use crate::environment::Environment;
 use crate::grants::Grants;
-use crate::id::SessionId;
-use crate::lock::locked;
 use crate::lsp::LanguageServers;
 use crate::mcp;
 use crate::message::ModelRef;
@@ -24,9 +21,12 @@ use crate::permission::account::AccountAccess;
 use crate::sandbox::Sandbox;
 use crate::snapshot::Trackers;
 use crate::store::Store;
-use crate::task::JoinHandle;
 use crate::tool;
 use crate::turn::models::Models;
+use base::environment::Environment;
+use base::id::SessionId;
+use base::lock::locked;
+use base::task::JoinHandle;
 
 /// What a serving host does for its sessions.
 #[derive(Debug, Clone, Default)]
@@ -108,7 +108,7 @@ impl Sessions {
             tracing::warn!("a session did not end in time; leaving it");
         }
         // What commands left running in the background ends with us.
-        crate::task::spawn_blocking(crate::process::sweep).await.ok();
+        base::task::spawn_blocking(crate::process::sweep).await.ok();
         if tokio::time::timeout(GRACE, self.store.stop()).await.is_err() {
             tracing::warn!("the store did not stop in time; leaving it");
         }
@@ -142,7 +142,7 @@ impl Sessions {
         let (registry, current) = watch::channel(Arc::new(configured));
         let local = bare.then(|| {
             let (shared, settings, registry) = (self.clone(), settings.clone(), registry.clone());
-            crate::task::spawn_in(&self.tasks, async move {
+            base::task::spawn_in(&self.tasks, async move {
                 let found = shared.models.with_local(&settings).await;
                 if let Some(found) = found {
                     // A session that was closed meanwhile does not care.

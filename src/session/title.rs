@@ -11,8 +11,8 @@ use crate::message::{Content, Message};
 use crate::model::registry::Registry;
 use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use crate::model::{Delta, Request};
-use crate::task::JoinHandle;
 use crate::turn::{History, TurnContext, hooks};
+use base::task::JoinHandle;
 
 /// How long a title may take. Nobody waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -112,7 +112,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         body_cache: BodyCache::default(),
         model,
     };
-    Some(crate::task::spawn(async move {
+    Some(base::task::spawn(async move {
         let mut provider = provider;
         if open
             && let Some(small) = hooks::small_model(&own, &beside).await
@@ -153,7 +153,7 @@ fn material(message: &Message) -> Option<String> {
     for part in &message.parts {
         if let Content::File(file) = &part.content {
             let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or(&file.mime);
-            text.push_str(&format!("\n[attached: {}]", crate::text::title(name)));
+            text.push_str(&format!("\n[attached: {}]", base::text::title(name)));
         }
     }
     (!text.trim().is_empty()).then_some(text)
@@ -162,7 +162,7 @@ fn material(message: &Message) -> Option<String> {
 /// A title as it is kept: one line, not too long.
 pub fn tidy(title: &str) -> String {
     let words: Vec<&str> = title.split_whitespace().collect();
-    crate::text::cut_chars(&crate::text::title(&words.join(" ")), 100)
+    base::text::cut_chars(&base::text::title(&words.join(" ")), 100)
 }
 
 /// What of an answer is the title.

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 use crate::config::trust::{Decision, Review, TrustStore};
 use crate::event::{CallUpdate, Confirmation, Event, Progress, ToolKind, TurnMessage};
 use crate::permission::account::AccountProperty;
-use crate::text;
 use crate::turn::TurnContext;
+use base::text;
 
 const TITLE: &str = "Trust this project?";
 
@@ -39,7 +39,7 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
         None => return TrustOutcome::Withheld(review.notice()),
     }
     let (environment, root, kept) = (scope.environment.clone(), scope.project.worktree.root.clone(), review.clone());
-    let written = crate::task::spawn_blocking(move || {
+    let written = base::task::spawn_blocking(move || {
         let mut store = TrustStore::open(&environment);
         store.decide(&root, &kept, true, environment.now()).map_err(|e| e.to_string())?;
         Ok(store.entry(&root).map(|entry| serde_json::to_string(entry).unwrap_or_default()))

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::environment::{Environment, private_dir, private_note};
-use crate::text;
+use base::environment::{Environment, private_dir, private_note};
+use base::text;
 
 /// How much is taken from one address: skills, files of one, bytes of a file, of a skill, of all.
 const SKILLS: usize = 200;

@@ -22,8 +22,8 @@ use gix_odb::store::{self, Handle};
 
 use super::digest::{blob_name, hex};
 use super::file::FileStamp;
-use crate::git;
-use crate::lock::locked;
+use base::git;
+use base::lock::locked;
 
 /// A file changed in the same tick as the index was written may look as if it had not: such entries do
 /// not count. Two ticks of the coarsest clock file systems use, in nanoseconds.

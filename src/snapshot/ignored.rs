@@ -118,10 +118,10 @@ impl IgnoreRules {
 /// Returns the path of `info/exclude`, which lists ignored files of this work tree outside of it.
 pub(super) fn excluding(root: &Path) -> PathBuf {
     let git = root.join(".git");
-    let elsewhere = crate::file::read_regular_text(&git).ok().and_then(|text| {
+    let elsewhere = base::file::read_regular_text(&git).ok().and_then(|text| {
         let own = root.join(text.strip_prefix("gitdir:")?.trim());
         // A linked work tree shares it with the main one.
-        let shared = crate::file::read_regular_text(&own.join("commondir")).ok();
+        let shared = base::file::read_regular_text(&own.join("commondir")).ok();
         Some(shared.map_or_else(|| own.clone(), |shared| own.join(shared.trim())))
     });
     elsewhere.unwrap_or(git).join("info/exclude")

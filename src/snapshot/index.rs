@@ -22,8 +22,8 @@ use super::ignored::{REPOSITORIES, excluding};
 use super::modes::FileModes;
 use super::objects::Objects;
 use super::{Deadline, LARGEST, MOST_BYTES, MOST_FILES, Untracked};
-use crate::environment::private_note;
 use crate::message::{FileChange, FileKind, FileState};
+use base::environment::private_note;
 
 /// How many changed files make it worth to write the index at once, rather than at the end.
 pub(super) const WORTH_SAVING: usize = 500;
@@ -462,7 +462,7 @@ impl FileIndex {
             drop(own.add(excluding));
         }
         let own = own.build().unwrap_or_else(|_| Gitignore::empty());
-        let mut walker = crate::git::walker(&top, move |entry| {
+        let mut walker = base::git::walker(&top, move |entry| {
             let name = entry.file_name().to_str().unwrap_or_default();
             entry.depth() == 0
                 || !(REPOSITORIES.contains(&name)

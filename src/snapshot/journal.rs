@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 use super::file::{FoundFile, load};
 use super::ignored::IgnoreRules;
 use super::{LARGEST, Tracker};
-use crate::id::CallId;
-use crate::lock::locked;
 use crate::message::{self, FileChange, FileKind, FileState, UnkeptReason, UnkeptWrite};
+use base::id::CallId;
+use base::lock::locked;
 
 /// How many bytes of contents may be held in memory.
 const MAX_HELD: usize = 64 << 20;

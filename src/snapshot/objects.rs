@@ -101,8 +101,8 @@ impl Objects {
     fn write(&self, path: &Path, packed: &[u8]) -> io::Result<()> {
         let dir = path.parent().unwrap_or(&self.dir);
         if !dir.exists() {
-            crate::environment::private_dir(&self.dir)?;
-            crate::environment::private_dir(dir)?;
+            base::environment::private_dir(&self.dir)?;
+            base::environment::private_dir(dir)?;
         }
         let mut fresh = tempfile::Builder::new().prefix(".new-").tempfile_in(dir)?;
         fresh.write_all(packed)?;

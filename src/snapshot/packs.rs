@@ -20,8 +20,8 @@ use rustix::fs::FlockOperation;
 
 use super::aging::{note_use, places, remove_unused, usual_name};
 use super::digest::{DIGEST, Digest, hex, parse_name};
-use crate::environment::private_file;
-use crate::lock::locked;
+use base::environment::private_file;
+use base::lock::locked;
 
 /// Larger contents have a file of their own.
 const MAX_CONTENT: usize = 64 << 10;
@@ -213,7 +213,7 @@ impl PacksState {
 
 impl OwnPack {
     fn create(dir: &Path) -> io::Result<Self> {
-        crate::environment::private_dir(dir)?;
+        base::environment::private_dir(dir)?;
         let temporary = tempfile::Builder::new().prefix("").suffix(".pack").rand_bytes(12).tempfile_in(dir)?;
         // Locked before its name stays: who cleans up leaves it alone from the beginning.
         rustix::fs::flock(temporary.as_file(), FlockOperation::NonBlockingLockShared)?;

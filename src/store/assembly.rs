@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{Record, StoredSession};
-use crate::id::MessageId;
 use crate::message::{Content, Message, Part};
+use base::id::MessageId;
 
 /// A session that is being put together.
 pub(super) struct Assembly {

@@ -1,7 +1,7 @@
 //! How the store fails.
 
 use super::LockHolder;
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// For the log, and for the user where a session cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

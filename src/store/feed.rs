@@ -45,7 +45,7 @@ impl SessionFeed {
     #[cfg(test)]
     pub(super) fn whole(mut self) -> Result<StoredSession, Error> {
         let messages = self.by_ref().collect::<Result<_, _>>()?;
-        let damage = std::mem::take(&mut *crate::lock::locked(&self.damage));
+        let damage = std::mem::take(&mut *base::lock::locked(&self.damage));
         Ok(StoredSession { record: self.record, messages, damage })
     }
 }

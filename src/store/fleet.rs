@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Error, ReplySender};
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// How far a prompt in the store is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

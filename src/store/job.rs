@@ -11,8 +11,8 @@ use super::{
     BackendState, Error, Grant, ListQuery, LoadOptions, LockHolder, Record, RecordChange, ReplySender, SearchPage,
     SessionFeed, SessionPage, StoredGrants, StoredSession,
 };
-use crate::id::{PartId, SessionId};
 use crate::message::{ModelRef, Part};
+use base::id::{PartId, SessionId};
 use std::time::Duration;
 
 /// Answers; whoever asked may have been cancelled since.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::job::StoreJob;
 use super::{Error, Record, Store};
-use crate::environment::Timestamp;
-use crate::id::SessionId;
+use base::environment::Timestamp;
+use base::id::SessionId;
 
 /// One page of a listing.
 #[derive(Debug, Clone, PartialEq)]

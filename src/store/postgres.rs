@@ -9,7 +9,7 @@
 //! session writes nothing any more, and is told. How long a process is taken to be alive is measured by the clock of
 //! the database alone (`owner.until`).
 //!
-//! While the database is away, sessions go on in memory up to a bound ([`crate::store_place::DatabasePlace`]).
+//! While the database is away, sessions go on in memory up to a bound ([`base::store_place::DatabasePlace`]).
 
 mod fault;
 mod fill;
@@ -35,12 +35,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use crate::store_place::DatabasePlace;
+use base::store_place::DatabasePlace;
 use std::sync::Arc;
 
 use super::StoreMeters;
 use super::job::StoreJob;
-use crate::channel::Receiver;
+use base::channel::Receiver;
 
 /// Does jobs until the last [`super::Store`] is gone.
 pub(super) fn work(place: DatabasePlace, jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {

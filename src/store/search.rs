@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::{Error, Record, StoredSession};
-use crate::environment::Timestamp;
-use crate::lock::locked;
 use crate::message::{Content, Message, Part};
+use base::environment::Timestamp;
+use base::lock::locked;
 
 /// A session with the words in it.
 #[derive(Debug, Clone, PartialEq)]

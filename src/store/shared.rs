@@ -5,7 +5,7 @@ use super::fleet::{BusySession, ClaimedTask, FleetJob, TaskState, TaskStatus};
 use super::job::StoreJob;
 use super::write::SessionWrite;
 use super::{Error, Store};
-use crate::id::SessionId;
+use base::id::SessionId;
 
 impl Store {
     /// Whether other machines have the same store.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tokio::sync::mpsc;
 
 use super::sqlite::takeover::PipeRequests;
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// What another process asks of one that has a session.
 #[derive(Debug, Clone, PartialEq, Eq)]

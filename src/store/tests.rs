@@ -3,7 +3,7 @@
 use self::database::Database;
 use super::*;
 use crate::message::{Content, Role, Text, User};
-use crate::store_place::DatabasePlace;
+use base::store_place::DatabasePlace;
 
 /// As the tests of the whole program have it.
 #[path = "../../editor-tests/database.rs"]
@@ -220,9 +220,9 @@ async fn an_import_that_fails_leaves_nothing() {
     .await;
 }
 
-fn environment(bed: &Bed) -> crate::environment::Environment {
+fn environment(bed: &Bed) -> base::environment::Environment {
     let home = ("HOME".to_owned(), bed.dir.path().display().to_string());
-    crate::environment::Environment::from_vars(std::collections::BTreeMap::from([home]))
+    base::environment::Environment::from_vars(std::collections::BTreeMap::from([home]))
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use super::aliases::Aliases;
 use super::registry::{PROPERTIES, ToolProperties};
 use super::{AnyTool, Tool};
 use crate::event::ToolKind;
-use crate::text;
+use base::text;
 
 /// What stands before names in the formats that some models were trained on.
 const BEFORE: &[&str] = &["functions.", "default_api.", "default_api:", "tools."];

@@ -17,7 +17,7 @@ use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
 use crate::message::Change;
 use crate::permission::Need;
-use crate::text;
+use base::text;
 
 #[derive(Default)]
 pub struct ApplyPatchTool;
@@ -164,13 +164,13 @@ impl Tool for ApplyPatchTool {
             Section::Add { path, .. } | Section::Delete { path } => path,
             Section::Update { path, to, .. } => to.as_ref().unwrap_or(path),
         });
-        let paths: Vec<PathBuf> = paths.map(|path| crate::worktree::normal(&context.absolute(path))).collect();
+        let paths: Vec<PathBuf> = paths.map(|path| base::worktree::normal(&context.absolute(path))).collect();
         let title = match (&paths[..], &sections[..]) {
             ([], _) => "Patch".to_owned(),
             // Of what is no text there is no diff: only this says what is asked.
             ([one], [Section::Delete { .. }]) => format!("Delete {}", context.relative(one)),
             ([one], [Section::Update { path, to: Some(_), .. }]) => {
-                let from = crate::worktree::normal(&context.absolute(path));
+                let from = base::worktree::normal(&context.absolute(path));
                 format!("Move {} to {}", context.relative(&from), context.relative(one))
             }
             ([one], _) => format!("Patch {}", context.relative(one)),

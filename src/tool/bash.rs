@@ -30,15 +30,15 @@ use super::printed::{CapturedOutput, ShownOutput};
 use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};
-use crate::approvals::Approvals;
 use crate::event::{Event, ProgramExit, Severity, ToolKind};
-use crate::executable::find;
 use crate::message::{BackgroundJob, CallFacts, JobState};
 use crate::permission::approve::held;
 use crate::permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
 use crate::process::{Program, StdioMode};
-use crate::text;
-use crate::variables::GIT_HELD;
+use base::approvals::Approvals;
+use base::executable::find;
+use base::text;
+use base::variables::GIT_HELD;
 
 /// How long a command may run where the model does not say, in milliseconds.
 const LIMIT: u64 = 120_000;
@@ -393,8 +393,8 @@ mod tests {
     use super::super::live::{BEAT, PIECE};
     use super::super::test::{TestProject, call};
     use super::*;
-    use crate::channel::Receiver;
     use crate::event::{Event, TurnMessage};
+    use base::channel::Receiver;
 
     async fn bash(context: &ToolContext, input: Value) -> Result<ToolOutput, Failure> {
         Ok(call(&erase(BashTool), input, context).await?.1)
@@ -468,7 +468,7 @@ mod tests {
         // The command goes on only after its first words were heard.
         let script = "echo first; while [ ! -e go ]; do sleep 0.01; done; echo second; exit 4";
         let cwd = stage.cwd().to_path_buf();
-        let listener = crate::task::spawn(async move {
+        let listener = base::task::spawn(async move {
             let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else { panic!() };
             assert_eq!(update.stream.as_deref(), Some("first\n"));
             std::fs::write(cwd.join("go"), "").unwrap();
@@ -502,7 +502,7 @@ mod tests {
         let (context, mut up) = stage.listened();
         let command = "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$ > pid; echo ready; sleep 72\" & wait";
         let prepared = erase(BashTool).prepare(json!({"command": command}), &context).await.unwrap();
-        let running = crate::task::spawn((prepared.run)(context.clone()));
+        let running = base::task::spawn((prepared.run)(context.clone()));
         let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else { panic!() };
         assert_eq!(update.stream.as_deref(), Some("ready\n"));
         let began = Instant::now();
@@ -608,7 +608,7 @@ mod tests {
         ];
         for (command, bytes, last) in table {
             let (context, up) = stage.listened();
-            let listener = crate::task::spawn(heard(up));
+            let listener = base::task::spawn(heard(up));
             let began = Instant::now();
             let output = bash(&context, json!({"command": command})).await.unwrap();
             drop(context);

@@ -16,7 +16,7 @@ use crate::config::settings::OutputLimits;
 use crate::event::{ProgramExit, ToolKind};
 use crate::message::CallFacts;
 use crate::permission::Need;
-use crate::text;
+use base::text;
 
 /// The longest wait, in milliseconds.
 const LONGEST: u64 = 600_000;

@@ -8,7 +8,7 @@ use super::aliases::{Aliases, JOB};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
 use crate::permission::Need;
-use crate::text;
+use base::text;
 
 #[derive(Default)]
 pub struct BashStopTool;

@@ -14,13 +14,13 @@ use super::opened::{lift, opened};
 use super::{Failure, ToolContext, scratch, watch};
 use crate::config::Settings;
 use crate::config::settings::{self, SandboxMode};
-use crate::environment::Environment;
 use crate::event::{Event, Severity};
 use crate::permission::evaluate::only_reads;
 use crate::permission::shell::JudgedLine;
 use crate::permission::{Rules, SandboxGuarantee, protected};
 use crate::process::Program;
 use crate::sandbox::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, existing, outskirts};
+use base::environment::Environment;
 
 /// What confines the commands of an agent.
 #[derive(Debug, Clone)]

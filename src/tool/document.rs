@@ -25,7 +25,7 @@ use super::{Failure, ToolContext};
 use crate::event::{Location, NotWritten};
 use crate::message::Change;
 use crate::permission::{Action, Need, Policy, evaluate};
-use crate::text;
+use base::text;
 
 #[derive(Debug, Clone)]
 pub struct Document {

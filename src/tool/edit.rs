@@ -12,8 +12,8 @@ use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
 use crate::message::Change;
 use crate::permission::Need;
-use crate::task::spawn_blocking;
-use crate::text;
+use base::task::spawn_blocking;
+use base::text;
 
 #[derive(Default)]
 pub struct EditTool;
@@ -84,7 +84,7 @@ pub(super) fn describe(verb: &str, path: &str, context: &ToolContext) -> CallDes
     let path = context.absolute(path);
     CallDescription {
         title: text::title(&format!("{verb} {}", context.relative(&path))),
-        locations: vec![Location { path: crate::worktree::normal(&path), line: None }],
+        locations: vec![Location { path: base::worktree::normal(&path), line: None }],
     }
 }
 

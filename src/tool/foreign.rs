@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{Failure, ToolContext};
 use crate::permission::{Action, Need};
-use crate::text;
+use base::text;
 
 /// The arguments of a call; null is none.
 ///

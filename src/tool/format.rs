@@ -9,17 +9,17 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::task::spawn_blocking;
+use base::task::spawn_blocking;
 
 use super::screen::TerminalScreen;
 use super::{Failure, ToolContext, disk};
 use crate::config::Settings;
 use crate::config::formatter::{FormatterEntry, FormatterRun};
 use crate::event::{Event, Severity};
-use crate::lock::locked;
 use crate::process::Program;
-use crate::text;
-use crate::variables::GIT_HELD;
+use base::lock::locked;
+use base::text;
+use base::variables::GIT_HELD;
 
 /// How long one formatter may take.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -12,11 +12,11 @@ use super::test::context_in;
 use super::{AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, list, multiedit, read, write};
 use crate::agent::Agents;
 use crate::config;
-use crate::environment::Environment;
 use crate::permission::cases::{Lab, path_lab, records};
 use crate::permission::check::check_line;
 use crate::permission::{Policy, evaluate};
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::worktree::Worktree;
 
 /// What an agent may do in a lab, by the user's settings.
 fn policy(lab: &Lab, agent: &str, settings: &Value) -> Policy {

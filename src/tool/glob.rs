@@ -14,10 +14,10 @@ use super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
-use crate::lock::{locked, unlocked};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::permission::{Need, paths};
-use crate::text;
+use base::lock::{locked, unlocked};
+use base::text;
 
 /// How many directories are counted by name where not all files are shown.
 const COUNTED: usize = 20;
@@ -73,7 +73,7 @@ impl Tool for GlobTool {
         };
         CallDescription {
             title: text::title(&format!("Find `{}`{place}", input.pattern)),
-            locations: vec![Location { path: crate::worktree::normal(&path), line: None }],
+            locations: vec![Location { path: base::worktree::normal(&path), line: None }],
         }
     }
 

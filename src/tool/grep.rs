@@ -24,10 +24,10 @@ use super::pattern::{MatchOptions, SearchPattern};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
-use crate::lock::{locked, unlocked};
 use crate::permission::Need;
 use crate::permission::sight::{LeftOut, Sight};
-use crate::text;
+use base::lock::{locked, unlocked};
+use base::text;
 
 /// The longest line shown, in characters.
 const LINE: usize = 2_000;
@@ -126,7 +126,7 @@ impl Tool for GrepTool {
         if let Some(include) = &input.include {
             title.push_str(&format!(" ({include})"));
         }
-        let locations = vec![Location { path: crate::worktree::normal(&path), line: None }];
+        let locations = vec![Location { path: base::worktree::normal(&path), line: None }];
         CallDescription { title: text::title(&title), locations }
     }
 

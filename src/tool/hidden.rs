@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use super::ToolContext;
 use crate::config::settings::SandboxSettings;
-use crate::environment::Environment;
 use crate::permission::credentials::{CredentialRow, are_named, git_signs, is_mentioned, rows};
 use crate::permission::protected;
 use crate::permission::shell::JudgedLine;
 use crate::sandbox::Level;
+use base::environment::Environment;
 
 /// How many entries of a project are looked at for files that hold secrets, and how many such files are hidden.
 const MAX_ENTRIES: usize = 20_000;
@@ -168,7 +168,7 @@ pub fn shown(place: &Path, environment: &Environment) -> String {
     let home = environment.home.as_deref().and_then(|home| std::fs::canonicalize(home).ok());
     let below = home.and_then(|home| place.strip_prefix(home).ok().map(Path::to_owned));
     let text = below.map_or_else(|| place.display().to_string(), |below| format!("~/{}", below.display()));
-    crate::text::title(&text)
+    base::text::title(&text)
 }
 
 /// The files of a directory tree that hold secrets by their names.

@@ -46,7 +46,7 @@ fn at(path: &str, input: &Value, schema: &Value) -> Result<(), String> {
                     known.sort_unstable();
                     return Err(format!(
                         "{} is not known; there are {}",
-                        crate::text::escaped(&below(field)),
+                        base::text::escaped(&below(field)),
                         known.join(", ")
                     ));
                 }
@@ -79,7 +79,7 @@ fn article(kind: &str) -> String {
 }
 
 fn shown(value: &Value) -> String {
-    crate::text::cut_chars(&value.to_string(), 60)
+    base::text::cut_chars(&value.to_string(), 60)
 }
 
 /// The words an enumeration allows: schemars writes them as `enum`, or one by one with their docs.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
 use crate::permission::Need;
-use crate::text;
+use base::text;
 
 #[derive(Default)]
 pub struct InvalidTool;

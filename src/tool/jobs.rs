@@ -26,11 +26,11 @@ use super::pattern::SearchPattern;
 use super::printed::CapturedOutput;
 use super::watch::ControlFiles;
 use crate::event::ProgramExit;
-use crate::id::CallId;
-use crate::lock::locked;
 use crate::process::Child;
-use crate::text;
-use crate::worktree::Worktree;
+use base::id::CallId;
+use base::lock::locked;
+use base::text;
+use base::worktree::Worktree;
 
 /// How many may run at once in a session.
 pub const MOST: usize = 8;
@@ -251,11 +251,11 @@ impl Jobs {
         let follow = JobFollower { job, child, pipe, open, lock, watch, worktree, limit };
         let news = self.news.clone();
         // What it prints may be a flood.
-        let followed = crate::task::on_threads(async move {
+        let followed = base::task::on_threads(async move {
             follow.run().await;
             news.notify_one();
         });
-        crate::task::spawn_in(&self.tasks, followed);
+        base::task::spawn_in(&self.tasks, followed);
         (id, path)
     }
 

@@ -21,9 +21,9 @@ use crate::lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduce
 use crate::permission::Action;
 use crate::permission::sight::Sight;
 use crate::process::Program;
-use crate::task::spawn_blocking;
-use crate::text;
-use crate::variables::GIT_HELD;
+use base::task::spawn_blocking;
+use base::text;
+use base::variables::GIT_HELD;
 
 /// How long a change waits for what servers say of the files as they are.
 const BEFORE: Duration = Duration::from_secs(5);
@@ -132,7 +132,7 @@ pub(super) async fn warm(real: &Path, text: &str, context: &ToolContext) {
     for server in servers(real, context).await {
         let (path, text) = (real.to_owned(), text.to_owned());
         // It holds nothing of the turn, which may end meanwhile.
-        crate::task::spawn(async move {
+        base::task::spawn(async move {
             if let Ok(peer) = server.peer(Instant::now() + START).await {
                 peer.show(&path, &text);
             }

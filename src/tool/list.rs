@@ -16,7 +16,7 @@ use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::permission::{Action, Need};
-use crate::text;
+use base::text;
 
 /// How many files are counted. Of more, it is said that there are more.
 const COUNTED: usize = 200_000;
@@ -56,7 +56,7 @@ impl Tool for ListTool {
         let path = context.absolute(input.path.as_deref().unwrap_or("."));
         CallDescription {
             title: text::title(&format!("List {}", context.relative(&path))),
-            locations: vec![Location { path: crate::worktree::normal(&path), line: None }],
+            locations: vec![Location { path: base::worktree::normal(&path), line: None }],
         }
     }
 

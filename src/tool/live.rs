@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::ToolContext;
 use crate::event::{CallUpdate, ProgramExit};
-use crate::text::{self, Utf8Decoder};
+use base::text::{self, Utf8Decoder};
 
 /// How often the editor hears of new output.
 pub(super) const BEAT: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::lock::locked;
+use base::lock::locked;
 
 /// The files that are there. A std mutex: a leaf around a set.
 #[derive(Debug, Default)]

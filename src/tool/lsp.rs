@@ -18,7 +18,7 @@ use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, appl
 use crate::event::{Location, ToolKind};
 use crate::lsp::{Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol, TextEdit, Units};
 use crate::permission::Need;
-use crate::text;
+use base::text;
 
 /// How long a call may take, the start of a server included.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -127,7 +127,7 @@ impl Tool for LspTool {
         };
         let of = of.map_or_else(|| format!("{place}{line}"), str::to_owned);
         let locations =
-            path.map(|path| Location { path: crate::worktree::normal(&path), line: input.line }).into_iter().collect();
+            path.map(|path| Location { path: base::worktree::normal(&path), line: input.line }).into_iter().collect();
         CallDescription { title: text::title(&format!("{what} {of}")), locations }
     }
 

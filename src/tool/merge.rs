@@ -10,7 +10,7 @@ use similar::DiffOp;
 
 use super::indent::reindented;
 use super::spelling::{FoldLevel, FoldedText, carried};
-use crate::text;
+use base::text;
 
 /// Makes the change of `old` into `new` to `found`; all of them lines without their ends. None where the
 /// change replaces lines that are others in `found`.

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::spelling::{FoldLevel, FoldedText, LONGEST, differences};
-use crate::text;
+use base::text;
 
 /// How many lines are shown at most, and how much of each, in characters.
 const LINES: usize = 30;

@@ -8,7 +8,7 @@ pub use crate::permission::Access;
 pub use crate::permission::paths::PathKind;
 use crate::permission::paths::{self, Barred, Located};
 use crate::permission::{Denial, Need};
-use crate::text;
+use base::text;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedPath {

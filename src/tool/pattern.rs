@@ -3,7 +3,7 @@
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 
 use super::Failure;
-use crate::text;
+use base::text;
 
 /// The most memory a pattern may take, in bytes.
 const MOST: usize = 10 << 20;

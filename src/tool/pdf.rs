@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use super::ToolContext;
 use crate::message::File;
 use crate::process::Program;
-use crate::text;
-use crate::variables::GIT_HELD;
+use base::text;
+use base::variables::GIT_HELD;
 
 const PROGRAM: &str = "pdftotext";
 
@@ -22,7 +22,7 @@ const PRINTED: u64 = 16 << 20;
 pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
     let data = file.data.as_ref().filter(|_| file.mime == "application/pdf" && !file.refused)?;
     let environment = &context.project.environment;
-    let program = crate::executable::find(PROGRAM, environment.path())?;
+    let program = base::executable::find(PROGRAM, environment.path())?;
     let name = text::title(file.name.as_deref().or(file.uri.as_deref()).unwrap_or("The PDF"));
     let bytes = STANDARD.decode(data.trim_ascii()).ok()?;
     let confinement = context.confinement.reading().quietly();

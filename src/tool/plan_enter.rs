@@ -8,7 +8,7 @@ use super::plan_exit::switch;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
 use crate::permission::{Action, Need};
-use crate::text;
+use base::text;
 
 /// How much of the reason is shown, in characters.
 const REASON: usize = 500;

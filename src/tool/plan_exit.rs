@@ -12,7 +12,7 @@ use super::path::{Access, PathKind, resolve};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, SessionRequest, SwitchAgent, ToolKind};
 use crate::permission::{Action, Need};
-use crate::text;
+use base::text;
 
 /// How much of the plan is shown with the question, in bytes.
 const SHOWN: usize = 16 << 10;
@@ -60,7 +60,7 @@ impl Tool for PlanExitTool {
                 )));
             }
             let path = place.real.path.clone();
-            let read = crate::task::spawn_blocking(move || crate::file::read_regular(&path)).await;
+            let read = base::task::spawn_blocking(move || base::file::read_regular(&path)).await;
             let bytes = match read {
                 Ok(Ok(bytes)) => bytes,
                 Ok(Err(e)) => return Err(Failure::Tell(format!("{} cannot be read: {e}.", place.shown))),

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use super::screen::TerminalScreen;
 use super::truncate::{KeepEnd, create, full, has_room, hint};
 use crate::config::settings::OutputLimits;
-use crate::environment::Environment;
-use crate::text;
+use base::environment::Environment;
+use base::text;
 
 /// The most that is kept of the output of one command, in bytes.
 const FILED: u64 = 256 << 20;
@@ -292,7 +292,7 @@ mod tests {
         let stage = super::super::test::TestProject::new();
         let environment = stage.context().project.environment;
         let old = folder(&environment.dirs).join("old");
-        crate::environment::private_dir(old.parent().unwrap()).unwrap();
+        base::environment::private_dir(old.parent().unwrap()).unwrap();
         let sparse = |path: &std::path::Path, size: u64| std::fs::File::create(path).unwrap().set_len(size).unwrap();
         sparse(&old, ALL_KEPT - (20 << 20));
         let limits = OutputLimits { lines: 10, bytes: 1 << 10 };

@@ -13,7 +13,7 @@ use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{self, QuestionReply, QuestionRequest, ToolKind, TurnMessage};
 use crate::permission::Need;
-use crate::text;
+use base::text;
 
 /// How many questions are asked at once.
 const QUESTIONS: usize = 5;

@@ -21,7 +21,7 @@ use crate::instruction;
 use crate::message::File;
 use crate::permission::Need;
 use crate::permission::sight::Sight;
-use crate::text;
+use base::text;
 
 /// The longest line shown, in characters.
 const LINE: usize = 2_000;
@@ -114,7 +114,7 @@ impl Tool for ReadTool {
         let line = offset.and_then(|n| u32::try_from(n).ok());
         CallDescription {
             title: text::title(&format!("Read {}{part}", context.relative(&path))),
-            locations: vec![Location { path: crate::worktree::normal(&path), line }],
+            locations: vec![Location { path: base::worktree::normal(&path), line }],
         }
     }
 

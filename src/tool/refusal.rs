@@ -7,7 +7,7 @@ use crate::permission::rule::BUILT_IN;
 use crate::permission::url::{self, Address};
 use crate::permission::wording::Wording;
 use crate::permission::{Action, Denial, Need, Rules, Verdict, evaluate};
-use crate::text;
+use base::text;
 
 use super::Failure;
 

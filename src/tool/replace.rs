@@ -12,7 +12,7 @@ use line_ends::NormalizedText;
 use strategies::{MOST, Match, STRATEGIES, SoughtText, lines, starts, too_large};
 
 use super::spelling::differences;
-use crate::text;
+use base::text;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {

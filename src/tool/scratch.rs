@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::environment::{Environment, private_dir};
+use base::environment::{Environment, private_dir};
 
 /// How many bytes the path of the system's temporary directory may have; a longer one is not used.
 const MAX_SYSTEM: usize = 40;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use vte::{Params, Parser, Perform};
 
-use crate::text::Utf8Decoder;
+use base::text::Utf8Decoder;
 
 /// How many lines can still change: the height of a terminal.
 const ROWS: usize = 24;

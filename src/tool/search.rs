@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::beneath::SearchReader;
 use super::path::{Access, ResolvedPath, resolve};
 use super::{Failure, ToolContext};
-use crate::lock::{locked, unlocked};
 use crate::permission::Action;
 use crate::permission::paths::{self, Barred, PathRefusal};
 use crate::permission::sight::{LeftOut, Sight};
-use crate::text;
-use crate::text::nearest;
+use base::lock::{locked, unlocked};
+use base::text;
+use base::text::nearest;
 
 /// How many results are shown.
 pub const LIMIT: usize = 100;
@@ -182,7 +182,7 @@ fn begins_alike(name: &str, wanted: &str) -> bool {
 }
 
 pub fn walker(root: &Path) -> WalkBuilder {
-    crate::git::walker(root, |entry| entry.depth() == 0 || entry.file_name() != ".git")
+    base::git::walker(root, |entry| entry.depth() == 0 || entry.file_name() != ".git")
 }
 
 /// A filter by glob, as people write it: without a slash it is about the file's name, anywhere; with
@@ -215,7 +215,7 @@ pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     tokio::select! {
-        done = crate::task::spawn_blocking(work) => {
+        done = base::task::spawn_blocking(work) => {
             if context.cancelled.is_cancelled() {
                 return Err(Failure::Cancelled);
             }

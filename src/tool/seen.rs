@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 use super::disk;
 
-use crate::lock::locked;
+use base::lock::locked;
 
 /// The state of a text: equal for equal content, whatever its line ends and byte order mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
 use crate::permission::{Need, Rules};
 use crate::skill::{self, Skills};
-use crate::text;
+use base::text;
 
 /// See the module. Made anew for every step: it knows who asks.
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Tool for SkillTool {
             ("dir".to_owned(), Value::String(skill.dir.display().to_string())),
         ]);
         let shown = skill.text.to_string();
-        let loaded = crate::task::spawn_blocking(move || skill.loaded()).await;
+        let loaded = base::task::spawn_blocking(move || skill.loaded()).await;
         let text = loaded.map_err(|e| Failure::Broken(e.to_string()))?;
         Ok(ToolOutput { title, text, display: Some(shown), metadata, ..ToolOutput::default() })
     }

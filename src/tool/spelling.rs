@@ -9,7 +9,7 @@ use std::ops::Range;
 use icu_normalizer::ComposingNormalizerBorrowed;
 use icu_normalizer::properties::CanonicalCombiningClassMapBorrowed;
 
-use crate::text;
+use base::text;
 
 /// The longest text that is compared in another spelling than its own, in bytes: it takes some 40 times that
 /// in memory.

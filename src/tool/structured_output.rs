@@ -147,7 +147,7 @@ impl AnyTool for StructuredOutputTool {
     fn prepare<'a>(&'a self, input: Value, _: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
             let result = self.check(input).map_err(|wrong| {
-                let wrong = crate::text::head(&wrong, 4_000);
+                let wrong = base::text::head(&wrong, 4_000);
                 Failure::Tell(format!("The result does not fit its schema: {wrong}\nCorrect it and call {NAME} again."))
             })?;
             let facts = CallFacts { result: Some(result), ..CallFacts::default() };

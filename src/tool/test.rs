@@ -12,14 +12,14 @@ use super::{
     AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext, ToolContext,
     ToolOutput,
 };
-use crate::channel::Receiver;
 use crate::config::settings::OutputLimits;
-use crate::environment::Environment;
 use crate::event::{NotWritten, Outlet, TurnMessage};
-use crate::id::{CallId, SessionId};
 use crate::permission::{Need, PermissionContext, Policy, rule};
-use crate::text::mark::ReminderMark;
-use crate::worktree::Worktree;
+use base::channel::Receiver;
+use base::environment::Environment;
+use base::id::{CallId, SessionId};
+use base::text::mark::ReminderMark;
+use base::worktree::Worktree;
 
 pub(super) struct TestProject {
     _dir: TempDir,

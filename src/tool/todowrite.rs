@@ -9,7 +9,7 @@ use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Event, ToolKind};
 use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
-use crate::text;
+use base::text;
 
 #[derive(Default)]
 pub struct TodowriteTool;

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{ToolContext, ToolOutput};
 use crate::config::settings::OutputLimits;
-use crate::environment::{Dirs, Environment, private_dir, private_file};
-use crate::text;
+use base::environment::{Dirs, Environment, private_dir, private_file};
+use base::text;
 
 /// How long the files with the whole results are kept.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -259,7 +259,7 @@ fn remove(environment: &Environment) {
 mod tests {
     use super::super::test::TestProject;
     use super::*;
-    use crate::environment::Timestamp;
+    use base::environment::Timestamp;
 
     #[test]
     fn cuts() {

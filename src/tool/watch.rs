@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use ring::digest::{SHA256, digest};
 
 use crate::permission::protected;
-use crate::worktree::Worktree;
+use base::worktree::Worktree;
 
 /// The control files and directories that a project has: what `permission/protected.rs` calls so among
 /// the entries of its directories and of the hidden ones in them, and in its git directories what git
@@ -134,7 +134,7 @@ impl ControlFiles {
         let now = Self::look(worktree);
         let paths = self.0.keys().chain(now.0.keys().filter(|path| !self.0.contains_key(*path)));
         let changed = paths.filter(|path| self.0.get(*path) != now.0.get(*path));
-        changed.map(|path| crate::text::escaped(&worktree.relative(path))).collect()
+        changed.map(|path| base::text::escaped(&worktree.relative(path))).collect()
     }
 }
 

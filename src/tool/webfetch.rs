@@ -21,13 +21,13 @@ use super::aliases::Aliases;
 use super::{BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext, ToolOutput};
 use crate::config::mcp::is_secret;
 use crate::config::settings::{McpEntry, Settings, Transport};
-use crate::environment::Environment;
 use crate::event::ToolKind;
 use crate::message::File;
 use crate::model::auth::Auth;
 use crate::permission::Need;
 use crate::permission::url::Address;
-use crate::text;
+use base::environment::Environment;
+use base::text;
 use page::FetchedPage;
 use visit::Web;
 
@@ -180,7 +180,7 @@ impl Visit {
         }
         let (format, size) = (self.format, bytes.len());
         let (at, kind) = (url.clone(), content_type.clone());
-        let read = crate::task::spawn_blocking(move || {
+        let read = base::task::spawn_blocking(move || {
             let page = page::read(&bytes, &kind, &at, format);
             let picture = matches!(page, FetchedPage::Picture(_)).then(|| STANDARD.encode(&bytes));
             (page, picture)
@@ -255,7 +255,7 @@ fn same_place(from: &reqwest::Url, to: &reqwest::Url) -> bool {
 pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     let configured = settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
     let mut secrets: Vec<String> = configured.map(|key| key.expose().to_owned()).collect();
-    let vars = environment.vars().filter(|(name, _)| crate::variables::is_secret(name));
+    let vars = environment.vars().filter(|(name, _)| base::variables::is_secret(name));
     secrets.extend(vars.map(|(_, value)| value.to_owned()));
     secrets.extend(Auth::read(environment).secrets().map(str::to_owned));
     secrets.extend(Auth::server_secrets(environment));
@@ -269,7 +269,7 @@ fn server_secrets(entry: &McpEntry) -> Vec<String> {
     match &entry.transport {
         Transport::Local { environment, .. } => environment
             .iter()
-            .filter(|(name, _)| crate::variables::is_secret(name))
+            .filter(|(name, _)| base::variables::is_secret(name))
             .map(|(_, value)| value.clone())
             .collect(),
         Transport::Remote { headers, oauth, .. } => {

@@ -17,13 +17,13 @@ use tokio::sync::oneshot;
 use super::aliases::Aliases;
 use super::webfetch::secrets;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::environment::Environment;
 use crate::event::{Sample, SampleRequest, SessionRequest, ToolKind};
 use crate::model::FoundPage;
 use crate::model::http::HttpClient;
 use crate::model::request::{ModelInput as Asked, ModelMessage};
 use crate::permission::Need;
-use crate::text;
+use base::environment::Environment;
+use base::text;
 
 /// How long a search may take, and how long one by the model's provider, which reads pages.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -281,7 +281,7 @@ impl Ready {
         };
         let environment = environment.clone();
         // Reading certificates takes milliseconds that nobody should wait for.
-        let client = crate::task::spawn_blocking(move || {
+        let client = base::task::spawn_blocking(move || {
             let client = HttpClient::new(&environment);
             client.warm();
             Arc::new(client)

@@ -7,7 +7,7 @@ use crate::tool::ToolContext;
 /// The files that are as the model knows them.
 pub(super) async fn known(context: &ToolContext) -> Vec<PathBuf> {
     let seen = context.session.seen.clone();
-    crate::task::spawn_blocking(move || seen.as_known()).await.unwrap_or_default()
+    base::task::spawn_blocking(move || seen.as_known()).await.unwrap_or_default()
 }
 
 /// What has changed in these files since is the agent's own change.
@@ -16,7 +16,7 @@ pub(super) async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
         return;
     }
     let seen = context.session.seen.clone();
-    if let Err(e) = crate::task::spawn_blocking(move || seen.adopt(files)).await {
+    if let Err(e) = base::task::spawn_blocking(move || seen.adopt(files)).await {
         tracing::warn!("what a command has changed was not looked at: {e}");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use crate::lock::locked;
+use base::lock::locked;
 
 /// US dollars that a turn and its subagents have spent, as far as prices are known. A std mutex: a leaf
 /// around a number.

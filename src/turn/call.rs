@@ -19,14 +19,14 @@ use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, to
 use crate::config::settings::{HookPoint, OutputLimits};
 use crate::event::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use crate::extension::any;
-use crate::id::{MessageId, PartId};
 use crate::message::{Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part};
 use crate::permission::{Action, Denial, Need};
-use crate::task::on_threads;
 use crate::tool::loaded_instructions::LoadedInstructions;
 use crate::tool::{
     AnyTool, CallContext, CallDescription, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate,
 };
+use base::id::{MessageId, PartId};
+use base::task::on_threads;
 
 /// The most bytes a call's arguments may have.
 const ARGUMENTS_LIMIT: usize = 8 << 20;
@@ -238,7 +238,7 @@ impl RunningCall<'_> {
                 let told = CallFacts { details: output.metadata, ..output.facts };
                 let facts = self.facts.all().and(told);
                 if !output.title.is_empty() {
-                    self.call.title = crate::text::title(&output.title);
+                    self.call.title = base::text::title(&output.title);
                     title = Some(self.call.title.clone());
                 }
                 if !output.locations.is_empty() {
@@ -524,7 +524,7 @@ impl RunningCall<'_> {
 
     fn describe(&mut self, description: Option<CallDescription>) {
         if let Some(description) = description {
-            self.call.title = crate::text::title(&description.title);
+            self.call.title = base::text::title(&description.title);
             self.call.locations = description.locations;
             self.call.locations.retain(|location| location.path.as_os_str().len() <= LONGEST_PATH);
         }

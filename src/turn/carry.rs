@@ -42,7 +42,7 @@ pub(super) async fn carried(messages: &History, scope: &TurnContext, usable: u64
     // A token is two bytes at the least.
     let room = usize::try_from(usable / 2).unwrap_or(usize::MAX).min(LARGEST);
     let read = move || texts(once(skills), once(loaded), |name| known.get(name).map(Skill::loaded), room);
-    let mut carried = crate::task::spawn_blocking(read).await.unwrap_or_default();
+    let mut carried = base::task::spawn_blocking(read).await.unwrap_or_default();
     for text in &mut carried.texts {
         *text = scope.mark.data(std::mem::take(text));
     }
@@ -93,7 +93,7 @@ fn texts(skills: Vec<String>, loaded: Vec<PathBuf>, skill: impl Fn(&str) -> Opti
 }
 
 fn instructions(path: &Path) -> Option<String> {
-    let text = crate::file::read_regular_text(path).ok()?;
+    let text = base::file::read_regular_text(path).ok()?;
     let source = path.display().to_string();
     Some(InstructionText { source, path: Some(path.to_owned()), text }.block())
 }

@@ -22,19 +22,19 @@ use super::TurnContext;
 use crate::config::settings::HookPoint;
 use crate::event::{Event, Severity};
 use crate::extension::any;
-use crate::id::{CallId, MessageId, PartId};
-use crate::lock::locked;
 use crate::mcp;
 use crate::message::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
 use crate::permission::Need;
 use crate::permission::shell::Unit;
 use crate::sandbox::{PendingWrite, WriteObserver};
 use crate::snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
-use crate::task::{JoinHandle, spawn_blocking};
 use crate::tool::bash::BashTool;
 use crate::tool::registry::find_properties;
 use crate::tool::task::TaskTool;
 use crate::tool::{Tool as _, ToolContext, format};
+use base::id::{CallId, MessageId, PartId};
+use base::lock::locked;
+use base::task::{JoinHandle, spawn_blocking};
 
 /// How long a tool that was named may turn out to change nothing before the project is compared for it.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -179,7 +179,7 @@ impl ChangeRecorder {
         let mut comparing = locked(&self.comparing);
         if comparing.is_none() {
             let (stop, awaited) = (self.stop.clone(), self.awaited.clone());
-            *comparing = Some(crate::task::spawn(async move {
+            *comparing = Some(base::task::spawn(async move {
                 timeout(MOMENT, awaited.notified()).await.ok();
                 let compared = spawn_blocking(move || tracker.mark(&stop)).await;
                 compared.unwrap_or_else(|e| Err(Untracked::Failed(e.to_string())))
@@ -353,7 +353,7 @@ impl ChangeRecorder {
             done.unkept.extend(entries.unkept);
             (done, off)
         };
-        let looked = crate::task::spawn(async move {
+        let looked = base::task::spawn(async move {
             for looking in looking {
                 looking.await.ok();
             }

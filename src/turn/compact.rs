@@ -11,13 +11,13 @@ use super::frame::Frame;
 use super::next::CompactionTrigger;
 use super::view::{self, VisibleHistory, view};
 use super::{History, Outcome, TurnContext, carry, digest, hooks, remind, request, retry, size, step};
-use crate::environment::Timestamp;
 use crate::event::{CompactionState, Event, Status};
-use crate::id::PartId;
 use crate::message::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
 use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use crate::model::{Delta, Error, Model, Provider, Request};
-use crate::text::thousands;
+use base::environment::Timestamp;
+use base::id::PartId;
+use base::text::thousands;
 
 /// How often a summary is asked for that does not come out right.
 const ATTEMPTS: usize = 3;
@@ -133,7 +133,7 @@ pub async fn compact(
 
 struct CompactionPlan {
     /// The first message that stays.
-    tail: Option<crate::id::MessageId>,
+    tail: Option<base::id::MessageId>,
     prompt: SummarySource,
     /// What the next request would have taken, about.
     estimated: u64,

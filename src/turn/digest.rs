@@ -4,7 +4,7 @@
 use super::view::VisibleHistory;
 use super::{request, size};
 use crate::message::{CallState, Content, Message, Role};
-use crate::text;
+use base::text;
 
 /// How much of a call's arguments and of its result goes into the transcript, in bytes: less where
 /// that is not enough to make it fit.
@@ -125,7 +125,7 @@ mod tests {
             ),
         ];
         for (name, mut messages, budget, turns, expected) in table {
-            messages[1].id = crate::id::MessageId::new("a");
+            messages[1].id = base::id::MessageId::new("a");
             let history = History::from(messages);
             let mut view = view(&history);
             if view.summary.is_some() {

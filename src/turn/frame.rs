@@ -12,7 +12,6 @@ use crate::message::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 use crate::model::{Model, Provider};
 use crate::permission::{Action, Rule, wildcard};
 use crate::system::{self, Layers};
-use crate::text::mark::ReminderMark;
 use crate::tool::language::offered;
 use crate::tool::lsp::LspTool;
 use crate::tool::question::QuestionTool;
@@ -22,6 +21,7 @@ use crate::tool::structured_output::StructuredOutputTool;
 use crate::tool::task::TaskTool;
 use crate::tool::websearch::{self, WebsearchTool};
 use crate::tool::{AnyTool, Tool, erase};
+use base::text::mark::ReminderMark;
 
 #[derive(Clone)]
 pub struct Frame {

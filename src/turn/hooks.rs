@@ -20,8 +20,8 @@ use crate::message::{Call, Change, Content, Message, ModelRef, Text};
 use crate::model::Request;
 use crate::permission::approve::judge_in_doubt;
 use crate::permission::{Action, Need, Verdict};
-use crate::text;
 use crate::tool::{Failure, ToolContext, ToolOutput};
+use base::text;
 
 /// How often a hook may send a turn on that the model thinks is over.
 const SENT_ON: u32 = 5;

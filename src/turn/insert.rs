@@ -11,9 +11,9 @@ use crate::agent::Agent;
 use crate::event::{CallUpdate, Event, Progress};
 use crate::message::{Call, CallFacts, CallState, Completed, Content, Message, Part};
 use crate::store::Record;
-use crate::task::on_threads;
-use crate::text::mention::LineRange;
 use crate::tool::{AnyTool, Failure, ToolOutput};
+use base::task::on_threads;
+use base::text::mention::LineRange;
 
 /// A prompt that is on its way to the model: nothing of it is kept until something is run for it.
 pub struct PromptDraft {
@@ -133,7 +133,7 @@ pub async fn call(
     let mut one = InsertCall { draft, scope, agent, part: scope.part(Content::Tool(call.clone())), call };
     let context = tool_context::context(scope, agent, &one.call.call);
     if let Some(description) = tool.describe(&one.call.input, &context) {
-        one.call.title = crate::text::title(&description.title);
+        one.call.title = base::text::title(&description.title);
         one.call.locations = description.locations;
     }
     one.tell(CallUpdate {

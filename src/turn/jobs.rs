@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::{History, TurnContext};
 use crate::event::{CallUpdate, Event, Progress, Severity, ToolKind};
-use crate::id::CallId;
 use crate::message::{BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit};
 use crate::tool::jobs::{EndedJob, Jobs};
+use base::id::CallId;
 
 /// What is said of a command that was running when the process ended.
 const UNKNOWN: &str = "outcome unknown: adjutant ended, or the session was copied, while it ran";
@@ -88,7 +88,7 @@ pub(super) async fn news(history: &mut History, scope: &TurnContext) -> Option<S
             let Some(BackgroundJob { id, state }) = &mut facts.job else { continue };
             let JobState::Ended(how) = state else { continue };
             let command = call.input.get("command").and_then(Value::as_str).unwrap_or_default();
-            let command = crate::text::title(command);
+            let command = base::text::title(command);
             let path = facts.output_path.as_ref();
             let path = path.map(|path| format!(" Its output is in {}.", path.display())).unwrap_or_default();
             lines.push(format!("- {id} (`{command}`): {how}.{path}"));
@@ -133,7 +133,7 @@ pub fn notices(scope: &TurnContext) -> Vec<Event> {
     let one = |ended: EndedJob| Event::Notice {
         severity: Severity::Info,
         title: format!("A command in the background has ended ({}): {}.", ended.id, ended.how),
-        details: Some(crate::text::title(&ended.command)),
+        details: Some(base::text::title(&ended.command)),
     };
     scope.resources.jobs.unnoticed().into_iter().map(one).collect()
 }

@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use super::TurnContext;
 use crate::agent::{Agent, Agents};
 use crate::config::{self, ConfigFingerprint, Problem};
-use crate::environment::Environment;
-use crate::lock::locked;
 use crate::permission::rule::BUILT_IN;
 use crate::permission::{Action, Denial, Need, Rules, evaluate};
 use crate::tool::{Failure, refusal};
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::lock::locked;
+use base::worktree::Worktree;
 
 /// How often the files are looked at while no question is open.
 const EVERY: Duration = Duration::from_secs(1);
@@ -108,7 +108,7 @@ pub(super) async fn forbidden(scope: &TurnContext, agent: &Agent, need: &Need, a
     let forbidding = if at_once || read.is_due() {
         let (worktree, cwd) = (scope.project.worktree.clone(), scope.project.cwd.clone());
         let place = SettingsSource { environment: scope.environment.clone(), worktree, cwd };
-        crate::task::spawn_blocking(move || read.look(&place)).await.unwrap_or_default()
+        base::task::spawn_blocking(move || read.look(&place)).await.unwrap_or_default()
     } else {
         read.forbidding()
     };

@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::budget::Remaining;
 use super::{History, Outcome, pictures, size, view};
 use crate::message::{Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role};
-use crate::text::thousands;
 use crate::tool::question::QuestionTool;
 use crate::tool::task::TaskTool;
 use crate::tool::{Tool, structured_output};
+use base::text::thousands;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
@@ -124,7 +124,7 @@ pub fn ended(history: &History) -> Option<Outcome> {
 /// How many steps the turn has made, for the user it has ended for.
 pub fn steps(history: &History) -> String {
     let made = turn(history).iter().filter(|m| m.assistant().is_some_and(|a| !a.summary)).count();
-    format!("The turn has reached its limit of {}.", crate::text::count(made, "step"))
+    format!("The turn has reached its limit of {}.", base::text::count(made, "step"))
 }
 
 /// How many answers in a row may be cut off before the turn ends.
@@ -303,9 +303,9 @@ pub(super) mod tests {
     use serde_json::{Map, json};
 
     use super::*;
-    use crate::environment::Timestamp;
-    use crate::id::{CallId, MessageId, PartId};
     use crate::message::{Assistant, CallFacts, Compaction, Completed, ModelRef, Text, Usage, User};
+    use base::environment::Timestamp;
+    use base::id::{CallId, MessageId, PartId};
 
     pub(in crate::turn) fn model() -> ModelRef {
         ModelRef { provider: "p".into(), model: "m".into(), effort: None }

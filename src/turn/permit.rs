@@ -8,15 +8,15 @@ use tokio::sync::oneshot;
 
 use super::{TurnContext, hooks, later};
 use crate::agent::Agent;
-use crate::approvals::Approvals;
 use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use crate::message::{Call, Change};
 use crate::permission::approve::{self, settles};
 use crate::permission::explain::explain;
 use crate::permission::wording::{self, Wording};
 use crate::permission::{Action, Denial, Need, Rule, Rules, Verdict};
-use crate::task::on_threads;
 use crate::tool::{Failure, refusal};
+use base::approvals::Approvals;
+use base::task::on_threads;
 
 /// A need that the user is asked about.
 struct AskedNeed<'n> {

@@ -6,8 +6,8 @@ use crate::config::settings::ImageSettings;
 use crate::event::{Event, Severity};
 use crate::message::{CallState, Content, File, Message, Part};
 use crate::picture::{self, is_picture};
-use crate::text;
 use crate::tool::{ToolContext, ToolOutput, pdf};
+use base::text;
 
 /// Makes the pictures of a result fit. Of one that cannot be sent the result says why.
 pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) {

@@ -77,8 +77,8 @@ mod tests {
 
     use super::super::next::tests::{assistant, call, user};
     use super::*;
-    use crate::environment::Timestamp;
     use crate::message::{Completed, Finish, Role};
+    use base::environment::Timestamp;
 
     #[test]
     fn only_what_is_old_large_and_worth_it() {

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::Choice;
-use crate::id::{MessageId, SessionId};
-use crate::lock::locked;
 use crate::message::{CallState, Content, FileChange, FileState, Message, Part};
 use crate::snapshot::Tracker;
 use crate::store::{Error, Record, Store, StoredSession};
+use base::id::{MessageId, SessionId};
+use base::lock::locked;
 
 /// The largest whole result of a tool that other machines get, in bytes.
 const LARGEST_OUTPUT: u64 = 32 << 20;
@@ -76,7 +76,7 @@ impl Recorder {
     async fn output(&self, path: &Path) {
         let Some(name) = output_name(path) else { return };
         let file = path.to_owned();
-        let read = crate::task::spawn_blocking(move || {
+        let read = base::task::spawn_blocking(move || {
             let length = std::fs::metadata(&file).map(|data| data.len()).unwrap_or_default();
             (length <= LARGEST_OUTPUT).then(|| std::fs::read(&file).ok()).flatten()
         });
@@ -98,7 +98,7 @@ impl Recorder {
         };
         for state in fresh {
             let (tracker, hash) = (tracker.clone(), state.hash.clone());
-            match crate::task::spawn_blocking(move || tracker.packed(&state)).await {
+            match base::task::spawn_blocking(move || tracker.packed(&state)).await {
                 Ok(Some(bytes)) => self.store.content(&self.session, hash, bytes).await,
                 Ok(None) => tracing::debug!("the content {hash} is not kept here"),
                 Err(e) => tracing::warn!("the content {hash} could not be read: {e}"),
@@ -113,7 +113,7 @@ impl Recorder {
         }
         let wanted: Vec<FileState> = states(files).cloned().collect();
         let there = tracker.clone();
-        let lacking = crate::task::spawn_blocking(move || {
+        let lacking = base::task::spawn_blocking(move || {
             wanted.into_iter().filter(|state| there.lacks(state)).map(|state| state.hash).collect::<Vec<_>>()
         });
         let lacking = lacking.await.unwrap_or_default();
@@ -123,7 +123,7 @@ impl Recorder {
                 Err(e) => return tracing::warn!("what other machines have kept cannot be had: {e}"),
             };
             let tracker = tracker.clone();
-            let kept = crate::task::spawn_blocking(move || {
+            let kept = base::task::spawn_blocking(move || {
                 for (hash, packed) in found {
                     if let Err(e) = tracker.unpack(&hash, &packed) {
                         tracing::warn!("the content {hash} could not be kept: {e}");

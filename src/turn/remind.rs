@@ -3,7 +3,7 @@
 
 use super::{History, next};
 use crate::message::{Call, CallState, Content, FailureCause, FaultKind, Finish, Message, Role, Text, ToolKind};
-use crate::text::mark::tagged;
+use base::text::mark::tagged;
 
 /// What is to be said when `agent` answers next: once per switch, not on later turns.
 pub fn switched(history: &History, agent: &str) -> Option<String> {

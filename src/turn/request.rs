@@ -14,10 +14,10 @@ use crate::model::Request;
 use crate::model::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
-use crate::text;
-use crate::text::shared::SharedText;
 use crate::tool::Tool as _;
 use crate::tool::invalid::InvalidTool;
+use base::text;
+use base::text::shared::SharedText;
 
 /// What the model is told about a call that never came to an end.
 pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it did so far is unknown.";

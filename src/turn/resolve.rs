@@ -8,8 +8,8 @@ use super::frame::Frame;
 use super::{TurnContext, tool_context};
 use crate::event::ToolKind;
 use crate::message::Call;
-use crate::task::on_threads;
 use crate::tool::{AnyTool, CallDescription, ToolContext, accept};
+use base::task::on_threads;
 
 /// A call as it is meant.
 pub(super) struct ResolvedCall {
@@ -74,7 +74,7 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
         }
         if tool.name() != call.tool {
             if !tool.name().eq_ignore_ascii_case(&call.tool) {
-                notes.push(format!("The tool {} is named {} here.", crate::text::title(&call.tool), tool.name()));
+                notes.push(format!("The tool {} is named {} here.", base::text::title(&call.tool), tool.name()));
             }
             call.tool = tool.name().to_owned();
             call.kind = tool.kind();

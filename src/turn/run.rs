@@ -12,7 +12,7 @@ use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::mcp::resource::ChangedResource;
 use crate::message::{Content, Fault, FaultKind, Message, Text};
-use crate::text;
+use base::text;
 use prompts::CONTENTS_OF;
 
 /// Runs the turn whose prompt is the history's last message. Everything that happens is told and

@@ -17,17 +17,17 @@ use super::change_recorder::{ChangeRecorder, StepChanges};
 use super::frame::Frame;
 use super::refused_tools::Refusals;
 use super::{History, TurnContext, call, hooks, late_changes, next, request, retry, size};
-use crate::environment::Timestamp;
 use crate::event::{CallUpdate, Event, Progress, Status};
-use crate::id::MessageId;
 use crate::message::{
     Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
 };
 use crate::model::request::BodyCache;
 use crate::model::{AnswerStream, Delta, Error, Model, Request};
 use crate::store;
-use crate::task::on_threads;
 use crate::tool::accept;
+use base::environment::Timestamp;
+use base::id::MessageId;
+use base::task::on_threads;
 
 /// How long a growing part may stay unwritten in the store: a short one, and any.
 const SAVE_EVERY: Duration = Duration::from_millis(100);
@@ -404,7 +404,7 @@ impl AnswerBuilder<'_> {
                 Some(tool) => tool.kind(),
                 None => accept::kind(&self.frame.tools, &name),
             },
-            title: crate::text::title(&name),
+            title: base::text::title(&name),
             locations: Vec::new(),
             state: CallState::Pending,
             provider: Map::new(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::lock::locked;
+use base::lock::locked;
 
 /// How long a call waits for the one before it to be shown.
 const ORDERLY: Duration = Duration::from_millis(100);

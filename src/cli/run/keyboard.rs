@@ -24,7 +24,7 @@ pub(super) type LineCheck = Box<dyn FnMut(&str) -> Option<Styled> + Send>;
 impl Keyboard {
     pub(super) fn new(screen: Arc<Screen>) -> Self {
         let (sender, questions) = mpsc::unbounded_channel();
-        crate::task::spawn(ask_in_turn(questions, screen));
+        base::task::spawn(ask_in_turn(questions, screen));
         Self(sender)
     }
 

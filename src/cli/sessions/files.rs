@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 
-use crate::environment::Environment;
-use crate::id::SessionId;
 use crate::session::revert::{self, FileVersion, RestoreContext, RevertPoint};
 use crate::session::{changes, diff};
 use crate::snapshot::Tracker;
 use crate::store::{Record, Store, StoredSession, visible};
-use crate::text;
 use crate::turn::record::Recorder;
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::id::SessionId;
+use base::text;
+use base::worktree::Worktree;
 
 /// Which way a session goes.
 pub(in crate::cli) enum Way {
@@ -52,7 +52,7 @@ pub(in crate::cli) async fn revert(
         Way::Forth => (revert::redo(messages, &mut record, &keep, &hands).await, None),
     };
     let tracker = hands.tracker.clone();
-    crate::task::spawn_blocking(move || tracker.save()).await.ok();
+    base::task::spawn_blocking(move || tracker.save()).await.ok();
     store.close(id).await;
     let report = done.map_err(|nothing| anyhow!(nothing))?;
     super::super::say(&match phrases {
@@ -128,7 +128,7 @@ async fn restore_of(
     let done = revert::restore(&mut stored.record, &keep, &hands, path, version).await;
     let report = done.map_err(|why| anyhow!("{name} is left as it is: {why}"))?;
     let tracker = hands.tracker.clone();
-    crate::task::spawn_blocking(move || tracker.save()).await.ok();
+    base::task::spawn_blocking(move || tracker.save()).await.ok();
     Ok(match report.set.is_empty() {
         true => format!("{name} is like this already: {when}."),
         false => format!(
@@ -173,7 +173,7 @@ pub(in crate::cli) async fn diff(
         bail!("session {id} has not changed any files, or none were recorded");
     }
     Recorder::new(store.clone(), id.clone()).fetch(&tracker, &runs).await;
-    let diffs = crate::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree)).await?;
+    let diffs = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree)).await?;
     if stat {
         for diff in &diffs {
             super::super::say(&format!("{} +{} −{}", diff.path, diff.additions, diff.deletions));

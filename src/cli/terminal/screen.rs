@@ -7,9 +7,9 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::styled::{Markdown, Palette, Styled};
-use crate::environment::Environment;
-use crate::lock::locked;
-use crate::text::{self, UnseenFilter};
+use base::environment::Environment;
+use base::lock::locked;
+use base::text::{self, UnseenFilter};
 
 /// How often the spinner turns.
 const TICK: Duration = Duration::from_millis(120);

@@ -6,8 +6,8 @@ use std::io::IsTerminal;
 use anstyle::{AnsiColor, Style};
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
-use crate::environment::Environment;
-use crate::text;
+use base::environment::Environment;
+use base::text;
 
 /// What is less important than the rest.
 pub(in crate::cli) const FAINT: Style = Style::new().dimmed();

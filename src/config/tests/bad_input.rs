@@ -227,7 +227,7 @@ fn a_value_that_does_not_fit_discards_nothing_else() {
             assert_eq!((rules("guard"), rules("plan")), (Some(1), Some(1)), "{file} {text}");
             assert_eq!(
                 (settings.hooks.len(), settings.approvals),
-                (1, crate::approvals::Approvals::Ask),
+                (1, base::approvals::Approvals::Ask),
                 "{file} {text}"
             );
             assert_eq!(settings.disabled_providers, ["p"], "{file} {text}");

@@ -11,7 +11,7 @@ use super::{Decision, Review};
 use crate::config::disk::plain;
 use crate::config::node::{ConfigOrigin, Layer, SourceLocation};
 use crate::config::problem::{Problem, ProblemCode};
-use crate::environment::{Environment, Timestamp, private_dir};
+use base::environment::{Environment, Timestamp, private_dir};
 
 /// The largest file of answers that is read.
 const LARGEST: u64 = 16 << 20;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{KnownPrograms, TrustItem, TrustKind, command_line, hooked, is_off, runs, starts};
 use crate::config::covered::{Covered, is_code};
 use crate::config::node::{Node, NodeValue};
-use crate::worktree::Worktree;
+use base::worktree::Worktree;
 
 /// Those of the settings without the project's.
 pub(crate) fn meant(alone: &Node, worktree: &Worktree, cwd: &Path) -> Vec<TrustItem> {

@@ -3,7 +3,7 @@
 use super::{TrustItem, TrustKind};
 use crate::config::covered;
 use crate::config::script::{HOOKS, ScriptEntry, ScriptKind};
-use crate::worktree::Worktree;
+use base::worktree::Worktree;
 
 /// What loading the project's files needs trust for.
 pub(crate) fn items(scripts: &[ScriptEntry], worktree: &Worktree) -> Vec<TrustItem> {

@@ -7,7 +7,7 @@ use protocol::rpc::Peer;
 use super::acp;
 use crate::editor::face::{EditorAnswer, Form, FormAnswer};
 use crate::event::{FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits};
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// Shows a form, or an address.
 pub(in crate::editor) fn fill(peer: &Peer, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
@@ -30,7 +30,7 @@ pub(in crate::editor) fn fill(peer: &Peer, session: &SessionId, form: Form) -> E
         let said = answer(peer.call(&request, None).await?.action);
         if let (FormAnswer::Filled(_), Some((done, finished))) = (&said, told) {
             // Nobody waits for it: the session goes on meanwhile.
-            crate::task::spawn(async move {
+            base::task::spawn(async move {
                 if finished.await.is_ok() {
                     peer.notify("elicitation/complete", &done).await;
                 }

@@ -11,8 +11,8 @@ use crate::editor::login::{self, Account};
 use crate::editor::meta::{self, CHANGED};
 use crate::editor::server::Server;
 use crate::editor::sessions::{self, SystemWords, Use};
-use crate::id::SessionId;
 use crate::store::{DiffStats, Record};
+use base::id::SessionId;
 
 /// session/set_title: what the user calls it stays.
 pub(in crate::editor) fn set_title(

@@ -6,7 +6,7 @@ use protocol::rpc::Peer;
 use super::card::ShownCalls;
 use crate::editor::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
 use crate::editor::meta;
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// Puts a question. The call it is about stands in it whole.
 pub(super) fn ask(

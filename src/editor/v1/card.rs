@@ -13,7 +13,7 @@ use super::content::block;
 use crate::editor::card::{self, CardPart, ShownCall};
 use crate::editor::meta::own;
 use crate::event::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
-use crate::id::CallId;
+use base::id::CallId;
 
 /// What has been shown of the calls that are not over yet.
 #[derive(Debug, Default)]

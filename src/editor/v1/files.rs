@@ -8,7 +8,7 @@ use protocol::acp::v1;
 use protocol::rpc::Peer;
 
 use crate::editor::face::EditorAnswer;
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// How long an editor may take over a file. Some never answer what they do not know.
 const LIMIT: Duration = Duration::from_secs(20);

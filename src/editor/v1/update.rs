@@ -20,9 +20,9 @@ use crate::editor::face::{
 use crate::event::{
     CompactionState, Event, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
 };
-use crate::id::SessionId;
 use crate::message::{Priority, Todo, TodoStatus, attached};
-use crate::text;
+use base::id::SessionId;
+use base::text;
 
 struct ShownState {
     peer: Peer,

@@ -6,7 +6,7 @@ use protocol::rpc::Peer;
 use super::card::ShownCalls;
 use crate::editor::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
 use crate::editor::meta;
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// Puts a question. What it is about stands in it whole; the card of the call stays as it is.
 pub(super) fn ask(

@@ -3,7 +3,7 @@
 use protocol::acp::{self, v2};
 use protocol::rpc::{self, Peer};
 
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// The `session/update` notification, without its line end.
 pub(super) fn line(session: &SessionId, update: v2::SessionUpdate) -> Vec<u8> {

@@ -124,7 +124,7 @@ fn place(
     let extra: Vec<PathBuf> = extra.into_iter().map(v2::AbsolutePath::into_inner).collect();
     let names: Vec<&str> = servers.iter().filter_map(name).collect();
     if let Some(twice) = names.iter().enumerate().find_map(|(n, name)| names[..n].contains(name).then_some(*name)) {
-        return Err(Refusal::Invalid(format!("two of mcpServers are called \"{}\"", crate::text::title(twice))));
+        return Err(Refusal::Invalid(format!("two of mcpServers are called \"{}\"", base::text::title(twice))));
     }
     let servers = servers.into_iter().enumerate().map(|(n, server)| given(n, server).map(Some));
     Ok(SessionSetup {

@@ -12,7 +12,7 @@ use crate::model::request::{Attachment, CallResult, ModelInput, ModelMessage, Mo
 use crate::model::target::{Knobs, Target};
 use crate::model::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
-use crate::text;
+use base::text;
 
 /// Fields the user's options cannot replace, and options that are not fields.
 const RESERVED: &[&str] = &[

@@ -15,7 +15,7 @@ use super::RequestTimeouts;
 use crate::model::sse::{self, BadEvent, Flow, LONGEST_EVENT, SseParser};
 use crate::model::wire::Decoder;
 use crate::model::{AnswerStream, Delta, Error, classify};
-use crate::task;
+use base::task;
 
 /// Bytes that say nothing (comments and pings, to keep the connection open, empty pieces) are not progress for ever:
 /// this many idle limits without anything that is part of an answer are a stall too.

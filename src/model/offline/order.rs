@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::turn::{OfflineTurn, OrStep, PlannedCall};
-use crate::text::{count, cut_chars};
+use base::text::{count, cut_chars};
 
 /// A word of a prompt, or what stands in backticks, quotation marks or a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]

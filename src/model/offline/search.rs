@@ -109,7 +109,7 @@ fn by_name(turn: &OfflineTurn, name: &str) -> OrStep<Option<String>> {
 
 /// Entries of an answer: one line each.
 fn items<'a>(lines: impl Iterator<Item = &'a CodeLine>) -> String {
-    let text = |line: &CodeLine| quoted(&crate::text::cut_chars(line.text.trim(), 140));
+    let text = |line: &CodeLine| quoted(&base::text::cut_chars(line.text.trim(), 140));
     lines.take(5).map(|line| format!("\n- `{}:{}`: {}", line.path, line.number, text(line))).collect()
 }
 

@@ -36,9 +36,9 @@ impl Project {
         Self::of(&[
             ("Cargo.toml", include_str!("../../../Cargo.toml")),
             ("CHANGELOG.md", include_str!("../../../CHANGELOG.md")),
-            ("src/environment.rs", include_str!("../../environment.rs")),
+            ("src/environment.rs", include_str!("../../../crates/base/src/environment.rs")),
             ("src/event.rs", include_str!("../../event.rs")),
-            ("src/id.rs", include_str!("../../id.rs")),
+            ("src/id.rs", include_str!("../../../crates/base/src/id.rs")),
             ("src/message.rs", include_str!("../../message.rs")),
             ("src/model.rs", include_str!("../../model.rs")),
             ("src/model/delta.rs", include_str!("../delta.rs")),
@@ -50,7 +50,7 @@ impl Project {
             ("src/permission/wildcard.rs", include_str!("../../permission/wildcard.rs")),
             ("src/tool.rs", include_str!("../../tool.rs")),
             ("src/tool/truncate.rs", include_str!("../../tool/truncate.rs")),
-            ("src/worktree.rs", include_str!("../../worktree.rs")),
+            ("src/worktree.rs", include_str!("../../../crates/base/src/worktree.rs")),
         ])
     }
 

@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::code::CodeLine;
 use crate::model::Request;
 use crate::model::request::{CallResult, ModelInput, ModelMessage, ModelOutput};
-use crate::text::mark::without_notes;
-use crate::text::mention::decoded;
+use base::text::mark::without_notes;
+use base::text::mention::decoded;
 use prompts::CONTENTS_OF;
 
 /// A tool and its arguments.

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use bytes::Bytes;
 
 use super::Request;
-use crate::lock::{locked, unlocked};
 use crate::model::target::Target;
+use base::lock::{locked, unlocked};
 
 /// What a request became on the wire, and before that, the request that was asked before it.
 #[derive(Default)]

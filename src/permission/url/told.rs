@@ -19,7 +19,7 @@ pub(super) fn names_secret(host: &str, secret: &str) -> bool {
     let forms = [
         folded(secret),
         folded(secret).chars().rev().collect(),
-        crate::text::hex(secret.as_bytes()),
+        base::text::hex(secret.as_bytes()),
         base32(secret.as_bytes()),
         folded(&base64::engine::general_purpose::STANDARD_NO_PAD.encode(secret)),
     ];
@@ -71,7 +71,7 @@ pub(super) fn holds(text: &str, secret: &str) -> bool {
         return false;
     }
     let decoded = decoded(text);
-    let hex = crate::text::hex(secret.as_bytes());
+    let hex = base::text::hex(secret.as_bytes());
     let backwards: String = secret.chars().rev().collect();
     let engines = [base64::engine::general_purpose::STANDARD_NO_PAD, base64::engine::general_purpose::URL_SAFE_NO_PAD];
     decoded.contains(secret)

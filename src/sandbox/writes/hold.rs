@@ -21,8 +21,8 @@ use rustix::net::{
 };
 
 use super::kernel;
-use crate::lock::locked;
 use crate::process::Program;
+use base::lock::locked;
 
 /// How many reports after the last one noted may have been the one that adjutant was killed with. The numbers of a
 /// listener's reports follow each other; those of processes that were killed before are left out.
@@ -109,7 +109,7 @@ pub(in super::super) fn hold(socket: RawFd) -> Result<(), String> {
     let failed = |e: io::Error| format!("listeners cannot be kept: {e}");
     let socket = kernel::inherited(socket).map_err(failed)?;
     // Two for each command.
-    crate::open_files::raise();
+    base::open_files::raise();
     let mut held = Vec::new();
     while wait(&socket, &mut held).map_err(failed)? {}
     drop(socket);

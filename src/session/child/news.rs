@@ -14,15 +14,15 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::TurnFuture;
-use crate::channel::Receiver;
 use crate::event::{
     CallUpdate, Event, LiveFacts, PermissionRequest, Progress, Status, Subagent, SubagentInfo, SubagentState,
     SubagentStop, TurnMessage,
 };
-use crate::id::{CallId, SessionId};
 use crate::message::{FaultKind, Message};
-use crate::text;
 use crate::turn::{History, Outcome, TurnContext};
+use base::channel::Receiver;
+use base::id::{CallId, SessionId};
+use base::text;
 
 /// How often the parent's call says what the child does.
 const BEAT: Duration = Duration::from_secs(1);

@@ -3,8 +3,8 @@
 use super::super::{changes, interrupted};
 use super::{RestoreContext, is_prompt};
 use crate::message::{FileChange, Message, UnkeptReason, UnkeptWrite};
-use crate::text;
-use crate::worktree::Worktree;
+use base::text;
+use base::worktree::Worktree;
 
 /// How many files a report names one by one.
 const NAMED: usize = 50;

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::*;
-use crate::environment::Timestamp;
-use crate::id::{MessageId, PartId, SessionId};
 use crate::message::{Assistant, ModelRef, Part, Role, Text, Usage, User};
 use crate::store::Store;
 use crate::turn::History;
+use base::environment::Timestamp;
+use base::id::{MessageId, PartId, SessionId};
 
 const FILES: usize = 4;
 

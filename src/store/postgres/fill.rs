@@ -13,8 +13,8 @@ use super::fault::DatabaseFault;
 use super::filling::LONGEST_PAUSE;
 use super::keeper::Keeper;
 use super::ours::Ours;
-use crate::id::SessionId;
 use crate::store::Error;
+use base::id::SessionId;
 
 /// How often it is looked whether there is something to index.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);

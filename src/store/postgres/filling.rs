@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// How often a process that stays looks for sessions that are not indexed.
 const FILL_INTERVAL: Duration = Duration::from_secs(600);

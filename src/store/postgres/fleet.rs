@@ -6,9 +6,9 @@ use super::fault::DatabaseFault;
 use super::keeper::Keeper;
 use super::link::{CANCEL, channel};
 use super::read::SqlParams;
-use crate::id::SessionId;
 use crate::store::fleet::{BusySession, ClaimedTask, FleetJob, TaskState, TaskStatus};
 use crate::store::{Error, job};
+use base::id::SessionId;
 
 /// A prompt takes the place of one that is over, and of no other.
 const PUT: &str = "INSERT INTO task AS t (session, number, state, work, before)

@@ -13,12 +13,12 @@ use super::filling::IndexFilling;
 use super::link::{Link, LinkEvent};
 use super::ours::{Ours, RowChange, TakenLease};
 use super::own_index::OwnIndex;
-use crate::id::SessionId;
 use crate::store::job::{StoreJob, answer};
 use crate::store::takeover::{OwnerRequest, RequestSource};
 use crate::store::write::SessionWrite;
 use crate::store::{Error, LockHolder, Record, RecordChange, SessionFeed, StoreMeters, StoredSession};
-use crate::store_place::{AwayLimits, DatabasePlace};
+use base::id::SessionId;
+use base::store_place::{AwayLimits, DatabasePlace};
 
 /// How long the end of the process may take.
 const END: Duration = Duration::from_millis(1500);

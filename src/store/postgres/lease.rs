@@ -6,8 +6,8 @@ use super::fault::{DatabaseFault, TRIES};
 use super::keeper::Keeper;
 use super::link::channel;
 use super::ours::TakenLease;
-use crate::id::SessionId;
 use crate::store::{Error, LockHolder};
+use base::id::SessionId;
 
 /// Says that this process is alive.
 const ALIVE: &str = "INSERT INTO owner (instance, host, pid, until) VALUES ($1, $2, $3, now() + $4 * interval '1 ms')

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::id::SessionId;
 use crate::store::ReplySender;
 use crate::store::job::StoreJob;
 use crate::store::write::{SessionWrite, latest};
+use base::id::SessionId;
 
 /// About how much is taken out to be written at a time, of all sessions.
 const ENTRIES: usize = 4096;

@@ -17,9 +17,9 @@ use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket, Statement}
 use super::fault::DatabaseFault;
 use super::place::{DatabaseAddress, PATIENCE, Privacy, address};
 use super::{rows, schema, tls};
-use crate::id::SessionId;
 use crate::store::{Error, StoreMeters};
-use crate::store_place::DatabasePlace;
+use base::id::SessionId;
+use base::store_place::DatabasePlace;
 
 /// How long nobody tries again after the database could not be reached.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -1,9 +1,9 @@
 //! A session that is this process's, and what of it is still to be written.
 
 use super::own_index::OwnIndex;
-use crate::id::SessionId;
 use crate::store::write::SessionWrite;
 use crate::store::{Error, Record, TitleSource, pack};
+use base::id::SessionId;
 
 /// The most bytes of contents of one session.
 const CONTENTS: usize = 256 << 20;

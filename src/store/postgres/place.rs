@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-use crate::store_place::DatabasePlace;
+use base::store_place::DatabasePlace;
 
 /// How the connection is kept from others' eyes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,12 +9,12 @@ use tokio_postgres::types::{ToSql, Type};
 use super::fault::DatabaseFault;
 use super::keeper::Keeper;
 use super::ours::unpacked;
-use crate::environment::Timestamp;
-use crate::id::{PartId, SessionId};
 use crate::message::{ModelRef, Part};
 use crate::store::assembly::Assembly;
 use crate::store::list::LAST_ID;
 use crate::store::{BackendState, Error, Grant, ListQuery, Record, SessionPage, StoredGrants, StoredSession};
+use base::environment::Timestamp;
+use base::id::{PartId, SessionId};
 
 /// What one statement is asked with.
 pub(super) type SqlParams<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];

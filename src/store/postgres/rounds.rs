@@ -14,11 +14,11 @@ use super::fill::IndexedPiece;
 use super::keeper::Keeper;
 use super::lines::{Lines, SessionBatch};
 use super::link::LinkEvent;
-use crate::channel::Receiver;
-use crate::id::SessionId;
 use crate::store::StoreMeters;
 use crate::store::job::{JobScope, StoreJob};
-use crate::store_place::DatabasePlace;
+use base::channel::Receiver;
+use base::id::SessionId;
+use base::store_place::DatabasePlace;
 
 /// How many jobs are sorted and not begun.
 const SORTED: usize = 4096;

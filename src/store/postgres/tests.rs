@@ -6,12 +6,12 @@ mod search;
 use std::time::Duration;
 
 use super::*;
-use crate::environment::Timestamp;
-use crate::id::SessionId;
 use crate::store::tests::database::Database;
 use crate::store::tests::{message, record, write};
 use crate::store::{Error, ListQuery, OwnerRequest, Store};
-use crate::store_place::StorePlace;
+use base::environment::Timestamp;
+use base::id::SessionId;
+use base::store_place::StorePlace;
 
 fn store(place: &DatabasePlace) -> Store {
     let place = StorePlace::Database(place.clone());

@@ -8,8 +8,8 @@ use super::fault::{DatabaseFault, TRIES};
 use super::keeper::Keeper;
 use super::lines::SessionBatch;
 use super::ours::{RowChange, SessionRow};
-use crate::id::SessionId;
 use crate::store::Error;
+use base::id::SessionId;
 
 /// About how many bytes, and how many rows, go in one statement.
 const BYTES: usize = 8 << 20;

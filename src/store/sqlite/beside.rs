@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc as done};
 
 use super::session::{IndexUpdate, SessionFile};
-use crate::channel::WeakSender;
-use crate::id::SessionId;
-use crate::lock::locked;
 use crate::store::ReplySender;
 use crate::store::job::StoreJob;
 use crate::store::write::SessionWrite;
 use crate::store::{Error, Record, StoreMeters};
+use base::channel::WeakSender;
+use base::id::SessionId;
+use base::lock::locked;
 
 /// Entries on their way to their file, and all that is needed for it.
 pub(super) struct WriteJob {

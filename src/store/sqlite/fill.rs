@@ -16,8 +16,8 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::index_rows::{self as index, UNSAID};
 use super::{peek, session};
-use crate::lock::locked;
 use crate::store::{Error, ListFilling};
+use base::lock::locked;
 
 /// Up to this size, in bytes, the whole index is looked through before it is first asked what there is, where there are
 /// no more files than these beside it, and no more of them unknown to it.

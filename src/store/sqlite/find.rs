@@ -15,10 +15,10 @@ use super::index::IndexReader;
 use super::index_rows::updated;
 use super::words::{SearchedSession, WordIndex, is_open};
 use super::{peek, session};
-use crate::environment::Timestamp;
-use crate::id::SessionId;
 use crate::store::search::{self, SearchCut, SearchPage};
 use crate::store::{Error, ListQuery, Record, ReplySender};
+use base::environment::Timestamp;
+use base::id::SessionId;
 
 /// A session whose file has more bytes is not taken in: a search reads it, and nobody holds it in memory to index it.
 const LARGEST: u64 = 16 << 20;
@@ -207,7 +207,7 @@ impl IndexerThread {
     fn take_in_all(&self, at_leisure: bool) -> Result<(), Error> {
         let path = self.dir.join("search.lock");
         let unwritable = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
-        let alone = crate::environment::private_file().create(true).append(true).open(&path).map_err(unwritable)?;
+        let alone = base::environment::private_file().create(true).append(true).open(&path).map_err(unwritable)?;
         if alone.try_lock().is_err() {
             return Ok(());
         }

@@ -12,10 +12,10 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use super::fill::{self, IndexFill};
 use super::index_rows::{ALTERED, IndexError, IndexRow, UNCHECKED, UNSAID, put_with, unwritable};
 use super::{migrate, session};
-use crate::environment::Timestamp;
-use crate::id::SessionId;
 use crate::store::list::LAST_ID;
 use crate::store::{Error, Grant, ListQuery, Record, SessionPage};
+use base::environment::Timestamp;
+use base::id::SessionId;
 
 pub(super) struct SessionIndex {
     db: Connection,
@@ -143,7 +143,7 @@ const DIRECTORIES: &str = "WITH RECURSIVE directory (cwd) AS (
 impl SessionIndex {
     /// Opens the index, or makes it. Processes that start at the same time take turns.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
-        crate::environment::private_dir(dir).map_err(io(dir))?;
+        base::environment::private_dir(dir).map_err(io(dir))?;
         let _turn = turn(dir)?;
         let path = dir.join("index.db");
         let found = match std::fs::symlink_metadata(&path) {
@@ -216,7 +216,7 @@ impl SessionIndex {
             }
             if !is_whole {
                 let note = old.display().to_string();
-                crate::environment::private_note(&lost_grants_file(dir), note.as_bytes()).map_err(io(dir))?;
+                base::environment::private_note(&lost_grants_file(dir), note.as_bytes()).map_err(io(dir))?;
             }
         }
         fill::mark_partial(&index.db).map_err(unwritable)?;

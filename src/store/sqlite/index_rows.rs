@@ -3,8 +3,8 @@
 use rusqlite::{Connection, params};
 
 use super::{is_damage, migrate, session};
-use crate::id::SessionId;
 use crate::store::{Error, Record};
+use base::id::SessionId;
 
 pub(super) fn unwritable(e: rusqlite::Error) -> Error {
     match IndexError::from(e) {

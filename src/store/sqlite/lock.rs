@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::environment::private_file;
 use crate::store::LockHolder;
+use base::environment::private_file;
 
 /// A session that is ours. The lock ends with the value, and with the process.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use super::session::SessionFile;
-use crate::id::SessionId;
+use base::id::SessionId;
 
 /// How long a file counts as in use: longer than the pause between two pieces of an answer, or two calls of a turn.
 const IN_USE: Duration = Duration::from_secs(60);

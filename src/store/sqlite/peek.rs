@@ -7,8 +7,8 @@ use std::path::Path;
 use super::lock::Lock;
 use super::session::{self, RawRows, SessionFile};
 use super::{read_out, salvage, wal};
-use crate::id::SessionId;
 use crate::store::{Error, Record, StoredSession, TitleSource};
+use base::id::SessionId;
 
 /// How often a copy is made again when the original was reorganised meanwhile.
 const TRIES: usize = 5;

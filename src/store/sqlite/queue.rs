@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use crate::id::SessionId;
 use crate::store::ReplySender;
 use crate::store::job::StoreJob;
 use crate::store::write::{SessionWrite, latest};
+use base::id::SessionId;
 
 /// How often a session may be passed over.
 const PATIENCE: u32 = 8;

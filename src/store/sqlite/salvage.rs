@@ -8,8 +8,8 @@ use rusqlite::{Connection, OpenFlags, Row};
 
 use super::session::{self, RawRows, SessionFile};
 use super::{migrate, wal, with_suffix};
-use crate::id::SessionId;
 use crate::store::{Error, Record, StoredSession, TitleSource};
+use base::id::SessionId;
 
 /// Where every page of a database begins: the size SQLite gives to new files.
 const PAGE: usize = 4096;
@@ -192,7 +192,7 @@ fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool
         if has_log && !self::has_log(path) {
             continue;
         }
-        crate::environment::private_note(&room.path().join(name), &bytes)?;
+        base::environment::private_note(&room.path().join(name), &bytes)?;
         if let Some((rows, _)) = attempt(name, has_log)? {
             return Ok(Some((rows, false)));
         }

@@ -8,11 +8,11 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
 use super::migrate;
-use crate::id::{PartId, SessionId};
 use crate::message::Part;
 use crate::store::assembly::Assembly;
 use crate::store::write::SessionWrite;
 use crate::store::{Error, LockHolder, Record, SessionFeed, StoredSession, pack};
+use base::id::{PartId, SessionId};
 
 /// An open session file. Holding it keeps other processes out.
 pub(super) struct SessionFile {
@@ -45,7 +45,7 @@ impl SessionFile {
     pub(super) fn open(dir: &Path, id: &SessionId, create: bool) -> Result<Self, Error> {
         let path = path(dir, id);
         if create {
-            crate::environment::private_dir(&dir.join("sessions")).map_err(|e| Error::Unwritable(e.to_string()))?;
+            base::environment::private_dir(&dir.join("sessions")).map_err(|e| Error::Unwritable(e.to_string()))?;
             make(&path, is_network(dir)).map_err(|e| Error::Unwritable(e.to_string()))?;
         }
         Self::open_at(path, id, is_network(dir))
@@ -499,7 +499,7 @@ pub(super) fn unless_missing(e: std::io::Error) -> std::io::Result<()> {
 
 /// Makes a file readable by its owner alone from its first byte.
 pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
-    let file = crate::environment::private_file().create(true).append(true).open(path)?;
+    let file = base::environment::private_file().create(true).append(true).open(path)?;
     #[cfg(unix)]
     tighten(path, &file)?;
     drop(file);

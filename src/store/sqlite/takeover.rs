@@ -13,8 +13,8 @@ use nix::sys::stat::Mode;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use crate::id::SessionId;
 use crate::store::LockHolder;
+use base::id::SessionId;
 
 /// The name of this process's pipe, made up once.
 pub(super) fn own() -> &'static str {
@@ -44,7 +44,7 @@ impl PipeRequests {
     /// The system's, where there can be no pipe: then nobody can ask.
     pub(in crate::store) fn listen(dir: &Path) -> std::io::Result<Self> {
         let doors = doors(dir);
-        crate::environment::private_dir(&doors)?;
+        base::environment::private_dir(&doors)?;
         sweep(&doors);
         let path = doors.join(own());
         match nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR) {

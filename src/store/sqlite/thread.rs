@@ -24,12 +24,12 @@ use super::queue::{Batch, FileStatus, Queue};
 use super::session::{IndexUpdate, SessionFile};
 use super::words::{self, WordIndex};
 use super::{index, recent, session, takeover};
-use crate::channel::Receiver;
-use crate::id::SessionId;
 use crate::store::job::{JobScope, StoreJob};
 use crate::store::takeover::RequestSource;
 use crate::store::write::SessionWrite;
 use crate::store::{BackendState, Error, Record, ReplySender, StoredGrants};
+use base::channel::Receiver;
+use base::id::SessionId;
 
 /// How many jobs may wait sorted: a store that cannot keep up slows the turn down.
 const SORTED: usize = 512;
@@ -270,7 +270,7 @@ impl Thread {
     /// Closes files that were not used for longest, where there are too many. Their sessions stay ours, and the
     /// files are opened again when they are needed.
     fn close_idle(&mut self) {
-        self.open.close_surplus(most_open(crate::open_files::limit(), self.locks.len() as u64), Instant::now());
+        self.open.close_surplus(most_open(base::open_files::limit(), self.locks.len() as u64), Instant::now());
     }
 
     /// Tells the index what a session's file holds now. Where that fails, the file has it all the same, and
@@ -317,12 +317,12 @@ impl Thread {
         if self.locks.contains_key(session) {
             return Ok(());
         }
-        let (open, files) = (self.locks.len(), crate::open_files::limit());
+        let (open, files) = (self.locks.len(), base::open_files::limit());
         if open as u64 + RESERVE >= files {
             return Err(Error::TooMany { open, files });
         }
         let sessions = self.dir.join("sessions");
-        crate::environment::private_dir(&sessions).map_err(|e| Error::Unwritable(e.to_string()))?;
+        base::environment::private_dir(&sessions).map_err(|e| Error::Unwritable(e.to_string()))?;
         let lock = Lock::take(&sessions.join(format!("{session}.lock")), takeover::own());
         let lock = lock.map_err(|refused| match refused {
             LockError::Held(holder) => Error::Locked { id: session.clone(), holder },

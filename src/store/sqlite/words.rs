@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::{index_rows as index, session};
-use crate::id::SessionId;
 use crate::store::Error;
+use base::id::SessionId;
 
 /// Its format. One of another format is no loss.
 const FORMAT: i64 = 1;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::text;
 use crate::tool::scratch;
+use base::text;
 
 /// What a program can be given as one argument on Linux has fewer bytes than this.
 pub(super) const LONGEST: usize = 128 << 10;

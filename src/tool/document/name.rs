@@ -6,7 +6,7 @@ use super::super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::super::seen::KnownFile;
 use super::super::{Failure, ToolContext};
 use super::{Document, target};
-use crate::text;
+use base::text;
 
 /// Resolves the place of a file to be removed or moved, or the name that one is to get, and reads what is there. What is no
 /// text exists, and has none.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::search::{LIMIT, Rank};
-use crate::text;
+use base::text;
 
 /// The longest line searched, in bytes.
 pub(super) const LONGEST: usize = 64 << 20;

@@ -5,8 +5,8 @@ use reqwest::Url;
 
 use super::PageFormat;
 use super::markdown;
-use crate::text;
 use crate::tool::read::picture;
+use base::text;
 
 #[derive(Debug, PartialEq)]
 pub(super) enum FetchedPage {

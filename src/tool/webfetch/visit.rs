@@ -13,9 +13,9 @@ use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE};
 
-use crate::environment::Environment;
 use crate::model::http;
 use crate::permission::url::{Address, forbidden_address};
+use base::environment::Environment;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(15);
@@ -58,7 +58,7 @@ impl Web {
     ) -> Result<reqwest::Response, String> {
         let way = self.way(address, named).await?;
         let (web, environment) = (self.clone(), environment.clone());
-        let client = crate::task::spawn_blocking(move || web.client(way, &environment));
+        let client = base::task::spawn_blocking(move || web.client(way, &environment));
         let client = client.await.map_err(|e| e.to_string())??;
         let request = client.get(address.url.clone()).header(ACCEPT, accept).header(ACCEPT_LANGUAGE, "en-US,en;q=0.9");
         request.send().await.map_err(|e| broken(&e))

@@ -10,10 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::registry::Agents;
 use crate::config::settings::Settings;
-use crate::environment::Environment;
 use crate::event::{Event, Outlet, PermissionReply, Progress, Status, TurnMessage};
 use crate::grants::Grants;
-use crate::id::{CallId, SessionId};
 use crate::message::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
 use crate::model::Delta;
 use crate::model::catalog::Catalog;
@@ -26,7 +24,6 @@ use crate::permission::{Action, Rules};
 use crate::snapshot::Tracker;
 use crate::store::{Record, Store, StoredSession};
 use crate::system::Surroundings;
-use crate::text::mark::ReminderMark;
 use crate::tool;
 use crate::turn::later::SettingsRead;
 use crate::turn::models::Models;
@@ -34,7 +31,10 @@ use crate::turn::record::Recorder;
 use crate::turn::{
     Background, Choice, History, Outcome, Permissions, SessionResources, TurnContext, Workspace, mend, run,
 };
-use crate::worktree::Worktree;
+use base::environment::Environment;
+use base::id::{CallId, SessionId};
+use base::text::mark::ReminderMark;
+use base::worktree::Worktree;
 
 /// Read once: it is large.
 static CATALOG: OnceLock<Arc<Catalog>> = OnceLock::new();
@@ -300,7 +300,7 @@ struct Watched {
 }
 
 async fn watch(
-    mut events: crate::channel::Receiver<TurnMessage>,
+    mut events: base::channel::Receiver<TurnMessage>,
     (cancel_at, cancelled, model): (Option<&str>, CancellationToken, Arc<Scripted>),
     answers: Vec<PermissionReply>,
 ) -> Watched {

@@ -10,7 +10,7 @@ use crate::permission::paths::{self, Located, PathKind};
 use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::{Access, Action, Need, hardlinks, protected, wildcard};
-use crate::worktree::normal;
+use base::worktree::normal;
 
 /// Of names below one directory, so many are looked at: a sample that finds what usually lies near the top.
 const LOOKED_AT: usize = 512;

@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use super::git_file::entries;
-use crate::git;
+use base::git;
 
 /// The largest configuration that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -304,7 +304,7 @@ impl Repository {
 
 /// Whether git takes a directory for a repository for sure, and looks no further up.
 fn is_repository(dir: &Path) -> bool {
-    let head = crate::file::read_regular_text(&dir.join("HEAD")).unwrap_or_default();
+    let head = base::file::read_regular_text(&dir.join("HEAD")).unwrap_or_default();
     let name = head.trim_end();
     let detached = matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     (detached || name.starts_with("ref: refs/")) && ["objects", "refs"].iter().all(|part| dir.join(part).is_dir())
@@ -362,7 +362,7 @@ fn bytes(path: &Path) -> Result<Option<Vec<u8>>, String> {
         return Err("it is not a file".into());
     }
     let mut text = Vec::new();
-    let file = crate::file::open_regular(path).map_err(|e| e.to_string())?;
+    let file = base::file::open_regular(path).map_err(|e| e.to_string())?;
     file.take(LARGEST + 1).read_to_end(&mut text).map_err(|e| e.to_string())?;
     let fits = u64::try_from(text.len()).is_ok_and(|length| length <= LARGEST);
     if fits { Ok(Some(text)) } else { Err("it is too large".into()) }

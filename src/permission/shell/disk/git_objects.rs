@@ -9,7 +9,7 @@ use gix_object::{Find as _, Kind};
 use gix_odb::Store;
 use gix_odb::store::{self, Handle};
 
-use crate::git;
+use base::git;
 
 /// Directories of commits that are read for one command.
 const MAX_TREES: usize = 4_096;
@@ -68,7 +68,7 @@ impl CommitReader {
         }
         let store = Store::at_opts(objects, gix_hash::Kind::Sha1, &mut std::iter::empty(), options)
             .map_err(|_| ObjectUnreadable::Object)?;
-        let shallow = crate::file::read_regular_text(&common.join("shallow")).unwrap_or_default();
+        let shallow = base::file::read_regular_text(&common.join("shallow")).unwrap_or_default();
         let shallow = shallow.lines().filter_map(|line| ObjectId::from_hex(line.as_bytes()).ok()).collect();
         Ok(Self { handle: Arc::new(store).to_handle_arc(), dirs, shallow, trees: 0 })
     }
@@ -266,14 +266,14 @@ impl CommitReader {
 
     fn reference(&self, name: &str, depth: usize) -> Option<ObjectId> {
         let depth = depth.checked_sub(1)?;
-        let loose = self.dirs.iter().find_map(|dir| crate::file::read_regular_text(&dir.join(name)).ok());
+        let loose = self.dirs.iter().find_map(|dir| base::file::read_regular_text(&dir.join(name)).ok());
         if let Some(text) = loose {
             return match text.strip_prefix("ref: ") {
                 Some(other) => self.reference(other.trim_end(), depth),
                 None => ObjectId::from_hex(text.trim_end().as_bytes()).ok(),
             };
         }
-        let packed = crate::file::read_regular_text(&self.dirs.last()?.join("packed-refs")).ok()?;
+        let packed = base::file::read_regular_text(&self.dirs.last()?.join("packed-refs")).ok()?;
         let line = packed.lines().find(|line| line.split_once(' ').is_some_and(|(_, known)| known == name))?;
         ObjectId::from_hex(line.split_once(' ')?.0.as_bytes()).ok()
     }
@@ -295,12 +295,12 @@ impl CommitReader {
                 let entries = std::fs::read_dir(&path).map_err(|_| ObjectUnreadable::Object)?;
                 ahead.extend(entries.flatten().map(|entry| entry.path()));
             } else if path.is_file() {
-                found.extend(ids_in(&crate::file::read_regular_text(&path).map_err(|_| ObjectUnreadable::Object)?));
+                found.extend(ids_in(&base::file::read_regular_text(&path).map_err(|_| ObjectUnreadable::Object)?));
             }
         }
         for dir in &self.dirs {
             for name in ["HEAD", "packed-refs"] {
-                found.extend(ids_in(&crate::file::read_regular_text(&dir.join(name)).unwrap_or_default()));
+                found.extend(ids_in(&base::file::read_regular_text(&dir.join(name)).unwrap_or_default()));
             }
         }
         found.sort_unstable();
@@ -315,7 +315,7 @@ impl CommitReader {
             ["", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"].map(|prefix| format!("logs/{prefix}{name}"));
         let mut files = logs.iter().flat_map(|log| self.dirs.iter().map(move |dir| dir.join(log)));
         let text =
-            files.find_map(|file| crate::file::read_regular_text(&file).ok()).ok_or(ObjectUnreadable::Revision)?;
+            files.find_map(|file| base::file::read_regular_text(&file).ok()).ok_or(ObjectUnreadable::Revision)?;
         let line = text.lines().rev().nth(number).ok_or(ObjectUnreadable::Revision)?;
         let id = line.split(' ').nth(1).ok_or(ObjectUnreadable::Revision)?;
         ObjectId::from_hex(id.as_bytes()).map_err(|_| ObjectUnreadable::Revision)

@@ -12,8 +12,8 @@ use gix_object::Kind;
 
 use super::Disk;
 use super::git_objects::{CommitReader, ObjectUnreadable};
-use crate::git;
 use crate::permission::protected;
+use base::git;
 
 /// Commits of which one command shows the changes.
 const MAX_COMMITS: usize = 500;

@@ -9,7 +9,7 @@ use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Unit;
 use crate::permission::{Action, PermissionContext};
-use crate::worktree::normal;
+use base::worktree::normal;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Loss {

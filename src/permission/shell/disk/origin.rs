@@ -73,7 +73,7 @@ impl Disk<'_> {
         for (dir, open) in self.dirs().iter() {
             behind |= open;
             let path = dir.join(name);
-            if crate::executable::is_executable(&path) {
+            if base::executable::is_executable(&path) {
                 return Some((path.canonicalize().ok()?, path, behind));
             }
         }
@@ -158,7 +158,7 @@ impl Disk<'_> {
         }
         // Somebody with `.` on their `PATH` means the project's program, and would get the system's.
         let meant =
-            |entry: &PathBuf| state.cwd.iter().any(|cwd| crate::executable::is_executable(&cwd.join(entry).join(name)));
+            |entry: &PathBuf| state.cwd.iter().any(|cwd| base::executable::is_executable(&cwd.join(entry).join(name)));
         if place.path_left_out.iter().any(meant) {
             return Origin::Other;
         }
@@ -191,7 +191,7 @@ pub(in crate::permission::shell) fn is_same_program(path: &Path, program: &Path)
 /// Whether a file begins as a text that an interpreter runs.
 fn is_script(path: &Path) -> bool {
     let mut start = [0; 2];
-    crate::file::open_regular(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
+    base::file::open_regular(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
 }
 
 /// Compares what is in two files.

@@ -12,7 +12,7 @@ use crate::permission::shell::device;
 use crate::permission::shell::expand::{Arg, ShellState, Whereabouts};
 use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::{Access, Action, Need, places, protected};
-use crate::worktree::normal;
+use base::worktree::normal;
 
 /// Paths of one unit; more are asked about unseen.
 const PATHS: usize = 512;

@@ -10,7 +10,7 @@ use crate::permission::shell::expand::{Arg, ShellState};
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Unit;
 use crate::permission::wildcard::{generous, matches_folded};
-use crate::worktree::normal;
+use base::worktree::normal;
 
 /// Options with which differences are counted or named, and not shown.
 const WITHOUT_CONTENT: &str = "-s --no-patch --stat --numstat --shortstat --dirstat --summary --name-only --name-status \

@@ -1,6 +1,6 @@
 //! Rows that the database reads for a list or a search, with few sessions and with many.
 
-use crate::store_place::DatabasePlace;
+use base::store_place::DatabasePlace;
 use serde_json::Value;
 use tokio_postgres::Client;
 

@@ -1,6 +1,6 @@
 //! The search index: it hides nothing, and a search reads little.
 
-use crate::store_place::DatabasePlace;
+use base::store_place::DatabasePlace;
 use std::collections::BTreeSet;
 
 use tokio_postgres::Client;
@@ -114,7 +114,7 @@ async fn search_reads_what_may_have_the_words_and_what_is_not_indexed() {
     assert_eq!(names(&store, "giraffe").await, std::slice::from_ref(&open));
     indexed(&client, &namespace).await;
     assert_eq!(candidates(&client, &namespace, "giraffe").await, [open.clone()].into());
-    store.cut(&SessionId::new(open.as_str()), &crate::id::MessageId::new("later0")).await;
+    store.cut(&SessionId::new(open.as_str()), &base::id::MessageId::new("later0")).await;
     store.flush(&SessionId::new(open.as_str())).await.unwrap();
     assert_eq!(names(&store, "giraffe").await, Vec::<String>::new());
     indexed(&client, &namespace).await;
@@ -164,7 +164,7 @@ async fn search_finds_what_reading_all_finds() {
             }
             2 => {
                 other.load(id).await.unwrap();
-                other.cut(id, &crate::id::MessageId::new("m0")).await;
+                other.cut(id, &base::id::MessageId::new("m0")).await;
                 say(&other, id, "instead", &[text()]).await;
                 other.close(id).await;
             }

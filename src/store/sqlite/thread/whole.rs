@@ -4,12 +4,12 @@ use tokio::sync::oneshot;
 
 use super::super::words;
 use super::Thread;
-use crate::id::SessionId;
 use crate::store::job::StoreJob;
 use crate::store::sqlite::session::{self, IndexUpdate};
 use crate::store::sqlite::{beginning, peek, read_out, salvage};
 use crate::store::write::SessionWrite;
 use crate::store::{Error, LoadOptions, Record, RecordChange, SessionFeed, StoredSession, TitleSource};
+use base::id::SessionId;
 
 /// What is said where the index knows of more messages than the file.
 const NEWEST_MISSING: &str = "The newest part of this session is missing: its write-ahead log was removed or emptied, or an older copy of its file was put in its place.";

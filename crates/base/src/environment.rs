@@ -192,8 +192,8 @@ impl Environment {
     }
 
     /// Stops the clock at a moment, or lets it jump.
-    #[cfg(test)]
-    pub(crate) fn set_now(&self, now: Timestamp) {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn set_now(&self, now: Timestamp) {
         self.clock.fixed.store(now.0, Ordering::Relaxed);
     }
 

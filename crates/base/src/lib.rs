@@ -1,0 +1,25 @@
+//! The ground of adjutant: small things without knowledge of sessions, models or editors.
+//!
+//! - [`environment`]: variables, directories, the clock and names of things, read once and passed on.
+//! - [`id`]: identifiers of sessions, messages and parts.
+//! - [`file`], [`executable`], [`open_files`]: files that strangers may have put there, programs, limits.
+//! - [`git`], [`worktree`]: the project a directory belongs to.
+//! - [`text`]: cutting, comparing and showing text that strangers wrote.
+//! - [`task`], [`channel`], [`lock`]: threads and tasks.
+//! - [`variables`]: the environment of programs that adjutant starts.
+//! - [`approvals`], [`store_place`]: settings that several layers share.
+
+pub mod approvals;
+pub mod channel;
+pub mod environment;
+pub mod executable;
+pub mod file;
+pub mod git;
+pub mod id;
+pub mod lock;
+pub mod open_files;
+pub mod store_place;
+pub mod task;
+pub mod text;
+pub mod variables;
+pub mod worktree;
