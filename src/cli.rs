@@ -161,12 +161,12 @@ impl Command {
 /// Reads the command line and does what it says.
 pub fn main() -> ExitCode {
     // Started by ourselves, to become a command: nothing else is read or made before.
-    if let Some(code) = crate::sandbox::confined() {
+    if let Some(code) = sandbox::confined() {
         return code;
     }
     std::panic::set_hook(Box::new(terminal::panicked));
-    crate::sandbox::conceal();
-    crate::process::be_known();
+    sandbox::conceal();
+    sandbox::process::be_known();
     // How editors start it. There is nothing to be understood, and the parser with all its words need
     // not be read into memory.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
@@ -185,7 +185,7 @@ pub fn main() -> ExitCode {
         None => return terminal::help(<Cli as clap::CommandFactory>::command()),
     };
     let environment = Environment::read();
-    if command.is_for_the_user() && (crate::sandbox::applied() || crate::process::is_ours(&environment)) {
+    if command.is_for_the_user() && (sandbox::applied() || sandbox::process::is_ours(&environment)) {
         return complain(
             "this is for the user to say, and an agent started it: run it at a terminal of your own, outside adjutant",
         );

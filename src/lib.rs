@@ -34,10 +34,6 @@ pub mod permission;
 pub mod snapshot;
 pub mod store;
 
-pub mod sandbox;
-
-pub mod process;
-
 pub mod message;
 
 pub mod grants;

@@ -28,8 +28,8 @@ pub use self::server::{LspFailure, Unready};
 pub use self::shape::{Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
 pub use self::units::Units;
 use crate::config::language_server::ServerRun;
-use crate::process::Program;
 use base::lock::locked;
+use sandbox::process::Program;
 
 /// The language servers of this process. A std mutex: a leaf around a map.
 #[derive(Default)]

@@ -54,7 +54,6 @@ use crate::config::settings::{McpEntry, Transport};
 use crate::event::{Event, Outlet};
 use crate::model::http::HttpClient;
 use crate::permission::Rules;
-use crate::process::Program;
 use crate::tool::AnyTool;
 use crate::tool::registry::find_properties;
 use base::environment::Environment;
@@ -62,6 +61,7 @@ use base::lock::locked;
 use base::task::JoinHandle;
 use base::text;
 use base::variables::Variables;
+use sandbox::process::Program;
 
 /// What is ours about servers and only looks.
 pub const LOOKING: &[&str] =

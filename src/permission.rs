@@ -276,7 +276,7 @@ impl PermissionContext {
             path: environment.path(),
             path_left_out: environment.path_left_out.clone(),
             scratch: None,
-            temporary: crate::sandbox::existing(crate::sandbox::temporary(environment)).into(),
+            temporary: sandbox::existing(sandbox::temporary(environment)).into(),
             data: real(&environment.dirs.data),
             program: environment.program.clone(),
             trusted: false,

@@ -97,7 +97,6 @@ use crate::event::{
 use crate::lsp::SessionServers;
 use crate::message::{CallFacts, Change, File};
 use crate::permission::{Need, Policy};
-use crate::sandbox::WriteObserver;
 use accept::AcceptedArguments;
 use aliases::Aliases;
 use base::environment::Environment;
@@ -105,6 +104,7 @@ use base::id::{CallId, MessageId, SessionId};
 use base::text;
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use sandbox::WriteObserver;
 
 pub use futures_util::future::BoxFuture;
 

@@ -5,10 +5,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use adjutant::process::Program;
-use adjutant::sandbox::{Level, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts};
 use base::environment::Environment;
 use divan::Bencher;
+use sandbox::process::Program;
+use sandbox::{Level, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts};
 
 #[divan::bench(args = ["bare", "bound", "read-only", "workspace-write"])]
 fn start_true(bencher: Bencher<'_, '_>, how: &str) {

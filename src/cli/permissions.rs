@@ -13,13 +13,13 @@ use crate::permission::paths::{self, Barred};
 use crate::permission::{
     Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need,
 };
-use crate::sandbox::Sandbox;
 use crate::store::{Grant, Store};
 use crate::tool::confinement::Confinement;
 use crate::tool::webfetch::secrets;
 use base::approvals::Approvals;
 use base::environment::Environment;
 use base::worktree::Worktree;
+use sandbox::Sandbox;
 
 /// Options of `adjutant permissions`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;

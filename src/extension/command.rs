@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use super::advice::HookAnswer;
 use super::moment::Moment;
 use crate::config::settings::{HookEntry, HookFormat};
-use crate::process::Program;
 use crate::tool::{Failure, ToolContext};
 use base::variables::GIT_HELD;
+use sandbox::process::Program;
 
 /// The most bytes a hook may print.
 const PRINTED: u64 = 1 << 20;

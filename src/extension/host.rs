@@ -15,11 +15,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::script::ScriptEntry;
-use crate::process::{Child, Program, StdioMode};
 use crate::tool::{BoxFuture, Failure, ToolContext};
 use base::lock::locked;
 use base::text;
 use base::variables::GIT_HELD;
+use sandbox::process::{Child, Program, StdioMode};
 
 /// The script of the host, and what stands in for OpenCode's package.
 const HOST: &str = include_str!("host.mjs");

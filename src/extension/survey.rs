@@ -15,13 +15,13 @@ use crate::config::{Problem, ProblemCode, Settings};
 use crate::event::{LiveFacts, Outlet};
 use crate::lsp::SessionServers;
 use crate::permission::Policy;
-use crate::sandbox::Sandbox;
 use crate::tool::confinement::Confinement;
 use crate::tool::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, scratch};
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text;
 use base::worktree::Worktree;
+use sandbox::Sandbox;
 
 #[derive(Debug, Default)]
 pub struct Survey {

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::frame;
 use super::peer::{LspClient, QUEUE};
-use crate::process::{Program, StdioMode};
 use base::lock::{locked, unlocked};
 use base::text;
+use sandbox::process::{Program, StdioMode};
 
 /// How long a server may take to answer the greeting.
 const GREETING: Duration = Duration::from_secs(45);

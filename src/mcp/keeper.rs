@@ -14,9 +14,9 @@ use super::failure::Disconnect;
 use super::link::{FAILURES, McpFailure, McpLink, ServerState, Trouble};
 use super::offer;
 use super::remote::RemoteServer;
-use crate::process::{Program, StdioMode};
 use base::lock::{locked, unlocked};
 use base::text;
+use sandbox::process::{Program, StdioMode};
 
 /// How long a server that broke off may go on complaining.
 const LAST_WORDS: Duration = Duration::from_millis(200);

@@ -8,7 +8,7 @@
 use super::rule::BUILT_IN;
 use super::shell::{JudgedLine, Unit};
 use super::{Need, PermissionContext, Rule, Rules, paths, unheld};
-use crate::sandbox::{Level, ProvenSandbox};
+use sandbox::{Level, ProvenSandbox};
 
 /// What was proved of the sandbox that a command would run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,7 +124,7 @@ mod tests {
     use super::super::{command_need, evaluate};
     use super::*;
     use crate::permission::Action::{Allow, Ask, Deny};
-    use crate::sandbox::Mechanism;
+    use sandbox::Mechanism;
 
     const READ_ONLY: SandboxGuarantee = SandboxGuarantee::ReadOnly { hides_secrets: false, keeps_signals: true };
 

@@ -12,9 +12,9 @@ use crate::config::reference::RepositoryClone;
 use crate::config::remote::{self, DefaultsAnswer, RemoteDefaults};
 use crate::instruction;
 use crate::model::http::HttpClient;
-use crate::process;
 use crate::skill::index::{self, FetchedSkill, IndexedSkill, SkillIndex};
 use base::environment::{Environment, private_dir};
+use sandbox::process;
 
 /// How long one address may take.
 const PATIENCE: Duration = Duration::from_secs(5);

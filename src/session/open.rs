@@ -30,7 +30,6 @@ use crate::lsp::SessionServers;
 use crate::mcp::{ForSession, McpServers};
 use crate::message::ModelRef;
 use crate::permission::account::AccountProperty;
-use crate::sandbox::Level;
 use crate::snapshot::Tracker;
 use crate::store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
 use crate::tool;
@@ -41,6 +40,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use base::lock::locked;
 use base::task::JoinHandle;
+use sandbox::Level;
 
 /// Why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]

@@ -18,7 +18,6 @@ use crate::lsp::LanguageServers;
 use crate::mcp;
 use crate::message::ModelRef;
 use crate::permission::account::AccountAccess;
-use crate::sandbox::Sandbox;
 use crate::snapshot::Trackers;
 use crate::store::Store;
 use crate::tool;
@@ -27,6 +26,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use base::lock::locked;
 use base::task::JoinHandle;
+use sandbox::Sandbox;
 
 /// What a serving host does for its sessions.
 #[derive(Debug, Clone, Default)]
@@ -108,7 +108,7 @@ impl Sessions {
             tracing::warn!("a session did not end in time; leaving it");
         }
         // What commands left running in the background ends with us.
-        base::task::spawn_blocking(crate::process::sweep).await.ok();
+        base::task::spawn_blocking(sandbox::process::sweep).await.ok();
         if tokio::time::timeout(GRACE, self.store.stop()).await.is_err() {
             tracing::warn!("the store did not stop in time; leaving it");
         }

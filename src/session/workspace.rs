@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::sessions::{ServedPlaces, Sessions};
 use crate::permission::account::AccountAccess;
-use crate::process;
+use sandbox::process;
 
 /// How long making a directory may take: it may be a clone of a large repository.
 const PATIENCE: Duration = Duration::from_secs(300);

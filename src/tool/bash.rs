@@ -34,11 +34,11 @@ use crate::event::{Event, ProgramExit, Severity, ToolKind};
 use crate::message::{BackgroundJob, CallFacts, JobState};
 use crate::permission::approve::held;
 use crate::permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
-use crate::process::{Program, StdioMode};
 use base::approvals::Approvals;
 use base::executable::find;
 use base::text;
 use base::variables::GIT_HELD;
+use sandbox::process::{Program, StdioMode};
 
 /// How long a command may run where the model does not say, in milliseconds.
 const LIMIT: u64 = 120_000;

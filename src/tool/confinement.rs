@@ -18,9 +18,9 @@ use crate::event::{Event, Severity};
 use crate::permission::evaluate::only_reads;
 use crate::permission::shell::JudgedLine;
 use crate::permission::{Rules, SandboxGuarantee, protected};
-use crate::process::Program;
-use crate::sandbox::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, existing, outskirts};
 use base::environment::Environment;
+use sandbox::process::Program;
+use sandbox::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, existing, outskirts};
 
 /// What confines the commands of an agent.
 #[derive(Debug, Clone)]
@@ -471,7 +471,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::sandbox::Mechanism;
+    use sandbox::Mechanism;
 
     fn lock(level: Level, network: bool, mechanism: Option<Mechanism>) -> CommandSandbox {
         let sandbox = Sandbox::new(&Environment::from_vars(BTreeMap::new()));

@@ -16,10 +16,10 @@ use super::{Failure, ToolContext, disk};
 use crate::config::Settings;
 use crate::config::formatter::{FormatterEntry, FormatterRun};
 use crate::event::{Event, Severity};
-use crate::process::Program;
 use base::lock::locked;
 use base::text;
 use base::variables::GIT_HELD;
+use sandbox::process::Program;
 
 /// How long one formatter may take.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -10,8 +10,8 @@ use crate::config::settings::SandboxSettings;
 use crate::permission::credentials::{CredentialRow, are_named, git_signs, is_mentioned, rows};
 use crate::permission::protected;
 use crate::permission::shell::JudgedLine;
-use crate::sandbox::Level;
 use base::environment::Environment;
+use sandbox::Level;
 
 /// How many entries of a project are looked at for files that hold secrets, and how many such files are hidden.
 const MAX_ENTRIES: usize = 20_000;

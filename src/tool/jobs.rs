@@ -26,11 +26,11 @@ use super::pattern::SearchPattern;
 use super::printed::CapturedOutput;
 use super::watch::ControlFiles;
 use crate::event::ProgramExit;
-use crate::process::Child;
 use base::id::CallId;
 use base::lock::locked;
 use base::text;
 use base::worktree::Worktree;
+use sandbox::process::Child;
 
 /// How many may run at once in a session.
 pub const MOST: usize = 8;

@@ -20,10 +20,10 @@ use crate::event::{Event, Severity};
 use crate::lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
 use crate::permission::Action;
 use crate::permission::sight::Sight;
-use crate::process::Program;
 use base::task::spawn_blocking;
 use base::text;
 use base::variables::GIT_HELD;
+use sandbox::process::Program;
 
 /// How long a change waits for what servers say of the files as they are.
 const BEFORE: Duration = Duration::from_secs(5);

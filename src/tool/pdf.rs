@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::ToolContext;
 use crate::message::File;
-use crate::process::Program;
 use base::text;
 use base::variables::GIT_HELD;
+use sandbox::process::Program;
 
 const PROGRAM: &str = "pdftotext";
 

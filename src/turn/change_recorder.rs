@@ -26,7 +26,6 @@ use crate::mcp;
 use crate::message::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
 use crate::permission::Need;
 use crate::permission::shell::Unit;
-use crate::sandbox::{PendingWrite, WriteObserver};
 use crate::snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
 use crate::tool::bash::BashTool;
 use crate::tool::registry::find_properties;
@@ -35,6 +34,7 @@ use crate::tool::{Tool as _, ToolContext, format};
 use base::id::{CallId, MessageId, PartId};
 use base::lock::locked;
 use base::task::{JoinHandle, spawn_blocking};
+use sandbox::{PendingWrite, WriteObserver};
 
 /// How long a tool that was named may turn out to change nothing before the project is compared for it.
 const MOMENT: Duration = Duration::from_millis(20);

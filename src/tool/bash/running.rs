@@ -15,7 +15,7 @@ use super::super::printed::{CapturedOutput, ShownOutput};
 use super::super::{Failure, ToolContext};
 use super::shell_line::noted;
 use crate::event::ProgramExit;
-use crate::process::Child;
+use sandbox::process::Child;
 
 /// How long a command may take to end when its time is over.
 const GRACE: Duration = Duration::from_secs(2);

@@ -19,6 +19,7 @@ mod bubblewrap;
 mod calls;
 mod inside;
 mod probe;
+pub mod process;
 mod restrict;
 mod seatbelt;
 mod trial;
