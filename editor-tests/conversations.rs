@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use adjutant::message::{Content, Message, ModelRef, Part, Role, Text, User};
 use adjutant::store::Store;
 use base::id::{MessageId, PartId, SessionId};
 use serde_json::{Value, json};
+use transcript::{Content, Message, ModelRef, Part, Role, Text, User};
 
 use crate::editor::Hearing;
 use crate::model::{self, Model};

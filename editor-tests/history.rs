@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use adjutant::message::{
-    Assistant, Call, CallState, Compaction, Completed, Content, Finish, Message, ModelRef, Part, Role, Text, ToolKind,
-    Usage, User,
-};
 use adjutant::store::{Record, Store};
 use base::environment::Timestamp;
 use base::id::{CallId, MessageId, PartId, SessionId};
 use serde_json::{Map, json};
+use transcript::{
+    Assistant, Call, CallState, Compaction, Completed, Content, Finish, Message, ModelRef, Part, Role, Text, ToolKind,
+    Usage, User,
+};
 
 /// Writes a session of so many messages: a prompt, and an answer with a call that has so many bytes of
 /// output. As with every conversation of that size, nearly all of it was summarised.

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use adjutant::message::{Call, CallState};
 use adjutant::store::Store;
 use base::id::SessionId;
 use serde_json::{Value, json};
+use transcript::{Call, CallState};
 
 use crate::editor::Editor;
 use crate::model::{self, Model, Request};

@@ -3,11 +3,11 @@
 use std::process::Output;
 use std::sync::Arc;
 
-use adjutant::message::{Message, ModelRef, Role, User};
 use adjutant::store::{Record, Store};
 use base::environment::Timestamp;
 use base::id::{MessageId, SessionId};
 use serde_json::{Value, json};
+use transcript::{Message, ModelRef, Role, User};
 
 use crate::editor::PATIENCE;
 use crate::model::{self, Model};

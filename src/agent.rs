@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 pub use crate::config::settings::Mode;
 pub use registry::Agents;
 
-use crate::message::ModelRef;
 use crate::permission::Rules;
+use transcript::ModelRef;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agent {

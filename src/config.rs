@@ -52,13 +52,13 @@ pub(crate) use rules::meant_permission;
 pub use settings::Settings;
 pub use show::{check, show};
 
-use crate::message::ModelRef;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use contribution::Contribution;
 use disk::ConfigReader;
 use layers::ParsedLayer;
 use node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
+use transcript::ModelRef;
 
 /// Settings, and what there is to say about them.
 #[derive(Debug, Clone)]

@@ -16,8 +16,6 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::message::{Call, CallFacts, CallState, Change, FailureCause, File, Todo};
-pub use crate::message::{Location, ProgramExit, ToolKind};
 use base::channel::{self, Receiver, Sender};
 use base::environment::Timestamp;
 use base::id::{CallId, MessageId, PartId, SessionId};
@@ -32,6 +30,8 @@ pub use sample::{Sample, SampleRequest};
 pub use subagent::{
     SpawnSubagent, Subagent, SubagentEnd, SubagentInfo, SubagentReport, SubagentState, SubagentStop, SwitchAgent,
 };
+use transcript::{Call, CallFacts, CallState, Change, FailureCause, File, Todo};
+pub use transcript::{Location, ProgramExit, ToolKind};
 
 /// How many messages may wait for the editor. When it does not read, the session stops here.
 pub const WAITING: usize = 64;

@@ -32,12 +32,12 @@ use self::scripts::Scripts;
 use crate::config::Settings;
 use crate::config::settings::{HookEntry, HookPoint};
 use crate::event::{Event, Severity};
-use crate::message::ModelRef;
 use crate::model::{Model, Request};
 use crate::permission::{shell, wildcard};
 use crate::tool::{Failure, ToolContext};
 use base::lock::locked;
 use base::text;
+use transcript::ModelRef;
 
 /// The longest notice of a hook's, in characters.
 const NOTICE: usize = 1_000;

@@ -34,8 +34,6 @@ pub mod permission;
 pub mod snapshot;
 pub mod store;
 
-pub mod message;
-
 pub mod grants;
 pub mod user_store;
 

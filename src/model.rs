@@ -47,8 +47,8 @@ pub use delta::{Delta, FoundPage};
 pub use error::Error;
 pub use request::Request;
 
-use crate::message::ModelRef;
 pub use crate::model::entry::Price;
+use transcript::ModelRef;
 
 /// The answer as it comes in. Dropping it drops the connection.
 pub type AnswerStream = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;

@@ -72,10 +72,10 @@ pub use laxer::laxer;
 pub use rule::{Action, Rule, Rules};
 pub use shell::command_need;
 
-use crate::message::Change;
 use base::approvals::Approvals;
 use base::environment::Environment;
 use base::worktree::Worktree;
+use transcript::Change;
 
 /// What is done with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

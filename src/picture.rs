@@ -10,7 +10,7 @@ use image::imageops::FilterType;
 use image::{DynamicImage, ImageFormat, ImageReader};
 
 use crate::config::settings::ImageSettings;
-use crate::message::File;
+use transcript::File;
 
 /// The largest picture that is decoded: its memory, in bytes.
 const MEMORY: u64 = 512 << 20;

@@ -42,8 +42,8 @@ use modes::FileModes;
 pub use objects::Missing;
 use objects::Objects;
 
-use crate::message::{FileChange, FileKind, FileState};
 use base::lock::locked;
+use transcript::{FileChange, FileKind, FileState};
 
 /// The largest file that is kept when the whole project is compared.
 pub const LARGEST: u64 = 4 << 20;

@@ -33,10 +33,10 @@ use tokio::sync::oneshot;
 
 use self::job::StoreJob;
 use self::write::SessionWrite;
-use crate::message::{Message, ModelRef, Part};
 use base::channel::{self, Sender};
 use base::environment::Timestamp;
 use base::id::{MessageId, PartId, SessionId};
+use transcript::{Message, ModelRef, Part};
 
 pub use copy::{forked, renamed};
 pub use error::Error;

@@ -203,9 +203,9 @@ mod tests {
     use super::*;
     use crate::agent::Agents;
     use crate::config::Settings;
-    use crate::message::ModelRef;
     use base::environment::Environment;
     use base::worktree::Worktree;
+    use transcript::ModelRef;
 
     /// Every tool that a prompt may speak of.
     const TOOLS: [&str; 19] = [

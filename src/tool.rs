@@ -95,7 +95,6 @@ use crate::event::{
     WriteFile,
 };
 use crate::lsp::SessionServers;
-use crate::message::{CallFacts, Change, File};
 use crate::permission::{Need, Policy};
 use accept::AcceptedArguments;
 use aliases::Aliases;
@@ -105,6 +104,7 @@ use base::text;
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
 use sandbox::WriteObserver;
+use transcript::{CallFacts, Change, File};
 
 pub use futures_util::future::BoxFuture;
 

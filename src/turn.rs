@@ -60,7 +60,6 @@ use crate::grants::Grants;
 use crate::instruction;
 use crate::lsp::SessionServers;
 use crate::mcp::McpServers;
-use crate::message::{Content, Fault, Message, ModelRef, Part};
 use crate::permission::Rules;
 use crate::permission::account::AccountAccess;
 use crate::skill::Skills;
@@ -74,6 +73,7 @@ use base::id::{CallId, MessageId, PartId, SessionId};
 use base::lock::locked;
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use transcript::{Content, Fault, Message, ModelRef, Part};
 
 /// How a turn ended. None of them is an error of the call that started it.
 #[derive(Debug, Clone, PartialEq)]

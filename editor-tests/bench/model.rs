@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use adjutant::message::ModelRef;
 use adjutant::model::anthropic::Messages;
 use adjutant::model::chat::Chat;
 use adjutant::model::gemini::Gemini;
@@ -15,6 +14,7 @@ use adjutant::model::{Error, Model, Request};
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use serde_json::{Map, json};
+use transcript::ModelRef;
 
 const WIRES: [&str; 4] = ["chat", "messages", "responses", "gemini"];
 

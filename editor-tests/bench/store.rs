@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use adjutant::message::{Assistant, Content, Finish, Message, ModelRef, Part, Role, Text, Usage, User};
 use adjutant::store::{Record, Store};
 use base::environment::Timestamp;
 use base::id::{MessageId, PartId, SessionId};
@@ -15,6 +14,7 @@ use base::store_place::{DatabasePlace, StorePlace};
 use divan::Bencher;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use transcript::{Assistant, Content, Finish, Message, ModelRef, Part, Role, Text, Usage, User};
 
 use crate::database::Database;
 use crate::editor::Editor;
@@ -397,7 +397,7 @@ fn text(part: &Part) -> usize {
         Content::Reasoning(reasoning) => reasoning.text.len(),
         Content::Tool(call) => {
             let result = match &call.state {
-                adjutant::message::CallState::Completed(done) => done.output.len(),
+                transcript::CallState::Completed(done) => done.output.len(),
                 _ => 0,
             };
             result + call.input.to_string().len() + call.title.len()

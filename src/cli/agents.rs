@@ -9,12 +9,12 @@ use futures_util::StreamExt as _;
 
 use super::place::Here;
 use crate::agent::{Mode, create, show};
-use crate::message::ModelRef;
 use crate::model::registry::Registry;
 use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use crate::model::{Delta, Model, Provider, Request};
 use crate::session::models::ModelSources;
 use base::environment::Environment;
+use transcript::ModelRef;
 
 /// What to do with the agents.
 #[derive(Debug, clap::Subcommand)]

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use super::place::Here;
 use super::{input, terminal};
 use crate::export;
-use crate::message::{CallState, Content, Role};
 use crate::session::prune::{self, Prune};
 use crate::store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use base::lock::locked;
+use transcript::{CallState, Content, Role};
 
 /// How many sessions take so long to be read that it is said why.
 const WORTH_SAYING: usize = 200;

@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 use super::inside::{Inside, exit_code, said};
 use super::refused::RefusedCall;
 use crate::editor::meta::{ALONE, IDEMPOTENCY_KEY, OWN, REJECTED, STRUCTURED, of_ours, own};
-use crate::message::Message;
 use crate::session::Sessions;
 use crate::store::{ClaimedTask, Store, TaskState};
 use base::lock::locked;
+use transcript::Message;
 
 /// How often a host looks whether there is something to do.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -12,9 +12,9 @@ use super::settings::{
     ReferenceEntry, SandboxSettings, Secret, Settings, Transport,
 };
 use super::{formatter, hook, language_server};
-use crate::message::ModelRef;
 use base::environment::Environment;
 use base::variables::Variables;
+use transcript::ModelRef;
 
 /// Makes settings of a joined tree.
 pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Vec<Problem>) -> Settings {

@@ -15,12 +15,12 @@ use super::node::SourceLocation;
 use super::problem::Problem;
 pub use super::script::{ScriptEntry, ScriptKind};
 pub use super::serve::{ServeLimits, ServeSettings, TlsFiles, TokenEntry, TrustedProxy};
-use crate::message::ModelRef;
 pub use crate::model::entry::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
 use crate::permission::Rules;
 use base::approvals::Approvals;
 use base::store_place::DatabasePlace;
 use base::variables::Variables;
+use transcript::ModelRef;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {

@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use super::markdown::fenced;
 use crate::event::{CallUpdate, ProgramExit, Progress, ToolKind};
-use crate::message::{CallFacts, Change, File};
 use crate::tool::language::DIAGNOSTICS;
 use base::text;
+use transcript::{CallFacts, Change, File};
 
 /// A line to the editor stays below 1 MiB, which the weakest reader takes. So much of it may be, as
 /// JSON: the arguments or the result of a call, the change of its files, a piece of text (which may be six

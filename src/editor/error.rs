@@ -7,12 +7,12 @@ use protocol::rpc::{self, code};
 use serde_json::json;
 
 use super::meta::{HANDED_OVER, OWN};
-use crate::message::{Fault, FaultKind};
 use crate::session::access::ReopenError;
 use crate::session::handle::MailboxError;
 use crate::session::open::OpenError;
 use crate::store;
 use base::text;
+use transcript::{Fault, FaultKind};
 
 /// Why a request of the editor is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::message::FaultKind;
 use crate::turn::Outcome;
 use base::lock::locked;
+use transcript::FaultKind;
 
 /// A number that only grows.
 #[derive(Debug, Default)]

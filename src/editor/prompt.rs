@@ -20,7 +20,6 @@ use super::meters::Meters;
 use super::server::Server;
 use super::updates::UpdateSender;
 use crate::event::{Event, TurnMessage};
-use crate::message::{Content, Fault, FaultKind, PromptOptions, Text};
 use crate::session::Handle;
 use crate::session::handle::{PendingTurn, PromptInput, TurnEnd};
 use crate::tool::invalid::InvalidTool;
@@ -29,6 +28,7 @@ use crate::tool::structured_output::StructuredOutputTool;
 use crate::tool::{Offer, Tool};
 use crate::turn::Outcome;
 use base::id::MessageId;
+use transcript::{Content, Fault, FaultKind, PromptOptions, Text};
 
 /// What was said, to a session.
 pub struct IncomingPrompt {

@@ -3,9 +3,9 @@
 use tokio::sync::oneshot;
 
 use super::LiveFacts;
-use crate::message::{File, ModelRef};
 use crate::permission::Rules;
 use base::id::{CallId, SessionId};
+use transcript::{File, ModelRef};
 
 /// A subagent's session, as far as it is news.
 #[derive(Debug, Clone, PartialEq, Eq)]

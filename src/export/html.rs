@@ -9,10 +9,10 @@ use similar::ChangeTag;
 
 use super::chart::{self, UsageStep};
 use super::markdown;
-use crate::message::{Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind};
 use crate::store::StoredSession;
 use base::environment::Timestamp;
 use base::text;
+use transcript::{Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind};
 
 /// The longest output of a call, in bytes; the page is for people.
 const OUTPUT: usize = 64 << 10;

@@ -10,8 +10,8 @@ use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::message::{Message, Part};
 use crate::store::{self, Record, SessionFeed};
+use transcript::{Message, Part};
 
 /// The shape written today. Newer ones are refused.
 const FORMAT: u64 = 1;
@@ -203,9 +203,9 @@ mod tests {
     use std::sync::{Arc, LazyLock};
 
     use super::*;
-    use crate::message::{Content, ModelRef, Role, Text, User};
     use base::environment::Timestamp;
     use base::id::{MessageId, PartId, SessionId};
+    use transcript::{Content, ModelRef, Role, Text, User};
 
     const TEXT: usize = 1_000;
 

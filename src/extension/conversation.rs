@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::message::{Call, CallState, Content, Message, Role};
 use base::id::MessageId;
 use base::text;
+use transcript::{Call, CallState, Content, Message, Role};
 
 /// The most messages that are kept, the last ones.
 const MOST: usize = 200;
@@ -117,9 +117,9 @@ fn state(call: &Call) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{ModelRef, Part, Text, User};
     use base::environment::Timestamp;
     use base::id::PartId;
+    use transcript::{ModelRef, Part, Text, User};
 
     fn said(id: &str, text: &str) -> Message {
         let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };

@@ -10,10 +10,10 @@ use super::scripts::{HookRun, Scripts};
 use super::transform;
 use crate::config::settings::HookPoint;
 use crate::event::Severity;
-use crate::message::ModelRef;
 use crate::model::{Model, Request};
 use crate::tool::{Failure, ToolContext};
 use base::text;
+use transcript::ModelRef;
 
 /// Who has changed something, for people.
 fn who(run: &HookRun) -> String {

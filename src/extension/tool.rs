@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use super::host::{CallNews, FromHost, HostCall, HostError, PluginHost, ScriptOrigin};
 use crate::config::file::PERMISSIONS;
 use crate::event::{CallUpdate, ToolKind};
-use crate::message::File;
 use crate::permission::Need;
 use crate::tool::clock::CallClock;
 use crate::tool::{
     AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema,
 };
 use base::text;
+use transcript::File;
 
 /// What a tool may say about itself, in characters.
 const WORDS: usize = 10_000;

@@ -155,9 +155,9 @@ mod tests {
     use serde_json::Map;
 
     use super::*;
-    use crate::message::ModelRef;
     use crate::model::Model;
     use crate::model::request::{BodyCache, ModelParams};
+    use transcript::ModelRef;
 
     fn request() -> Request {
         let call = ModelOutput::Call {

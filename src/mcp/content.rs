@@ -3,8 +3,8 @@
 
 use rmcp::model::{ContentBlock, ResourceContents};
 
-use crate::message::File;
 use base::text;
+use transcript::File;
 
 /// The largest attachment, in base64, and the longest text of a resource, in bytes.
 const ATTACHMENT: usize = 14 << 20;

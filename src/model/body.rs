@@ -145,9 +145,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::message::ModelRef;
     use crate::model::Model;
     use crate::model::request::{BodyCache, ModelInput, ModelParams};
+    use transcript::ModelRef;
 
     fn model(name: &str) -> Arc<Model> {
         Arc::new(Model::unknown(ModelRef { provider: "p".into(), model: name.into(), effort: None }))

@@ -14,7 +14,7 @@ use super::responses::Responses;
 use super::target::{Knobs, Target};
 use super::wire::Wire;
 use super::{Delta, Model, Request};
-use crate::message::ModelRef;
+use transcript::ModelRef;
 
 const WIRES: &[(&str, &dyn Wire)] =
     &[("chat", &Chat), ("messages", &Messages), ("responses", &Responses), ("gemini", &Gemini)];

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::message::{Finish, Usage};
+use transcript::{Finish, Usage};
 
 /// A piece of an answer. Blocks (text, reasoning, calls) are told apart by `index`, which the
 /// provider file chooses: the same index continues the same block, blocks end when the answer

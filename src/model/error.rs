@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::message::{Fault, FaultKind};
+use transcript::{Fault, FaultKind};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

@@ -22,8 +22,8 @@ use futures_util::stream;
 use self::turn::{OfflineStep, OfflineTurn, OrStep};
 use super::request::ModelMessage;
 use super::{AnswerStream, Delta, Provider, Request};
-use crate::message::{Finish, Usage};
 use base::text::cut_chars;
+use transcript::{Finish, Usage};
 
 /// What is said once where no other model is connected: one line.
 pub const CONNECT: &str = prompts::offline::CONNECT;

@@ -13,11 +13,11 @@ use super::responses::Responses;
 use super::target::Target;
 use super::wire::Wire;
 use super::{Error, Model, is_loopback};
-use crate::message::ModelRef;
 use crate::model::entry as said;
 use crate::model::entry::LOCATION_OPTIONS;
 use crate::model::entry::Secret;
 use base::environment::Environment;
+use transcript::ModelRef;
 
 /// What is spoken by those nobody knows.
 pub const CHAT: &dyn Wire = &Chat;
@@ -312,8 +312,8 @@ pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::ModelRef;
     use crate::model::wire::entry;
+    use transcript::ModelRef;
 
     fn environment(vars: &[(&str, &str)]) -> Environment {
         Environment::from_vars(vars.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect())

@@ -17,10 +17,10 @@ use super::replay::ReplayProvider;
 use super::target::Target;
 use super::wire::Wire;
 use super::{Error, ImageSupport, Model, Provider, platform};
-use crate::message::ModelRef;
 use crate::model::entry::{self as said, Secret};
 use base::environment::Environment;
 use base::lock::locked;
+use transcript::ModelRef;
 
 /// What a registry is made of.
 pub struct Sources<'a> {

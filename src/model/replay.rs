@@ -16,9 +16,9 @@ use super::http::{self, RequestTimeouts};
 use super::tape::{RecordLine, RecordedRequest};
 use super::target::{Knobs, Target};
 use super::{AnswerStream, Error, Model, Provider, Request, classify, platform};
-use crate::message::ModelRef;
 use base::environment::Timestamp;
 use base::lock::locked;
+use transcript::ModelRef;
 
 /// A directory of recordings, as someone who can be asked.
 pub struct ReplayProvider {

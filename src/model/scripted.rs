@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use futures_util::StreamExt;
 
 use super::{AnswerStream, Delta, Error, Provider, Request};
-use crate::message::{Finish, Usage};
 use base::lock::locked;
+use transcript::{Finish, Usage};
 
 #[derive(Debug, Clone, Default)]
 pub struct ScriptedAnswer {
@@ -154,8 +154,8 @@ impl Provider for Scripted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::ModelRef;
     use crate::model::{Model, request};
+    use transcript::ModelRef;
 
     fn request() -> Arc<Request> {
         let id = ModelRef { provider: "p".into(), model: "m".into(), effort: None };

@@ -20,10 +20,10 @@ use serde_json::value::RawValue;
 
 use super::wire::HttpCall;
 use super::{Error, Model};
-use crate::message::ModelRef;
 use crate::model::entry::{Rates, Secret};
 use base::environment::{Environment, private_dir, private_file};
 use base::lock::locked;
+use transcript::ModelRef;
 
 /// Headers worth keeping; all others may hold keys.
 const HARMLESS: &[&str] = &[

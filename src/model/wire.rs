@@ -12,7 +12,7 @@ use super::request::{Attachment, ModelMessage, ModelOutput};
 use super::sse::Flow;
 use super::target::{Knobs, Target};
 use super::{Delta, Error, Model, Request};
-use crate::message::Finish;
+use transcript::Finish;
 
 /// A dialect that models are asked in.
 pub trait Wire: Send + Sync {

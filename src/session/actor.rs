@@ -22,11 +22,11 @@ use super::title::{self, Titling};
 use super::{changes, diff};
 use crate::event::{Event, Outlet, Severity};
 use crate::extension::tally;
-use crate::message::{FileChange, Message};
 use crate::store::{Record, RecordChange, TitleSource, visible};
 use crate::tool::scratch;
 use crate::turn::{History, Outcome, TurnContext, hooks, jobs, late_changes, next, release};
 use base::task::JoinHandle;
+use transcript::{FileChange, Message};
 
 /// A session is named by the title agent only at its beginning.
 const FIRST: usize = 2;

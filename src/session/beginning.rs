@@ -6,10 +6,10 @@ use tokio::sync::oneshot;
 
 use super::replay;
 use crate::event::Event;
-use crate::message::Message;
 use crate::store::{Record, StoredSession, visible};
 use crate::turn::{History, mend};
 use base::id::PartId;
+use transcript::Message;
 
 /// Passes on the first events of a history while the rest of it is read.
 pub type BeginningSender = oneshot::Sender<Vec<Event>>;
@@ -78,13 +78,13 @@ mod tests {
 
     use super::super::replay::Replay;
     use super::*;
-    use crate::message::{
-        Assistant, BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, Content, Fault, FaultKind,
-        Finish, JobState, ModelRef, Part, Role, Text, ToolKind, Usage, User,
-    };
     use crate::store::{Store, UndoEntry};
     use base::environment::Timestamp;
     use base::id::{CallId, MessageId, SessionId};
+    use transcript::{
+        Assistant, BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, Content, Fault, FaultKind,
+        Finish, JobState, ModelRef, Part, Role, Text, ToolKind, Usage, User,
+    };
 
     fn model() -> ModelRef {
         ModelRef { provider: "p".into(), model: "m".into(), effort: None }

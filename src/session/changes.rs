@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use crate::message::{self, Content, FileChange, Message, UnkeptWrite};
+use transcript::{self, Content, FileChange, Message, UnkeptWrite};
 
 /// The changes of some messages, merged per file.
 pub fn runs(messages: &[Message]) -> Vec<FileChange> {
@@ -11,7 +11,7 @@ pub fn runs(messages: &[Message]) -> Vec<FileChange> {
         Content::Patch { files, .. } => Some(files),
         _ => None,
     });
-    message::merged(patches.flatten())
+    transcript::merged(patches.flatten())
 }
 
 /// Returns the writes whose earlier state was not kept, each once.
@@ -37,9 +37,9 @@ pub fn last_runs(messages: &[Message]) -> Vec<FileChange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{FileKind, FileState, ModelRef, Part, Role, User};
     use base::environment::Timestamp;
     use base::id::{MessageId, PartId};
+    use transcript::{FileKind, FileState, ModelRef, Part, Role, User};
 
     fn message(changes: &[(&str, &str, &str)]) -> Message {
         let state =

@@ -21,7 +21,6 @@ use crate::event::{
     CallUpdate, Event, LiveFacts, Outlet, Progress, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo,
     SubagentReport, SwitchAgent, ToolKind,
 };
-use crate::message::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
 use crate::permission::rule::{Rule, derive};
 use crate::permission::{Action, Rules};
 use crate::store::Record;
@@ -33,6 +32,7 @@ use crate::turn::{budget, mend, run};
 use crate::turn::{frame, jobs, late_changes, next};
 use base::id::{CallId, SessionId};
 use base::text;
+use transcript::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
 
 /// How many requests of a turn may wait.
 const WAITING: usize = 16;

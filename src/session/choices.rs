@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::recent::RecentModels;
-use crate::message::ModelRef;
 use crate::store::RecordChange;
 use crate::turn::Choice;
 use base::approvals::Approvals;
 use base::lock::locked;
+use transcript::ModelRef;
 
 #[derive(Debug, Clone)]
 pub(super) enum ChoiceChange {

@@ -13,7 +13,6 @@ use crate::config::roster::reach;
 use crate::config::settings::{self, Settings};
 use crate::event;
 use crate::mcp::McpServers;
-use crate::message::{Content, ModelRef, Text};
 use crate::permission::rule::derive;
 use crate::permission::{Action, Rules, laxer};
 use crate::skill::{Skill, Skills};
@@ -23,6 +22,7 @@ use crate::turn::models::Models;
 use crate::turn::{Choice, TurnContext, hooks};
 use base::text;
 use prompts::CONTENTS_OF;
+use transcript::{Content, ModelRef, Text};
 
 /// How many files a command may bring along.
 const MOST: usize = 20;

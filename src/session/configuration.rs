@@ -9,7 +9,6 @@ use crate::config::node::SourceLocation;
 use crate::config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings};
 use crate::event::{Event, Severity};
 use crate::instruction::{self, Instructions};
-use crate::message::ModelRef;
 use crate::model::local;
 use crate::model::registry::{KeySource, Registry};
 use crate::permission::sight::Sight;
@@ -18,6 +17,7 @@ use crate::skill::{self, Skills};
 use base::environment::Environment;
 use base::text::nearest;
 use base::worktree::Worktree;
+use transcript::ModelRef;
 
 /// How many problems are shown one by one when a session starts.
 const SHOWN: usize = 5;

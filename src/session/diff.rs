@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::message::{FileChange, FileKind, FileState};
 use crate::snapshot::Tracker;
 use crate::store::DiffStats;
 use base::text;
 use base::worktree::Worktree;
+use transcript::{FileChange, FileKind, FileState};
 
 /// The most bytes of diff that are shown in the conversation; an editor renders it as one block.
 const LONGEST: usize = 256 << 10;

@@ -14,13 +14,13 @@ use super::choices::{ChoiceChange, ChoicesOnTheWay, SentChange};
 use super::project::ProjectConfig;
 use crate::event::{CommandInfo, Event, Outlet, TurnMessage};
 use crate::mcp::McpServers;
-use crate::message::{Content, ModelRef};
 use crate::tool::confinement::Confinement;
 use crate::turn::{Choice, Outcome};
 use base::approvals::Approvals;
 use base::channel::Receiver;
 use base::id::SessionId;
 use sandbox::Level;
+use transcript::{Content, ModelRef};
 
 /// How much mail may wait.
 pub(super) const WAITING: usize = 64;

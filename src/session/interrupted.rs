@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use base::task::spawn_blocking;
 
-use crate::message::{CallState, Content, FailureCause, FileChange, Message, Part};
 use crate::snapshot::Tracker;
 use crate::store::Record;
 use crate::tool::disk;
 use crate::turn::{History, change_recorder};
 use base::id::MessageId;
+use transcript::{CallState, Content, FailureCause, FileChange, Message, Part};
 
 /// Finds out what steps that were cut off did to their files, and clears away what they left
 /// unfinished. Gives back the parts that changed.

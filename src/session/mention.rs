@@ -11,7 +11,6 @@ use serde_json::json;
 use crate::agent::Agents;
 use crate::event::{Event, Severity};
 use crate::mcp::resource::NamedResource;
-use crate::message::{Content, File, Text, attached};
 use crate::picture;
 use crate::tool::pdf;
 use crate::turn::insert::{self, PromptDraft};
@@ -20,6 +19,7 @@ use base::text::mark::tagged;
 use base::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
 use base::worktree::normal;
 use prompts::CONTENTS_OF;
+use transcript::{Content, File, Text, attached};
 
 /// How many files a prompt may bring along, and how many bytes of text they may come to. The model reads the
 /// others itself if it needs them.

@@ -28,7 +28,6 @@ use crate::event::{Event, Outlet, Severity};
 use crate::grants::Grants;
 use crate::lsp::SessionServers;
 use crate::mcp::{ForSession, McpServers};
-use crate::message::ModelRef;
 use crate::permission::account::AccountProperty;
 use crate::snapshot::Tracker;
 use crate::store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
@@ -41,6 +40,7 @@ use base::id::SessionId;
 use base::lock::locked;
 use base::task::JoinHandle;
 use sandbox::Level;
+use transcript::ModelRef;
 
 /// Why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]

@@ -13,10 +13,10 @@ use super::sessions::Sessions;
 use super::{child, mention, revert, title};
 use crate::command;
 use crate::event::Event;
-use crate::message::{Content, Message, Role, User};
 use crate::store::{Record, visible};
 use crate::turn::insert::PromptDraft;
 use crate::turn::{Choice, History, Outcome, TurnContext, frame, hooks, next, remind};
+use transcript::{Content, Message, Role, User};
 
 pub(super) struct PromptRun {
     pub(super) sessions: Arc<Sessions>,
@@ -180,10 +180,10 @@ fn head(scope: &TurnContext) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{ModelRef, Part, PromptOptions, Text};
     use crate::store::UndoEntry;
     use base::environment::Timestamp;
     use base::id::{MessageId, PartId, SessionId};
+    use transcript::{ModelRef, Part, PromptOptions, Text};
 
     fn parts(words: &str, key: Option<&str>) -> Vec<Content> {
         let options = PromptOptions { idempotency_key: key.map(str::to_owned), ..PromptOptions::default() };

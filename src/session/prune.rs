@@ -78,9 +78,9 @@ pub async fn prune(store: &Store, now: Timestamp, prune: &Prune) -> Result<Prune
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Message, ModelRef, Role, User};
     use crate::store::RecordChange;
     use base::id::MessageId;
+    use transcript::{Message, ModelRef, Role, User};
 
     #[tokio::test]
     async fn old_and_empty_ones_go() {

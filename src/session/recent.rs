@@ -1,9 +1,9 @@
 //! The models that were chosen in a project, the newest first: where nobody says otherwise, the next
 //! session there begins with the first of them.
 
-use crate::message::ModelRef;
 use crate::model::registry::Registry;
 use crate::store::{Error, Store};
+use transcript::ModelRef;
 
 const MOST: usize = 5;
 

@@ -12,11 +12,11 @@ use tokio::sync::oneshot;
 use self::children::Children;
 use crate::agent::registry::Agents;
 use crate::event::{self, CallUpdate, Event, UserPiece};
-use crate::message::{Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part};
 use crate::model::Model;
 use crate::store::{Record, Store};
 use crate::turn::{History, size};
 use base::id::{PartId, SessionId};
+use transcript::{Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part};
 
 /// How many results are read from the file at once.
 const BATCH: usize = 32;
@@ -276,9 +276,9 @@ fn finished(call: &Call) -> CallUpdate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Assistant, Fault, ModelRef, Role, Text, Usage, User};
     use base::environment::Timestamp;
     use base::id::MessageId;
+    use transcript::{Assistant, Fault, ModelRef, Role, Text, Usage, User};
 
     fn message(role: Role, text: &str, synthetic: bool) -> Message {
         let content = Content::Text(Text { text: text.into(), synthetic, ..Text::default() });

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 
 use crate::event::{Sample, SampleRequest};
-use crate::message::{Finish, Usage};
 use crate::model::request::{BodyCache, ModelParams};
 use crate::model::{Delta, Request};
 use crate::turn::{TurnContext, budget, frame, step};
+use transcript::{Finish, Usage};
 
 /// Asks, and answers whoever wants to know, unless nobody does any more.
 pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {

@@ -16,7 +16,6 @@ use crate::config::Settings;
 use crate::grants::Grants;
 use crate::lsp::LanguageServers;
 use crate::mcp;
-use crate::message::ModelRef;
 use crate::permission::account::AccountAccess;
 use crate::snapshot::Trackers;
 use crate::store::Store;
@@ -27,6 +26,7 @@ use base::id::SessionId;
 use base::lock::locked;
 use base::task::JoinHandle;
 use sandbox::Sandbox;
+use transcript::ModelRef;
 
 /// What a serving host does for its sessions.
 #[derive(Debug, Clone, Default)]

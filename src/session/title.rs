@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 
 use super::first_words::first_words;
-use crate::message::{Content, Message};
 use crate::model::registry::Registry;
 use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use crate::model::{Delta, Request};
 use crate::turn::{History, TurnContext, hooks};
 use base::task::JoinHandle;
+use transcript::{Content, Message};
 
 /// How long a title may take. Nobody waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);

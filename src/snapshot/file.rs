@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::{blob_name, digest};
 use super::objects::Objects;
-use crate::message::{FileKind, FileState};
+use transcript::{FileKind, FileState};
 
 /// What the system says about a file without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

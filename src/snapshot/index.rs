@@ -22,8 +22,8 @@ use super::ignored::{REPOSITORIES, excluding};
 use super::modes::FileModes;
 use super::objects::Objects;
 use super::{Deadline, LARGEST, MOST_BYTES, MOST_FILES, Untracked};
-use crate::message::{FileChange, FileKind, FileState};
 use base::environment::private_note;
+use transcript::{FileChange, FileKind, FileState};
 
 /// How many changed files make it worth to write the index at once, rather than at the end.
 pub(super) const WORTH_SAVING: usize = 500;

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 use super::file::{FoundFile, load};
 use super::ignored::IgnoreRules;
 use super::{LARGEST, Tracker};
-use crate::message::{self, FileChange, FileKind, FileState, UnkeptReason, UnkeptWrite};
 use base::id::CallId;
 use base::lock::locked;
+use transcript::{self, FileChange, FileKind, FileState, UnkeptReason, UnkeptWrite};
 
 /// How many bytes of contents may be held in memory.
 const MAX_HELD: usize = 64 << 20;
@@ -228,7 +228,7 @@ impl WriteJournal {
         for (path, touched) in std::mem::take(&mut state.touched) {
             self.finish_file(&mut state, path, touched);
         }
-        let mut files = message::merged(state.finished.iter().map(|(_, change)| change));
+        let mut files = transcript::merged(state.finished.iter().map(|(_, change)| change));
         state.finished.clear();
         files.sort_by(|one, other| one.path.cmp(&other.path));
         let unkept = std::mem::take(&mut *locked(&self.unkept)).into_iter().collect();

@@ -17,9 +17,9 @@ use std::time::SystemTime;
 use ring::digest::{Context, SHA256};
 use rustix::fs::{FileType, Mode, OFlags, RawMode};
 
-use crate::message::{FileChange, FileKind, FileState};
 use base::environment::private_file;
 use base::lock::locked;
+use transcript::{FileChange, FileKind, FileState};
 
 /// The permissions in a mode; what else is in it is not brought back.
 const PERMISSIONS: u32 = 0o777;

@@ -52,7 +52,7 @@ fn during(stage: &Stage, tracker: &Arc<Tracker>, work: impl FnOnce()) -> Vec<Str
     let go = AtomicBool::new(false);
     let mark = tracker.mark(&go).unwrap();
     work();
-    let shown = |state: Option<&crate::message::FileState>| match state {
+    let shown = |state: Option<&transcript::FileState>| match state {
         None => "nothing".to_owned(),
         Some(state) => match tracker.content(state) {
             Ok(bytes) => format!("{:?} {:?}", state.kind, String::from_utf8_lossy(&bytes)),
@@ -60,7 +60,7 @@ fn during(stage: &Stage, tracker: &Arc<Tracker>, work: impl FnOnce()) -> Vec<Str
         },
     };
     let changes = tracker.since(&mark, &go).unwrap();
-    let line = |change: &crate::message::FileChange| {
+    let line = |change: &transcript::FileChange| {
         let path = Path::new(&change.path).strip_prefix(&stage.root).unwrap();
         format!("{}: {} -> {}", path.display(), shown(change.old.as_ref()), shown(change.new.as_ref()))
     };

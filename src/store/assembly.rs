@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{Record, StoredSession};
-use crate::message::{Content, Message, Part};
 use base::id::MessageId;
+use transcript::{Content, Message, Part};
 
 /// A session that is being put together.
 pub(super) struct Assembly {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::{Record, SessionFeed, TitleSource};
-use crate::message::{Content, Message, Role};
 use base::environment::Environment;
 use base::id::{CallId, MessageId, PartId, SessionId};
+use transcript::{Content, Message, Role};
 
 /// A session that begins with another one's history: same words, agent, model, plan and permissions
 /// (those belong to the project and the agent), names of its own.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::{Error, Record, StoredSession};
-use crate::message::Message;
+use transcript::Message;
 
 /// A session whose messages come one after the other, oldest first. An error is the last that comes.
 pub struct SessionFeed {

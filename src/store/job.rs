@@ -11,9 +11,9 @@ use super::{
     BackendState, Error, Grant, ListQuery, LoadOptions, LockHolder, Record, RecordChange, ReplySender, SearchPage,
     SessionFeed, SessionPage, StoredGrants, StoredSession,
 };
-use crate::message::{ModelRef, Part};
 use base::id::{PartId, SessionId};
 use std::time::Duration;
+use transcript::{ModelRef, Part};
 
 /// Answers; whoever asked may have been cancelled since.
 pub(super) fn answer<T, E: Into<Error>>(reply: ReplySender<T>, answer: Result<T, E>) {

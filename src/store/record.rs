@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::{FileChange, Message, ModelRef, Todo};
 use base::approvals::Approvals;
 use base::environment::Timestamp;
 use base::id::{MessageId, SessionId};
 use base::text::mark::ReminderMark;
+use transcript::{FileChange, Message, ModelRef, Todo};
 
 /// What is known about a session besides its messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::{Error, Record, StoredSession};
-use crate::message::{Content, Message, Part};
 use base::environment::Timestamp;
 use base::lock::locked;
+use transcript::{Content, Message, Part};
 
 /// A session with the words in it.
 #[derive(Debug, Clone, PartialEq)]

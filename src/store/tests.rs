@@ -2,8 +2,8 @@
 
 use self::database::Database;
 use super::*;
-use crate::message::{Content, Role, Text, User};
 use base::store_place::DatabasePlace;
+use transcript::{Content, Role, Text, User};
 
 /// As the tests of the whole program have it.
 #[path = "../../editor-tests/database.rs"]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Record, RecordChange};
-use crate::message::Message;
+use transcript::Message;
 
 /// Something to be written about a session.
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use super::nearest::numbered;
 use super::patch::{Error, Hunk, Section, apply, parse};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
-use crate::message::Change;
 use crate::permission::Need;
 use base::text;
+use transcript::Change;
 
 #[derive(Default)]
 pub struct ApplyPatchTool;

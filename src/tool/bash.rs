@@ -31,7 +31,6 @@ use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};
 use crate::event::{Event, ProgramExit, Severity, ToolKind};
-use crate::message::{BackgroundJob, CallFacts, JobState};
 use crate::permission::approve::held;
 use crate::permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
 use base::approvals::Approvals;
@@ -39,6 +38,7 @@ use base::executable::find;
 use base::text;
 use base::variables::GIT_HELD;
 use sandbox::process::{Program, StdioMode};
+use transcript::{BackgroundJob, CallFacts, JobState};
 
 /// How long a command may run where the model does not say, in milliseconds.
 const LIMIT: u64 = 120_000;

@@ -14,9 +14,9 @@ use super::truncate::{self, KeepEnd};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::config::settings::OutputLimits;
 use crate::event::{ProgramExit, ToolKind};
-use crate::message::CallFacts;
 use crate::permission::Need;
 use base::text;
+use transcript::CallFacts;
 
 /// The longest wait, in milliseconds.
 const LONGEST: u64 = 600_000;

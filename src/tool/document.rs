@@ -23,9 +23,9 @@ use super::search::elsewhere;
 use super::seen::{KnownFile, TextFingerprint};
 use super::{Failure, ToolContext};
 use crate::event::{Location, NotWritten};
-use crate::message::Change;
 use crate::permission::{Action, Need, Policy, evaluate};
 use base::text;
+use transcript::Change;
 
 #[derive(Debug, Clone)]
 pub struct Document {

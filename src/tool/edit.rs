@@ -10,10 +10,10 @@ use super::nearest::numbered;
 use super::replace::{Error, Replacement, list, remark, replace};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
-use crate::message::Change;
 use crate::permission::Need;
 use base::task::spawn_blocking;
 use base::text;
+use transcript::Change;
 
 #[derive(Default)]
 pub struct EditTool;

@@ -7,10 +7,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ToolContext;
-use crate::message::File;
 use base::text;
 use base::variables::GIT_HELD;
 use sandbox::process::Program;
+use transcript::File;
 
 const PROGRAM: &str = "pdftotext";
 

@@ -18,10 +18,10 @@ use super::seen::{KnownFile, TextFingerprint};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
 use crate::event::{Event, Location, Severity, ToolKind};
 use crate::instruction;
-use crate::message::File;
 use crate::permission::Need;
 use crate::permission::sight::Sight;
 use base::text;
+use transcript::File;
 
 /// The longest line shown, in characters.
 const LINE: usize = 2_000;

@@ -115,7 +115,7 @@ fn patches(model: &str) -> bool {
 mod tests {
     use super::*;
     use crate::config::file::PERMISSIONS;
-    use crate::message::ModelRef;
+    use transcript::ModelRef;
 
     fn names(rules: &[(&str, &str, Action)], model: &str) -> String {
         let model = Model::unknown(ModelRef::parse(&format!("p/{model}")).unwrap());

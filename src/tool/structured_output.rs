@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
 use crate::event::ToolKind;
-use crate::message::CallFacts;
+use transcript::CallFacts;
 
 pub const NAME: &str = "structured_output";
 

@@ -11,10 +11,10 @@ use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::agent::Agent;
 use crate::event::{SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport, ToolKind};
-use crate::message::{CallFacts, ChildSession, File, ModelRef};
 use crate::permission::Need;
 use base::id::SessionId;
 use base::text;
+use transcript::{CallFacts, ChildSession, File, ModelRef};
 
 /// The longest description that is kept, in characters.
 const DESCRIPTION: usize = 100;

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
-use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
+use transcript::{Todo, TodoStatus};
 
 #[derive(Default)]
 pub struct TodoreadTool;

@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use crate::message::Todo;
 use base::lock::locked;
+use transcript::Todo;
 
 /// The plan. A leaf lock, held only to copy the list in or out.
 #[derive(Debug, Default)]

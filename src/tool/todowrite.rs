@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Event, ToolKind};
-use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
 use base::text;
+use transcript::{Todo, TodoStatus};
 
 #[derive(Default)]
 pub struct TodowriteTool;

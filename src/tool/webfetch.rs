@@ -22,13 +22,13 @@ use super::{BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext
 use crate::config::mcp::is_secret;
 use crate::config::settings::{McpEntry, Settings, Transport};
 use crate::event::ToolKind;
-use crate::message::File;
 use crate::model::auth::Auth;
 use crate::permission::Need;
 use crate::permission::url::Address;
 use base::environment::Environment;
 use base::text;
 use page::FetchedPage;
+use transcript::File;
 use visit::Web;
 
 /// The largest page, in bytes, unpacked.

@@ -10,8 +10,8 @@ use super::edit::describe;
 use super::language::Check;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
-use crate::message::Change;
 use crate::permission::Need;
+use transcript::Change;
 
 #[derive(Default)]
 pub struct WriteTool;

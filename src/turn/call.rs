@@ -19,7 +19,6 @@ use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, to
 use crate::config::settings::{HookPoint, OutputLimits};
 use crate::event::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use crate::extension::any;
-use crate::message::{Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part};
 use crate::permission::{Action, Denial, Need};
 use crate::tool::loaded_instructions::LoadedInstructions;
 use crate::tool::{
@@ -27,6 +26,7 @@ use crate::tool::{
 };
 use base::id::{MessageId, PartId};
 use base::task::on_threads;
+use transcript::{Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part};
 
 /// The most bytes a call's arguments may have.
 const ARGUMENTS_LIMIT: usize = 8 << 20;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::{History, TurnContext, jobs, remind};
 use crate::instruction::InstructionText;
-use crate::message::{CallState, Compaction, Message};
 use crate::skill::Skill;
 use crate::tool::Tool as _;
 use crate::tool::skill::SkillTool;
+use transcript::{CallState, Compaction, Message};
 
 /// What skills and instruction files may take together, in bytes. What does not fit is named.
 const LARGEST: usize = 64 << 10;

@@ -23,7 +23,6 @@ use crate::config::settings::HookPoint;
 use crate::event::{Event, Severity};
 use crate::extension::any;
 use crate::mcp;
-use crate::message::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
 use crate::permission::Need;
 use crate::permission::shell::Unit;
 use crate::snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
@@ -35,6 +34,7 @@ use base::id::{CallId, MessageId, PartId};
 use base::lock::locked;
 use base::task::{JoinHandle, spawn_blocking};
 use sandbox::{PendingWrite, WriteObserver};
+use transcript::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
 
 /// How long a tool that was named may turn out to change nothing before the project is compared for it.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -470,7 +470,7 @@ fn after(
         let change = changed(tracker, EditedFile { old: old.unwrap_or(file.old.clone()), ..file });
         known.extend(change);
     }
-    let files = message::merged(files.values().flatten());
+    let files = transcript::merged(files.values().flatten());
     (JournalEntries { files, unkept }, off)
 }
 

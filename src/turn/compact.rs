@@ -12,12 +12,12 @@ use super::next::CompactionTrigger;
 use super::view::{self, VisibleHistory, view};
 use super::{History, Outcome, TurnContext, carry, digest, hooks, remind, request, retry, size, step};
 use crate::event::{CompactionState, Event, Status};
-use crate::message::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
 use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use crate::model::{Delta, Error, Model, Provider, Request};
 use base::environment::Timestamp;
 use base::id::PartId;
 use base::text::thousands;
+use transcript::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
 
 /// How often a summary is asked for that does not come out right.
 const ATTEMPTS: usize = 3;
@@ -244,7 +244,7 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
 fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
     let agent = scope.project.agents.get("compaction");
     let own = agent.as_ref().and_then(|agent| agent.model.clone());
-    let wanted = own.unwrap_or_else(|| crate::message::ModelRef { effort: None, ..frame.model.id.clone() });
+    let wanted = own.unwrap_or_else(|| transcript::ModelRef { effort: None, ..frame.model.id.clone() });
     let (model, provider) = scope.project.models.find(&wanted).unwrap_or_else(|missing| {
         tracing::warn!("{missing}; the session's model summarises");
         (frame.model.clone(), frame.provider.clone())
@@ -420,7 +420,7 @@ fn put(
         role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone() }),
         parts,
     };
-    let mut asked = user(vec![crate::message::Part { id, content: Content::Compaction(compaction) }]);
+    let mut asked = user(vec![transcript::Part { id, content: Content::Compaction(compaction) }]);
     asked.parts.extend(written.notes.iter().map(|note| scope.part(remind::note(note))));
     let cost = step::cost(&writer.model, &written.usage);
     scope.budget.pay(cost);

@@ -3,8 +3,8 @@
 
 use super::view::VisibleHistory;
 use super::{request, size};
-use crate::message::{CallState, Content, Message, Role};
 use base::text;
+use transcript::{CallState, Content, Message, Role};
 
 /// How much of a call's arguments and of its result goes into the transcript, in bytes: less where
 /// that is not enough to make it fit.
@@ -100,7 +100,7 @@ mod tests {
     use super::super::next::tests::{assistant, call, compaction, summary, user};
     use super::super::view::view;
     use super::*;
-    use crate::message::{Completed, Finish};
+    use transcript::{Completed, Finish};
 
     fn printed(bytes: usize) -> Message {
         let done = Completed { output: "x".repeat(bytes).into(), ..Completed::default() };

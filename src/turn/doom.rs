@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{History, next};
-use crate::message::{Call, CallState, FailureCause};
+use transcript::{Call, CallState, FailureCause};
 
 /// How much repetition makes a loop.
 pub const LIMIT: u32 = 3;
@@ -71,7 +71,7 @@ mod tests {
 
     use super::super::next::tests::{assistant, call, user};
     use super::*;
-    use crate::message::Completed;
+    use transcript::Completed;
 
     #[test]
     fn only_unbroken_repetition_counts() {
@@ -81,7 +81,7 @@ mod tests {
             let state = CallState::failed("x");
             call("c", "bash", json!({ "command": input }), state)
         };
-        let history = |calls: Vec<crate::message::Content>| {
+        let history = |calls: Vec<transcript::Content>| {
             let mut messages = vec![user("hi", false)];
             messages.extend(calls.into_iter().map(|call| assistant(None, vec![call])));
             History::from(messages)

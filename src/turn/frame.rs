@@ -8,7 +8,6 @@ use super::models::Models;
 use super::{Choice, History, TurnContext, next};
 use crate::agent::Agent;
 use crate::mcp::search;
-use crate::message::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 use crate::model::{Model, Provider};
 use crate::permission::{Action, Rule, wildcard};
 use crate::system::{self, Layers};
@@ -22,6 +21,7 @@ use crate::tool::task::TaskTool;
 use crate::tool::websearch::{self, WebsearchTool};
 use crate::tool::{AnyTool, Tool, erase};
 use base::text::mark::ReminderMark;
+use transcript::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 
 #[derive(Clone)]
 pub struct Frame {

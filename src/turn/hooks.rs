@@ -16,12 +16,12 @@ use crate::extension::advice::Advice;
 use crate::extension::moment::Moment;
 use crate::extension::subagents::TurnLoan;
 use crate::extension::{any, guards};
-use crate::message::{Call, Change, Content, Message, ModelRef, Text};
 use crate::model::Request;
 use crate::permission::approve::judge_in_doubt;
 use crate::permission::{Action, Need, Verdict};
 use crate::tool::{Failure, ToolContext, ToolOutput};
 use base::text;
+use transcript::{Call, Change, Content, Message, ModelRef, Text};
 
 /// How often a hook may send a turn on that the model thinks is over.
 const SENT_ON: u32 = 5;

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::{History, TurnContext};
 use crate::event::{CallUpdate, Event, Progress, Severity, ToolKind};
-use crate::message::{BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit};
 use crate::tool::jobs::{EndedJob, Jobs};
 use base::id::CallId;
+use transcript::{BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit};
 
 /// What is said of a command that was running when the process ended.
 const UNKNOWN: &str = "outcome unknown: adjutant ended, or the session was copied, while it ran";

@@ -4,11 +4,11 @@
 use std::sync::{Arc, Mutex};
 
 use super::{History, TurnContext};
-use crate::message::{Content, FileChange, Part, UnkeptWrite};
 use crate::snapshot::{JournalEntries, WriteJournal};
 use base::id::{MessageId, PartId};
 use base::lock::locked;
 use base::task::spawn_blocking;
+use transcript::{Content, FileChange, Part, UnkeptWrite};
 
 /// What subagents have changed since their parent's step was asked last. A std mutex: a leaf around two lists.
 #[derive(Debug, Default)]

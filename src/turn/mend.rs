@@ -1,7 +1,7 @@
 //! What was running when the process ended, as the next one finds it.
 
 use super::{History, jobs, request};
-use crate::message::{Call, CallState, Content, FailureCause, Fault, FaultKind, Message, Role};
+use transcript::{Call, CallState, Content, FailureCause, Fault, FaultKind, Message, Role};
 
 /// A history as it was found on disk, made fit to go on: calls that were running when the process
 /// ended are marked, with the outcome unknown. Returns the messages that changed.

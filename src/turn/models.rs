@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::message::ModelRef;
 use crate::model::registry::{NotFound, Registry};
 use crate::model::{Model, Provider};
+use transcript::ModelRef;
 
 /// The models of a session. The registry behind it may be replaced: a server on this machine is
 /// found some time after the session was opened.

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::budget::Remaining;
 use super::{History, Outcome, pictures, size, view};
-use crate::message::{Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role};
 use crate::tool::question::QuestionTool;
 use crate::tool::task::TaskTool;
 use crate::tool::{Tool, structured_output};
 use base::text::thousands;
+use transcript::{Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
@@ -303,9 +303,9 @@ pub(super) mod tests {
     use serde_json::{Map, json};
 
     use super::*;
-    use crate::message::{Assistant, CallFacts, Compaction, Completed, ModelRef, Text, Usage, User};
     use base::environment::Timestamp;
     use base::id::{CallId, MessageId, PartId};
+    use transcript::{Assistant, CallFacts, Compaction, Completed, ModelRef, Text, Usage, User};
 
     pub(in crate::turn) fn model() -> ModelRef {
         ModelRef { provider: "p".into(), model: "m".into(), effort: None }
@@ -348,7 +348,7 @@ pub(super) mod tests {
             provider_id: None,
             tool: tool.into(),
             input: input.into(),
-            kind: crate::message::ToolKind::Other,
+            kind: transcript::ToolKind::Other,
             title: String::new(),
             locations: Vec::new(),
             state,

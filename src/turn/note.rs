@@ -2,7 +2,7 @@
 
 use super::frame::Frame;
 use super::{History, TurnContext, remind};
-use crate::message::{Content, Message, Role, User};
+use transcript::{Content, Message, Role, User};
 
 /// Adds a note: to the prompt where it is the last message, else as a message of its own.
 pub(super) async fn note(history: &mut History, scope: &TurnContext, frame: &Frame, words: &str) {

@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 use super::{TurnContext, hooks, later};
 use crate::agent::Agent;
 use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
-use crate::message::{Call, Change};
 use crate::permission::approve::{self, settles};
 use crate::permission::explain::explain;
 use crate::permission::wording::{self, Wording};
@@ -17,6 +16,7 @@ use crate::permission::{Action, Denial, Need, Rule, Rules, Verdict};
 use crate::tool::{Failure, refusal};
 use base::approvals::Approvals;
 use base::task::on_threads;
+use transcript::{Call, Change};
 
 /// A need that the user is asked about.
 struct AskedNeed<'n> {

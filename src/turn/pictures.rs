@@ -4,10 +4,10 @@
 use super::{History, TurnContext, view};
 use crate::config::settings::ImageSettings;
 use crate::event::{Event, Severity};
-use crate::message::{CallState, Content, File, Message, Part};
 use crate::picture::{self, is_picture};
 use crate::tool::{ToolContext, ToolOutput, pdf};
 use base::text;
+use transcript::{CallState, Content, File, Message, Part};
 
 /// Makes the pictures of a result fit. Of one that cannot be sent the result says why.
 pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) {

@@ -3,8 +3,8 @@
 //! editor keep it.
 
 use super::{History, TurnContext, size};
-use crate::message::{CallState, Content, Message};
 use crate::tool::registry::find_properties;
+use transcript::{CallState, Content, Message};
 
 /// The newest output that stays, in tokens.
 const PROTECTED: u64 = 40_000;
@@ -77,8 +77,8 @@ mod tests {
 
     use super::super::next::tests::{assistant, call, user};
     use super::*;
-    use crate::message::{Completed, Finish, Role};
     use base::environment::Timestamp;
+    use transcript::{Completed, Finish, Role};
 
     #[test]
     fn only_what_is_old_large_and_worth_it() {

@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::mend::mend;
 use super::view::visible;
 use super::{History, TurnContext, jobs};
-use crate::message::{Call, CallState, Content, Message, Usage};
 use crate::store;
 use crate::tool::registry::find_properties;
 use base::text::shared::SharedText;
+use transcript::{Call, CallState, Content, Message, Usage};
 
 /// What is no larger than this stays, in bytes.
 const SMALL: usize = 256;
@@ -129,9 +129,9 @@ mod tests {
     use super::super::next::tests::{assistant, call, compaction, summary, user};
     use super::super::{digest, size, view};
     use super::*;
-    use crate::message::{BackgroundJob, CallFacts, Completed, Finish, JobState, Reasoning, Role};
     use base::environment::Timestamp;
     use base::id::MessageId;
+    use transcript::{BackgroundJob, CallFacts, Completed, Finish, JobState, Reasoning, Role};
 
     fn named(id: &str, mut message: Message) -> Message {
         message.id = MessageId::new(id);

@@ -2,8 +2,8 @@
 //! the history like everything else, so that a later request still begins with the same bytes.
 
 use super::{History, next};
-use crate::message::{Call, CallState, Content, FailureCause, FaultKind, Finish, Message, Role, Text, ToolKind};
 use base::text::mark::tagged;
+use transcript::{Call, CallState, Content, FailureCause, FaultKind, Finish, Message, Role, Text, ToolKind};
 
 /// What is to be said when `agent` answers next: once per switch, not on later turns.
 pub fn switched(history: &History, agent: &str) -> Option<String> {

@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 use super::frame::Frame;
 use super::view::view;
 use super::{History, remind};
-use crate::message::{Assistant, Call, CallState, Content, File, Message, Role};
 use crate::model::Request;
 use crate::model::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
@@ -18,6 +17,7 @@ use crate::tool::Tool as _;
 use crate::tool::invalid::InvalidTool;
 use base::text;
 use base::text::shared::SharedText;
+use transcript::{Assistant, Call, CallState, Content, File, Message, Role};
 
 /// What the model is told about a call that never came to an end.
 pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it did so far is unknown.";

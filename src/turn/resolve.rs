@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::frame::Frame;
 use super::{TurnContext, tool_context};
 use crate::event::ToolKind;
-use crate::message::Call;
 use crate::tool::{AnyTool, CallDescription, ToolContext, accept};
 use base::task::on_threads;
+use transcript::Call;
 
 /// A call as it is meant.
 pub(super) struct ResolvedCall {

@@ -11,9 +11,9 @@ use super::{
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::mcp::resource::ChangedResource;
-use crate::message::{Content, Fault, FaultKind, Message, Text};
 use base::text;
 use prompts::CONTENTS_OF;
+use transcript::{Content, Fault, FaultKind, Message, Text};
 
 /// Runs the turn whose prompt is the history's last message. Everything that happens is told and
 /// kept as it happens; the history comes back with it.

@@ -3,9 +3,9 @@
 
 use super::History;
 use super::view;
-use crate::message::{Call, CallState, Content, Message, Usage};
 use crate::model::Request;
 use crate::model::request::{ModelInput, ModelMessage, ModelOutput};
+use transcript::{Call, CallState, Content, Message, Usage};
 
 /// What an image or a document takes, roughly; its bytes say nothing about it.
 const ATTACHMENT: u64 = 1_500;
@@ -47,7 +47,7 @@ pub fn result(call: &Call) -> u64 {
 }
 
 /// What a finished call's output takes.
-pub fn output(done: &crate::message::Completed) -> u64 {
+pub fn output(done: &transcript::Completed) -> u64 {
     tokens(done.output.len()) + ATTACHMENT * done.attachments.len() as u64
 }
 

@@ -18,9 +18,6 @@ use super::frame::Frame;
 use super::refused_tools::Refusals;
 use super::{History, TurnContext, call, hooks, late_changes, next, request, retry, size};
 use crate::event::{CallUpdate, Event, Progress, Status};
-use crate::message::{
-    Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
-};
 use crate::model::request::BodyCache;
 use crate::model::{AnswerStream, Delta, Error, Model, Request};
 use crate::store;
@@ -28,6 +25,9 @@ use crate::tool::accept;
 use base::environment::Timestamp;
 use base::id::MessageId;
 use base::task::on_threads;
+use transcript::{
+    Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
+};
 
 /// How long a growing part may stay unwritten in the store: a short one, and any.
 const SAVE_EVERY: Duration = Duration::from_millis(100);

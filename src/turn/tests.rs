@@ -12,12 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{History, Outcome, run};
 use crate::event::PermissionReply;
-use crate::message::{CallState, Fault, FaultKind, Finish, Message};
 use crate::model::request;
 use crate::model::scripted::{Scripted, ScriptedAnswer};
 use crate::model::{Delta, Error};
 use crate::permission::{Action, Denial};
 use crate::store::{Store, StoredSession};
+use transcript::{CallState, Fault, FaultKind, Finish, Message};
 
 pub(crate) use stage::{Played, Stage, full, paired};
 
@@ -299,7 +299,7 @@ async fn a_call_that_was_cut_off_is_not_run() {
             std::fs::create_dir(stage.dir.path().join("src")).unwrap();
             let played = stage.play("go").await;
             assert_eq!(played.outcome, Outcome::Ended);
-            let calls: Vec<&crate::message::Call> = played.history.messages.iter().flat_map(Message::calls).collect();
+            let calls: Vec<&transcript::Call> = played.history.messages.iter().flat_map(Message::calls).collect();
             let found: Vec<bool> = calls.iter().map(|call| matches!(call.state, CallState::Completed(_))).collect();
             assert_eq!(found, ran, "{finish:?} {calls:?}");
             for call in calls {

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::History;
-use crate::message::{Compaction, Message};
+use transcript::{Compaction, Message};
 
 /// What of a history the model sees.
 #[derive(Debug, Clone)]

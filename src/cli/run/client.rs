@@ -19,10 +19,10 @@ use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::{BAD, FAINT, GOOD, Palette, STRONG, Styled};
 use crate::editor::ask::YES;
 use crate::editor::meta::{WORDS, own};
-use crate::message::CallFacts;
 use base::environment::Environment;
 use base::lock::locked;
 use base::text;
+use transcript::CallFacts;
 
 /// How many lines of a failed command are shown: the last ones.
 const LAST: usize = 10;

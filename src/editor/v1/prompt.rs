@@ -11,9 +11,9 @@ use crate::editor::error::Refusal;
 use crate::editor::meta::{self, SCHEMA};
 use crate::editor::prompt::{self, Ended, IncomingPrompt, PromptTurn};
 use crate::editor::server::Server;
-use crate::message::FaultKind;
 use crate::session::Handle;
 use crate::turn::Outcome;
+use transcript::FaultKind;
 
 /// session/prompt.
 pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -> Reply<v1::PromptResponse> {

@@ -20,9 +20,9 @@ use crate::editor::face::{
 use crate::event::{
     CompactionState, Event, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
 };
-use crate::message::{Priority, Todo, TodoStatus, attached};
 use base::id::SessionId;
 use base::text;
+use transcript::{Priority, Todo, TodoStatus, attached};
 
 struct ShownState {
     peer: Peer,

@@ -14,8 +14,8 @@ use super::content::block;
 use super::diff::diff;
 use crate::editor::card::{self, CardPart, ShownCall};
 use crate::event::{CallUpdate, ProgramExit, Progress, ToolKind};
-use crate::message::Change;
 use base::id::CallId;
+use transcript::Change;
 
 /// What has been shown of the calls that are not over yet.
 #[derive(Debug, Default)]

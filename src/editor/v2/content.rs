@@ -4,7 +4,7 @@ use protocol::acp::v2;
 
 use crate::editor::card::ATTACHED;
 use crate::editor::error::Refusal;
-use crate::message::{Content, File, Text, attach};
+use transcript::{Content, File, Text, attach};
 
 /// Turns content blocks into parts. What links lead to is read when the prompt's turn comes
 /// (`session/mention.rs`).

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use protocol::acp::v2;
 
-use crate::message::Change;
+use transcript::Change;
 
 pub(super) fn diff(changes: &[&Change]) -> v2::Diff {
     let mut patch = String::new();

@@ -18,10 +18,10 @@ use crate::editor::face::{
     SessionView, Setting, UpdateLines,
 };
 use crate::event::{CommandInfo, CompactionState, Event, Severity, Status, UserPiece};
-use crate::message::{FaultKind, Priority, Todo, TodoStatus, attached};
 use crate::turn::Outcome;
 use base::id::SessionId;
 use base::text;
+use transcript::{FaultKind, Priority, Todo, TodoStatus, attached};
 
 struct ShownState {
     peer: Peer,

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
 use crate::model::wire::{Decoder, counted, entry, finished};
 use crate::model::{Delta, Error, FoundPage, classify};
+use transcript::{Finish, Usage};
 
 /// One answer, as far as it came.
 pub(super) struct Blocks {

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::chunk::{Arguments, ChatChunk, ChunkChoice, ToolCallDelta};
 use super::think::{ThinkPiece, ThinkTags};
-use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
 use crate::model::wire::{Decoder, entry, finished, tokens};
 use crate::model::{Delta, Error, classify};
+use transcript::{Finish, Usage};
 
 /// One answer, as far as it came.
 pub(super) struct Chunks {

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::message::{Finish, ModelRef, Usage};
 use crate::model::entry::Secret;
 use crate::model::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
@@ -11,6 +10,7 @@ use crate::model::request::{
 use crate::model::sse::Flow;
 use crate::model::wire::entry;
 use crate::model::{Delta, Model};
+use transcript::{Finish, ModelRef, Usage};
 
 /// An answer in one line per block, to be compared with a table.
 fn read(events: &[&str]) -> Result<String, Error> {

@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::message::ModelRef;
 use crate::model::delta::lines;
 use crate::model::entry::Secret;
 use crate::model::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
 use crate::model::sse::Flow;
+use transcript::ModelRef;
 
 fn read(events: &[Value]) -> Result<String, Error> {
     let mut decoder = Gemini.decoder(&Target { name: "Acme".into(), ..Target::default() });

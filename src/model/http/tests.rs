@@ -6,12 +6,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::stream::LONGEST_ANSWER;
 use super::*;
-use crate::message::Finish;
 use crate::model::Delta;
 use crate::model::anthropic::Messages;
 use crate::model::chat::Chat;
 use crate::model::target::Target;
 use crate::model::wire::Wire;
+use transcript::Finish;
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 const END: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::code::CodeLine;
 use super::{order, think};
-use crate::message::{Finish, ModelRef};
 use crate::model::request::{BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
 use crate::model::{Delta, Model, Request};
+use transcript::{Finish, ModelRef};
 
 const ROOT: &str = "/home/me/project";
 const ALL_TOOLS: &[&str] = &["bash", "edit", "glob", "grep", "read", "write"];
@@ -39,7 +39,7 @@ impl Project {
             ("src/environment.rs", include_str!("../../../crates/base/src/environment.rs")),
             ("src/event.rs", include_str!("../../event.rs")),
             ("src/id.rs", include_str!("../../../crates/base/src/id.rs")),
-            ("src/message.rs", include_str!("../../message.rs")),
+            ("src/message.rs", include_str!("../../../crates/transcript/src/lib.rs")),
             ("src/model.rs", include_str!("../../model.rs")),
             ("src/model/delta.rs", include_str!("../delta.rs")),
             ("src/model/error.rs", include_str!("../error.rs")),
@@ -250,7 +250,7 @@ fn names_lead_to_their_definitions() {
         ("where does ModelRef live?", "src/message.rs", "struct ModelRef"),
         ("find `TodoStatus`", "src/message.rs", "enum TodoStatus"),
         ("where is enum ModelOutput?", "src/model/request.rs", "enum ModelOutput"),
-        ("crate::message::ModelRef", "src/message.rs", "struct ModelRef"),
+        ("transcript::ModelRef", "src/message.rs", "struct ModelRef"),
         ("where is matches defined?", "src/permission/wildcard.rs", "fn matches"),
     ];
     for (question, path, contains) in table {

@@ -1,10 +1,10 @@
 use futures_util::StreamExt;
 
 use super::*;
-use crate::message::Finish;
 use crate::model::scripted::{Scripted, ScriptedAnswer};
 use crate::model::wire::entry;
 use crate::model::{Delta, Error, Request, request};
+use transcript::Finish;
 
 fn environment(vars: &[(&str, &str)]) -> Environment {
     let vars = vars.iter().chain(&[("HOME", "/proc/nobody")]).map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));

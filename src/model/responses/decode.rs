@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
 use crate::model::wire::{Decoder, entry, finished, tokens};
 use crate::model::{Delta, Error, FoundPage, classify};
+use transcript::{Finish, Usage};
 
 /// One answer, as far as it came.
 pub(super) struct Items {

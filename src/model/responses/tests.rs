@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::message::ModelRef;
 use crate::model::delta::lines;
 use crate::model::entry::Secret;
 use crate::model::request::{
@@ -9,6 +8,7 @@ use crate::model::request::{
 };
 use crate::model::sse::Flow;
 use crate::model::wire::entry;
+use transcript::ModelRef;
 
 fn read(events: &[Value]) -> Result<String, Error> {
     let mut decoder = Responses.decoder(&Target { name: "Acme".into(), ..Target::default() });

@@ -18,11 +18,11 @@ use crate::event::{
     CallUpdate, Event, LiveFacts, PermissionRequest, Progress, Status, Subagent, SubagentInfo, SubagentState,
     SubagentStop, TurnMessage,
 };
-use crate::message::{FaultKind, Message};
 use crate::turn::{History, Outcome, TurnContext};
 use base::channel::Receiver;
 use base::id::{CallId, SessionId};
 use base::text;
+use transcript::{FaultKind, Message};
 
 /// How often the parent's call says what the child does.
 const BEAT: Duration = Duration::from_secs(1);

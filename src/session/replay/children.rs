@@ -12,10 +12,10 @@ use super::super::child::about;
 use super::{event, fault, finished, link, summarised};
 use crate::agent::registry::Agents;
 use crate::event::{CallUpdate, Event, Progress, Subagent, SubagentInfo, SubagentState, SubagentStop};
-use crate::message::{Call, Content, FailureCause, FaultKind, Finish, Message};
 use crate::store::Store;
 use crate::turn::{History, mend};
 use base::id::SessionId;
+use transcript::{Call, Content, FailureCause, FaultKind, Finish, Message};
 
 pub(super) struct Children {
     agents: Arc<Agents>,
@@ -190,9 +190,9 @@ mod tests {
     use serde_json::{Map, json};
 
     use super::*;
-    use crate::message::{Assistant, CallFacts, CallState, Fault, ModelRef, Part, Role, Text, ToolKind, Usage, User};
     use base::environment::Timestamp;
     use base::id::{CallId, MessageId, PartId};
+    use transcript::{Assistant, CallFacts, CallState, Fault, ModelRef, Part, Role, Text, ToolKind, Usage, User};
 
     fn model() -> ModelRef {
         ModelRef { provider: "p".into(), model: "m".into(), effort: None }

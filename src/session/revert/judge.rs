@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::message::{FileChange, FileState};
 use crate::snapshot::Tracker;
+use transcript::{FileChange, FileState};
 
 /// How careful a restore is: the files it leaves alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

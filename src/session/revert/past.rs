@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::judge::RevertCare;
 use super::{RestoreContext, RevertError, RevertReport, cleared, is_prompt, plan, put_all, reversed, written};
-use crate::message::{Content, FileChange, FileState, Message};
 use crate::store::{PastUndo, Record, UndoEntry, visible};
 use crate::turn::record::Recorder;
 use crate::turn::{History, cost, release, sum};
 use base::text;
+use transcript::{Content, FileChange, FileState, Message};
 
 /// How many past undos are remembered.
 const REMEMBERED: usize = 50;

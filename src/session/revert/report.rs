@@ -2,9 +2,9 @@
 
 use super::super::{changes, interrupted};
 use super::{RestoreContext, is_prompt};
-use crate::message::{FileChange, Message, UnkeptReason, UnkeptWrite};
 use base::text;
 use base::worktree::Worktree;
+use transcript::{FileChange, Message, UnkeptReason, UnkeptWrite};
 
 /// How many files a report names one by one.
 const NAMED: usize = 50;

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::*;
-use crate::message::{Assistant, ModelRef, Part, Role, Text, Usage, User};
 use crate::store::Store;
 use crate::turn::History;
 use base::environment::Timestamp;
 use base::id::{MessageId, PartId, SessionId};
+use transcript::{Assistant, ModelRef, Part, Role, Text, Usage, User};
 
 const FILES: usize = 4;
 

@@ -9,12 +9,12 @@ use tokio_postgres::types::{ToSql, Type};
 use super::fault::DatabaseFault;
 use super::keeper::Keeper;
 use super::ours::unpacked;
-use crate::message::{ModelRef, Part};
 use crate::store::assembly::Assembly;
 use crate::store::list::LAST_ID;
 use crate::store::{BackendState, Error, Grant, ListQuery, Record, SessionPage, StoredGrants, StoredSession};
 use base::environment::Timestamp;
 use base::id::{PartId, SessionId};
+use transcript::{ModelRef, Part};
 
 /// What one statement is asked with.
 pub(super) type SqlParams<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];

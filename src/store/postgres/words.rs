@@ -21,11 +21,11 @@ use super::keeper::Keeper;
 use super::ours::unpacked;
 use super::own_index::{MESSAGES, OwnIndex, TITLE};
 use super::read::{SqlParams, record};
-use crate::message::Part;
 use crate::store::Record;
 use crate::store::search::part_text;
 use base::id::SessionId;
 use base::task;
+use transcript::Part;
 
 /// About how many numbers go in one statement: others' statements wait behind it.
 const GRAMS_AT_ONCE: usize = 4096;

@@ -70,9 +70,9 @@ mod tests {
     use super::super::faults::{entries, id};
     use super::super::session::SessionFile;
     use super::*;
-    use crate::message::Message;
     use crate::store::tests::message;
     use crate::store::write::SessionWrite;
+    use transcript::Message;
 
     fn kept(dir: &std::path::Path, entries: &[SessionWrite]) -> SessionFile {
         let mut file = SessionFile::open(dir, &id(), true).unwrap();

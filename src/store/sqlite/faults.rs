@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use super::session::SessionFile;
 use super::{beginning, peek, salvage, session, wal, with_suffix};
-use crate::message::Message;
 use crate::store::tests::{message, record, write};
 use crate::store::write::SessionWrite;
 use crate::store::{Error, Record, Store};
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
+use transcript::Message;
 
 /// A fixed seed and a fresh one; the fresh one is printed when a test fails.
 pub(super) fn seeds() -> [u64; 2] {

@@ -16,9 +16,9 @@ use rusqlite::ffi;
 
 use super::session::{self, SessionFile};
 use super::{faults, wal};
-use crate::message::Message;
 use crate::store::tests::message;
 use crate::store::write::SessionWrite;
+use transcript::Message;
 
 const SECTOR: usize = 512;
 const WORKLOADS: usize = 20;

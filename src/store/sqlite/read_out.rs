@@ -9,10 +9,10 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row};
 
 use super::session;
 use super::{migrate, wal};
-use crate::message::{Message, Part};
 use crate::store::{Error, Record, SessionFeed};
 use base::id::SessionId;
 use base::lock::locked;
+use transcript::{Message, Part};
 
 /// Traits of a file that nobody has open.
 type IdleFileState = (SystemTime, u64);

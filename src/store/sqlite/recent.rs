@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::ModelRef;
 use base::environment::private_dir;
+use transcript::ModelRef;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -8,11 +8,11 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
 use super::migrate;
-use crate::message::Part;
 use crate::store::assembly::Assembly;
 use crate::store::write::SessionWrite;
 use crate::store::{Error, LockHolder, Record, SessionFeed, StoredSession, pack};
 use base::id::{PartId, SessionId};
+use transcript::Part;
 
 /// An open session file. Holding it keeps other processes out.
 pub(super) struct SessionFile {

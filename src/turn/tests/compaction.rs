@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::stage::{Played, Stage};
-use crate::message::{CallState, FaultKind, Finish, Message, Usage};
 use crate::model::scripted::{Scripted, ScriptedAnswer};
 use crate::model::{Delta, Error};
 use crate::turn::{Outcome, run};
+use transcript::{CallState, FaultKind, Finish, Message, Usage};
 
 /// A step that lists the directory, and fills the window as far as `tokens`.
 fn filling(tokens: u64, path: &str) -> ScriptedAnswer {

@@ -12,7 +12,6 @@ use crate::agent::registry::Agents;
 use crate::config::settings::Settings;
 use crate::event::{Event, Outlet, PermissionReply, Progress, Status, TurnMessage};
 use crate::grants::Grants;
-use crate::message::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
 use crate::model::Delta;
 use crate::model::catalog::Catalog;
 use crate::model::http::HttpClient;
@@ -35,6 +34,7 @@ use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use transcript::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
 
 /// Read once: it is large.
 static CATALOG: OnceLock<Arc<Catalog>> = OnceLock::new();

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use tokio_postgres::Client;
 
 use super::*;
-use crate::message::Message;
 use crate::store::{RecordChange, SearchHit, StoredSession, search};
+use transcript::Message;
 
 const VOCABULARY: [&str; 12] = [
     "Zebra",
