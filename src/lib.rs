@@ -31,7 +31,6 @@ pub mod config;
 
 pub mod permission;
 
-pub mod snapshot;
 pub mod store;
 
 pub mod grants;

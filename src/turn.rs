@@ -63,7 +63,6 @@ use crate::mcp::McpServers;
 use crate::permission::Rules;
 use crate::permission::account::AccountAccess;
 use crate::skill::Skills;
-use crate::snapshot::Tracker;
 use crate::store::{self, RecordChange};
 use crate::system::Surroundings;
 use crate::tool;
@@ -73,6 +72,7 @@ use base::id::{CallId, MessageId, PartId, SessionId};
 use base::lock::locked;
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use snapshot::Tracker;
 use transcript::{Content, Fault, Message, ModelRef, Part};
 
 /// How a turn ended. None of them is an error of the call that started it.

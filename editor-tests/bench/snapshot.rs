@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use adjutant::snapshot::Tracker;
 use divan::{Bencher, black_box};
+use snapshot::Tracker;
 
 /// 20,000 files of 2 KiB in 1,000 directories, three levels deep.
 fn project(root: &Path) {

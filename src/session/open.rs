@@ -29,7 +29,6 @@ use crate::grants::Grants;
 use crate::lsp::SessionServers;
 use crate::mcp::{ForSession, McpServers};
 use crate::permission::account::AccountProperty;
-use crate::snapshot::Tracker;
 use crate::store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
 use crate::tool;
 use crate::turn::record::Recorder;
@@ -40,6 +39,7 @@ use base::id::SessionId;
 use base::lock::locked;
 use base::task::JoinHandle;
 use sandbox::Level;
+use snapshot::Tracker;
 use transcript::ModelRef;
 
 /// Why a session cannot be opened.

@@ -17,7 +17,6 @@ use crate::grants::Grants;
 use crate::lsp::LanguageServers;
 use crate::mcp;
 use crate::permission::account::AccountAccess;
-use crate::snapshot::Trackers;
 use crate::store::Store;
 use crate::tool;
 use crate::turn::models::Models;
@@ -26,6 +25,7 @@ use base::id::SessionId;
 use base::lock::locked;
 use base::task::JoinHandle;
 use sandbox::Sandbox;
+use snapshot::Trackers;
 use transcript::ModelRef;
 
 /// What a serving host does for its sessions.

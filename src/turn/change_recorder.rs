@@ -25,7 +25,6 @@ use crate::extension::any;
 use crate::mcp;
 use crate::permission::Need;
 use crate::permission::shell::Unit;
-use crate::snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
 use crate::tool::bash::BashTool;
 use crate::tool::registry::find_properties;
 use crate::tool::task::TaskTool;
@@ -34,6 +33,7 @@ use base::id::{CallId, MessageId, PartId};
 use base::lock::locked;
 use base::task::{JoinHandle, spawn_blocking};
 use sandbox::{PendingWrite, WriteObserver};
+use snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
 use transcript::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
 
 /// How long a tool that was named may turn out to change nothing before the project is compared for it.

@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex};
 
 use super::{History, TurnContext};
-use crate::snapshot::{JournalEntries, WriteJournal};
 use base::id::{MessageId, PartId};
 use base::lock::locked;
 use base::task::spawn_blocking;
+use snapshot::{JournalEntries, WriteJournal};
 use transcript::{Content, FileChange, Part, UnkeptWrite};
 
 /// What subagents have changed since their parent's step was asked last. A std mutex: a leaf around two lists.

@@ -7,13 +7,13 @@ use anyhow::{Context as _, anyhow, bail};
 
 use crate::session::revert::{self, FileVersion, RestoreContext, RevertPoint};
 use crate::session::{changes, diff};
-use crate::snapshot::Tracker;
 use crate::store::{Record, Store, StoredSession, visible};
 use crate::turn::record::Recorder;
 use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
 use base::worktree::Worktree;
+use snapshot::Tracker;
 
 /// Which way a session goes.
 pub(in crate::cli) enum Way {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::snapshot::Tracker;
+use snapshot::Tracker;
 use transcript::{FileChange, FileState};
 
 /// How careful a restore is: the files it leaves alone.

@@ -20,7 +20,6 @@ use crate::model::request;
 use crate::model::scripted::{Scripted, ScriptedAnswer};
 use crate::permission::account::AccountAccess;
 use crate::permission::{Action, Rules};
-use crate::snapshot::Tracker;
 use crate::store::{Record, Store, StoredSession};
 use crate::system::Surroundings;
 use crate::tool;
@@ -34,6 +33,7 @@ use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use snapshot::Tracker;
 use transcript::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
 
 /// Read once: it is large.

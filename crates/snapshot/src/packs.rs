@@ -316,7 +316,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::snapshot::objects::Objects;
+    use crate::objects::Objects;
 
     const COUNT: usize = LOOSE + 100;
 
