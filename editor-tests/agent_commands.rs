@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use adjutant::agent::Agents;
 use adjutant::config;
-use adjutant::permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
 use base::environment::Environment;
 use base::worktree::Worktree;
+use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
 
 const ROWS: &[u8] = include_bytes!("data/agent_commands.jsonl.gz");
 

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 pub use crate::config::settings::Mode;
 pub use registry::Agents;
 
-use crate::permission::Rules;
+use permission::Rules;
 use transcript::ModelRef;
 
 #[derive(Debug, Clone, PartialEq)]

@@ -297,7 +297,7 @@ mod tests {
     fn the_shell_judge_knows_every_subcommand() {
         let command = <Cli as clap::CommandFactory>::command();
         for name in command.get_subcommands().map(clap::Command::get_name) {
-            assert!(crate::permission::shell::is_subcommand(name), "{name}");
+            assert!(permission::shell::is_subcommand(name), "{name}");
         }
     }
 }

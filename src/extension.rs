@@ -33,10 +33,10 @@ use crate::config::Settings;
 use crate::config::settings::{HookEntry, HookPoint};
 use crate::event::{Event, Severity};
 use crate::model::{Model, Request};
-use crate::permission::{shell, wildcard};
 use crate::tool::{Failure, ToolContext};
 use base::lock::locked;
 use base::text;
+use permission::{shell, wildcard};
 use transcript::ModelRef;
 
 /// The longest notice of a hook's, in characters.

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use crate::config::node::{ConfigOrigin, Layer, SourceLocation};
 use crate::config::settings::{InstructionEntry, Settings};
 use crate::config::{ConfigFingerprint, Problem, ProblemCode};
-use crate::permission::Action;
-use crate::permission::sight::Sight;
 use base::environment::Environment;
 use base::text::visible;
 use base::worktree::{Worktree, normal};
+use permission::Action;
+use permission::sight::Sight;
 
 /// The names looked for, best first: the first that is found anywhere is the only one used.
 pub const NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
@@ -385,7 +385,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::permission::{Policy, Rule, Rules};
+    use permission::{Policy, Rule, Rules};
 
     struct InstructionFixture {
         dir: tempfile::TempDir,
@@ -440,7 +440,7 @@ mod tests {
                 source: "test".to_owned(),
             };
             let rules = Rules::from(vec![rule("*", Action::Allow), rule("secret/*", Action::Deny)]);
-            let place = crate::permission::PermissionContext::new(environment, worktree, &self.path("repo"));
+            let place = permission::PermissionContext::new(environment, worktree, &self.path("repo"));
             Sight::new(&Policy { rules, place, ..Policy::default() })
         }
 

@@ -29,8 +29,6 @@ pub mod model;
 
 pub mod config;
 
-pub mod permission;
-
 pub mod store;
 
 pub mod grants;

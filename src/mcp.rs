@@ -53,7 +53,6 @@ use crate::config::Settings;
 use crate::config::settings::{McpEntry, Transport};
 use crate::event::{Event, Outlet};
 use crate::model::http::HttpClient;
-use crate::permission::Rules;
 use crate::tool::AnyTool;
 use crate::tool::registry::find_properties;
 use base::environment::Environment;
@@ -61,6 +60,7 @@ use base::lock::locked;
 use base::task::JoinHandle;
 use base::text;
 use base::variables::Variables;
+use permission::Rules;
 use sandbox::process::Program;
 
 /// What is ours about servers and only looks.

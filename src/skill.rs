@@ -19,10 +19,10 @@ use crate::config::layers::down_to;
 use crate::config::node::{ConfigOrigin, Layer, Node, SourceLocation};
 use crate::config::settings::Settings;
 use crate::config::{ConfigFingerprint, Problem, ProblemCode, markdown};
-use crate::permission::{Action, Need, Rules, evaluate, wildcard};
 use base::environment::Environment;
 use base::text;
 use base::worktree::{Worktree, normal};
+use permission::{Action, Need, Rules, evaluate, wildcard};
 
 /// The file that makes a folder a skill.
 const FILE: &str = "SKILL.md";

@@ -95,7 +95,6 @@ use crate::event::{
     WriteFile,
 };
 use crate::lsp::SessionServers;
-use crate::permission::{Need, Policy};
 use accept::AcceptedArguments;
 use aliases::Aliases;
 use base::environment::Environment;
@@ -103,6 +102,7 @@ use base::id::{CallId, MessageId, SessionId};
 use base::text;
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use permission::{Need, Policy};
 use sandbox::WriteObserver;
 use transcript::{CallFacts, Change, File};
 
@@ -309,7 +309,7 @@ pub enum Failure {
     Tell(String),
     /// The user, or a rule, said no.
     #[error(transparent)]
-    Denied(#[from] crate::permission::Denial),
+    Denied(#[from] permission::Denial),
     /// The user said no to something this call led to: the model is told, and the turn ends.
     #[error("{0}")]
     Stopped(String),

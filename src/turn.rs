@@ -60,8 +60,6 @@ use crate::grants::Grants;
 use crate::instruction;
 use crate::lsp::SessionServers;
 use crate::mcp::McpServers;
-use crate::permission::Rules;
-use crate::permission::account::AccountAccess;
 use crate::skill::Skills;
 use crate::store::{self, RecordChange};
 use crate::system::Surroundings;
@@ -72,6 +70,8 @@ use base::id::{CallId, MessageId, PartId, SessionId};
 use base::lock::locked;
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use permission::Rules;
+use permission::account::AccountAccess;
 use snapshot::Tracker;
 use transcript::{Content, Fault, Message, ModelRef, Part};
 

@@ -133,7 +133,7 @@ fn load_a_published_file(bencher: Bencher<'_, '_>) {
 /// Which of 20,000 files a search may show.
 #[divan::bench(sample_count = 20)]
 fn sight_20_000_files(bencher: Bencher<'_, '_>) {
-    use adjutant::permission::{Action, PermissionContext, Policy, Rules, sight::Sight};
+    use permission::{Action, PermissionContext, Policy, Rules, sight::Sight};
     let rules =
         Rules::built_in(&[("*", "*", Action::Allow), ("read", "*.env", Action::Ask), ("read", "a/*", Action::Deny)]);
     let place = PermissionContext { cwd: "/ws".into(), root: "/ws".into(), ..PermissionContext::default() };

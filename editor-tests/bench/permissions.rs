@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use adjutant::permission::check::check_line;
-use adjutant::permission::{Action, PermissionContext, Policy, Rules, command_need, evaluate};
 use divan::{Bencher, black_box};
+use permission::check::check_line;
+use permission::{Action, PermissionContext, Policy, Rules, command_need, evaluate};
 
 fn rules() -> Rules {
     Rules::built_in(&[("bash", "*", Action::Allow), ("bash", "rm *", Action::Deny)])

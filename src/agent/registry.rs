@@ -8,10 +8,10 @@ use super::Agent;
 use crate::config::roster::{Roster, RosterEntry};
 use crate::config::settings::{AgentEntry, Settings};
 use crate::config::{Problem, ProblemCode};
-use crate::permission::{Action, Need, Rule, Rules, evaluate};
 use base::environment::Environment;
 use base::text::nearest;
 use base::worktree::Worktree;
+use permission::{Action, Need, Rule, Rules, evaluate};
 
 /// All agents, the built-in ones first, then in the order of the settings.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Agent, Agents, Mode};
-use crate::permission::Action;
+use permission::Action;
 
 /// A line for each agent: modes first, in their order, then subagents, then hidden ones.
 pub fn list(agents: &Agents) -> String {

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use super::Agents;
 use crate::config;
-use crate::permission::cases::records;
-use crate::permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need, evaluate};
 use base::environment::Environment;
 use base::worktree::Worktree;
+use permission::testing::records;
+use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need, evaluate};
 
 /// How many everyday lines that want no question may be asked about: 8 were when the table was made.
 const EVERYDAY_QUESTIONS: usize = 8;

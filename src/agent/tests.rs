@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::{Agents, Mode, show};
 use crate::config;
 use crate::config::builtin::AGENTS;
-use crate::permission::{Action, Need, Rules, evaluate};
 use base::environment::Environment;
 use base::worktree::Worktree;
+use permission::{Action, Need, Rules, evaluate};
 
 struct Set {
     _dir: tempfile::TempDir,

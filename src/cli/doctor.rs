@@ -15,11 +15,11 @@ use crate::extension::{survey, tally};
 use crate::mcp::survey::ReportedState;
 use crate::model::local;
 use crate::model::registry::KeySource;
-use crate::permission::credentials;
 use crate::session::models::ModelSources;
 use crate::store::ListQuery;
 use crate::tool::hidden;
 use base::environment::Environment;
+use permission::credentials;
 use sandbox::process;
 use sandbox::{Level, ProvenSandbox, Sandbox};
 

@@ -20,9 +20,9 @@ use crate::mcp::login;
 use crate::mcp::survey::{ReportedState, ServerReport};
 use crate::mcp::{ForSession, McpServers};
 use crate::model::http::HttpClient;
-use crate::permission::{Action, Need, evaluate};
 use base::environment::Environment;
 use base::text;
+use permission::{Action, Need, evaluate};
 
 /// Options of `adjutant mcp`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;

@@ -7,18 +7,16 @@ use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
 use crate::grants::Grants;
-use crate::permission::check::check_line;
-use crate::permission::explain::explain;
-use crate::permission::paths::{self, Barred};
-use crate::permission::{
-    Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need,
-};
 use crate::store::{Grant, Store};
 use crate::tool::confinement::Confinement;
 use crate::tool::webfetch::secrets;
 use base::approvals::Approvals;
 use base::environment::Environment;
 use base::worktree::Worktree;
+use permission::check::check_line;
+use permission::explain::explain;
+use permission::paths::{self, Barred};
+use permission::{Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need};
 use sandbox::Sandbox;
 
 /// Options of `adjutant permissions`.

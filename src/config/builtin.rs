@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::settings::Mode;
-use crate::permission::Action::{self, Allow, Ask, Deny};
-use crate::permission::{Rule, Rules, rule};
 use base::environment::Environment;
+use permission::Action::{self, Allow, Ask, Deny};
+use permission::{Rule, Rules, rule};
 
 #[derive(Debug)]
 pub(crate) struct BuiltIn {
@@ -192,7 +192,7 @@ fn limited(only: &[&str], read_only: bool, base: &Rules, user: &Rules) -> Rules 
         let first = if *key == "bash" && read_only { Ask } else { Allow };
         rules.extend(Rules::built_in(&[(key, "*", first)]).iter().cloned());
         rules.extend(base.iter().filter(|rule| rule.permission == *key).cloned());
-        let theirs = user.iter().filter(|rule| crate::permission::wildcard::matches(&rule.permission, key));
+        let theirs = user.iter().filter(|rule| permission::wildcard::matches(&rule.permission, key));
         rules.extend(theirs.map(|rule| Rule { permission: (*key).into(), ..rule.clone() }));
     }
     rules

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::permission::PermissionContext;
-use crate::permission::shell::{Name, analyse, commands};
-use crate::permission::wildcard::matches;
+use permission::PermissionContext;
+use permission::shell::{Name, analyse, commands};
+use permission::wildcard::matches;
 
 /// Words that are looked at, files and bytes of a directory, bytes of one file.
 const WORDS: usize = 256;

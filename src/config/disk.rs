@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::jsonc::LineIndex;
 use super::node::{ConfigOrigin, Layer, SourceLocation};
 use super::problem::{Problem, ProblemCode};
-use crate::permission::protected;
 use base::environment::Environment;
 use base::worktree::{Worktree, normal};
+use permission::protected;
 
 /// The largest file that is read.
 pub const LARGEST: u64 = 1 << 20;

@@ -6,8 +6,8 @@ use super::disk::ConfigReader;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
 use super::rules;
-use crate::permission::url::judge::{UrlVerdict, judge_url};
-use crate::permission::{Action, Need, PermissionContext, Rules, command_need, evaluate};
+use permission::url::judge::{UrlVerdict, judge_url};
+use permission::{Action, Need, PermissionContext, Rules, command_need, evaluate};
 
 pub(crate) const KEY: &str = "$examples";
 

@@ -27,8 +27,8 @@ use super::resolve::on;
 use super::script::{self, ScriptEntry};
 use super::settings::Directory;
 use super::{claude, decode, examples, jsonc, legacy, markdown, rules, substitute};
-use crate::permission::shell::variable_danger;
 use base::environment::Environment;
+use permission::shell::variable_danger;
 
 /// One text, read and checked.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! What a project's settings loosen: which of its rules, agents and choices let something through
 //! that the user's own settings, or the program's, stop. Nothing is read off the rules. The agents are
-//! made with the project's settings and without, and judged: see [`crate::permission::laxer`].
+//! made with the project's settings and without, and judged: see [`permission::laxer`].
 //!
 //! Compared are, for every agent: what it may do with the project and without; for one that the user
 //! can choose only now, what the agent may do that a session would start with; for one that looks like
@@ -19,11 +19,11 @@ use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::roster::{Roster, RosterEntry, reach};
 use super::settings::Settings;
 use super::{builtin, join, resolve, rules};
-use crate::permission::rule::{BUILT_IN, derive};
-use crate::permission::{Action, Rule, Rules, laxer};
 use base::approvals::Approvals;
 use base::environment::Environment;
 use base::worktree::Worktree;
+use permission::rule::{BUILT_IN, derive};
+use permission::{Action, Rule, Rules, laxer};
 
 /// Something a project says that has a part in what is allowed.
 #[derive(Debug, Clone)]

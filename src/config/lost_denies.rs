@@ -1,6 +1,6 @@
 //! Which problems may have kept a deny from being read. A file that cannot be read may have denied anything, and so
 //! may a key, a value or a name among the rules that is not understood. Until such a problem is solved, what
-//! `"approvals": "ask"` asks about is asked: [`crate::permission::approve::judge_in_doubt`].
+//! `"approvals": "ask"` asks about is asked: [`permission::approve::judge_in_doubt`].
 //!
 //! What cannot have denied anything does not count: a model that is misspelt, an agent's `steps` that is no number, a
 //! rule that only allows. A permission that no tool here has counts (`bahs`, `shell`), unless its name is that of a

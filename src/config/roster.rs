@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use super::builtin::{self, AGENTS, BuiltIn};
 use super::settings::{Mode, Settings};
-use crate::permission::rule::derive;
-use crate::permission::{Action, Need, Rule, Rules, evaluate};
 use base::environment::Environment;
 use base::worktree::Worktree;
+use permission::rule::derive;
+use permission::{Action, Need, Rule, Rules, evaluate};
 
 /// An agent, as far as it decides what is allowed.
 #[derive(Debug, Clone)]

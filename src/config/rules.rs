@@ -8,11 +8,11 @@ use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
 use super::script::{ScriptEntry, ScriptKind};
-use crate::permission::lint::{self, LintKind};
-use crate::permission::pattern_index::PatternIndex;
-use crate::permission::{Action, Rule, Rules, laxer, wildcard};
 use base::text::nearest;
 use base::text::plain;
+use permission::lint::{self, LintKind};
+use permission::pattern_index::PatternIndex;
+use permission::{Action, Rule, Rules, laxer, wildcard};
 
 /// Names of permissions that are read as others: see [`super::legacy`].
 const OLD_PERMISSIONS: [&str; 5] = ["write", "patch", "multiedit", "apply_patch", "ls"];

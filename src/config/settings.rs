@@ -16,10 +16,10 @@ use super::problem::Problem;
 pub use super::script::{ScriptEntry, ScriptKind};
 pub use super::serve::{ServeLimits, ServeSettings, TlsFiles, TokenEntry, TrustedProxy};
 pub use crate::model::entry::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
-use crate::permission::Rules;
 use base::approvals::Approvals;
 use base::store_place::DatabasePlace;
 use base::variables::Variables;
+use permission::Rules;
 use transcript::ModelRef;
 
 #[derive(Debug, Clone, PartialEq)]

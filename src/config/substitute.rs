@@ -10,7 +10,7 @@ use super::disk::{ConfigReader, ExternalValue};
 use super::jsonc;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
-use crate::permission::protected;
+use permission::protected;
 
 /// How deep one file may include another.
 const DEEPEST: usize = 8;

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use super::trust::{Decision, TrustKind, TrustStore};
 use super::*;
-use crate::permission::{Action, Rules};
 use base::environment::Timestamp;
+use permission::{Action, Rules};
 
 /// A home and a project, side by side.
 struct ConfigFixture {

@@ -11,9 +11,9 @@ use super::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedA
 use super::markdown::{code, fenced, list, plainly};
 use super::meta::{UNATTENDED, own};
 use crate::event::{CallUpdate, Confirmation, PermissionReply, PermissionRequest, Progress, ToolKind};
-use crate::permission::Denial;
-use crate::permission::wording::{Reason, Wording};
 use base::text::{self, shown};
+use permission::Denial;
+use permission::wording::{Reason, Wording};
 
 const ONCE: &str = "once";
 const ALWAYS: &str = "always";

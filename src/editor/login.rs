@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::Refusal;
 use super::server::Server;
 use crate::model::auth::Auth;
-use crate::permission::account::AccountProperty;
+use permission::account::AccountProperty;
 
 /// A way to log in, as the editor shows it.
 pub struct LoginMethod {

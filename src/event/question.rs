@@ -4,9 +4,9 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::CallUpdate;
-use crate::permission::Denial;
-use crate::permission::wording::Wording;
 use base::id::{CallId, SessionId};
+use permission::Denial;
+use permission::wording::Wording;
 
 /// A question for the user: may this call go on?
 #[derive(Debug)]

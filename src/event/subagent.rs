@@ -3,8 +3,8 @@
 use tokio::sync::oneshot;
 
 use super::LiveFacts;
-use crate::permission::Rules;
 use base::id::{CallId, SessionId};
+use permission::Rules;
 use transcript::{File, ModelRef};
 
 /// A subagent's session, as far as it is news.

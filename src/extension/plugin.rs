@@ -278,7 +278,7 @@ pub(super) async fn variables(scripts: &Arc<Scripts>, context: &ToolContext) -> 
     for (name, value) in run.output.get("env").and_then(Value::as_object).into_iter().flatten() {
         let Some(value) = value.as_str().filter(|value| !value.contains('\0')) else { continue };
         let named = !name.is_empty() && !name.contains(['=', '\0']);
-        match crate::permission::shell::variable_danger(name) {
+        match permission::shell::variable_danger(name) {
             _ if !named => {}
             Some(danger) => {
                 let title = format!("{} sets {}, which {danger}; it is left out.", who(&run), text::title(name));

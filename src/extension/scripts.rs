@@ -20,11 +20,11 @@ use crate::config::Settings;
 use crate::config::contribution::Contribution;
 use crate::config::script::ScriptEntry;
 use crate::event::{Event, Severity};
-use crate::permission::Rules;
 use crate::tool::registry::find_properties;
 use crate::tool::{AnyTool, BoxFuture, Failure, ToolContext};
 use base::lock::locked;
 use base::text;
+use permission::Rules;
 use transcript::Message;
 
 /// How long a plugin may take for one hook.

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::event::{LiveFacts, SessionRequest, SessionRequestSender, SpawnSubagent, SubagentEnd, SubagentReport};
-use crate::permission::{Action, Rule, Rules};
 use crate::tool::registry::find_properties;
 use base::environment::Environment;
 use base::id::{CallId, MessageId, SessionId};
 use base::lock::locked;
 use base::text;
+use permission::{Action, Rule, Rules};
 use transcript::ModelRef;
 
 /// The most sessions that the plugins of one host may have.

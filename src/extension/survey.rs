@@ -14,13 +14,13 @@ use crate::config::script::{ScriptEntry, ScriptKind};
 use crate::config::{Problem, ProblemCode, Settings};
 use crate::event::{LiveFacts, Outlet};
 use crate::lsp::SessionServers;
-use crate::permission::Policy;
 use crate::tool::confinement::Confinement;
 use crate::tool::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, scratch};
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text;
 use base::worktree::Worktree;
+use permission::Policy;
 use sandbox::Sandbox;
 
 #[derive(Debug, Default)]

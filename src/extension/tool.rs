@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use super::host::{CallNews, FromHost, HostCall, HostError, PluginHost, ScriptOrigin};
 use crate::config::file::PERMISSIONS;
 use crate::event::{CallUpdate, ToolKind};
-use crate::permission::Need;
 use crate::tool::clock::CallClock;
 use crate::tool::{
     AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema,
 };
 use base::text;
+use permission::Need;
 use transcript::File;
 
 /// What a tool may say about itself, in characters.

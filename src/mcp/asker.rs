@@ -8,9 +8,9 @@ use crate::event::{
     CallUpdate, FormPage, FormReply, FormRequest, Outlet, PermissionReply, PermissionRequest, Progress, Sample,
     SampleRequest, SessionRequest, SessionRequestSender, ToolKind, TurnMessage,
 };
-use crate::permission::wording::Wording;
 use crate::tool::ToolContext;
 use base::id::CallId;
+use permission::wording::Wording;
 
 /// The way to the user of one call.
 #[derive(Clone)]

@@ -15,9 +15,9 @@ use super::link::McpLink;
 use super::request::{self, RequestCaller};
 use super::{McpServers, lists, tool};
 use crate::event::ToolKind;
-use crate::permission::{Action, Need, Rules, evaluate};
 use crate::tool::{AnyTool, CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, erase};
 use base::text;
+use permission::{Action, Need, Rules, evaluate};
 
 /// How long lists and changed resources are waited for before a step.
 const PATIENCE: Duration = Duration::from_secs(2);

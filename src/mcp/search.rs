@@ -11,12 +11,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::event::ToolKind;
-use crate::permission::Need;
 use crate::tool::accept::AcceptedArguments;
 use crate::tool::{
     AnyTool, BoxFuture, CallDescription, Failure, Offer, PreparedCall, Tool, ToolContext, ToolOutput, erase,
 };
 use base::text;
+use permission::Need;
 
 /// The name of the search.
 pub const SEARCH: &str = "search_mcp_tools";

@@ -11,11 +11,11 @@ use super::content::ServerContent;
 use super::link::McpLink;
 use super::request::{self, RequestCaller};
 use crate::event::ToolKind;
-use crate::permission::Need;
 use crate::tool::{
     AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema,
 };
 use base::text;
+use permission::Need;
 
 /// The longest name providers take.
 const NAME: usize = 64;

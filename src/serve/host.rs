@@ -23,11 +23,11 @@ use crate::editor::hosted::{Hosted, Liveness, UserLimits};
 use crate::editor::meters::Meters;
 use crate::editor::server::{RemoteClient, Server};
 use crate::editor::{v1, v2};
-use crate::permission::account::AccountAccess;
 use crate::session::{ServedPlaces, Sessions};
 use crate::store::{StoreMeters, StoreNumber};
 use base::environment::Environment;
 use base::lock::locked;
+use permission::account::AccountAccess;
 
 /// What all connections of a serving process share.
 pub struct Host {

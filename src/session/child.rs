@@ -21,8 +21,6 @@ use crate::event::{
     CallUpdate, Event, LiveFacts, Outlet, Progress, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo,
     SubagentReport, SwitchAgent, ToolKind,
 };
-use crate::permission::rule::{Rule, derive};
-use crate::permission::{Action, Rules};
 use crate::store::Record;
 use crate::tool;
 use crate::tool::scratch;
@@ -32,6 +30,8 @@ use crate::turn::{budget, mend, run};
 use crate::turn::{frame, jobs, late_changes, next};
 use base::id::{CallId, SessionId};
 use base::text;
+use permission::rule::{Rule, derive};
+use permission::{Action, Rules};
 use transcript::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
 
 /// How many requests of a turn may wait.

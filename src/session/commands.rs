@@ -13,14 +13,14 @@ use crate::config::roster::reach;
 use crate::config::settings::{self, Settings};
 use crate::event;
 use crate::mcp::McpServers;
-use crate::permission::rule::derive;
-use crate::permission::{Action, Rules, laxer};
 use crate::skill::{Skill, Skills};
 use crate::turn::frame::resolve_model;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::models::Models;
 use crate::turn::{Choice, TurnContext, hooks};
 use base::text;
+use permission::rule::derive;
+use permission::{Action, Rules, laxer};
 use prompts::CONTENTS_OF;
 use transcript::{Content, ModelRef, Text};
 

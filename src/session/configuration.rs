@@ -11,12 +11,12 @@ use crate::event::{Event, Severity};
 use crate::instruction::{self, Instructions};
 use crate::model::local;
 use crate::model::registry::{KeySource, Registry};
-use crate::permission::sight::Sight;
-use crate::permission::{PermissionContext, Policy};
 use crate::skill::{self, Skills};
 use base::environment::Environment;
 use base::text::nearest;
 use base::worktree::Worktree;
+use permission::sight::Sight;
+use permission::{PermissionContext, Policy};
 use transcript::ModelRef;
 
 /// How many problems are shown one by one when a session starts.

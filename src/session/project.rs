@@ -20,7 +20,6 @@ use crate::config::{self, ConfigFingerprint, Problem, Settings};
 use crate::event::{Event, Severity};
 use crate::instruction;
 use crate::model::registry::Registry;
-use crate::permission::Rule;
 use crate::skill::{self, Skills};
 use crate::system::Surroundings;
 use crate::turn::later::{self, SettingsRead};
@@ -29,6 +28,7 @@ use crate::turn::{Background, Choice, TurnContext};
 use base::environment::Environment;
 use base::task::JoinHandle;
 use base::worktree::Worktree;
+use permission::Rule;
 
 /// What holds in a session until its next turn.
 #[derive(Clone)]

@@ -6,9 +6,9 @@ use tokio::sync::oneshot;
 
 use crate::config::trust::{Decision, Review, TrustStore};
 use crate::event::{CallUpdate, Confirmation, Event, Progress, ToolKind, TurnMessage};
-use crate::permission::account::AccountProperty;
 use crate::turn::TurnContext;
 use base::text;
+use permission::account::AccountProperty;
 
 const TITLE: &str = "Trust this project?";
 

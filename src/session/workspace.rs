@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::sessions::{ServedPlaces, Sessions};
-use crate::permission::account::AccountAccess;
+use permission::account::AccountAccess;
 use sandbox::process;
 
 /// How long making a directory may take: it may be a clone of a large repository.

@@ -15,8 +15,8 @@ use super::nearest::numbered;
 use super::patch::{Error, Hunk, Section, apply, parse};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
-use crate::permission::Need;
 use base::text;
+use permission::Need;
 use transcript::Change;
 
 #[derive(Default)]

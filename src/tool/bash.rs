@@ -31,12 +31,12 @@ use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};
 use crate::event::{Event, ProgramExit, Severity, ToolKind};
-use crate::permission::approve::held;
-use crate::permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
 use base::approvals::Approvals;
 use base::executable::find;
 use base::text;
 use base::variables::GIT_HELD;
+use permission::approve::held;
+use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
 use sandbox::process::{Program, StdioMode};
 use transcript::{BackgroundJob, CallFacts, JobState};
 

@@ -14,8 +14,8 @@ use super::truncate::{self, KeepEnd};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::config::settings::OutputLimits;
 use crate::event::{ProgramExit, ToolKind};
-use crate::permission::Need;
 use base::text;
+use permission::Need;
 use transcript::CallFacts;
 
 /// The longest wait, in milliseconds.

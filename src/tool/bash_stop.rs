@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::aliases::{Aliases, JOB};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
-use crate::permission::Need;
 use base::text;
+use permission::Need;
 
 #[derive(Default)]
 pub struct BashStopTool;

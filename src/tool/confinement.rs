@@ -15,10 +15,10 @@ use super::{Failure, ToolContext, scratch, watch};
 use crate::config::Settings;
 use crate::config::settings::{self, SandboxMode};
 use crate::event::{Event, Severity};
-use crate::permission::evaluate::only_reads;
-use crate::permission::shell::JudgedLine;
-use crate::permission::{Rules, SandboxGuarantee, protected};
 use base::environment::Environment;
+use permission::evaluate::only_reads;
+use permission::shell::JudgedLine;
+use permission::{Rules, SandboxGuarantee, protected};
 use sandbox::process::Program;
 use sandbox::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, existing, outskirts};
 
@@ -544,9 +544,9 @@ mod tests {
 
     #[test]
     fn who_only_reads() {
-        use crate::permission::Action::{Allow, Ask, Deny};
-        use crate::permission::Rule;
-        let built_in = |list: &[(&str, &str, crate::permission::Action)]| Rules::built_in(list);
+        use permission::Action::{Allow, Ask, Deny};
+        use permission::Rule;
+        let built_in = |list: &[(&str, &str, permission::Action)]| Rules::built_in(list);
         let user = |pattern: &str, action| Rule {
             permission: "edit".into(),
             pattern: pattern.into(),

@@ -23,8 +23,8 @@ use super::search::elsewhere;
 use super::seen::{KnownFile, TextFingerprint};
 use super::{Failure, ToolContext};
 use crate::event::{Location, NotWritten};
-use crate::permission::{Action, Need, Policy, evaluate};
 use base::text;
+use permission::{Action, Need, Policy, evaluate};
 use transcript::Change;
 
 #[derive(Debug, Clone)]

@@ -10,9 +10,9 @@ use super::nearest::numbered;
 use super::replace::{Error, Replacement, list, remark, replace};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
-use crate::permission::Need;
 use base::task::spawn_blocking;
 use base::text;
+use permission::Need;
 use transcript::Change;
 
 #[derive(Default)]

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::{Failure, ToolContext};
-use crate::permission::{Action, Need};
 use base::text;
+use permission::{Action, Need};
 
 /// The arguments of a call; null is none.
 ///

@@ -12,11 +12,11 @@ use super::test::context_in;
 use super::{AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, list, multiedit, read, write};
 use crate::agent::Agents;
 use crate::config;
-use crate::permission::cases::{Lab, path_lab, records};
-use crate::permission::check::check_line;
-use crate::permission::{Policy, evaluate};
 use base::environment::Environment;
 use base::worktree::Worktree;
+use permission::check::check_line;
+use permission::testing::{Lab, path_lab, records};
+use permission::{Policy, evaluate};
 
 /// What an agent may do in a lab, by the user's settings.
 fn policy(lab: &Lab, agent: &str, settings: &Value) -> Policy {
@@ -83,10 +83,8 @@ async fn doors(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String;
         ("list", erase(list::ListTool)),
     ];
     // What exists has been read before it is changed, and is changed by its first line.
-    let open = Policy {
-        rules: crate::permission::Rules::built_in(&[("*", "*", crate::permission::Action::Allow)]),
-        ..policy.clone()
-    };
+    let open =
+        Policy { rules: permission::Rules::built_in(&[("*", "*", permission::Action::Allow)]), ..policy.clone() };
     let reader = ToolContext { policy: Arc::new(open), ..context.clone() };
     if let Ok(prepared) = tools[0].1.prepare(input("read", path), &reader).await {
         (prepared.run)(reader).await.ok();
@@ -98,9 +96,9 @@ async fn doors(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String;
             continue;
         }
         let mut input = input(name, path);
-        let file = crate::permission::paths::locate(path, &policy.place)
+        let file = permission::paths::locate(path, &policy.place)
             .ok()
-            .filter(|at| at.found == crate::permission::paths::PathKind::File)
+            .filter(|at| at.found == permission::paths::PathKind::File)
             .and_then(|at| std::fs::read(at.path).ok());
         if let Some(bytes) = file {
             let old = String::from_utf8_lossy(&bytes).lines().next().unwrap_or_default().to_owned();
@@ -286,7 +284,7 @@ async fn a_move_is_judged_by_both_its_ends() {
         ("linkf", "moved.txt", "refuse"),
         ("a.txt", "dangling", "refuse"),
     ];
-    let open = crate::permission::Rules::built_in(&[("*", "*", crate::permission::Action::Allow)]);
+    let open = permission::Rules::built_in(&[("*", "*", permission::Action::Allow)]);
     for (from, to, wanted) in table {
         for (agent, wanted) in [("build", wanted), ("plan", "deny")] {
             let context = context_in(policy(&lab, agent, &json!({})));

@@ -14,10 +14,10 @@ use super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
-use crate::permission::sight::{LeftOut, Sight};
-use crate::permission::{Need, paths};
 use base::lock::{locked, unlocked};
 use base::text;
+use permission::sight::{LeftOut, Sight};
+use permission::{Need, paths};
 
 /// How many directories are counted by name where not all files are shown.
 const COUNTED: usize = 20;

@@ -24,10 +24,10 @@ use super::pattern::{MatchOptions, SearchPattern};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
-use crate::permission::Need;
-use crate::permission::sight::{LeftOut, Sight};
 use base::lock::{locked, unlocked};
 use base::text;
+use permission::Need;
+use permission::sight::{LeftOut, Sight};
 
 /// The longest line shown, in characters.
 const LINE: usize = 2_000;
@@ -563,11 +563,11 @@ mod tests {
         }
         stage.write(".gitignore", "ignored\n");
         let mut context = stage.context();
-        let mut policy = crate::permission::Policy::clone(&context.policy);
-        policy.rules.extend([crate::permission::Rule {
+        let mut policy = permission::Policy::clone(&context.policy);
+        policy.rules.extend([permission::Rule {
             permission: "read".into(),
             pattern: "secret/*".into(),
-            action: crate::permission::Action::Deny,
+            action: permission::Action::Deny,
             source: "test".into(),
         }]);
         context.policy = std::sync::Arc::new(policy);

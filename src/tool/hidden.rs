@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::ToolContext;
 use crate::config::settings::SandboxSettings;
-use crate::permission::credentials::{CredentialRow, are_named, git_signs, is_mentioned, rows};
-use crate::permission::protected;
-use crate::permission::shell::JudgedLine;
 use base::environment::Environment;
+use permission::credentials::{CredentialRow, are_named, git_signs, is_mentioned, rows};
+use permission::protected;
+use permission::shell::JudgedLine;
 use sandbox::Level;
 
 /// How many entries of a project are looked at for files that hold secrets, and how many such files are hidden.

@@ -5,8 +5,8 @@ use serde::Deserialize;
 
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
-use crate::permission::Need;
 use base::text;
+use permission::Need;
 
 #[derive(Default)]
 pub struct InvalidTool;

@@ -18,11 +18,11 @@ use tokio::time::Instant;
 use super::{Failure, ToolContext, disk, scratch};
 use crate::event::{Event, Severity};
 use crate::lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
-use crate::permission::Action;
-use crate::permission::sight::Sight;
 use base::task::spawn_blocking;
 use base::text;
 use base::variables::GIT_HELD;
+use permission::Action;
+use permission::sight::Sight;
 use sandbox::process::Program;
 
 /// How long a change waits for what servers say of the files as they are.

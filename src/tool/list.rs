@@ -14,9 +14,9 @@ use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{LIMIT, blocking, elsewhere, globs, look_up, walker};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, ToolKind};
-use crate::permission::sight::{LeftOut, Sight};
-use crate::permission::{Action, Need};
 use base::text;
+use permission::sight::{LeftOut, Sight};
+use permission::{Action, Need};
 
 /// How many files are counted. Of more, it is said that there are more.
 const COUNTED: usize = 200_000;

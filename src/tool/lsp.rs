@@ -17,8 +17,8 @@ use super::search::look_up;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, apply_patch, disk, language};
 use crate::event::{Location, ToolKind};
 use crate::lsp::{Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol, TextEdit, Units};
-use crate::permission::Need;
 use base::text;
+use permission::Need;
 
 /// How long a call may take, the start of a server included.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -8,7 +8,7 @@ use super::document::target;
 use super::edit::{EditPiece, Ready, describe, ready};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
-use crate::permission::Need;
+use permission::Need;
 
 #[derive(Default)]
 pub struct MultieditTool;

@@ -7,9 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use super::disk;
-use crate::permission::PermissionContext;
-use crate::permission::credentials::git_command;
-use crate::permission::shell::{Effect, JudgedLine, Unit};
+use permission::PermissionContext;
+use permission::credentials::git_command;
+use permission::shell::{Effect, JudgedLine, Unit};
 
 /// A path that a line writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub(super) fn lift(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::permission::shell::analyse;
+    use permission::shell::analyse;
 
     #[test]
     fn named_writes_are_lifted_and_what_lies_beside_them_is_not() {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn lines_name_what_they_write() {
-        let lab = crate::permission::cases::Lab::new();
+        let lab = permission::testing::Lab::new();
         let root = &lab.place.root;
         for (text, names, is_known) in [
             ("echo x > .git/hooks/pre-commit", vec![root.join(".git/hooks/pre-commit")], true),

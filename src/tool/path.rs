@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 
 use super::{Failure, ToolContext, refusal};
-pub use crate::permission::Access;
-pub use crate::permission::paths::PathKind;
-use crate::permission::paths::{self, Barred, Located};
-use crate::permission::{Denial, Need};
 use base::text;
+pub use permission::Access;
+pub use permission::paths::PathKind;
+use permission::paths::{self, Barred, Located};
+use permission::{Denial, Need};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedPath {

@@ -7,8 +7,8 @@ use super::aliases::Aliases;
 use super::plan_exit::switch;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
-use crate::permission::{Action, Need};
 use base::text;
+use permission::{Action, Need};
 
 /// How much of the reason is shown, in characters.
 const REASON: usize = 500;

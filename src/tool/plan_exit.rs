@@ -11,8 +11,8 @@ use super::aliases::Aliases;
 use super::path::{Access, PathKind, resolve};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Location, SessionRequest, SwitchAgent, ToolKind};
-use crate::permission::{Action, Need};
 use base::text;
+use permission::{Action, Need};
 
 /// How much of the plan is shown with the question, in bytes.
 const SHOWN: usize = 16 << 10;

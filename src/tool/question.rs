@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{self, QuestionReply, QuestionRequest, ToolKind, TurnMessage};
-use crate::permission::Need;
 use base::text;
+use permission::Need;
 
 /// How many questions are asked at once.
 const QUESTIONS: usize = 5;

@@ -18,9 +18,9 @@ use super::seen::{KnownFile, TextFingerprint};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
 use crate::event::{Event, Location, Severity, ToolKind};
 use crate::instruction;
-use crate::permission::Need;
-use crate::permission::sight::Sight;
 use base::text;
+use permission::Need;
+use permission::sight::Sight;
 use transcript::File;
 
 /// The longest line shown, in characters.

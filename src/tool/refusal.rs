@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use crate::permission::evaluate::only_reads;
-use crate::permission::rule::BUILT_IN;
-use crate::permission::url::{self, Address};
-use crate::permission::wording::Wording;
-use crate::permission::{Action, Denial, Need, Rules, Verdict, evaluate};
 use base::text;
+use permission::evaluate::only_reads;
+use permission::rule::BUILT_IN;
+use permission::url::{self, Address};
+use permission::wording::Wording;
+use permission::{Action, Denial, Need, Rules, Verdict, evaluate};
 
 use super::Failure;
 
@@ -95,7 +95,7 @@ fn is_this_machine(need: &Need, verdict: &Verdict) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::permission::Rule;
+    use permission::Rule;
 
     #[test]
     fn what_to_do_instead_is_said() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::aliases::Aliases;
 use super::{AnyTool, Offer, Tool, erase};
 use crate::model::Model;
-use crate::permission::{Action, Need, Rules, evaluate};
+use permission::{Action, Need, Rules, evaluate};
 
 /// What a tool says of itself, whatever it is called with.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::beneath::SearchRoot;
 use super::test::{TestProject, call};
 use super::{AnyTool, bash, disk, edit, erase, glob, grep, list, read};
-use crate::permission::{Action, Need, Rules, evaluate, rule};
+use permission::{Action, Need, Rules, evaluate, rule};
 
 /// What the rules that come with the program say.
 fn verdict(stage: &TestProject, needs: &[Need]) -> Action {

@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::beneath::SearchReader;
 use super::path::{Access, ResolvedPath, resolve};
 use super::{Failure, ToolContext};
-use crate::permission::Action;
-use crate::permission::paths::{self, Barred, PathRefusal};
-use crate::permission::sight::{LeftOut, Sight};
 use base::lock::{locked, unlocked};
 use base::text;
 use base::text::nearest;
+use permission::Action;
+use permission::paths::{self, Barred, PathRefusal};
+use permission::sight::{LeftOut, Sight};
 
 /// How many results are shown.
 pub const LIMIT: usize = 100;

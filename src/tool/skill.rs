@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
-use crate::permission::{Need, Rules};
 use crate::skill::{self, Skills};
 use base::text;
+use permission::{Need, Rules};
 
 /// See the module. Made anew for every step: it knows who asks.
 #[derive(Default)]

@@ -11,9 +11,9 @@ use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::agent::Agent;
 use crate::event::{SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport, ToolKind};
-use crate::permission::Need;
 use base::id::SessionId;
 use base::text;
+use permission::Need;
 use transcript::{CallFacts, ChildSession, File, ModelRef};
 
 /// The longest description that is kept, in characters.

@@ -14,12 +14,12 @@ use super::{
 };
 use crate::config::settings::OutputLimits;
 use crate::event::{NotWritten, Outlet, TurnMessage};
-use crate::permission::{Need, PermissionContext, Policy, rule};
 use base::channel::Receiver;
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use permission::{Need, PermissionContext, Policy, rule};
 
 pub(super) struct TestProject {
     _dir: TempDir,

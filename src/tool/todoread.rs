@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
-use crate::permission::Need;
+use permission::Need;
 use transcript::{Todo, TodoStatus};
 
 #[derive(Default)]

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Event, ToolKind};
-use crate::permission::Need;
 use base::text;
+use permission::Need;
 use transcript::{Todo, TodoStatus};
 
 #[derive(Default)]

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use ring::digest::{SHA256, digest};
 
-use crate::permission::protected;
 use base::worktree::Worktree;
+use permission::protected;
 
 /// The control files and directories that a project has: what `permission/protected.rs` calls so among
 /// the entries of its directories and of the hidden ones in them, and in its git directories what git

@@ -23,11 +23,11 @@ use crate::config::mcp::is_secret;
 use crate::config::settings::{McpEntry, Settings, Transport};
 use crate::event::ToolKind;
 use crate::model::auth::Auth;
-use crate::permission::Need;
-use crate::permission::url::Address;
 use base::environment::Environment;
 use base::text;
 use page::FetchedPage;
+use permission::Need;
+use permission::url::Address;
 use transcript::File;
 use visit::Web;
 

@@ -21,9 +21,9 @@ use crate::event::{Sample, SampleRequest, SessionRequest, ToolKind};
 use crate::model::FoundPage;
 use crate::model::http::HttpClient;
 use crate::model::request::{ModelInput as Asked, ModelMessage};
-use crate::permission::Need;
 use base::environment::Environment;
 use base::text;
+use permission::Need;
 
 /// How long a search may take, and how long one by the model's provider, which reads pages.
 const PATIENCE: Duration = Duration::from_secs(25);

@@ -10,7 +10,7 @@ use super::edit::describe;
 use super::language::Check;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::ToolKind;
-use crate::permission::Need;
+use permission::Need;
 use transcript::Change;
 
 #[derive(Default)]

@@ -19,13 +19,13 @@ use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, to
 use crate::config::settings::{HookPoint, OutputLimits};
 use crate::event::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use crate::extension::any;
-use crate::permission::{Action, Denial, Need};
 use crate::tool::loaded_instructions::LoadedInstructions;
 use crate::tool::{
     AnyTool, CallContext, CallDescription, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate,
 };
 use base::id::{MessageId, PartId};
 use base::task::on_threads;
+use permission::{Action, Denial, Need};
 use transcript::{Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part};
 
 /// The most bytes a call's arguments may have.

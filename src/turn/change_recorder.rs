@@ -23,8 +23,6 @@ use crate::config::settings::HookPoint;
 use crate::event::{Event, Severity};
 use crate::extension::any;
 use crate::mcp;
-use crate::permission::Need;
-use crate::permission::shell::Unit;
 use crate::tool::bash::BashTool;
 use crate::tool::registry::find_properties;
 use crate::tool::task::TaskTool;
@@ -32,6 +30,8 @@ use crate::tool::{Tool as _, ToolContext, format};
 use base::id::{CallId, MessageId, PartId};
 use base::lock::locked;
 use base::task::{JoinHandle, spawn_blocking};
+use permission::Need;
+use permission::shell::Unit;
 use sandbox::{PendingWrite, WriteObserver};
 use snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
 use transcript::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
@@ -502,7 +502,7 @@ fn resolved(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::permission::{PermissionContext, command_need};
+    use permission::{PermissionContext, command_need};
 
     #[test]
     fn commands_that_only_read_or_use_a_service_are_known() {

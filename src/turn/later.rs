@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use super::TurnContext;
 use crate::agent::{Agent, Agents};
 use crate::config::{self, ConfigFingerprint, Problem};
-use crate::permission::rule::BUILT_IN;
-use crate::permission::{Action, Denial, Need, Rules, evaluate};
 use crate::tool::{Failure, refusal};
 use base::environment::Environment;
 use base::lock::locked;
 use base::worktree::Worktree;
+use permission::rule::BUILT_IN;
+use permission::{Action, Denial, Need, Rules, evaluate};
 
 /// How often the files are looked at while no question is open.
 const EVERY: Duration = Duration::from_secs(1);

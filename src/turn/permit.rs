@@ -9,13 +9,13 @@ use tokio::sync::oneshot;
 use super::{TurnContext, hooks, later};
 use crate::agent::Agent;
 use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
-use crate::permission::approve::{self, settles};
-use crate::permission::explain::explain;
-use crate::permission::wording::{self, Wording};
-use crate::permission::{Action, Denial, Need, Rule, Rules, Verdict};
 use crate::tool::{Failure, refusal};
 use base::approvals::Approvals;
 use base::task::on_threads;
+use permission::approve::{self, settles};
+use permission::explain::explain;
+use permission::wording::{self, Wording};
+use permission::{Action, Denial, Need, Rule, Rules, Verdict};
 use transcript::{Call, Change};
 
 /// A need that the user is asked about.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::TurnContext;
 use crate::agent::Agent;
 use crate::event::LiveFacts;
-use crate::permission::{PermissionContext, Policy, SandboxGuarantee};
 use crate::tool::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
 use base::id::CallId;
+use permission::{PermissionContext, Policy, SandboxGuarantee};
 
 /// What an agent's tools and commands are judged by.
 fn policy(scope: &TurnContext, agent: &Agent) -> Policy {

@@ -8,7 +8,7 @@ use serde::de::Deserializer;
 use serde_json::{Map, Value};
 
 use super::Ordered;
-use crate::permission::Action;
+use permission::Action;
 
 /// An agent, in a settings file or in the front matter of a Markdown file.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

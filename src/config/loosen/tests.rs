@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::super::node::{ConfigOrigin, Layer};
 use super::*;
-use crate::permission::{Need, command_need, evaluate};
+use permission::{Need, command_need, evaluate};
 
 fn told(json: &Json, project: bool) -> ParsedLayer {
     let layer = if project { Layer::Project } else { Layer::Global };
@@ -28,7 +28,7 @@ fn nothing_in(dir: &Path) -> (Environment, Worktree) {
 fn what_stays_loosens_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (environment, worktree) = nothing_in(dir.path());
-    let place = crate::permission::PermissionContext::new(&environment, &worktree, &worktree.root);
+    let place = permission::PermissionContext::new(&environment, &worktree, &worktree.root);
     let mut random = fastrand::Rng::with_seed(5);
     let keys = ["*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "task", "t*", "?_*"];
     let patterns = ["*", "a", "a*", "*a", "a?", "b*", "A*", "a b*"];

@@ -189,7 +189,7 @@ fn a_trusted_project_still_undoes_no_deny_of_the_user() {
     );
     let loaded = place.load();
     let judge = |rules: &Rules, permission: &str, pattern: &str| {
-        crate::permission::evaluate(rules, &Rules::default(), &crate::permission::Need::new(permission, pattern)).action
+        permission::evaluate(rules, &Rules::default(), &permission::Need::new(permission, pattern)).action
     };
     let rules = &loaded.settings.permission;
     let table = [

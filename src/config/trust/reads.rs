@@ -7,10 +7,10 @@ use crate::config::disk::ExternalValue;
 use crate::config::node::Node;
 use crate::config::resolve;
 use crate::config::roster::Roster;
-use crate::permission::sight::Sight;
-use crate::permission::{Action, PermissionContext, Policy};
 use base::environment::Environment;
 use base::worktree::Worktree;
+use permission::sight::Sight;
+use permission::{Action, PermissionContext, Policy};
 
 /// Takes out of the list the files that the agent a session begins with may read, by what the user says alone.
 pub(crate) fn drop_readable(

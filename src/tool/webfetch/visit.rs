@@ -14,8 +14,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE};
 
 use crate::model::http;
-use crate::permission::url::{Address, forbidden_address};
 use base::environment::Environment;
+use permission::url::{Address, forbidden_address};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(15);

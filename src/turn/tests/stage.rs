@@ -18,8 +18,6 @@ use crate::model::http::HttpClient;
 use crate::model::registry::{Registry, Sources};
 use crate::model::request;
 use crate::model::scripted::{Scripted, ScriptedAnswer};
-use crate::permission::account::AccountAccess;
-use crate::permission::{Action, Rules};
 use crate::store::{Record, Store, StoredSession};
 use crate::system::Surroundings;
 use crate::tool;
@@ -33,6 +31,8 @@ use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use permission::account::AccountAccess;
+use permission::{Action, Rules};
 use snapshot::Tracker;
 use transcript::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
 

@@ -1,0 +1,164 @@
+//! A verdict as the user wants to be asked in a session: see [`Approvals`]. A deny is a deny in all of them.
+//!
+//! `default` is the verdict as it is: the principle at the top of this folder's README.
+//!
+//! `ask` turns what the rules allow into a question, where something would be changed or could be: an edit,
+//! a command that is not known to be harmless, a tool of a server. Nothing that was granted changes that.
+//!
+//! `sandboxed` takes away questions of rules, where a sandbox that was tried keeps what happens within the
+//! project and from the network. It takes away no question about what a sandbox leaves open: what is read
+//! outside the project or may hold keys, files that decide what runs, lines that cannot be understood or may
+//! be what a rule denies, pages, tools of servers, a model that repeats itself.
+
+use super::rule::BUILT_IN;
+use super::{Action, Need, Rule, Rules, Verdict, evaluate};
+use base::approvals::Approvals;
+
+pub fn judge(approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
+    let verdict = if need.held && approvals != Approvals::Sandboxed {
+        evaluate(rules, grants, &Need { held: false, ..need.clone() })
+    } else {
+        evaluate(rules, grants, need)
+    };
+    if approvals == Approvals::Ask && verdict.action == Action::Allow && acts(need, &verdict) {
+        let reason = Some("approvals are set to \"ask\"".to_owned());
+        return Verdict { action: Action::Ask, rule: None, reason, ..verdict };
+    }
+    verdict
+}
+
+/// Judges as [`judge`] does. While settings could not be read that may have denied the need, what [`Approvals::Ask`]
+/// asks about is asked, for the reason in `doubt`.
+pub fn judge_in_doubt(
+    doubt: Option<&str>,
+    approvals: Approvals,
+    rules: &Rules,
+    grants: &Rules,
+    need: &Need,
+) -> Verdict {
+    let Some(doubt) = doubt else { return judge(approvals, rules, grants, need) };
+    let verdict = judge(Approvals::Ask, rules, grants, need);
+    let usual = if approvals == Approvals::Ask { Approvals::Default } else { approvals };
+    if verdict.action == Action::Ask && judge(usual, rules, grants, need).action == Action::Allow {
+        return Verdict { rule: None, reason: Some(doubt.to_owned()), ..verdict };
+    }
+    verdict
+}
+
+/// Whether granting what "always" names would answer the question for good. Where it would not, as for
+/// a command that also changes a file the user is asked about, "always" must not be offered.
+pub fn settles(doubt: Option<&str>, approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -> bool {
+    let granted = |pattern: &String| Rule {
+        permission: need.permission.clone(),
+        pattern: pattern.clone(),
+        action: Action::Allow,
+        source: BUILT_IN.into(),
+    };
+    let given = need.always.iter().map(granted).collect();
+    let granted = grants.clone().then(&given);
+    !need.always.is_empty() && judge_in_doubt(doubt, approvals, rules, &granted, need).action == Action::Allow
+}
+
+/// A need as it is where a sandbox was tried and holds: a command, or a change of a file that commands could
+/// make as well.
+#[must_use]
+pub fn held(need: Need) -> Need {
+    Need { held: need.command.is_some() || need.within, ..need }
+}
+
+/// Whether it changes something, or could.
+fn acts(need: &Need, verdict: &Verdict) -> bool {
+    need.unknown || need.permission == "edit" || need.command.is_some() && !verdict.proven_read_only
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::super::cases::{Lab, plan, with};
+    use super::super::command_need;
+    use super::*;
+    use crate::Action::{Allow, Ask, Deny};
+    use crate::Policy;
+    use crate::check::check_line;
+
+    #[test]
+    fn commands() {
+        let lab = Lab::new();
+        let open = with(&lab.place, &[("*", Allow)]);
+        let asks = with(&lab.place, &[("*", Ask), ("touch *", Ask)]);
+        let denies = with(&lab.place, &[("*", Ask), ("rm*", Deny)]);
+        let plan = plan(&lab.place);
+        // The rules, the command; what becomes of it by the rules, where everything is asked, where a sandbox holds.
+        let table = [
+            (&open, "ls", [Allow, Allow, Allow]),
+            (&open, "touch x", [Allow, Ask, Allow]),
+            (&open, "python3 -c 1", [Allow, Ask, Allow]),
+            (&open, "ls; touch x", [Allow, Ask, Allow]),
+            (&asks, "ls", [Ask, Ask, Allow]),
+            (&asks, "touch x", [Ask, Ask, Allow]),
+            (&asks, "python3 -c 1", [Ask, Ask, Allow]),
+            (&asks, "curl http://a.example", [Ask, Ask, Allow]),
+            // What a sandbox leaves open: reading elsewhere, keys, what decides what runs, what is not understood.
+            (&asks, "cat ../out/f", [Ask, Ask, Ask]),
+            (&asks, "touch ../out/made", [Ask, Ask, Ask]),
+            (&asks, "cat .env", [Ask, Ask, Ask]),
+            (&open, "echo x > .git/hooks/pre-commit", [Ask, Ask, Ask]),
+            (&asks, "echo x > .git/hooks/pre-commit", [Ask, Ask, Ask]),
+            (&asks, "$(cat which) x", [Ask, Ask, Ask]),
+            (&denies, "rm x", [Deny, Deny, Deny]),
+            (&denies, "touch x; rm x", [Deny, Deny, Deny]),
+            (&denies, "touch x", [Ask, Ask, Allow]),
+            // It may be what is denied.
+            (&denies, "python3 -c 'os.system(\"rm x\")'", [Ask, Ask, Ask]),
+            (&plan, "touch x", [Deny, Deny, Deny]),
+            (&plan, "python3 -c 1", [Ask, Ask, Allow]),
+        ];
+        for (rules, command, wanted) in table {
+            let need = held(command_need(command, &lab.place));
+            let all = [Approvals::Default, Approvals::Ask, Approvals::Sandboxed];
+            let found = all.map(|approvals| judge(approvals, rules, &Rules::default(), &need).action);
+            assert_eq!(found, wanted, "{command}");
+            // Without a sandbox nothing is gained.
+            let bare = command_need(command, &lab.place);
+            assert_eq!(judge(Approvals::Sandboxed, rules, &Rules::default(), &bare).action, wanted[0], "{command}");
+        }
+    }
+
+    #[test]
+    fn the_rest() {
+        let lab = Lab::new();
+        let rules = |edit| with(&lab.place, &[]).then(&Rules::built_in(&[("edit", "*", edit), ("webfetch", "*", Ask)]));
+        // What the rules say of edits, the question; what becomes of it in the three.
+        let table = [
+            (Allow, r#""permission": "edit", "path": "a.txt""#, ["allow", "ask", "allow"]),
+            (Ask, r#""permission": "edit", "path": "a.txt""#, ["ask", "ask", "allow"]),
+            (Deny, r#""permission": "edit", "path": "a.txt""#, ["deny", "deny", "deny"]),
+            (Ask, r#""permission": "edit", "path": "../out/x""#, ["ask", "ask", "ask"]),
+            (Ask, r#""permission": "edit", "path": ".git/config""#, ["ask", "ask", "ask"]),
+            (Allow, r#""permission": "read", "path": "a.txt""#, ["allow", "allow", "allow"]),
+            (Allow, r#""permission": "read", "path": ".env""#, ["ask", "ask", "ask"]),
+            (Allow, r#""permission": "webfetch", "pattern": "http://a.example/""#, ["ask", "ask", "ask"]),
+            (Allow, r#""permission": "doom_loop", "pattern": "bash""#, ["ask", "ask", "ask"]),
+        ];
+        for (edit, question, wanted) in table {
+            let all = [Approvals::Default, Approvals::Ask, Approvals::Sandboxed];
+            let found = all.map(|approvals| {
+                let place = lab.place.clone();
+                let policy = Policy { rules: rules(edit), place, approvals, sandboxed: true, ..Policy::default() };
+                let line = check_line(&policy, &[], &format!(r#"{{"id": 1, {question}}}"#));
+                serde_json::from_str::<serde_json::Value>(&line).unwrap()["verdict"].as_str().unwrap().to_owned()
+            });
+            assert_eq!(found.each_ref().map(String::as_str), wanted, "{question}");
+        }
+        let tool = Need { unknown: true, ..Need::new("notes_find", "*").always("*") };
+        let open = Rules::built_in(&[("*", "*", Allow)]);
+        let asked = Rules::built_in(&[("*", "*", Ask)]);
+        let of = |approvals, rules| judge(approvals, rules, &Rules::default(), &tool).action;
+        assert_eq!([of(Approvals::Default, &open), of(Approvals::Ask, &open)], [Allow, Ask]);
+        assert_eq!(judge(Approvals::Sandboxed, &asked, &Rules::default(), &held(tool.clone())).action, Ask);
+        // Nothing settles what is asked every time.
+        let edit = Need { within: true, ..Need::new("edit", "a.txt").always("a.txt") };
+        assert!(settles(None, Approvals::Default, &asked, &Rules::default(), &edit));
+        assert!(!settles(None, Approvals::Ask, &asked, &Rules::default(), &edit));
+    }
+}

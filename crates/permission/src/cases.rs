@@ -1,0 +1,275 @@
+//! The tables of `editor-tests/data` about paths against the engine: every row is a promise about a
+//! class of paths. The tables of command lines need agents, and are in `agent/tables.rs`.
+
+use std::path::{Path, PathBuf};
+
+use super::approve::settles;
+use super::rule;
+use super::shell::{analyse, need_of};
+pub(super) use super::testing::{Lab, records};
+use super::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
+use base::approvals::Approvals;
+
+fn base(place: &PermissionContext) -> Rules {
+    rule::base(&place.data, Path::new("/scratch-of-the-session"), &[] as &[PathBuf])
+}
+
+pub(super) fn with(place: &PermissionContext, rules: &[(&str, Action)]) -> Rules {
+    base(place).then(&Rules::written("bash", rules))
+}
+
+pub(super) fn r1(place: &PermissionContext) -> Rules {
+    with(place, &[("*", Action::Ask), ("git diff*", Action::Allow), ("ls*", Action::Allow)])
+}
+
+pub(super) fn r2(place: &PermissionContext) -> Rules {
+    with(place, &[("*", Action::Allow), ("rm*", Action::Deny)])
+}
+
+pub(super) fn plan(place: &PermissionContext) -> Rules {
+    let edits = Rules::built_in(&[("edit", "*", Action::Deny), ("edit", ".opencode/plans/*.md", Action::Allow)]);
+    base(place).then(&edits).then(&Rules::read_only())
+}
+
+pub(super) fn judge(rules: &Rules, command: &str, place: &PermissionContext) -> Verdict {
+    evaluate(rules, &Rules::default(), &command_need(command, place))
+}
+
+#[test]
+fn laws_hold_for_everything_seen() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../editor-tests/fuzz/corpus/judge");
+    let files = std::fs::read_dir(folder).unwrap().flatten().map(|entry| std::fs::read(entry.path()).unwrap());
+    let mut lines: Vec<String> = files.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect();
+    assert!(lines.len() >= 40, "{}", lines.len());
+    for table in [
+        include_str!("../../../editor-tests/data/permission_cases.csv"),
+        include_str!("../../../editor-tests/data/permission_cases_more.csv"),
+    ] {
+        lines.extend(records(table).iter().map(|row| serde_json::from_str::<String>(&row[2]).unwrap()));
+    }
+    let broken: Vec<String> =
+        lines.iter().filter_map(|line| Some(format!("{line:?}: {}", super::laws::broken(line)?))).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// A directory that holds everything is no project, wherever the home directory lies.
+#[test]
+fn a_home_is_no_project() {
+    let lab = Lab::new();
+    let home = lab.place.home.clone().unwrap();
+    std::fs::write(home.join("f"), "").unwrap();
+    let place = PermissionContext { root: home.clone(), cwd: home, ..lab.place.clone() };
+    assert_eq!(judge(&r2(&place), "cat f", &place).action, Action::Ask);
+    assert_eq!(judge(&r2(&place), "ls > g", &place).action, Action::Ask);
+}
+
+/// What "always" stores is exactly what is shown, and only where it is exact.
+#[test]
+fn what_always_grants() {
+    let lab = Lab::new();
+    let table: [(&str, &[&str]); 20] = [
+        ("tail -3 a.txt", &["tail *"]),
+        ("cargo-of-nowhere test", &["cargo-of-nowhere test"]),
+        ("./x a b", &["./x a b"]),
+        ("ls -la", &["ls *"]),
+        ("rm victim.txt", &["rm victim.txt"]),
+        ("git diff --stat", &["git diff *"]),
+        ("git --no-pager log -1", &["git --no-pager log -1"]),
+        ("find . -name x", &["find *"]),
+        ("find . -name x -delete", &["find . -name x -delete"]),
+        ("sed -n 1p a.txt", &["sed *"]),
+        ("tar tf a.tar", &["tar tf *"]),
+        ("ls | wc", &["ls *", "wc *"]),
+        ("env ls -l", &["env ls -l", "ls -l"]),
+        ("python3 -c 'print(1)'", &[]),
+        ("curl -L https://x.test", &[]),
+        ("ls > f", &[]),
+        ("ls *.txt", &[]),
+        ("git -c a.b=c diff", &[]),
+        ("cat /etc/passwd", &[]),
+        ("X=1 ls", &[]),
+    ];
+    for (command, always) in table {
+        assert_eq!(command_need(command, &lab.place).always, always, "{command}");
+    }
+    let wide = ["git diff *", "find *", "sed *", "sort *", "git log *", "tail *", "python3 x.py *"];
+    let wide: Rules = wide.iter().map(|pattern| rule_for(pattern)).collect();
+    let all = with(&lab.place, &[("*", Action::Ask)]);
+    for command in [
+        "git diff --output=x",
+        "git log --ext-diff",
+        "git push",
+        "find . -delete",
+        "find . -exec rm x ;",
+        "sed -i s/a/b/ a.txt",
+        "sed 'w x' a.txt",
+        "sort -o x a.txt",
+        "sort --compress-program=x a.txt",
+        "python3 y.py",
+        "python3 -c 'import os'",
+    ] {
+        let verdict = evaluate(&all, &wide, &command_need(command, &lab.place));
+        assert_eq!(verdict.action, Action::Ask, "{command}: {verdict:?}");
+    }
+    let grants = Rules::from(vec![rule_for("git diff --stat")]);
+    let place = &lab.place;
+    let ask = with(place, &[("*", Action::Ask)]);
+    let verdict = |command: &str| evaluate(&ask, &grants, &command_need(command, place)).action;
+    assert_eq!(verdict("git  diff '--stat'"), Action::Allow);
+    assert_eq!(verdict("git diff --stat > f"), Action::Ask);
+    assert_eq!(verdict("git diff --stat; ls"), Action::Ask);
+    assert_eq!(verdict("git diff"), Action::Ask);
+}
+
+/// "Always" names what a tool of a project does: its sub-command, target, script or package, and nothing wider.
+#[test]
+fn always_for_tools_of_a_project() {
+    let lab = Lab::new();
+    let config = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://x.test/r\n";
+    std::fs::write(lab.place.root.join(".git/config"), config).unwrap();
+    let place = &lab.place;
+    // Whatever is installed here: as if it were.
+    let need = |command: &str| {
+        let mut line = analyse(command, place);
+        line.units.iter_mut().filter(|unit| unit.runner.is_none()).for_each(|unit| unit.foreign = None);
+        need_of(command, line)
+    };
+    // A command, what "always" grants, another command that is granted by it, one that is not.
+    let table = [
+        ("yarn test --x", "yarn test *", "yarn test a", "yarn build"),
+        ("yarn run build", "yarn run build *", "yarn run build -w", "yarn run deploy"),
+        ("pnpm run dev", "pnpm run dev *", "pnpm run dev -- --port 1", "pnpm dlx x"),
+        ("bun test", "bun test *", "bun test a.ts", "bun x.ts"),
+        ("bun run dev", "bun run dev *", "bun run dev -w", "bun run y"),
+        ("uv sync", "uv sync *", "uv sync --all-extras", "uv pip list"),
+        ("uv run pytest -q", "uv run pytest *", "uv run pytest -x tests", "uv run ruff"),
+        (
+            "uv run python3 x.py",
+            "uv run python3 x.py *, python3 x.py *",
+            "uv run python3 x.py 1",
+            "uv run python3 y.py",
+        ),
+        ("uvx ruff check", "uvx ruff *", "uvx ruff format .", "uvx black"),
+        ("pip install -r r.txt", "pip install *", "pip install x", "pip download x"),
+        ("go test ./...", "go test *", "go test -run X ./a", "go run x.go"),
+        ("go run ./cmd/x", "go run ./cmd/x *", "go run ./cmd/x -v", "go run ./cmd/y"),
+        ("pytest -q tests", "pytest *", "pytest", "pytester"),
+        ("python3 -m pytest -q", "python3 -m pytest *", "python3 -m pytest -x", "python3 -m http.server"),
+        ("gh pr view 12", "gh pr view *", "gh pr view 13", "gh pr merge 13"),
+        ("gh api /x", "gh api /x", "gh api /x", "gh api -X DELETE /x"),
+        ("git checkout main", "git checkout main", "git checkout main", "git checkout HEAD -- src"),
+        ("git restore a.txt", "git restore a.txt", "git restore a.txt", "git restore src"),
+        ("git switch x", "git switch *", "git switch -c y", "git checkout y"),
+        ("cargo test", "cargo test *", "cargo test --release", "cargo run"),
+        ("cargo run", "cargo run", "cargo run", "cargo run --bin x"),
+        ("cargo publish", "cargo publish", "cargo publish", "cargo publish --allow-dirty"),
+        ("make test", "make test *", "make test -j4", "make deploy"),
+        ("make", "make", "make", "make deploy"),
+        ("npx tsc --noEmit", "npx tsc *", "npx tsc -w", "npx eslint"),
+        ("kubectl get pods", "kubectl get *", "kubectl get svc -n x", "kubectl delete pod x"),
+        ("kubectl logs -f x", "kubectl logs *", "kubectl logs y", "kubectl get pods"),
+        ("kubectl delete pod x", "kubectl delete pod x", "kubectl delete pod x", "kubectl delete pod y"),
+        ("curl -s 'https://x.test/a?b'", "curl https://x.test", "curl https://x.test/c", "curl https://x.test.evil/c"),
+        (
+            "curl -s http://x.test:80",
+            "curl http://x.test:80",
+            "curl -H 'A: b' http://x.test:80/",
+            "curl http://x.test/",
+        ),
+        (
+            "git push origin",
+            "git push origin https://x.test/r",
+            "git push -u origin",
+            "git remote set-url origin https://y.test; git push other",
+        ),
+        ("git fetch origin", "git fetch origin", "git fetch origin", "git fetch https://y.test/x"),
+        ("pip3 list", "pip3 list *", "pip3 list -o", "pip3 install x"),
+        ("python3 -m timeit pass", "python3 -m timeit pass", "python3 -m timeit pass", "python3 -m timeit x"),
+        ("python3 -m pip list", "python3 -m pip list", "python3 -m pip list", "python3 -m pip install x"),
+        ("docker-compose ps", "docker-compose ps *", "docker-compose ps -a", "docker-compose run x"),
+        ("docker ps", "docker ps *", "docker ps -a", "docker rm x"),
+    ];
+    let ask = with(place, &[("*", Action::Ask)]);
+    let mut wrong = vec![];
+    for (command, wanted, held, other) in table {
+        let always = need(command).always;
+        let grants: Rules = always.iter().map(|pattern| rule_for(pattern)).collect();
+        let verdict = |command: &str| evaluate(&ask, &grants, &need(command)).action;
+        let got = (always.join(", "), verdict(command), verdict(held), verdict(other));
+        if got != (wanted.to_owned(), Action::Allow, Action::Allow, Action::Ask) {
+            wrong.push(format!("{command}: {got:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for command in [
+        "curl -o f https://x.test/",
+        "curl -L https://x.test/",
+        "curl -T a.txt https://x.test/",
+        "curl -d @a.txt https://x.test/",
+        "curl -K a.txt https://x.test/",
+        "curl https://x.test/ https://y.test/",
+        "curl --proxy y.test https://x.test/",
+        "curl 'https://x.test\\@y.test/'",
+        "curl https://me@x.test/",
+        "curl https://{x,y}.test/",
+        "curl $URL",
+        "git push -f origin",
+        "git push origin +main",
+        "git push origin :main",
+        "git push --tags origin",
+        "git push https://x.test/y",
+        "docker run x",
+        "docker exec x ls",
+        "docker compose run x ls",
+        "docker container exec x ls",
+        "make test --eval=x",
+        "make test deploy",
+        "make test -f x.mk",
+        "make test 'X=$(shell rm a)'",
+        "go test -exec ./x ./...",
+        "curl -X DELETE https://x.test/",
+        "curl -d a=1 https://x.test/",
+        "git -C sub push origin",
+        "cd src; git push origin",
+        "docker --context c run x",
+        "npx eslint ../x",
+    ] {
+        let grants =
+            ["curl https://x.test", "git push origin https://x.test/r", "make test *", "go test *", "npx eslint *"]
+                .map(rule_for);
+        let need = need(command);
+        let granted = evaluate(&ask, &Rules::from(Vec::from(grants)), &need).action;
+        let wide = need.always.iter().any(|pattern| !need.patterns.contains(pattern));
+        assert!(granted == Action::Ask && !wide, "{command}: {:?}", need.always);
+    }
+}
+
+/// What throws away all that is not committed is asked about whatever was granted.
+#[test]
+fn a_grant_does_not_cover_the_whole_project() {
+    let lab = Lab::new();
+    let ask = with(&lab.place, &[("*", Action::Ask)]);
+    let grants: Rules = ["git checkout *", "git restore *", "git switch *"].map(rule_for).into_iter().collect();
+    for command in ["git checkout -f x", "git restore .", "git checkout .", "git switch --discard-changes x"] {
+        assert_eq!(evaluate(&ask, &grants, &command_need(command, &lab.place)).action, Action::Ask, "{command}");
+    }
+}
+
+/// "Always" is not offered where the same question would come again.
+#[test]
+fn what_would_be_asked_again_is_not_granted_for_good() {
+    let lab = Lab::new();
+    let edits = |action| with(&lab.place, &[("*", Action::Ask)]).then(&Rules::built_in(&[("edit", "*", action)]));
+    let lasting = |rules: &Rules, command: &str| {
+        settles(None, Approvals::Default, rules, &Rules::default(), &command_need(command, &lab.place))
+    };
+    assert!(lasting(&edits(Action::Ask), "ls -la"));
+    assert!(lasting(&edits(Action::Allow), "mkdir -p made"));
+    assert!(!lasting(&edits(Action::Ask), "mkdir -p made"));
+    assert!(lasting(&edits(Action::Allow), "ls | wc"));
+    assert!(!lasting(&edits(Action::Allow), "ls > f"));
+}
+
+fn rule_for(pattern: &str) -> super::Rule {
+    super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Allow, source: "grant".into() }
+}

@@ -1,0 +1,267 @@
+//! Files that are protected under another of their names. A hard link is the file itself: what holds keys or
+//! decides what runs does so under every name it has.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::PermissionContext;
+use super::protected::{self, Protected};
+
+/// Entries of directories that are looked at for the protected files of one place.
+const MAX_ENTRIES: usize = 20_000;
+/// How deep directories of the home directory are looked at; its own files are at depth 1.
+const MAX_HOME_DEPTH: usize = 3;
+/// How deep our own data is looked at; its keys are at depth 1.
+const MAX_DATA_DEPTH: usize = 2;
+/// Directories whose files come from elsewhere.
+const SKIPPED: [&str; 10] =
+    ["node_modules", "target", "dist", "build", ".venv", "objects", ".cache", ".rustup", ".npm", "registry"];
+
+/// How long what was found is used again. Looking walks a project and a home, and every file of a package manager
+/// that links its store would begin it anew.
+const MAX_AGE: Duration = Duration::from_secs(5);
+/// Places for which it is kept.
+const MAX_PLACES: usize = 16;
+
+/// What was found a moment ago.
+static RECENT: Mutex<Vec<Recent>> = Mutex::new(Vec::new());
+
+/// A file by its device and inode.
+pub(super) type FileId = (u64, u64);
+
+/// The protected files of a place, by device and inode. Those with one name are among them: they may get a second
+/// one while this is in use.
+#[derive(Debug, Default)]
+pub(super) struct LinkedFiles {
+    files: HashMap<FileId, Protected>,
+    /// Where those lie that may not be read unasked.
+    unreadable: Vec<PathBuf>,
+}
+
+/// The directories in which files are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SearchedDirs {
+    data: PathBuf,
+    home: Option<PathBuf>,
+    roots: Vec<PathBuf>,
+}
+
+/// What was found in them, and when.
+#[derive(Debug)]
+struct Recent {
+    dirs: SearchedDirs,
+    at: Instant,
+    files: Arc<LinkedFiles>,
+}
+
+impl SearchedDirs {
+    fn of(place: &PermissionContext) -> Self {
+        let roots = std::iter::once(&place.root).chain(&place.extra).cloned().collect();
+        Self { data: place.data.clone(), home: place.home.clone(), roots }
+    }
+}
+
+impl LinkedFiles {
+    /// Returns the protected files of the project, the home directory and our own data, as they were at most
+    /// [`MAX_AGE`] ago.
+    pub(super) fn of(place: &PermissionContext) -> Arc<Self> {
+        let dirs = SearchedDirs::of(place);
+        let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.retain(|known| known.at.elapsed() < MAX_AGE);
+        if let Some(known) = recent.iter().find(|known| known.dirs == dirs) {
+            return known.files.clone();
+        }
+        let files = Arc::new(Self::find(&dirs));
+        if recent.len() >= MAX_PLACES {
+            recent.remove(0);
+        }
+        recent.push(Recent { dirs, at: Instant::now(), files: files.clone() });
+        files
+    }
+
+    fn find(dirs: &SearchedDirs) -> Self {
+        let mut found = Self::default();
+        if !dirs.data.as_os_str().is_empty() {
+            let is_closed =
+                |name: &OsStr, _: usize| !["tool-output", "plans", "scratch"].iter().any(|open| name == *open);
+            found.below(&dirs.data, MAX_DATA_DEPTH, &is_closed, &|_| Some(Protected::Own));
+        }
+        if let Some(home) = &dirs.home {
+            // Keys and settings lie below hidden directories, under names of any kind: `~/.config/gh`.
+            let is_hidden = |name: &OsStr, level: usize| level > 1 || name.as_encoded_bytes().starts_with(b".");
+            found.below(home, MAX_HOME_DEPTH, &is_hidden, &|path| by_name(path, home));
+        }
+        for root in &dirs.roots {
+            found.below(root, usize::MAX, &|_, _| true, &|path| by_name(path, root));
+        }
+        found
+    }
+
+    /// Returns why a file is special under one of its names.
+    pub(super) fn protection(&self, file: &Metadata) -> Option<Protected> {
+        self.files.get(&(file.dev(), file.ino())).copied()
+    }
+
+    /// Returns those that may not be read unasked and have a second name now: nearly always none, and then a search
+    /// need not look at each file that it comes across.
+    pub(super) fn unreadable(&self) -> HashSet<FileId> {
+        let files = self.unreadable.iter().filter_map(|path| fs::metadata(path).ok());
+        files.filter(|file| file.nlink() > 1).map(|file| (file.dev(), file.ino())).collect()
+    }
+
+    /// Adds what lies below a directory, in those directories of which `enters` takes the name and the depth above.
+    fn below(
+        &mut self,
+        top: &Path,
+        depth: usize,
+        enters: &dyn Fn(&OsStr, usize) -> bool,
+        kind: &dyn Fn(&Path) -> Option<Protected>,
+    ) {
+        let mut left = MAX_ENTRIES;
+        let mut dirs: VecDeque<(PathBuf, usize)> = VecDeque::from([(top.to_owned(), 1)]);
+        while let Some((dir, level)) = dirs.pop_front() {
+            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                if left == 0 {
+                    return;
+                }
+                left -= 1;
+                let Ok(of_entry) = entry.file_type() else { continue };
+                let name = entry.file_name();
+                if of_entry.is_dir() {
+                    if level < depth && SKIPPED.iter().all(|skipped| name != *skipped) && enters(&name, level) {
+                        dirs.push_back((entry.path(), level + 1));
+                    }
+                } else if of_entry.is_file() {
+                    self.add(&entry.path(), kind);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, path: &Path, kind: &dyn Fn(&Path) -> Option<Protected>) {
+        let Some(protected) = kind(path) else { return };
+        let Ok(file) = fs::metadata(path) else { return };
+        if protected != Protected::Control {
+            self.unreadable.push(path.to_owned());
+        }
+        self.files.entry((file.dev(), file.ino())).or_insert(protected);
+    }
+}
+
+/// Whether a file is one of these, under whatever name.
+pub(super) fn is_among(files: &HashSet<FileId>, path: &Path) -> bool {
+    !files.is_empty() && fs::metadata(path).is_ok_and(|file| files.contains(&(file.dev(), file.ino())))
+}
+
+/// Whether a file has more than one name.
+pub(super) fn has_other_names(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.nlink() > 1)
+}
+
+/// Returns why a file below a directory, the project or the home, is protected by its name.
+fn by_name(path: &Path, top: &Path) -> Option<Protected> {
+    if protected::secret(path) {
+        return Some(Protected::Secret);
+    }
+    protected::control(path.strip_prefix(top).unwrap_or(path)).then_some(Protected::Control)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::hard_link;
+
+    use super::LinkedFiles;
+    use crate::cases::{Lab, judge, with};
+    use crate::paths::locate;
+    use crate::protected::Protected;
+    use crate::sight::Sight;
+    use crate::{Action, PermissionContext, Policy, Rules};
+
+    #[test]
+    fn hard_link_to_a_protected_file_is_judged_by_what_it_is() {
+        let lab = Lab::new();
+        let root = &lab.place.root;
+        let home = lab.place.home.clone().unwrap();
+        for dir in [home.join(".ssh"), home.join(".config/gh"), root.join("deploy/deep"), lab.place.data.clone()] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        let files = [
+            home.join(".ssh/id_rsa"),
+            root.join("deploy/deep/server.pem"),
+            lab.place.data.join("auth.json"),
+            home.join(".config/gh/hosts.yml"),
+        ];
+        for file in files.iter().chain([&root.join("src/plain")]) {
+            std::fs::write(file, "x").unwrap();
+        }
+        hard_link(root.join(".env"), root.join("notes.txt")).unwrap();
+        hard_link(&files[0], root.join("k")).unwrap();
+        hard_link(&files[1], root.join("src/p")).unwrap();
+        hard_link(&files[2], root.join("a")).unwrap();
+        hard_link(&files[3], root.join("g")).unwrap();
+        hard_link(root.join(".git/config"), root.join("c")).unwrap();
+        hard_link(root.join("src/plain"), root.join("src/second")).unwrap();
+        let table = [
+            ("notes.txt", Some(Protected::Secret)),
+            ("k", Some(Protected::Secret)),
+            ("src/p", Some(Protected::Secret)),
+            ("a", Some(Protected::Own)),
+            ("g", Some(Protected::Secret)),
+            ("c", Some(Protected::Control)),
+            ("src/second", None),
+            ("a.txt", None),
+        ];
+        for (name, wanted) in table {
+            assert_eq!(locate(name, &lab.place).unwrap().protected, wanted, "{name}");
+        }
+        let free = with(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[("*", "*", Action::Allow)]));
+        for (line, wanted) in [
+            ("cat notes.txt", Action::Ask),
+            ("grep x src/p", Action::Ask),
+            ("grep -r x src", Action::Ask),
+            ("cat a", Action::Deny),
+            ("cat src/second", Action::Allow),
+            ("cat c", Action::Allow),
+        ] {
+            assert_eq!(judge(&free, line, &lab.place).action, wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn search_leaves_out_a_hard_link_to_a_secret() {
+        let lab = Lab::new();
+        let root = &lab.place.root;
+        std::fs::write(root.join("src/plain"), "x").unwrap();
+        hard_link(root.join("src/plain"), root.join("src/second")).unwrap();
+        hard_link(root.join(".env"), root.join("src/notes.txt")).unwrap();
+        let sight = Sight::new(&Policy { place: lab.place.clone(), ..Policy::default() });
+        let mut reader = sight.reader();
+        for (name, wanted) in
+            [("src/notes.txt", Action::Ask), ("src/second", Action::Allow), ("src/deep/f", Action::Allow)]
+        {
+            assert_eq!(reader.judge(&root.join(name)), wanted, "{name}");
+        }
+        let free = with(&lab.place, &[("*", Action::Allow)]);
+        assert_eq!(judge(&free, "grep -r x src/deep", &lab.place).action, Action::Allow);
+        assert_eq!(judge(&free, "grep -r x src", &lab.place).action, Action::Ask);
+    }
+
+    /// A project whose files are all links into a store of packages is walked once, not for each of them.
+    #[test]
+    fn protected_files_are_looked_for_once_for_many_paths() {
+        let lab = Lab::new();
+        let root = &lab.place.root;
+        let first = LinkedFiles::of(&lab.place);
+        assert!(std::sync::Arc::ptr_eq(&first, &LinkedFiles::of(&lab.place)));
+        let elsewhere = PermissionContext { root: lab.out.clone(), ..lab.place.clone() };
+        assert!(!std::sync::Arc::ptr_eq(&first, &LinkedFiles::of(&elsewhere)));
+        // A second name that a known file gets meanwhile counts.
+        hard_link(root.join(".env"), root.join("later.txt")).unwrap();
+        assert_eq!(locate("later.txt", &lab.place).unwrap().protected, Some(Protected::Secret));
+    }
+}

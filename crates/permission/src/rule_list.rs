@@ -1,0 +1,221 @@
+//! An ordered list of rules. Agents have most of their rules in common: a list is made of pieces, which lists share,
+//! and each piece is compiled once.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::rule_entry::{BUILT_IN, POSTURE};
+use super::rule_index::{RuleIndex, RulesAbout};
+use super::{Action, Rule};
+
+/// Lists of fewer rules are copied when they are joined, so that a list does not come to consist of crumbs.
+const MIN_PIECE: usize = 64;
+
+/// An ordered list of rules; later ones win. See [`crate::evaluate`](mod@crate::evaluate).
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    pieces: Vec<Arc<RulePiece>>,
+}
+
+/// Rules that follow each other, and what is looked up in them.
+#[derive(Debug, Default)]
+struct RulePiece {
+    rules: Vec<Rule>,
+    index: RuleIndex,
+}
+
+impl Rules {
+    pub fn built_in(rules: &[(&str, &str, Action)]) -> Self {
+        let rule = |(permission, pattern, action): &(&str, &str, Action)| Rule {
+            permission: (*permission).into(),
+            pattern: (*pattern).into(),
+            action: *action,
+            source: BUILT_IN.into(),
+        };
+        rules.iter().map(rule).collect()
+    }
+
+    /// The rules an agent with a read-only shell has: see [`POSTURE`].
+    pub fn read_only() -> Self {
+        Self::built_in(&[(POSTURE.0, POSTURE.1, Action::Deny)])
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Rule> + Clone {
+        self.pieces.iter().flat_map(|piece| piece.rules.iter())
+    }
+
+    pub fn len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.rules.len()).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// These rules, then `later`.
+    #[must_use]
+    pub fn then(mut self, later: &Self) -> Self {
+        for piece in &later.pieces {
+            match self.pieces.last_mut() {
+                Some(last) if last.rules.len() + piece.rules.len() <= MIN_PIECE => {
+                    let rules = last.rules.iter().chain(&piece.rules).cloned().collect();
+                    *last = Arc::new(RulePiece { rules, index: RuleIndex::default() });
+                }
+                _ => self.pieces.push(piece.clone()),
+            }
+        }
+        self
+    }
+
+    /// Whether a permission is denied for everything, so that its tools need not be shown to the
+    /// model at all: the last rule for it has the pattern `*` and denies.
+    pub fn hides(&self, permission: &str) -> bool {
+        self.last_about(permission).is_some_and(|(_, rule)| rule.pattern == "*" && rule.action == Action::Deny)
+    }
+
+    /// Returns the last rule that speaks about a permission, and its place in the list.
+    pub fn last_about(&self, permission: &str) -> Option<(usize, &Rule)> {
+        let mut end = self.len();
+        for piece in self.pieces.iter().rev() {
+            end -= piece.rules.len();
+            let last = piece.index.last_about(&piece.rules, permission);
+            if let Some(found) = last.and_then(|at| Some((end + at, piece.rules.get(at)?))) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Whether a rule is among these, wherever it was written.
+    pub fn has(&self, rule: &Rule) -> bool {
+        let same = |other: &Rule| {
+            (&other.permission, &other.pattern, other.action) == (&rule.permission, &rule.pattern, rule.action)
+        };
+        self.about(&rule.permission).fitting(&rule.pattern).into_iter().any(|(_, other)| same(other))
+    }
+
+    /// The rules that speak about a permission.
+    pub(super) fn about(&self, permission: &str) -> RulesAbout<'_> {
+        let mut about = RulesAbout::default();
+        let mut offset = 0;
+        for piece in &self.pieces {
+            about.add(offset, &piece.rules, piece.index.table(&piece.rules, permission));
+            offset += piece.rules.len();
+        }
+        about
+    }
+
+    /// The place of the rule from which on only reading is allowed; see [`POSTURE`].
+    pub(super) fn posture(&self) -> Option<usize> {
+        let mut posture = None;
+        let mut offset = 0;
+        for piece in &self.pieces {
+            if let Some((at, denies)) = piece.index.posture(&piece.rules) {
+                posture = denies.then_some(offset + at);
+            }
+            offset += piece.rules.len();
+        }
+        posture
+    }
+
+    /// Whether a rule that somebody wrote asks about or denies what a command line may do without showing it; with
+    /// `edits`, also what it may change.
+    pub(super) fn restricts_hidden(&self, edits: bool) -> bool {
+        self.pieces.iter().any(|piece| piece.index.restricts_hidden(&piece.rules, edits))
+    }
+}
+
+impl Extend<Rule> for Rules {
+    fn extend<T: IntoIterator<Item = Rule>>(&mut self, later: T) {
+        let mut later = later.into_iter().peekable();
+        if later.peek().is_none() {
+            return;
+        }
+        match self.pieces.last_mut().and_then(Arc::get_mut) {
+            Some(piece) => {
+                piece.rules.extend(later);
+                piece.index = RuleIndex::default();
+            }
+            None => *self = std::mem::take(self).then(&later.collect()),
+        }
+    }
+}
+
+impl FromIterator<Rule> for Rules {
+    fn from_iter<T: IntoIterator<Item = Rule>>(rules: T) -> Self {
+        Self::from(rules.into_iter().collect::<Vec<_>>())
+    }
+}
+
+impl From<Vec<Rule>> for Rules {
+    fn from(rules: Vec<Rule>) -> Self {
+        let piece = (!rules.is_empty()).then(|| Arc::new(RulePiece { rules, index: RuleIndex::default() }));
+        Self { pieces: piece.into_iter().collect() }
+    }
+}
+
+impl PartialEq for Rules {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Rules {}
+
+impl Serialize for Rules {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Rules {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+impl Rules {
+    /// Rules about one permission that are not the program's own.
+    pub(crate) fn written(permission: &str, rules: &[(&str, Action)]) -> Self {
+        let rule = |(pattern, action): &(&str, Action)| Rule {
+            permission: permission.into(),
+            pattern: (*pattern).into(),
+            action: *action,
+            source: "test".into(),
+        };
+        rules.iter().map(rule).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(from: usize, count: usize) -> Rules {
+        let rule = |at: usize| Rule {
+            permission: "bash".into(),
+            pattern: at.to_string(),
+            action: Action::Allow,
+            source: String::new(),
+        };
+        (from..from + count).map(rule).collect()
+    }
+
+    /// However a list is put together, its rules stay in their order, and long ones are not copied.
+    #[test]
+    fn joined_lists_keep_their_order_and_share_their_pieces() {
+        let long = numbered(0, 1_000);
+        let mut rules = long.clone().then(&numbered(1_000, 3));
+        rules.extend(numbered(1_003, 2).iter().cloned());
+        rules = rules.then(&numbered(1_005, 500)).then(&Rules::default());
+        assert_eq!(rules, numbered(0, 1_505));
+        assert_eq!((rules.len(), rules.pieces.len()), (1_505, 3));
+        assert!(Arc::ptr_eq(&rules.pieces[0], &long.pieces[0]));
+        assert_eq!(rules.last_about("bash").map(|(at, rule)| (at, &*rule.pattern)), Some((1_504, "1504")));
+        assert_eq!(long.len(), 1_000);
+        let crumbs = (0..1_000).fold(Rules::default(), |rules, at| rules.then(&numbered(at, 1)));
+        assert!(crumbs == long && crumbs.pieces.len() < 20, "{}", crumbs.pieces.len());
+    }
+}

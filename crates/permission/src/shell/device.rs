@@ -1,0 +1,35 @@
+//! Devices: those that hold nothing, and those that hold everything.
+
+use super::unit::Unit;
+use crate::Action;
+
+/// Devices that hold no data of anybody's.
+pub(super) fn holds_nothing(text: &str) -> bool {
+    matches!(
+        text,
+        "/dev/null"
+            | "/dev/stdin"
+            | "/dev/stdout"
+            | "/dev/stderr"
+            | "/dev/tty"
+            | "/dev/zero"
+            | "/dev/full"
+            | "/dev/random"
+            | "/dev/urandom"
+            | "-"
+    ) || text.strip_prefix("/dev/fd/").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// A device that is written to.
+pub(super) fn written(text: &str, unit: &mut Unit) {
+    let name = text.trim_start_matches("/dev/");
+    let disks = [
+        "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "mapper", "dm-", "loop", "md", "mem", "kmem",
+        "port",
+    ];
+    if disks.iter().any(|disk| name.starts_with(disk)) {
+        unit.floor(Action::Deny, &format!("{text} is a disk: writing to it destroys what is on it"));
+    } else {
+        unit.floor(Action::Ask, &format!("{text} is a device"));
+    }
+}

@@ -1,0 +1,326 @@
+//! Which of a repository's files with secrets a command of git would show: those that its index knows, that a
+//! commit holds, or that differ between two of them.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use gix_hash::ObjectId;
+use gix_object::Kind;
+
+use super::Disk;
+use super::git_objects::{CommitReader, ObjectUnreadable};
+use crate::protected;
+use base::git;
+
+/// Commits of which one command shows the changes.
+const MAX_COMMITS: usize = 500;
+
+/// The largest file whose content is compared with what git has, in bytes.
+const LARGEST_SECRET: u64 = 1 << 20;
+
+/// What a command of git shows of files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ShownFiles {
+    /// Those that the index knows.
+    Tracked,
+    /// What differs between the index and the working tree.
+    Unstaged,
+    /// What differs between a commit and the index.
+    Staged(String),
+    /// What differs between a commit and the working tree.
+    Since(String),
+    /// What differs between two commits.
+    Between(String, String),
+    /// What differs since two commits parted.
+    Parted(String, String),
+    /// What a commit changed; a blob as it is.
+    Change(String),
+    /// What these commits and those before them changed, as far as they are not before one of the second; the
+    /// number of commits at most.
+    History(Vec<String>, Vec<String>, Option<usize>),
+    /// All that a commit holds.
+    Tree(String),
+    /// What the commits of all references changed, and those that were ever named by one.
+    Everything,
+    /// What a commit changed that no word names so that it could be read: any of them.
+    Unknown,
+}
+
+/// A file with secrets that the index knows.
+#[derive(Debug)]
+pub(super) struct TrackedSecret {
+    path: String,
+    id: ObjectId,
+    /// The working tree may have another content.
+    changed: bool,
+}
+
+impl TrackedSecret {
+    /// An entry of the index, if it is a file with secrets. That it has changed is to be assumed.
+    fn of(entry: &git::IndexEntry<'_>) -> Option<Self> {
+        let path = String::from_utf8_lossy(entry.path);
+        let id = ObjectId::try_from(entry.id).ok()?;
+        protected::secret(Path::new(&*path)).then(|| Self { path: path.into_owned(), id, changed: true })
+    }
+}
+
+/// The tracked secrets of working trees, by the directory they begin in; none where their index cannot be read.
+pub(super) type TrackedSecrets = HashMap<PathBuf, Option<Rc<[TrackedSecret]>>>;
+
+/// The reason the files that a command shows are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotKnown {
+    /// The index is there and is not read: it is of another format, or too large.
+    Index,
+    /// There are more commits than are read, or objects that cannot be read.
+    History,
+}
+
+impl Disk<'_> {
+    /// The directory where the working tree begins that git would work in.
+    pub(in crate::shell) fn work_tree(&mut self, cwd: &Path) -> Option<PathBuf> {
+        self.repository(cwd).top.clone()
+    }
+
+    /// Returns the first file with secrets that is shown, of those whose paths below `top` are `wanted`. Where a word
+    /// names no commit, what the index knows counts: git ends there.
+    ///
+    /// # Errors
+    /// Where the index or the commits cannot be read: then nobody knows which files are shown.
+    pub(in crate::shell) fn secret_shown(
+        &mut self,
+        top: &Path,
+        shown: &ShownFiles,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<Option<String>, NotKnown> {
+        let tracked = self.tracked_secrets(top).ok_or(NotKnown::Index)?;
+        let mut tracked_here = tracked.iter().filter(|secret| wanted(&secret.path));
+        let first = |secret: &TrackedSecret| secret.path.clone();
+        match shown {
+            ShownFiles::Tracked => return Ok(tracked_here.next().map(first)),
+            ShownFiles::Unstaged => return Ok(tracked_here.find(|secret| secret.changed).map(first)),
+            _ => {}
+        }
+        let is_secret = |path: &str| protected::secret(Path::new(path)) && wanted(path);
+        let found = CommitReader::open(top).and_then(|objects| {
+            let mut reader = Reader { objects, tracked: &tracked, is_secret: &is_secret };
+            reader.shown(shown)
+        });
+        match (found, shown) {
+            (Ok(path), ShownFiles::Unknown) => Ok(tracked_here.next().map(first).or(path)),
+            (Ok(path), _) => Ok(path),
+            (Err(_), ShownFiles::Unknown) | (Err(ObjectUnreadable::Revision), _) => Ok(tracked_here.next().map(first)),
+            (Err(ObjectUnreadable::Object | ObjectUnreadable::TooMuch), _) => match tracked_here.next() {
+                Some(secret) => Ok(Some(first(secret))),
+                None => Err(NotKnown::History),
+            },
+        }
+    }
+
+    /// Whether a word names a commit or a tree.
+    pub(in crate::shell) fn is_revision(&mut self, top: &Path, word: &str) -> bool {
+        CommitReader::open(top).is_ok_and(|objects| objects.resolve(word).is_ok())
+    }
+
+    fn tracked_secrets(&mut self, top: &Path) -> Option<Rc<[TrackedSecret]>> {
+        if let Some(known) = self.tracked.get(top) {
+            return known.clone();
+        }
+        let found = tracked_secrets(top).map(Rc::from);
+        self.tracked.insert(top.to_owned(), found.clone());
+        found
+    }
+}
+
+/// Reads from the index which files with secrets it knows; `None` where there is one that cannot be read.
+fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
+    let dirs = git::dirs(top);
+    let dir = dirs.first()?;
+    let mut found = vec![];
+    let is_whole = git::index(dir, 20, &mut |entry| {
+        if let Some(secret) = TrackedSecret::of(&entry) {
+            let changed = !entry.plain || is_changed(&top.join(&secret.path), &entry);
+            found.push(TrackedSecret { changed, ..secret });
+        }
+    });
+    // Before anything is added there is none.
+    let is_absent = || dir.join("index").symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    if is_whole || is_absent() {
+        return Some(found);
+    }
+    found.clear();
+    let is_split = git::split_index(dir, 20, &mut |entry| {
+        if let Some(secret) = TrackedSecret::of(&entry) {
+            // What it is by now stands in the difference: it counts as another than any commit has.
+            found.push(TrackedSecret {
+                id: ObjectId::null(gix_hash::Kind::Sha1),
+                path: secret.path.clone(),
+                changed: true,
+            });
+            found.push(secret);
+        }
+    });
+    is_split.then_some(found)
+}
+
+/// Whether a file is not what the index remembers, by its times and its size, else by its content.
+fn is_changed(path: &Path, entry: &git::IndexEntry<'_>) -> bool {
+    const LOWER: u64 = 0xffff_ffff;
+    let Ok(file) = std::fs::symlink_metadata(path) else { return true };
+    let time = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    let is_as_remembered = file.len() & LOWER == u64::from(entry.size)
+        && time(file.mtime(), file.mtime_nsec()) == entry.modified
+        && time(file.ctime(), file.ctime_nsec()) == entry.changed;
+    if is_as_remembered {
+        return false;
+    }
+    let content = || (file.is_file() && file.len() <= LARGEST_SECRET).then(|| std::fs::read(path).ok()).flatten();
+    let id = content().and_then(|bytes| gix_object::compute_hash(gix_hash::Kind::Sha1, Kind::Blob, &bytes).ok());
+    id.is_none_or(|id| id.as_slice() != entry.id)
+}
+
+/// Reads commits for one command.
+struct Reader<'r> {
+    objects: CommitReader,
+    tracked: &'r [TrackedSecret],
+    is_secret: &'r dyn Fn(&str) -> bool,
+}
+
+impl Reader<'_> {
+    fn shown(&mut self, shown: &ShownFiles) -> Result<Option<String>, ObjectUnreadable> {
+        match shown {
+            ShownFiles::Tracked | ShownFiles::Unstaged => Ok(None),
+            ShownFiles::Staged(revision) => self.staged(revision, false),
+            ShownFiles::Since(revision) => self.staged(revision, true),
+            ShownFiles::Tree(revision) => {
+                let tree = self.tree(revision)?;
+                self.objects.differing(Some(tree), None, self.is_secret)
+            }
+            ShownFiles::Between(one, other) => {
+                let one = self.tree(one)?;
+                let other = self.tree(other)?;
+                self.objects.differing(Some(one), Some(other), self.is_secret)
+            }
+            // What only the second of them has changed since.
+            ShownFiles::Parted(one, other) => {
+                let left_out = self.reached(std::slice::from_ref(one), MAX_COMMITS * 4)?;
+                let from = self.ids(std::slice::from_ref(other))?;
+                self.history(from, &left_out, None)
+            }
+            ShownFiles::Change(revision) => self.change(revision),
+            ShownFiles::History(from, without, most) => {
+                let (from, left_out) = (self.ids(from)?, self.reached(without, MAX_COMMITS * 4)?);
+                self.history(from, &left_out, *most)
+            }
+            ShownFiles::Everything | ShownFiles::Unknown => {
+                let all = self.objects.everything()?;
+                let commits = all.into_iter().filter_map(|id| self.objects.peeled(id).ok());
+                let commits = commits.filter(|id| matches!(self.objects.kind(*id), Ok(Kind::Commit))).collect();
+                self.history(commits, &HashSet::new(), None)
+            }
+        }
+    }
+
+    fn tree(&self, revision: &str) -> Result<ObjectId, ObjectUnreadable> {
+        self.objects.tree_of(self.objects.resolve(revision)?)
+    }
+
+    /// What differs between a commit and the index, and from there to the working tree.
+    fn staged(&mut self, revision: &str, work_tree: bool) -> Result<Option<String>, ObjectUnreadable> {
+        let tree = match self.tree(revision) {
+            Ok(tree) => tree,
+            // Before the first commit everything is new.
+            Err(_) if revision == "HEAD" => return Ok(self.tracked.iter().map(|secret| secret.path.clone()).next()),
+            Err(error) => return Err(error),
+        };
+        for secret in self.tracked.iter().filter(|secret| (self.is_secret)(&secret.path)) {
+            if (work_tree && secret.changed) || self.objects.at(tree, &secret.path)? != Some(secret.id) {
+                return Ok(Some(secret.path.clone()));
+            }
+        }
+        // What the index no longer knows is shown as it was.
+        let tracked = self.tracked;
+        let is_secret = self.is_secret;
+        let gone = |path: &str| is_secret(path) && !tracked.iter().any(|secret| secret.path == path);
+        self.objects.differing(Some(tree), None, &gone)
+    }
+
+    fn change(&mut self, revision: &str) -> Result<Option<String>, ObjectUnreadable> {
+        let id = self.objects.resolve(revision)?;
+        let id = self.objects.peeled(id)?;
+        match self.objects.kind(id)? {
+            Kind::Blob => Ok(self.tracked.iter().find(|secret| secret.id == id).map(|secret| secret.path.clone())),
+            Kind::Commit => self.changed_by(id),
+            _ => Ok(None),
+        }
+    }
+
+    /// What a commit changed in each of its parents.
+    fn changed_by(&mut self, id: ObjectId) -> Result<Option<String>, ObjectUnreadable> {
+        let commit = self.objects.commit(id)?;
+        if commit.parents.is_empty() {
+            return self.objects.differing(Some(commit.tree), None, self.is_secret);
+        }
+        for parent in commit.parents {
+            let before = self.objects.commit(parent)?.tree;
+            if let Some(path) = self.objects.differing(Some(before), Some(commit.tree), self.is_secret)? {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
+    fn history(
+        &mut self,
+        mut ahead: VecDeque<ObjectId>,
+        left_out: &HashSet<ObjectId>,
+        most: Option<usize>,
+    ) -> Result<Option<String>, ObjectUnreadable> {
+        let mut seen = HashSet::new();
+        let mut most = most.unwrap_or(usize::MAX);
+        while let Some(id) = ahead.pop_front() {
+            if left_out.contains(&id) || !seen.insert(id) {
+                continue;
+            }
+            if seen.len() > most {
+                return Ok(None);
+            }
+            if seen.len() > MAX_COMMITS {
+                return Err(ObjectUnreadable::TooMuch);
+            }
+            if let Some(path) = self.changed_by(id)? {
+                return Ok(Some(path));
+            }
+            let parents = self.objects.commit(id)?.parents;
+            // In which order commits are shown is not looked at: behind a merge, either side may come first, and not
+            // every command counts the merge itself.
+            if parents.len() > 1 {
+                most = most.saturating_add(parents.len() * most.min(MAX_COMMITS) + 1);
+            }
+            ahead.extend(parents);
+        }
+        Ok(None)
+    }
+
+    fn ids(&self, revisions: &[String]) -> Result<VecDeque<ObjectId>, ObjectUnreadable> {
+        revisions.iter().map(|revision| self.objects.peeled(self.objects.resolve(revision)?)).collect()
+    }
+
+    /// The commits that are reached from some.
+    fn reached(&self, from: &[String], most: usize) -> Result<HashSet<ObjectId>, ObjectUnreadable> {
+        let mut ahead = self.ids(from)?;
+        let mut seen = HashSet::new();
+        while let Some(id) = ahead.pop_front() {
+            if seen.len() >= most {
+                break;
+            }
+            if seen.insert(id) {
+                ahead.extend(self.objects.commit(id)?.parents);
+            }
+        }
+        Ok(seen)
+    }
+}

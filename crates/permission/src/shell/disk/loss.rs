@@ -1,0 +1,102 @@
+//! Catastrophes: what is denied, or at least asked about, under every set of rules. A deny for what
+//! nobody means (the whole disk, a fork bomb); a question for what somebody may mean (the home
+//! directory, the whole project, the history).
+
+use std::path::{Path, PathBuf};
+
+use super::Disk;
+use crate::shell::expand::{Arg, ShellState};
+use crate::shell::names::among;
+use crate::shell::unit::Unit;
+use crate::{Action, PermissionContext};
+use base::worktree::normal;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Loss {
+    Little,
+    Much(&'static str),
+    Everything,
+}
+
+impl Disk<'_> {
+    /// Judges what is removed with all that is below it.
+    pub(crate) fn removal(&mut self, operands: &[Arg], unit: &mut Unit, state: &ShellState, unknown: bool) {
+        for arg in operands {
+            let (texts, pattern) = match (arg.texts(), arg.pattern()) {
+                (Some(texts), _) => (texts.to_vec(), false),
+                (None, Some(pattern)) => (vec![pattern.to_owned()], true),
+                (None, None) => {
+                    let reason = format!("what {} names is not known; empty, it could be everything", arg.raw);
+                    if unknown {
+                        unit.floor(Action::Ask, &reason);
+                    } else {
+                        // No sandbox holds the project's own files.
+                        unit.at_stake.get_or_insert(reason);
+                    }
+                    continue;
+                }
+            };
+            for text in texts {
+                // `*` and `x/*` name what lies in a directory, which is as good as the directory.
+                let stripped = text.trim_end_matches(['*', '?', '.', '[', ']', '!']).to_owned();
+                let text = if pattern { if stripped.is_empty() { ".".into() } else { stripped } } else { text };
+                if pattern && !text.ends_with('/') && text != "." {
+                    continue;
+                }
+                if !arg.literal && !pattern && text.is_empty() {
+                    unit.floor(Action::Ask, "what it removes is not known");
+                }
+                match self.worst(&text, state) {
+                    Loss::Everything => unit.floor(Action::Deny, "it would destroy the whole disk"),
+                    Loss::Much(what) => unit.floor(Action::Ask, &format!("{} is {what}", shown(&text))),
+                    Loss::Little => {}
+                }
+            }
+        }
+    }
+
+    fn worst(&mut self, text: &str, state: &ShellState) -> Loss {
+        let from: Vec<PathBuf> = if state.cwd.is_empty() { vec![PathBuf::from("/")] } else { state.cwd.clone() };
+        let mut worst = Loss::Little;
+        for cwd in from {
+            let plain = normal(&cwd.join(text));
+            let found = self.losses.get(&plain).copied().unwrap_or_else(|| {
+                let real = plain.canonicalize().unwrap_or_else(|_| plain.clone());
+                loss(self.place, &plain).max(loss(self.place, &real))
+            });
+            self.losses.insert(plain, found);
+            worst = worst.max(found);
+        }
+        worst
+    }
+}
+
+fn shown(text: &str) -> String {
+    if text.is_empty() { "\"\"".into() } else { text.to_owned() }
+}
+
+fn loss(place: &PermissionContext, path: &Path) -> Loss {
+    const SYSTEM: &str =
+        "bin boot dev etc home lib lib64 opt proc root run sbin srv sys usr var Users System Library Applications";
+    if path.parent().is_none() {
+        return Loss::Everything;
+    }
+    if place.home.as_ref().is_some_and(|home| home.starts_with(path)) {
+        return Loss::Much("the home directory");
+    }
+    if path.parent() == Some(Path::new("/"))
+        && path.file_name().and_then(|name| name.to_str()).is_some_and(|name| among(SYSTEM, name))
+    {
+        return Loss::Much("a directory of the system");
+    }
+    if place.root.starts_with(path)
+        || place.extra.iter().any(|dir| dir.starts_with(path))
+        || place.cwd.starts_with(path)
+    {
+        return Loss::Much("the whole project");
+    }
+    if path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git")) {
+        return Loss::Much("the history of a repository");
+    }
+    Loss::Little
+}

@@ -1,0 +1,286 @@
+//! Which file a program's name means.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::{Disk, LOOKUPS};
+use crate::shell::expand::ShellState;
+
+/// Which file a program's name means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A file on `PATH` outside the project.
+    System,
+    Other,
+    /// No file on `PATH`.
+    Missing,
+}
+
+/// What was found out about the names of one line.
+#[derive(Debug, Default)]
+pub(super) struct Origins {
+    known: HashMap<String, Origin>,
+    /// The directories of `PATH`, each with whether a command may put a program there.
+    dirs: Option<Rc<[(PathBuf, bool)]>>,
+    /// Programs of the system that such a directory stands before.
+    behind: HashSet<String>,
+    /// The programs in the system's directories of `PATH`.
+    installed: Option<Rc<[InstalledProgram]>>,
+}
+
+/// A program in one of the system's directories of `PATH`.
+#[derive(Debug)]
+struct InstalledProgram {
+    name: String,
+    path: PathBuf,
+    /// Device and inode of the file that it leads to.
+    file: (u64, u64),
+    bytes: u64,
+}
+
+impl Disk<'_> {
+    /// Which file a name means.
+    pub(crate) fn origin(&mut self, name: &str, state: &ShellState) -> Origin {
+        // The same relative path is another file in another directory.
+        let fixed = !name.contains('/') || name.starts_with('/');
+        if let Some(origin) = self.origins.known.get(name).filter(|_| fixed) {
+            return *origin;
+        }
+        // The disk is asked a few times for each; a line with so many programs is not looked up to its end.
+        let origin = if self.origins.known.len() >= LOOKUPS { Origin::Other } else { self.look_up(name, state) };
+        self.origins.known.insert(name.to_owned(), origin);
+        origin
+    }
+
+    fn dirs(&mut self) -> Rc<[(PathBuf, bool)]> {
+        if let Some(dirs) = &self.origins.dirs {
+            return dirs.clone();
+        }
+        let absolute = self.place.path_dirs().filter(|(dir, _)| dir.is_absolute());
+        let dirs: Rc<[(PathBuf, bool)]> = absolute.map(|(dir, open)| (dir.clone(), open)).collect();
+        self.origins.dirs = Some(dirs.clone());
+        dirs
+    }
+
+    /// The file that a name without a slash means, as it is found and as it is, and whether a command
+    /// could put another before it.
+    pub(in crate::shell) fn on_path(&mut self, name: &str) -> Option<(PathBuf, PathBuf, bool)> {
+        let mut behind = false;
+        for (dir, open) in self.dirs().iter() {
+            behind |= open;
+            let path = dir.join(name);
+            if base::executable::is_executable(&path) {
+                return Some((path.canonicalize().ok()?, path, behind));
+            }
+        }
+        None
+    }
+
+    /// Returns the names of the file that a program's name leads to: that of the file itself, and those that the
+    /// system's directories of `PATH` have for it or for a copy of it. None if the name it was called by is one
+    /// of the latter, for then that name says what it does.
+    pub(in crate::shell) fn names_of_program(&mut self, name: &str, state: &ShellState) -> Vec<String> {
+        let paths: Vec<PathBuf> = if name.starts_with('/') {
+            vec![PathBuf::from(name)]
+        } else if name.contains('/') {
+            state.cwd.iter().map(|cwd| cwd.join(name)).collect()
+        } else {
+            self.on_path(name).into_iter().map(|(_, path, _)| path).collect()
+        };
+        let base = name.rsplit('/').next().unwrap_or(name);
+        let mut names = vec![];
+        for path in paths {
+            let Ok(file) = std::fs::metadata(&path) else { continue };
+            if !file.is_file() {
+                continue;
+            }
+            let known = self.installed_as(&path, &file);
+            if known.iter().any(|known| known == base) {
+                continue;
+            }
+            let real = path.canonicalize().ok();
+            let real = real.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+            names.extend(known.into_iter().chain(real));
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Returns the names under which a file, or a copy of it, is a program of the system.
+    fn installed_as(&mut self, path: &Path, file: &Metadata) -> Vec<String> {
+        // A script of the project's is no copy of a program worth the search.
+        if file.nlink() == 1 && is_script(path) && path.canonicalize().is_ok_and(|real| self.place.is_open(&real)) {
+            return vec![];
+        }
+        let id = (file.dev(), file.ino());
+        let is_same = |program: &&InstalledProgram| {
+            program.file == id || program.bytes == file.len() && are_alike(path, &program.path).unwrap_or(true)
+        };
+        self.installed().iter().filter(is_same).map(|program| program.name.clone()).collect()
+    }
+
+    fn installed(&mut self) -> Rc<[InstalledProgram]> {
+        if let Some(installed) = &self.origins.installed {
+            return installed.clone();
+        }
+        let dirs = self.dirs();
+        let entries =
+            dirs.iter().filter(|(_, open)| !open).filter_map(|(dir, _)| std::fs::read_dir(dir).ok()).flatten();
+        let programs = entries.flatten().filter_map(|entry| {
+            let path = entry.path();
+            let file = std::fs::metadata(&path).ok().filter(Metadata::is_file)?;
+            let name = entry.file_name().into_string().ok()?;
+            Some(InstalledProgram { name, path, file: (file.dev(), file.ino()), bytes: file.len() })
+        });
+        let installed: Rc<[InstalledProgram]> = programs.collect();
+        self.origins.installed = Some(installed.clone());
+        installed
+    }
+
+    fn look_up(&mut self, name: &str, state: &ShellState) -> Origin {
+        let place = self.place;
+        if let Some((_, base)) = name.rsplit_once('/') {
+            let path = match state.cwd.as_slice() {
+                [cwd] => cwd.join(name),
+                _ if name.starts_with('/') => PathBuf::from(name),
+                _ => return Origin::Other,
+            };
+            let same = name.starts_with('/')
+                && path.canonicalize().is_ok_and(|path| {
+                    self.on_path(base).is_some_and(|(real, ..)| real == path && !place.is_open(&real))
+                });
+            return if same { Origin::System } else { Origin::Other };
+        }
+        // Somebody with `.` on their `PATH` means the project's program, and would get the system's.
+        let meant =
+            |entry: &PathBuf| state.cwd.iter().any(|cwd| base::executable::is_executable(&cwd.join(entry).join(name)));
+        if place.path_left_out.iter().any(meant) {
+            return Origin::Other;
+        }
+        // A file of the project, or one that it leads to, is the project's wherever it is found.
+        match self.on_path(name) {
+            Some((real, path, behind)) if !place.is_open(&real) && !place.is_open(&path) => {
+                if behind {
+                    self.origins.behind.insert(name.to_owned());
+                }
+                Origin::System
+            }
+            Some(_) => Origin::Other,
+            None => Origin::Missing,
+        }
+    }
+
+    /// Whether a directory that a command may put a program into stands before the system's of this name.
+    pub(crate) fn is_behind(&self, name: &str) -> bool {
+        self.origins.behind.contains(name)
+    }
+}
+
+/// Whether a file is a program, under another name or as a copy.
+pub(in crate::shell) fn is_same_program(path: &Path, program: &Path) -> bool {
+    let (Ok(one), Ok(other)) = (std::fs::metadata(path), std::fs::metadata(program)) else { return false };
+    let copy = || one.is_file() && one.len() == other.len() && are_alike(path, program).unwrap_or(true);
+    (one.dev(), one.ino()) == (other.dev(), other.ino()) || copy()
+}
+
+/// Whether a file begins as a text that an interpreter runs.
+fn is_script(path: &Path) -> bool {
+    let mut start = [0; 2];
+    base::file::open_regular(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
+}
+
+/// Compares what is in two files.
+fn are_alike(one: &Path, other: &Path) -> io::Result<bool> {
+    const PIECE: usize = 1 << 16;
+    let mut one = BufReader::with_capacity(PIECE, File::open(one)?);
+    let mut other = BufReader::with_capacity(PIECE, File::open(other)?);
+    loop {
+        let left = one.fill_buf()?;
+        let right = other.fill_buf()?;
+        let size = left.len().min(right.len());
+        if size == 0 || left[..size] != right[..size] {
+            return Ok(left.is_empty() && right.is_empty());
+        }
+        one.consume(size);
+        other.consume(size);
+    }
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+
+    use super::*;
+    use crate::PermissionContext;
+    use crate::shell::analyse;
+
+    /// Makes something that can be started.
+    fn program(path: &Path) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn what_the_project_can_put_on_the_path_is_the_projects() {
+        // Not below a directory that anybody may write, if this machine has one we can use.
+        let places = [env!("CARGO_MANIFEST_DIR"), "/opt", "/srv", "/var/lib"].map(PathBuf::from);
+        let mut places = places.into_iter().chain(std::env::home_dir());
+        let usable =
+            |place: PathBuf| (!PermissionContext::default().is_open(&place)).then(|| tempfile::tempdir_in(place).ok());
+        let Some(dir) = places.find_map(|place| usable(place).flatten()) else { return };
+        let top = dir.path().canonicalize().unwrap();
+        let (root, bin, shared) = (top.join("ws"), top.join("bin"), top.join("shared"));
+        std::fs::create_dir_all(root.join("node_modules/.bin")).unwrap();
+        for path in ["bin/system", "bin/both", "ws/node_modules/.bin/both", "ws/tool", "shared/common"] {
+            program(&top.join(path));
+        }
+        std::fs::write(root.join("node_modules/.bin/system"), "cannot be started").unwrap();
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
+        symlink(root.join("tool"), bin.join("led")).unwrap();
+        symlink(&root, top.join("alias")).unwrap();
+        let judge = |path: &[PathBuf], command: &str, trusted: bool| {
+            let place = PermissionContext {
+                cwd: root.clone(),
+                root: root.clone(),
+                path: path.to_vec(),
+                trusted,
+                ..PermissionContext::default()
+            };
+            let line = analyse(command, &place);
+            line.units.iter().any(|unit| unit.foreign.as_deref().is_some_and(|why| !why.contains("not found")))
+        };
+        let (first, last) =
+            ([root.join("node_modules/.bin"), bin.clone()], [bin.clone(), root.join("node_modules/.bin")]);
+        let alias = [top.join("alias/node_modules/.bin"), bin.clone()];
+        let common = [shared.clone(), bin.clone()];
+        let table: [(&[PathBuf], &str, bool, bool); 16] = [
+            (&last, "system", false, false),
+            (&last, "both", false, false),
+            (&first, "both", false, true),
+            (&first, "both", true, true),
+            (&alias, "both", false, true),
+            (&last, "led", false, true),
+            (&common, "common", false, true),
+            (&common, "system", false, false),
+            (&first, "system", false, false),
+            (&first, "cp x node_modules/.bin/system; system", false, true),
+            (&first, "echo x > node_modules/.bin/system; system", false, true),
+            (&first, "for i in 1 2; do system; cp x y; done", false, true),
+            (&first, "cp x y; system", true, false),
+            (&last, "cp x y; system", false, false),
+            (&[".".into(), bin.clone()], "system", false, false),
+            (&["".into(), bin.clone()], "system", false, false),
+        ];
+        for (path, command, trusted, wanted) in table {
+            assert_eq!(judge(path, command, trusted), wanted, "{command} {path:?} {trusted}");
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! What the words of a command become: their values where they are certain, and where they are not,
+//! how much of their beginning is. What runs while they are expanded is not run here: it comes
+//! back as [`Finding`]s in their order, for whoever expands to follow.
+
+mod arg;
+mod arithmetic;
+mod braces;
+mod state;
+mod variables;
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::rc::Rc;
+
+pub(super) use arg::Arg;
+use arg::{Spread, Values};
+pub(super) use arithmetic::holds_code;
+pub(super) use state::{ShellState, StdinSource, Value, Whereabouts, WrittenFunction, either, may_move, unsettle};
+pub(super) use variables::harmless;
+pub use variables::{is_quiet, variable_danger};
+
+use super::parse::{self, syntax};
+use syntax::{Body, List, Piece, Script, Word};
+
+/// How many words the braces of one line may make.
+const MADE: usize = 2_048;
+
+/// What is kept over the whole line.
+#[derive(Debug, Default)]
+pub(super) struct Expander<'p> {
+    home: Option<&'p Path>,
+    /// What `TMPDIR` is set to.
+    tmp: Option<&'p Path>,
+    /// How many words the line's braces made.
+    made: usize,
+    /// Variables that somewhere in the line get the integer attribute.
+    numbers: HashSet<String>,
+    /// Variables that somewhere get what nobody knows.
+    foreign: HashSet<String>,
+    /// Some variable is given text that runs something when bash computes with it.
+    coded: bool,
+}
+
+/// What came to light while words were expanded, in its order.
+#[derive(Debug)]
+pub(super) enum Finding<'s> {
+    /// Commands that run in a shell of their own.
+    Runs {
+        script: &'s Script,
+        list: &'s List,
+        state: Box<ShellState>,
+        /// They read what another program writes, or write what it reads: `<(…)`, `>(…)`.
+        piped: bool,
+    },
+    /// Why the whole line cannot be judged.
+    Opaque(String),
+}
+
+/// Words of one text that are being expanded.
+#[derive(Debug)]
+pub(super) struct Expansion<'e, 's, 'p> {
+    line: &'e mut Expander<'p>,
+    script: &'s Script,
+    state: &'e mut ShellState,
+    found: Vec<Finding<'s>>,
+}
+
+impl<'p> Expander<'p> {
+    pub(super) fn new(home: Option<&'p Path>, tmp: Option<&'p Path>) -> Self {
+        Self { home, tmp, ..Self::default() }
+    }
+
+    /// Expands words of a text. What came to light is to be followed at once.
+    pub(super) fn expand<'s, T>(
+        &mut self,
+        script: &'s Script,
+        state: &mut ShellState,
+        read: impl FnOnce(&mut Expansion<'_, 's, 'p>) -> T,
+    ) -> (T, Vec<Finding<'s>>) {
+        let mut expansion = Expansion { line: self, script, state, found: vec![] };
+        let read = read(&mut expansion);
+        (read, expansion.found)
+    }
+}
+
+/// A piece of a word after its substitutions were looked at.
+#[derive(Debug, Clone)]
+enum ExpandedPiece {
+    Text(String),
+    Glob(char),
+    Brace(char),
+    Values(Vec<String>),
+    /// What belongs to one word.
+    Unknown,
+    /// What is split into words.
+    Words,
+}
+
+impl<'s> Expansion<'_, 's, '_> {
+    fn opaque(&mut self, reason: &str) {
+        self.found.push(Finding::Opaque(reason.to_owned()));
+    }
+
+    fn runs(&mut self, script: &'s Script, list: &'s List, piped: bool) {
+        let state = Box::new(self.state.clone());
+        self.found.push(Finding::Runs { script, list, state, piped });
+    }
+
+    /// A word of a command, which may become several.
+    pub(super) fn word(&mut self, word: &'s Word, args: &mut Vec<Arg>) {
+        for element in &word.array {
+            self.word(element, &mut vec![]);
+        }
+        self.split(word, args);
+    }
+
+    /// The value of a word that stays one word: an assignment's, a redirection's target.
+    pub(super) fn single(&mut self, word: &'s Word) -> Arg {
+        let raw = parse::slice(self.script, &word.range).into();
+        let parts = self.parts(&word.pieces, false);
+        let literal = literal(&word.pieces);
+        let plain = |part: ExpandedPiece| match part {
+            ExpandedPiece::Brace(c) => ExpandedPiece::Text(c.to_string()),
+            part => part,
+        };
+        let parts: Vec<ExpandedPiece> = parts.into_iter().map(plain).collect();
+        Arg { raw, values: Rc::new(values(&parts)), literal, spread: Spread::One }
+    }
+
+    fn split(&mut self, word: &'s Word, args: &mut Vec<Arg>) {
+        let raw = parse::slice(self.script, &word.range);
+        // Most words are one text.
+        if let [Piece::Text(text) | Piece::Quoted(text)] = word.pieces.as_slice() {
+            let values = Rc::new(Values::Exact(text.clone()));
+            args.push(Arg { raw: raw.into(), values, literal: true, spread: Spread::One });
+            return;
+        }
+        let mut parts = self.parts(&word.pieces, true);
+        let literal = literal(&word.pieces);
+        // An unquoted variable alone becomes as many words as it holds.
+        if let [ExpandedPiece::Values(texts)] = parts.as_slice()
+            && let [Piece::Parameter { quoted: false, .. }] = word.pieces.as_slice()
+            && let [text] = texts.as_slice()
+        {
+            for field in text.split([' ', '\t', '\n']).filter(|field| !field.is_empty()) {
+                let values = if field.contains(['*', '?', '[']) {
+                    Values::Pattern(field.to_owned())
+                } else {
+                    Values::Exact(field.to_owned())
+                };
+                args.push(Arg { raw: field.into(), values: Rc::new(values), literal: false, spread: Spread::One });
+            }
+            return;
+        }
+        if vanishes(&parts) && word.pieces.iter().any(|piece| matches!(piece, Piece::Parameter { quoted: false, .. })) {
+            parts = vec![ExpandedPiece::Words];
+        }
+        if !parts.iter().any(|part| matches!(part, ExpandedPiece::Brace(_))) {
+            args.push(Arg { raw: raw.into(), values: Rc::new(values(&parts)), literal, spread: spread(&parts) });
+            return;
+        }
+        match Some(&parts).filter(|_| self.line.made < MADE).and_then(|parts| braces::braces(parts)) {
+            Some(words) => {
+                self.line.made += words.len() - 1;
+                let many = words.len() > 1;
+                for parts in words {
+                    let spread = if vanishes(&parts) { Spread::Words } else { spread(&parts) };
+                    let values = values(&parts);
+                    let raw = match (&values, many) {
+                        (Values::Exact(text), true) => text.as_str().into(),
+                        _ => raw.into(),
+                    };
+                    args.push(Arg { raw, values: Rc::new(values), literal, spread });
+                }
+            }
+            None => args.push(Arg { literal: false, ..Arg::unknown(raw) }),
+        }
+    }
+
+    /// The body of a here-doc.
+    pub(super) fn body(&mut self, pieces: &'s [Piece]) {
+        self.parts(pieces, false);
+    }
+
+    /// `splits`: an unquoted value is split at blanks and matched against file names here.
+    fn parts(&mut self, pieces: &'s [Piece], splits: bool) -> Vec<ExpandedPiece> {
+        let mut parts = vec![];
+        for piece in pieces {
+            parts.push(match piece {
+                Piece::Text(text) | Piece::Quoted(text) => ExpandedPiece::Text(text.clone()),
+                Piece::Glob(c) => ExpandedPiece::Glob(*c),
+                Piece::Brace(c) => ExpandedPiece::Brace(*c),
+                Piece::Tilde(user) => self.tilde(user),
+                Piece::Parameter { before, name, operator, inner, quoted } => {
+                    let part = self.parameter(*before, name, operator, inner);
+                    match part {
+                        ExpandedPiece::Values(texts)
+                            if splits
+                                && !quoted
+                                && (pieces.len() > 1 || texts.len() > 1)
+                                && texts.iter().any(|text| breaks(text)) =>
+                        {
+                            ExpandedPiece::Words
+                        }
+                        ExpandedPiece::Unknown
+                            if splits
+                                && (!quoted || is_list(piece))
+                                && !is_number(*before, name, operator, self.state) =>
+                        {
+                            ExpandedPiece::Words
+                        }
+                        part => part,
+                    }
+                }
+                Piece::Command { body, quoted } => {
+                    self.command(body);
+                    if splits && !quoted { ExpandedPiece::Words } else { ExpandedPiece::Unknown }
+                }
+                Piece::Arithmetic(inner) => {
+                    self.arithmetic(inner);
+                    ExpandedPiece::Unknown
+                }
+                Piece::Process(inline) => {
+                    self.runs(self.script, &inline.list, true);
+                    ExpandedPiece::Text("/dev/fd/63".into())
+                }
+            });
+        }
+        parts
+    }
+
+    fn command(&mut self, body: &'s Body) {
+        match body {
+            Body::Inline(inline) => self.runs(self.script, &inline.list, false),
+            Body::Apart(script) => self.runs(script, &script.list, false),
+        }
+    }
+
+    fn tilde(&self, user: &str) -> ExpandedPiece {
+        match (user, self.line.home) {
+            ("", Some(home)) if !self.state.assigned("HOME") => ExpandedPiece::Text(home.display().to_string()),
+            // Where somebody's home lies is not known; a name nobody has stays as it is written.
+            _ => ExpandedPiece::Unknown,
+        }
+    }
+
+    fn parameter(&mut self, before: Option<char>, name: &str, operator: &str, inner: &'s [Piece]) -> ExpandedPiece {
+        // What stands inside runs whether or not its value is used.
+        self.parts(inner, false);
+        if operator.ends_with("@P") {
+            self.opaque("`@P` runs the text of a variable");
+        } else if before == Some('!') && !(operator.ends_with('*') || operator.ends_with("@]") || operator == "@") {
+            self.opaque("`${!…}` reads a variable whose name is computed");
+        }
+        if operator.starts_with(['=']) || operator.starts_with(":=") {
+            self.assigned_by_expansion(name);
+        }
+        if before.is_some() || !operator.is_empty() {
+            return ExpandedPiece::Unknown;
+        }
+        match self.state.value(name) {
+            Some(Value::Known(texts)) => ExpandedPiece::Values(texts.clone()),
+            Some(_) => ExpandedPiece::Unknown,
+            None => match (name, self.line.home, self.line.tmp) {
+                ("HOME", Some(home), _) => ExpandedPiece::Values(vec![home.display().to_string()]),
+                ("TMPDIR", _, Some(tmp)) => ExpandedPiece::Values(vec![tmp.display().to_string()]),
+                ("PWD", ..) if self.state.cwd.len() == 1 => {
+                    ExpandedPiece::Values(vec![self.state.cwd[0].display().to_string()])
+                }
+                _ => ExpandedPiece::Unknown,
+            },
+        }
+    }
+}
+
+/// Whether an unquoted value would become several words or a pattern.
+fn breaks(text: &str) -> bool {
+    text.contains([' ', '\t', '\n', '*', '?', '['])
+}
+
+/// Whether a parameter is a number, which is never split.
+fn is_number(before: Option<char>, name: &str, operator: &str, state: &ShellState) -> bool {
+    let plain = before.is_none() && operator.is_empty();
+    before == Some('#')
+        || plain && (["?", "#", "$", "!"].contains(&name) || matches!(state.value(name), Some(Value::Harmless)))
+}
+
+/// Whether a parameter may become several words although it is quoted: `"$@"`, `"${a[@]}"`, and what
+/// holds one.
+fn is_list(piece: &Piece) -> bool {
+    let Piece::Parameter { name, operator, inner, .. } = piece else { return false };
+    name == "@" || operator.contains("[@]") || operator.ends_with('@') || inner.iter().any(is_list)
+}
+
+/// Whether nothing may be left of a word where it is not quoted.
+fn vanishes(parts: &[ExpandedPiece]) -> bool {
+    parts.iter().all(|part| matches!(part, ExpandedPiece::Values(texts) if texts.iter().any(String::is_empty)))
+}
+
+fn spread(parts: &[ExpandedPiece]) -> Spread {
+    if parts.iter().any(|part| matches!(part, ExpandedPiece::Words)) { Spread::Words } else { Spread::One }
+}
+
+fn literal(pieces: &[Piece]) -> bool {
+    pieces.iter().all(|piece| matches!(piece, Piece::Text(_) | Piece::Quoted(_) | Piece::Brace(_) | Piece::Tilde(_)))
+}
+
+fn values(parts: &[ExpandedPiece]) -> Values {
+    let pattern = parts.iter().any(|part| matches!(part, ExpandedPiece::Glob(_)));
+    let mut texts = vec![String::new()];
+    for part in parts {
+        match part {
+            ExpandedPiece::Text(text) if pattern => {
+                for c in text.chars() {
+                    if matches!(c, '*' | '?' | '[' | '\\') {
+                        texts[0].push('\\');
+                    }
+                    texts[0].push(c);
+                }
+            }
+            ExpandedPiece::Text(text) => texts.iter_mut().for_each(|all| all.push_str(text)),
+            ExpandedPiece::Glob(c) | ExpandedPiece::Brace(c) => texts.iter_mut().for_each(|all| all.push(*c)),
+            ExpandedPiece::Values(values) if !pattern && texts.len() * values.len() <= 64 && !values.is_empty() => {
+                texts = texts.iter().flat_map(|all| values.iter().map(move |value| format!("{all}{value}"))).collect();
+            }
+            ExpandedPiece::Values(_) | ExpandedPiece::Unknown | ExpandedPiece::Words => {
+                let prefix = if texts.len() == 1 { texts.remove(0) } else { String::new() };
+                let prefix = if pattern {
+                    prefix[..prefix.find(['*', '?', '[', '\\']).unwrap_or(prefix.len())].to_owned()
+                } else {
+                    prefix
+                };
+                return Values::Unknown(prefix);
+            }
+        }
+    }
+    texts.sort();
+    texts.dedup();
+    match texts.len() {
+        1 if pattern => Values::Pattern(texts.remove(0)),
+        1 => Values::Exact(texts.remove(0)),
+        _ => Values::OneOf(texts),
+    }
+}

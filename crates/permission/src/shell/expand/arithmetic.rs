@@ -1,0 +1,146 @@
+//! Arithmetic, which evaluates the text that variables hold.
+
+use super::variables::variable_danger;
+use super::{Expander, Expansion, Value};
+use crate::shell::parse::syntax::Piece;
+
+impl<'s> Expansion<'_, 's, '_> {
+    /// An arithmetic expression: its substitutions, and the variables whose text it evaluates.
+    pub(crate) fn arithmetic(&mut self, pieces: &'s [Piece]) {
+        for piece in pieces {
+            match piece {
+                Piece::Command { body, .. } => {
+                    self.command(body);
+                    self.opaque("a command's output is computed with, which could run more");
+                }
+                Piece::Process(inline) => self.runs(self.script, &inline.list, true),
+                Piece::Arithmetic(inner) => self.arithmetic(inner),
+                Piece::Parameter { inner, .. } => self.arithmetic(inner),
+                Piece::Quoted(text) if holds_code(text) => {
+                    self.opaque("a number is computed from text that holds a command")
+                }
+                _ => {}
+            }
+        }
+        self.computes(pieces);
+    }
+
+    /// `i=0;` at the beginning of `for ((…))`: it is assigned before anything else is computed.
+    pub(crate) fn counter(&mut self, head: &[Piece]) {
+        let Some(Piece::Text(text)) = head.first() else { return };
+        let Some((name, value)) = text.split_once(';').and_then(|(first, _)| first.split_once('=')) else { return };
+        let (name, value) = (name.trim(), value.trim());
+        let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !name.is_empty() && name.chars().all(letters) && is_number(value) {
+            self.assigns_danger(name);
+            self.state.set(name, Value::Harmless);
+        }
+    }
+
+    /// The variables in an expression: their text is evaluated, and may be assigned.
+    pub(crate) fn computes(&mut self, pieces: &[Piece]) {
+        let mut names: Vec<String> = vec![];
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) | Piece::Quoted(text) => {
+                    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+                    names.extend(
+                        words.filter(|word| word.starts_with(|c: char| !c.is_ascii_digit())).map(str::to_owned),
+                    );
+                }
+                // A length, and what the shell counts.
+                Piece::Parameter { before: Some('#'), .. } => {}
+                Piece::Parameter { before: None, name, operator, .. } if operator.is_empty() => {
+                    names.extend((!["?", "#", "$", "!"].contains(&name.as_str())).then(|| name.clone()));
+                }
+                Piece::Parameter { .. } | Piece::Command { .. } => {
+                    self.opaque("a number is computed from text that may hold a command");
+                }
+                _ => {}
+            }
+        }
+        for name in names {
+            self.assigns_danger(&name);
+            let known = match self.state.value(&name) {
+                Some(Value::Known(texts)) => texts.iter().all(|text| is_number(text)),
+                Some(Value::Harmless) => true,
+                _ => false,
+            };
+            if !known {
+                self.opaque("a number is computed from a variable whose text may hold a command");
+            }
+            let assigned =
+                pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(['=', '+', '-'])));
+            if assigned {
+                self.state.set(&name, Value::Harmless);
+            }
+        }
+    }
+
+    /// A value that a variable is given. One with the integer attribute, or that always has it,
+    /// computes with whatever it is given; so does every variable of the line that may get the
+    /// attribute before the assignment runs, which is settled in [`Expander::settled`].
+    pub(crate) fn given_to(&mut self, name: &str, value: &Value) {
+        match value {
+            Value::Known(texts) => {
+                self.line.coded |= texts.iter().any(|text| holds_code(text));
+                if !self.is_integer(name) {
+                    return;
+                }
+                if texts.iter().any(|text| holds_code(text)) {
+                    self.opaque("a number is computed from text that holds a command");
+                }
+                let pieces: Vec<Piece> = texts.iter().map(|text| Piece::Text(text.clone())).collect();
+                self.computes(&pieces);
+            }
+            Value::Foreign if self.is_integer(name) => {
+                self.opaque("a number is computed from text that may hold a command");
+            }
+            Value::Foreign => drop(self.line.foreign.insert(name.to_owned())),
+            Value::Harmless => {}
+        }
+    }
+
+    fn is_integer(&self, name: &str) -> bool {
+        matches!(name, "RANDOM" | "SRANDOM" | "SECONDS" | "LINENO" | "HISTCMD" | "OPTIND")
+            || self.line.numbers.contains(name)
+    }
+
+    pub(super) fn assigned_by_expansion(&mut self, name: &str) {
+        self.assigns_danger(name);
+        self.given_to(name, &Value::Foreign);
+        self.state.set(name, Value::Foreign);
+    }
+
+    pub(crate) fn assigns_danger(&mut self, name: &str) {
+        if let Some(reason) = variable_danger(name) {
+            self.opaque(&format!("{name} {reason}"));
+        }
+    }
+}
+
+impl Expander<'_> {
+    /// A variable gets the integer attribute.
+    pub(crate) fn integer(&mut self, name: String) {
+        self.numbers.insert(name);
+    }
+
+    /// After the whole line, for functions and loops run in another order than they are written: why it
+    /// cannot be judged.
+    pub(crate) fn settled(&self) -> Option<&'static str> {
+        let foreign = self.numbers.iter().any(|name| self.foreign.contains(name));
+        let may = foreign || (self.coded && !self.numbers.is_empty());
+        may.then_some("a number may be computed from text that holds a command")
+    }
+}
+
+/// A plain number: text that computing with it cannot make anything else of.
+pub(crate) fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Text that runs something when bash computes with it.
+pub(crate) fn holds_code(text: &str) -> bool {
+    text.contains("$(") || text.contains('`') || text.contains("${")
+}

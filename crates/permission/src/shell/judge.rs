@@ -1,0 +1,547 @@
+//! What a program does with its words. Its entry in `programs/` is read by one interpreter, here; the
+//! few parts of programs that are no data stand in `special`. Nothing is looked up on the disk and no
+//! command is taken apart: the answer is a list of [`Deed`]s, which the walk carries out.
+
+mod builtins;
+mod code;
+mod credentials;
+mod deed;
+mod deep;
+mod find;
+mod globs;
+mod languages;
+mod lookup;
+mod network;
+mod options;
+mod read;
+mod rename;
+mod special;
+mod table;
+mod wrapper;
+
+pub(super) use builtins::{builtin, is_builtin};
+pub(super) use deed::{CommandContext, Deed, PickedFiles, Picks};
+pub(crate) use lookup::carries;
+#[cfg(test)]
+pub(crate) use lookup::{beginnings, wrappers};
+pub(super) use lookup::{family, is_language, is_shell, knows, meets, runs_of_itself, takes_any, takes_next};
+
+use super::expand::{Arg, StdinSource};
+use super::unit::Effect;
+use crate::protected::Protected;
+use crate::{Access, Action};
+pub(crate) use code::protected_in;
+pub(super) use find::names_no_secret;
+use read::{GivenOption, ParsedArgs};
+use table::{Does, Operand, Utility};
+
+/// What a program does with its words.
+pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v CommandContext<'v>) -> Vec<Deed> {
+    // `git-send-pack` is `git send-pack`. What git itself would look at first is not looked at here, so
+    // that holds for what nobody can read alone.
+    let spaced = name.strip_prefix("git-").map(|command| format!("git {command}"));
+    let unread = spaced.as_deref().filter(|name| table::program(name).is_some_and(|program| program.unread.is_some()));
+    let called = match unread {
+        Some(name) => name,
+        None if table::program(name).is_some() => name,
+        None => family(name),
+    };
+    let mut judge = Judge { deeds: vec![], view, depth: 0, called: called.to_owned(), search: None, all: args };
+    // Of some that are not known, it is known how they tell about themselves.
+    let telling = || {
+        let program = table::program(&format!("{called} that tells"))?;
+        matches!(args, [only] if program.tells.iter().any(|option| only.is(option))).then_some(program)
+    };
+    match table::program(called).or_else(telling) {
+        Some(program) => judge.program(program, args),
+        None => {
+            judge.effect(Effect::Unproven);
+            judge.add(Deed::Stranger(None));
+            judge.add(Deed::Leaving(None));
+        }
+    }
+    if let Some(command) = credentials::printed(name, args) {
+        let reason = format!("{command} prints a credential");
+        judge.add(Deed::Secret(command, reason));
+    }
+    judge.deeds
+}
+
+struct Judge<'v> {
+    deeds: Vec<Deed>,
+    view: &'v CommandContext<'v>,
+    /// Entries within entries; they cannot go round.
+    depth: usize,
+    /// The name that was looked up: `git`, then `git stash`, then `git stash list`.
+    called: String,
+    /// What `find` looks for.
+    search: Option<find::Search>,
+    /// All words after the program's name.
+    all: &'v [Arg],
+}
+
+impl Judge<'_> {
+    fn add(&mut self, deed: Deed) {
+        self.deeds.push(deed);
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        self.add(Deed::Effect(effect));
+    }
+
+    fn opaque(&mut self, reason: &str) {
+        self.add(Deed::Opaque(reason.to_owned()));
+    }
+
+    fn doubt(&mut self, reason: &str) {
+        self.add(Deed::Doubt(reason.to_owned()));
+    }
+
+    fn danger(&mut self, option: &str) {
+        self.add(Deed::Danger(option.to_owned()));
+    }
+
+    fn uses(&mut self, access: Access, arg: &Arg) {
+        self.add(Deed::Use(access, arg.clone()));
+    }
+
+    fn program(&mut self, program: &'static Utility, args: &[Arg]) {
+        self.depth += 1;
+        if self.depth > 8 {
+            return self.add(Deed::AtStake("its commands stand too deep within commands".to_owned()));
+        }
+        if let [only] = args
+            && program.tells.iter().any(|option| only.is(option))
+        {
+            return self.effect(Effect::Reads);
+        }
+        let reading = read::read(program, args);
+        for (options, name) in &program.modes {
+            if reading.has(options)
+                && let Some(mode) = table::program(name)
+            {
+                return self.program(mode, args);
+            }
+        }
+        // A command that has an entry of its own says itself what it does.
+        let first = reading.operands.first().filter(|_| program.words == [Operand::Command]).and_then(Arg::text);
+        if first.and_then(|first| table::program(&format!("{} {first}", self.called))).is_none() {
+            self.manner(program);
+        }
+        if let Some(reason) = program.unread {
+            self.add(Deed::AtStake(reason.to_owned()));
+        }
+        if program.special == "find" {
+            find::find(self, program, &reading, args);
+        }
+        for floor in &program.floors {
+            let minus = |option: &&str| reading.operands.iter().any(|arg| arg.is(option));
+            if floor.options.is_empty() || reading.has(&floor.options) || floor.options.iter().any(minus) {
+                self.add(Deed::Floor(floor.action, floor.why.to_owned()));
+            }
+        }
+        for given in &reading.given {
+            self.option(program, given, args);
+        }
+        if reading.unknown && !program.any {
+            self.effect(Effect::Unproven);
+            if program.runs() || program.words.contains(&Operand::Command) {
+                self.opaque("how its options end is not known");
+            } else if reading.words && program.may_start() {
+                self.doubt("a word that is computed may hold an option that starts something");
+            }
+        }
+        // The value of an option nobody knows may be taken for the program.
+        let lost = reading.given.iter().any(|given| given.does.is_none());
+        if lost && program.words.iter().any(|role| matches!(role, Operand::Program | Operand::Shell | Operand::Command))
+        {
+            self.add(Deed::Tails(reading.operands.clone()));
+            if program.runs() {
+                self.doubt("an option of it is not known, and may change which word is the program");
+            }
+        }
+        if reading.words && program.words.contains(&Operand::Read) {
+            // `head -n $n f`: what is computed may be several words, the name of a file among them.
+            self.effect(Effect::Unproven);
+        }
+        if special::words(self, program, &reading, args) {
+            self.words(program, &reading, args);
+        }
+        self.leaving(program, args);
+    }
+
+    /// What a program does whatever its words are.
+    fn manner(&mut self, program: &Utility) {
+        self.effect(program.effect);
+        if program.destroys {
+            self.add(Deed::Destroys);
+        }
+        if program.network {
+            self.add(Deed::Network);
+        }
+        if program.carrier || program.runs() {
+            self.add(Deed::Carrier);
+        }
+    }
+
+    /// The words of it that may lead out of the project unseen.
+    fn leaving(&mut self, program: &Utility, args: &[Arg]) {
+        if program.runs() || matches!(program.special, "language" | "shell" | "foreign shell" | "sed" | "awk") {
+            return;
+        }
+        if program.effect == Effect::Reads && !program.name.starts_with("git") {
+            let long: Vec<Arg> = args.iter().filter(|arg| arg.prefix().starts_with("--")).cloned().collect();
+            self.add(Deed::Leaving(Some(long)));
+        } else {
+            self.leaves(args);
+        }
+    }
+
+    fn leaves(&mut self, args: &[Arg]) {
+        self.add(Deed::Leaving((!std::ptr::eq(args, self.all)).then(|| args.to_vec())));
+    }
+
+    fn strange(&mut self, args: &[Arg]) {
+        self.add(Deed::Stranger((!std::ptr::eq(args, self.all)).then(|| args.to_vec())));
+    }
+
+    fn option(&mut self, program: &Utility, given: &GivenOption, args: &[Arg]) {
+        let name = &*given.name;
+        let Some(does) = given.does else {
+            if !program.any {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.told(given.value.as_ref());
+            }
+            return;
+        };
+        let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
+        match does {
+            Does::Harmless => {}
+            Does::Reads => self.uses(Access::Read, &value()),
+            Does::Lists => self.uses(Access::List, &value()),
+            Does::Names => {
+                self.uses(Access::Read, &value());
+                let reason = format!("which files it reads stands in {}", value().raw);
+                self.add(Deed::Unknown(reason));
+            }
+            Does::Writes => {
+                if program.effect == Effect::Reads && program.special != "archive" {
+                    self.danger(name);
+                }
+                self.uses(Access::Edit, &value());
+                // strace starts a program for such a file.
+                if value().prefix().starts_with(['|', '!']) {
+                    self.add(Deed::Text(value().after(1), true));
+                }
+            }
+            Does::Edits | Does::Changes => {
+                self.danger(name);
+                self.effect(Effect::Writes);
+            }
+            Does::Destroys => {
+                if name.starts_with('-') {
+                    self.danger(name);
+                }
+                self.add(Deed::Destroys);
+                self.effect(Effect::Writes);
+                if let Some(file) = &given.value {
+                    self.uses(Access::Edit, file);
+                }
+            }
+            Does::Sends => network::sends(self, given),
+            Does::Enters => {
+                if program.special == "git" {
+                    self.danger(name);
+                }
+                match &given.value {
+                    Some(dir) => self.add(Deed::Enter(dir.clone())),
+                    None => self.add(Deed::Astray),
+                }
+            }
+            Does::Elsewhere => {
+                self.danger(name);
+                self.uses(Access::List, &value());
+                self.add(Deed::AtStake("another repository's settings decide what git starts".to_owned()));
+            }
+            does => self.starts(program, does, given, args),
+        }
+    }
+
+    /// An option that may start something.
+    fn starts(&mut self, program: &Utility, does: Does, given: &GivenOption, args: &[Arg]) {
+        let name = &*given.name;
+        let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
+        match does {
+            Does::Runs => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.carries(given.value.as_ref());
+            }
+            Does::Until => find::until(self, given, args, program.name == "find"),
+            Does::Formats => special::formats(self, given),
+            Does::Settings => special::settings(self, given),
+            Does::Options => special::ssh_option(self, given),
+            Does::Action => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                if value().prefix().starts_with("exec=") {
+                    self.add(Deed::Text(value().after(5), true));
+                } else if !value().known() {
+                    self.opaque("what it does at a checkpoint is computed");
+                }
+            }
+            Does::Unproven => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.told(given.value.as_ref());
+            }
+            Does::Doubt => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.doubt(&format!("{name} may make it run more than its words say"));
+                self.told(given.value.as_ref());
+            }
+            Does::Opaque => {
+                self.danger(name);
+                self.opaque(&format!("{name} may start anything"));
+                self.told(given.value.as_ref());
+            }
+            Does::OpaqueFile => {
+                self.danger(name);
+                self.uses(Access::Read, &value());
+                self.opaque("its settings are in a file, and may start programs");
+            }
+            // What runs them judges them: see `languages` and `special`. The others were judged before.
+            _ => {}
+        }
+    }
+
+    /// A command that may run: a text, or the name of a program.
+    fn carries(&mut self, value: Option<&Arg>) {
+        let Some(value) = value else { return };
+        if value
+            .text()
+            .is_some_and(|text| !text.contains([' ', ';', '$', '`', '|', '&', '\n', '\'', '"', '\\', '<', '>', '(']))
+        {
+            self.add(Deed::Run(vec![value.clone(), Arg::unknown("…")], true));
+        } else {
+            self.add(Deed::Text(value.clone(), true));
+        }
+    }
+
+    /// Asks about the files that a text nobody takes apart names: what `anywhere` in it or in quotes may be
+    /// the name of one with secrets, or of one that decides what runs.
+    fn names_files(&mut self, text: &str, anywhere: bool) {
+        let Some((name, protected)) = protected_in(text, anywhere) else { return };
+        match protected {
+            Protected::Secret => {
+                let reason = format!("its program names {name}, which may hold keys or passwords");
+                self.add(Deed::Secret(name, reason));
+            }
+            _ => {
+                let reason = format!("its program names {name}, which decides what runs here");
+                self.add(Deed::Floor(Action::Ask, reason));
+            }
+        }
+    }
+
+    fn told(&mut self, value: Option<&Arg>) {
+        if let Some(text) = value.and_then(Arg::text) {
+            self.add(Deed::Told(text.to_owned()));
+        }
+    }
+
+    /// Gives every word its role.
+    fn words(&mut self, program: &'static Utility, reading: &ParsedArgs, args: &[Arg]) {
+        let mut roles = program.words.as_slice();
+        let mut many = program.many;
+        if reading.has(&program.instead) {
+            roles = roles.get(1..).unwrap_or_default();
+            many = many.and_then(|many| many.checked_sub(1));
+        }
+        if reading.has(&program.instead_of_last) {
+            roles = roles.get(..roles.len().saturating_sub(1)).unwrap_or_default();
+        }
+        let operands = reading.operands.as_slice();
+        // How many words stand behind those of which there may be any number.
+        let behind = many.map_or(0, |many| roles.len().saturating_sub(many + 1));
+        for (at, arg) in operands.iter().enumerate() {
+            let left = operands.len() - at;
+            let role = match many {
+                Some(many) if at >= many && left <= behind => roles.get(roles.len() - left),
+                Some(many) if at >= many => roles.get(many),
+                _ => roles.get(at),
+            };
+            // Those behind it may be other words than they seem.
+            if arg.is_several() && !program.any && !many.is_some_and(|many| at >= many && behind == 0) {
+                self.effect(Effect::Unproven);
+                if program.runs() {
+                    self.opaque("which of its words is the program is not known");
+                }
+            }
+            let Some(role) = role.copied() else {
+                // More words than it takes.
+                self.effect(Effect::Unproven);
+                self.danger(arg.text().unwrap_or(&arg.raw));
+                continue;
+            };
+            if !self.word(program, role, at, reading, args) {
+                return;
+            }
+        }
+        let starts = roles.iter().position(|role| matches!(role, Operand::Program | Operand::Shell));
+        if starts.is_some_and(|at| operands.len() <= at) {
+            // `unshare`, `chroot dir`: a shell, which reads what comes in.
+            match self.view.input.clone() {
+                StdinSource::Nothing => {}
+                StdinSource::Text(Some(text)) => self.add(Deed::Text(Arg::exact(text), true)),
+                StdinSource::Pipe | StdinSource::Text(None) => self.doubt("without a program it may start a shell"),
+            }
+        }
+        let nothing = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
+        if nothing && deep::is_deep(program, reading) {
+            deep::reads_below(self, &Arg::exact("."), deep::picks(reading));
+        }
+    }
+
+    /// One word; false where its role took the rest as well.
+    fn word(
+        &mut self,
+        program: &'static Utility,
+        role: Operand,
+        at: usize,
+        reading: &ParsedArgs,
+        args: &[Arg],
+    ) -> bool {
+        let arg = &reading.operands[at];
+        let deep = program.deep == ["always"] || deep::is_deep(program, reading);
+        match role {
+            Operand::Nothing => {}
+            // `find . ( … )`
+            Operand::List if program.special == "find" && arg.prefix().starts_with(['(', ')', '!', ',']) => {}
+            Operand::List => self.uses(Access::List, arg),
+            Operand::Read => {
+                self.uses(Access::Read, arg);
+                if deep || program.recursive && program.deep.is_empty() {
+                    self.add(Deed::Below(arg.clone(), deep::picks(reading)));
+                }
+            }
+            Operand::Write => {
+                self.uses(Access::Edit, arg);
+                if deep {
+                    self.add(Deed::Lost(vec![arg.clone()], true));
+                }
+                if at > 0 && program.effect == Effect::Reads {
+                    self.danger("a second file");
+                }
+            }
+            Operand::Entry => self.entry(program, arg, deep, reading),
+            Operand::Copy => special::copy(self, program, reading, at),
+            Operand::Change => self.effect(Effect::Writes),
+            Operand::Plus if arg.prefix().starts_with('+') => {}
+            Operand::Plus | Operand::Unproven => self.effect(Effect::Unproven),
+            Operand::Lost | Operand::LostBelow => special::lost(self, role, arg, reading),
+            Operand::Settings => return wrapper::settings_first(self, program, reading, at),
+            Operand::Far => {
+                if arg.text().is_none_or(|text| !text.contains(':')) {
+                    self.uses(Access::Edit, arg);
+                    self.uses(Access::Read, arg);
+                    if at + 1 < reading.operands.len() && deep {
+                        self.add(Deed::Below(arg.clone(), Picks { only: vec![], ..deep::picks(reading) }));
+                    }
+                    if at + 1 == reading.operands.len() {
+                        self.add(Deed::CopyTree { from: reading.operands[..at].to_vec(), to: arg.clone() });
+                    }
+                }
+            }
+            Operand::Address => network::address(self, program, reading, arg),
+            Operand::GitAddress => {
+                if arg.prefix().contains("::") || arg.may_be_option() {
+                    self.opaque("a command is hidden in an address");
+                    self.told(Some(arg));
+                }
+            }
+            Operand::Refspec => {
+                if arg.prefix().starts_with(['+', ':']) {
+                    self.add(Deed::Floor(Action::Ask, "it changes or removes history on another machine".to_owned()));
+                }
+            }
+            role => return self.runs_words(program, role, at, reading, args),
+        }
+        true
+    }
+
+    /// A file or a directory that is removed, or moved to where the last word says.
+    fn entry(&mut self, program: &Utility, arg: &Arg, deep: bool, reading: &ParsedArgs) {
+        let moved = program.name == "mv";
+        let to = reading.operands.last().filter(|_| moved).cloned();
+        if let Some(to) = &to {
+            self.add(Deed::CopyTree { from: vec![arg.clone()], to: to.clone() });
+        }
+        self.add(Deed::Entry(arg.clone(), to));
+        if deep || reading.unknown {
+            self.add(Deed::Lost(vec![arg.clone()], program.name == "rm"));
+        }
+        let hidden = arg.text().and_then(|text| text.trim_end_matches('/').rsplit('/').next());
+        if deep && hidden.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
+            self.add(Deed::ChangesPicked(PickedFiles { below: vec![arg.clone()], names: vec![Arg::exact("*")] }));
+        }
+    }
+
+    /// A word that begins what it runs; false where its role took the rest as well.
+    fn runs_words(
+        &mut self,
+        program: &'static Utility,
+        role: Operand,
+        at: usize,
+        reading: &ParsedArgs,
+        args: &[Arg],
+    ) -> bool {
+        let (arg, rest) = (&reading.operands[at], &reading.operands[at..]);
+        match role {
+            Operand::Program => {
+                self.add(Deed::Run(rest.to_vec(), false));
+                return false;
+            }
+            Operand::Shell => {
+                self.add(Deed::Shell(rest.to_vec()));
+                return false;
+            }
+            Operand::Shells => self.add(Deed::Text(arg.clone(), false)),
+            Operand::Tails => {
+                self.add(Deed::Tails(rest.to_vec()));
+                if program.special == "runner" {
+                    self.add(Deed::Run(rest.to_vec(), true));
+                }
+                return false;
+            }
+            Operand::Away => {
+                self.add(Deed::Tails(rest.to_vec()));
+                self.strange(args);
+                self.leaves(args);
+                self.add(Deed::Away(rest.to_vec()));
+                return false;
+            }
+            Operand::Remote => {
+                // What runs on the other machine is named for rules, not judged as if it ran here.
+                self.add(Deed::Told(rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" ")));
+                if rest.iter().any(|arg| arg.prefix().starts_with('-')) {
+                    self.danger("an option behind the host");
+                    self.doubt("an option stands behind the host");
+                }
+                return false;
+            }
+            Operand::Command => {
+                special::command(self, program, arg, &rest[1..]);
+                return false;
+            }
+            Operand::Stranger => {
+                self.strange(args);
+                return false;
+            }
+            _ => return true,
+        }
+        true
+    }
+}

@@ -1,0 +1,355 @@
+//! The builtins of bash: which of them change what later commands mean, and which run text.
+
+use std::collections::HashSet;
+
+use super::options::Options;
+use super::{CommandContext, Deed};
+use crate::shell::expand::{Arg, Value, holds_code, is_quiet, variable_danger};
+use crate::shell::names::among;
+use crate::shell::unit::Effect;
+use crate::{Access, Action};
+
+const BUILTINS: &str = ": true false echo printf test [ pwd cd pushd popd dirs read type hash enable alias unalias \
+    set shopt export declare typeset local readonly unset shift let eval exec source . trap wait jobs fg bg kill \
+    exit return break continue getopts ulimit umask times command builtin help history fc bind compgen complete \
+    compopt mapfile readarray caller disown suspend logout";
+
+/// Those that change nothing, whatever their words are.
+const QUIET: &str = ": true false pwd dirs times break continue return exit shift caller logout umask ulimit type \
+    help which";
+
+const OTHER_READING: &str = "it changes how the shell reads commands";
+
+/// Whether bash itself is meant by a name.
+pub(crate) fn is_builtin(name: &str) -> bool {
+    among(BUILTINS, name)
+}
+
+/// What a builtin does with its words; none for everything else.
+pub(crate) fn builtin(name: &str, args: &[Arg], view: &CommandContext<'_>) -> Option<Vec<Deed>> {
+    let mut builtin = Builtin { deeds: vec![], view };
+    let known = among(QUIET, name)
+        || builtin.sets_variables(name, args)
+        || builtin.changes_shell(name, args)
+        || builtin.runs_words(name, args);
+    known.then_some(builtin.deeds)
+}
+
+/// Whether a word that is evaluated may hold a command.
+fn code(args: &[Arg]) -> bool {
+    args.iter().any(|arg| arg.text().is_none_or(|text| holds_code(text) || text.contains('[')))
+}
+
+struct Builtin<'v> {
+    deeds: Vec<Deed>,
+    view: &'v CommandContext<'v>,
+}
+
+impl Builtin<'_> {
+    fn add(&mut self, deed: Deed) {
+        self.deeds.push(deed);
+    }
+
+    fn opaque(&mut self, reason: &str) {
+        self.add(Deed::Opaque(reason.to_owned()));
+    }
+
+    fn unproven(&mut self) {
+        self.add(Deed::Effect(Effect::Unproven));
+    }
+
+    fn change(&mut self, reason: &str) {
+        self.add(Deed::Changed(reason.to_owned()));
+    }
+
+    fn sets_variables(&mut self, name: &str, args: &[Arg]) -> bool {
+        match name {
+            "getopts" | "wait" => {
+                for name in args.iter().filter_map(Arg::text) {
+                    if let Some(reason) = variable_danger(name) {
+                        self.opaque(&format!("{name} {reason}"));
+                    }
+                }
+                if name == "wait" && code(args) {
+                    self.opaque("it sets a variable that is computed");
+                }
+            }
+            "test" | "[" => {
+                let asks = args.iter().any(|arg| arg.is("-v") || arg.is("-R"));
+                if asks && code(args) {
+                    self.opaque("a subscript is evaluated");
+                }
+            }
+            "echo" => {}
+            "printf" => self.printf(args),
+            "let" => {
+                if code(args) {
+                    self.opaque("let evaluates a text that may hold a command");
+                }
+                for arg in args {
+                    self.add(Deed::Computes(arg.text().unwrap_or_default().to_owned()));
+                }
+            }
+            "read" | "mapfile" | "readarray" => {
+                let letters = if name == "read" { "adinNptu" } else { "dnOsucC" };
+                let (options, at) = Options::leading(args, letters, &[]);
+                if let Some(text) = options.find(&["-C"]).and_then(|flag| flag.value.clone()) {
+                    self.add(Deed::Here(text));
+                }
+                let array = options.find(&["-a"]).and_then(|flag| flag.value.clone());
+                for arg in args.get(at..).unwrap_or_default().iter().chain(&array) {
+                    match plain_name(arg) {
+                        Some(name) => self.add(Deed::Assign(name.to_owned(), Value::Foreign)),
+                        None => self.opaque("it sets a variable that decides what runs, or one whose name is computed"),
+                    }
+                }
+            }
+            "declare" | "typeset" | "local" | "readonly" | "export" => self.declare(name, args),
+            "unset" => {
+                for arg in args.iter().filter(|arg| !arg.prefix().starts_with('-')) {
+                    match plain_name(arg) {
+                        // Nothing is in it from here on, or what was there before.
+                        Some(name) if self.view.state.vars.contains_key(name) => {
+                            self.add(Deed::Assign(name.to_owned(), Value::Known(vec![String::new()])));
+                        }
+                        Some(_) => {}
+                        None => {
+                            self.opaque("it removes a variable that decides what runs, or one whose name is computed");
+                        }
+                    }
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// `printf -v name` or `-vname`.
+    fn printf(&mut self, args: &[Arg]) {
+        let Some(first) = args.first().filter(|arg| arg.prefix().starts_with("-v") || arg.may_be_option()) else {
+            return;
+        };
+        let attached = first.prefix().len() > 2;
+        let target = if attached { Some(first.after(2)) } else { args.get(1).cloned() };
+        let target = target.as_ref().and_then(Arg::text).unwrap_or_default();
+        match variable_danger(target) {
+            Some(reason) => self.opaque(&format!("{target} {reason}")),
+            None if target.is_empty() || code(args.get(..2).unwrap_or(args)) => {
+                self.opaque("it sets a variable that is computed");
+            }
+            None => self.add(Deed::Assign(target.to_owned(), Value::Foreign)),
+        }
+    }
+
+    /// Builtins that change where the shell is and how it reads commands.
+    fn changes_shell(&mut self, name: &str, args: &[Arg]) -> bool {
+        match name {
+            "cd" | "chdir" | "pushd" | "popd" => {
+                let (options, at) = Options::leading(args, "", &[]);
+                if options.has(&["-P"]) {
+                    self.add(Deed::Physical);
+                }
+                let target = args.get(at).or_else(|| args.first().filter(|arg| arg.is("-")));
+                let turns = || target.is_none_or(|arg| !arg.is("-") && arg.prefix().starts_with(['+', '-']));
+                // Of more words than one bash takes none, other shells the first; so it is with options that one of
+                // them does not know. `chdir` is no builtin of bash, but of others.
+                let odd = !options.flags.iter().all(|flag| name == "cd" && ["-L", "-P"].contains(&&*flag.name))
+                    || options.unknown && target.is_some_and(Arg::known)
+                    || args.len() > at + 1;
+                if name == "popd" || name == "chdir" || odd || (name == "pushd" && turns()) {
+                    target.into_iter().for_each(|dir| self.add(Deed::Use(Access::List, dir.clone())));
+                    self.add(Deed::Astray);
+                    self.add(Deed::Broad("the directory is not known".to_owned()));
+                } else {
+                    self.add(target.map_or(Deed::Home, |dir| Deed::Enter(dir.clone())));
+                }
+            }
+            "set" => self.set_options(args),
+            "shopt" => {
+                const QUIET: &str = "nullglob failglob inherit_errexit globstar checkwinsize pipefail xpg_echo";
+                let (options, at) = Options::leading(args, "", &[]);
+                let names = args.get(at..).unwrap_or_default();
+                let known = names.iter().all(|arg| arg.text().is_some_and(|text| among(QUIET, text)));
+                if options.has(&["-s", "-u"]) && !known {
+                    self.opaque(OTHER_READING);
+                }
+            }
+            "alias" | "unalias" => {
+                if args.iter().any(|arg| arg.text().is_none_or(|text| text.contains('='))) {
+                    for arg in args {
+                        let from = arg.prefix().find('=').map_or(0, |at| at + 1);
+                        self.add(Deed::Text(arg.after(from), true));
+                    }
+                    self.unproven();
+                    self.change("an alias is set");
+                }
+            }
+            "hash" | "enable" | "bind" | "complete" | "compgen" | "compopt" | "fc" | "history" => {
+                let quiet = match name {
+                    "hash" | "history" => args.iter().all(|arg| arg.is("-r")),
+                    "enable" => args.is_empty(),
+                    "compgen" => args.iter().all(|arg| {
+                        let runs = |text: &str| text.starts_with('-') && text.contains(['C', 'F', 'W']);
+                        arg.text().is_some_and(|text| !text.contains(['$', '`']) && !runs(text))
+                    }),
+                    _ => false,
+                };
+                if !quiet {
+                    self.opaque("it changes which code a command name means, or runs one");
+                    self.change("what command names mean has changed");
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Builtins that run what they are given.
+    fn runs_words(&mut self, name: &str, args: &[Arg]) -> bool {
+        match name {
+            "eval" => {
+                self.add(Deed::Carrier);
+                self.add(Deed::Eval(args.to_vec()));
+                self.change("eval ran before");
+            }
+            "trap" => {
+                self.add(Deed::Carrier);
+                let (options, at) = Options::leading(args, "", &[]);
+                let text = args.get(at).filter(|text| args.len() > at + 1 && !text.is("-"));
+                if let Some(text) = text.filter(|_| !options.has(&["-p", "-l"])) {
+                    self.add(Deed::Later(text.clone()));
+                }
+            }
+            "source" | "." => {
+                self.add(Deed::Carrier);
+                self.opaque("it runs a file in this shell");
+                if let Some(file) = args.first() {
+                    self.add(Deed::Use(Access::Read, file.clone()));
+                }
+            }
+            "command" | "builtin" | "exec" => {
+                let (options, at) = Options::leading(args, if name == "exec" { "a" } else { "" }, &[]);
+                self.add(Deed::Carrier);
+                if options.unknown {
+                    self.opaque("how its options end is not known");
+                }
+                if name == "exec" || !options.has(&["-v", "-V"]) {
+                    self.add(Deed::Run(args.get(at..).unwrap_or_default().to_vec(), false));
+                }
+            }
+            "jobs" => {
+                let (options, at) = Options::leading(args, "", &[]);
+                if options.unknown {
+                    self.opaque("a word that is computed may make it run the words behind it");
+                }
+                if options.has(&["-x"]) {
+                    self.add(Deed::Carrier);
+                    self.add(Deed::Danger("-x".to_owned()));
+                    self.add(Deed::Run(args.get(at..).unwrap_or_default().to_vec(), false));
+                }
+            }
+            "kill" | "disown" | "suspend" | "fg" | "bg" => {
+                self.unproven();
+                if args.iter().any(|arg| arg.is("-1") || arg.is("1")) {
+                    self.add(Deed::Floor(Action::Ask, "it may end every process".to_owned()));
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn declare(&mut self, name: &str, args: &[Arg]) {
+        let option = |letter| args.iter().any(|arg| arg.prefix().starts_with('-') && arg.prefix().contains(letter));
+        let (integer, functions, array) = (option('i'), option('f'), option('a') || option('A'));
+        if option('n') {
+            self.opaque("it gives a variable another name");
+        }
+        let mut set = HashSet::new();
+        let mut any = false;
+        for arg in args.iter().filter(|arg| !arg.prefix().starts_with('-')) {
+            any = true;
+            let prefix = arg.prefix();
+            let variable = prefix.split(['=', '+']).next().unwrap_or_default();
+            if variable.contains('[') || (arg.text().is_none() && !prefix.contains('=')) {
+                self.opaque("it sets a variable whose name is computed");
+            }
+            if integer && (arg.text().is_none() || holds_code(prefix)) {
+                self.opaque("a number is computed from text that may hold a command");
+            }
+            if let Some(reason) = variable_danger(variable) {
+                let reason = format!("{variable} {reason}");
+                if is_quiet(variable) {
+                    self.add(Deed::Prefixed(reason.clone()))
+                } else {
+                    self.opaque(&reason)
+                }
+                self.change(&reason);
+            }
+            if integer {
+                self.add(Deed::Integer(variable.to_owned()));
+            }
+            // `declare -a x='($(…))'` reads an array from the text, and runs what stands in it.
+            let list = match arg.text().and_then(|text| text.split_once('=')) {
+                Some((_, value)) => value.trim_start().starts_with('(') && holds_code(value),
+                None => {
+                    let known = || set.contains(variable) || self.view.state.vars.contains_key(variable);
+                    prefix.contains('=') && !arg.raw.contains("=(") && (array || known())
+                }
+            };
+            if list {
+                self.opaque("an array is read from text that may hold a command");
+            }
+            if let Some((variable, value)) = arg.text().and_then(|text| text.split_once('=')) {
+                set.insert(variable.to_owned());
+                self.add(Deed::Assign(variable.to_owned(), Value::Known(vec![value.to_owned()])));
+            } else if prefix.contains('=') {
+                set.insert(variable.to_owned());
+                self.add(Deed::Assign(variable.to_owned(), Value::Foreign));
+            }
+        }
+        if functions && name == "export" {
+            self.opaque("it hands a function to other shells");
+        }
+        if !any && !functions {
+            // It prints every variable.
+            self.unproven();
+        }
+        if any && name == "export" {
+            self.unproven();
+            self.change("a variable was exported");
+        }
+    }
+
+    fn set_options(&mut self, args: &[Arg]) {
+        const QUIET: &str = "pipefail errexit nounset xtrace noclobber noglob verbose";
+        if args.is_empty() {
+            self.unproven();
+        }
+        for (at, arg) in args.iter().enumerate() {
+            let Some(text) = arg.text() else {
+                return self.opaque("it sets options that are computed");
+            };
+            if text == "--" || !text.starts_with(['-', '+']) {
+                break;
+            }
+            if text.contains(['k', 'a', 'B', 'r', 'p']) && !text.starts_with("--") {
+                self.opaque(OTHER_READING);
+            }
+            if text.contains('P') {
+                self.add(Deed::Physical);
+            }
+            if text.ends_with('o') {
+                if args.get(at + 1).and_then(Arg::text).is_some_and(|name| !among(QUIET, name)) {
+                    self.opaque(OTHER_READING);
+                }
+                break;
+            }
+        }
+    }
+}
+
+/// The name of a variable that decides nothing, without a subscript.
+fn plain_name(arg: &Arg) -> Option<&str> {
+    arg.text().filter(|name| variable_danger(name).is_none() && !name.contains('['))
+}

@@ -1,0 +1,92 @@
+//! `rename`: Perl's runs a program for each name, which mostly is a substitution; that of util-linux replaces
+//! one text by another. Which of them is there is not known.
+
+use super::read::ParsedArgs;
+use super::table::Does;
+use super::{Deed, Judge, code};
+use crate::shell::expand::Arg;
+use crate::shell::names::among;
+use crate::shell::unit::Effect;
+
+/// Its first word, or the values of `-e`, are a program in Perl.
+pub(super) fn rename(judge: &mut Judge<'_>, reading: &ParsedArgs) {
+    let given = reading.given.iter().filter(|given| given.does == Some(Does::Program));
+    let mut programs: Vec<Arg> = given.filter_map(|given| given.value.clone()).collect();
+    if programs.is_empty() {
+        programs.extend(reading.operands.first().cloned());
+    }
+    for program in &programs {
+        let Some(text) = program.text() else {
+            judge.effect(Effect::Unproven);
+            judge.doubt("its program is computed, and Perl can run commands");
+            continue;
+        };
+        judge.names_files(text, true);
+        if is_plain_rename(text) {
+            continue;
+        }
+        judge.effect(Effect::Unproven);
+        judge.add(Deed::Carrier);
+        judge.told(Some(program));
+        if !code::is_harmless(text, "perl") {
+            judge.doubt("the program it is given is not known to start no others");
+        }
+    }
+}
+
+/// Whether a program that changes names does no more: a text as util-linux takes it, without a word to which
+/// Perl would do something; or one substitution that holds nothing to be computed.
+fn is_plain_rename(text: &str) -> bool {
+    const ACTS: &str = "eval require do readpipe system exec qx open unlink rmdir glob fork kill dump exit die chdir chroot \
+        mkdir symlink link rename utime syscall sysopen dbmopen opendir";
+    let letter = |c: char| c.is_alphanumeric() || c == '_';
+    if text.chars().all(|c| letter(c) || "-. ".contains(c)) {
+        return !text.split(|c| !letter(c)).any(|word| among(ACTS, word) || word.starts_with('q'));
+    }
+    let Some(rest) = ["s", "tr", "y"].iter().find_map(|name| text.strip_prefix(name)) else { return false };
+    let Some(end) = rest.chars().next().filter(|c| "/|,!#:@%".contains(*c)) else { return false };
+    let parts: Vec<&str> = rest[1..].split(end).collect();
+    let [from, to, flags] = parts.as_slice() else { return false };
+    // A variable may stand there with a subscript, and that may be computed; `$` alone is an end.
+    let computes = |part: &str| {
+        let ends = |rest: &str| rest.is_empty() || rest.starts_with([')', '|']);
+        let number = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit()) && !rest.contains(['[', '{', '-']);
+        part.contains('@')
+            || part.contains("(?{")
+            || part.contains("(??")
+            || part.ends_with('\\')
+            || part.match_indices('$').any(|(at, _)| !ends(&part[at + 1..]) && !number(&part[at + 1..]))
+    };
+    !computes(from) && !computes(to) && flags.chars().all(|c| "gimsxrcd".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_plain_rename;
+
+    #[test]
+    fn what_renames_files_and_does_no_more() {
+        for program in
+            ["s/a/b/", "s/\\.txt$/.md/", "s/(a)(b)/$2$1/g", "y/A-Z/a-z/", "tr/a-z//d", ".htm", "foo", "s/^/x-/"]
+        {
+            assert!(is_plain_rename(program), "{program}");
+        }
+        let others = [
+            "system(\"rm x\")",
+            "s/a/system(\"x\")/e",
+            "s/a/@{[system(\"x\")]}/",
+            "s/(?{ system(\"x\") })//",
+            "s/a/$x[system(\"x\")]/",
+            "s/a/b/;system(\"x\")",
+            "readpipe",
+            "eval",
+            "x.readpipe",
+            "qx",
+            "s/a/${\\ system(\"x\")}/",
+            "s\\a\\b\\",
+        ];
+        for program in others {
+            assert!(!is_plain_rename(program), "{program}");
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! The parts of programs that are no data: what a word means that hangs on other words, and values in
+//! little languages of their own.
+
+use std::path::Path;
+
+use super::read::{GivenOption, ParsedArgs};
+use super::table::{self, Does, Operand, Utility};
+use super::{Deed, Judge, Picks, deep, languages, network, rename, wrapper};
+use crate::protected::control;
+use crate::shell::expand::{Arg, StdinSource};
+use crate::shell::unit::Effect;
+use crate::{Access, Action};
+
+/// `x.gz` becomes `x`, and `x` becomes `x.gz`, or what the suffix says.
+fn other_names(judge: &mut Judge<'_>, arg: &Arg, suffix: Option<Arg>) {
+    let Some(name) = arg.text() else { return };
+    if let Some((plain, _)) = name.rsplit_once('.') {
+        judge.uses(Access::Edit, &Arg::exact(plain));
+    }
+    match suffix.as_ref().map(Arg::text) {
+        Some(Some(suffix)) => judge.uses(Access::Edit, &Arg::exact(format!("{name}{suffix}"))),
+        Some(None) => judge.uses(Access::Edit, &Arg::unknown(name)),
+        None => {}
+    }
+}
+
+/// What is to be done besides reading the words by their roles; false where that is all.
+pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &ParsedArgs, args: &[Arg]) -> bool {
+    let operands = reading.operands.as_slice();
+    let value = |names: &[&str]| {
+        reading.given.iter().find(|given| names.contains(&&*given.name)).and_then(|given| given.value.clone())
+    };
+    match program.special {
+        "shell" => languages::shell(judge, args, false),
+        "foreign shell" => languages::shell(judge, args, true),
+        "sed" => languages::sed(judge, reading),
+        "awk" => languages::awk(judge, reading),
+        "language" => languages::language(judge, program, reading, args),
+        "env" => return wrapper::env(judge, reading),
+        "xargs" => wrapper::xargs(judge, reading),
+        "runner" => wrapper::runner(judge, reading, args),
+        "setarch" => return wrapper::setarch(judge, args),
+        "git" => return git(judge, program, reading),
+        // The shell on the other machine reads what comes in.
+        "ssh" => {
+            if let StdinSource::Text(Some(text)) = judge.view.input.clone() {
+                judge.add(Deed::Told(text));
+            }
+        }
+        "git diff" => {
+            if no_index(reading) {
+                operands.iter().for_each(|arg| deep::reads_below(judge, arg, Picks::default()));
+            }
+        }
+        // `git diff*` is written with other things in mind.
+        "danger" => judge.danger(program.name.split(' ').nth(1).unwrap_or_default()),
+        "git config" => return git_config(judge, operands),
+        // What the files are called then stands in an expression.
+        "rename" => {
+            operands.iter().filter_map(Arg::text).for_each(|text| judge.names_files(text, true));
+            rename::rename(judge, reading);
+        }
+        "git apply" => judge.add(Deed::Patches(operands.to_vec())),
+        "compress" => operands.iter().for_each(|arg| other_names(judge, arg, value(&["-S", "--suffix"]))),
+        "unpack" | "archive" => archive(judge, program, reading),
+        // In repositories that a setting names, wherever they are.
+        "each repository" => {
+            judge.add(Deed::Astray);
+            judge.add(Deed::Run(std::iter::once(Arg::exact("git")).chain(operands.iter().cloned()).collect(), false));
+        }
+        "patch" => {
+            if operands.is_empty() {
+                judge.add(Deed::Unknown("which files it changes stands in the patch".to_owned()));
+            }
+        }
+        "flock" => return wrapper::flock(judge, operands, value(&["-c", "--command"])),
+        "script" if value(&["-c", "--command"]).is_none() => judge.opaque("it starts an interactive shell"),
+        "commands" | "parallel" => return wrapper::orders(judge, program, operands),
+        "rsync" if args.iter().any(|arg| arg.prefix().starts_with("--del")) => {
+            let to = operands.last().cloned();
+            judge.add(Deed::Lost(to.into_iter().collect(), true));
+        }
+        "curl" => network::curl(judge, program, reading),
+        "wget" => network::wget(judge, reading),
+        "git push" => network::push(judge, reading),
+        "sockets" => sockets(judge, args),
+        "make" => make(judge, reading, args),
+        "diskutil" => {
+            let verbs = ["erase", "partition", "zero", "random", "secure", "reformat"];
+            if operands
+                .first()
+                .and_then(Arg::text)
+                .is_some_and(|verb| verbs.iter().any(|start| verb.starts_with(start)))
+            {
+                judge.add(Deed::Floor(Action::Deny, "it writes to whole disks".to_owned()));
+            }
+        }
+        _ => reader(judge, program, reading, args),
+    }
+    !matches!(program.special, "sed" | "awk" | "language" | "shell" | "foreign shell" | "xargs")
+}
+
+/// Whether `git diff` compares two files or directories as they are, which it also does where one of them
+/// lies outside.
+fn no_index(reading: &ParsedArgs) -> bool {
+    let outside = |arg: &Arg| arg.prefix().starts_with('/') || arg.prefix().split('/').any(|part| part == "..");
+    reading.has(&["--no-index"]) || (reading.operands.len() == 2 && reading.operands.iter().any(outside))
+}
+
+/// Programs that only read, if their words are what they usually are.
+fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
+    let operands = reading.operands.as_slice();
+    match program.special {
+        "rg" => deep::ripgrep(judge, program, reading),
+        "diff" => deep::diff(judge, reading),
+        "jq" if reading.has(&["-f", "--from-file"]) => {
+            judge.danger("-f");
+            judge.effect(Effect::Unproven);
+        }
+        "jq" if operands.first().is_some_and(imports) => {
+            judge.danger("import");
+            judge.effect(Effect::Unproven);
+            judge.uses(Access::Read, &Arg::unknown("a module"));
+        }
+        // It can print every variable.
+        "jq" if args.iter().any(|arg| arg.prefix().contains("env") || arg.prefix().contains("$ENV")) => {
+            judge.effect(Effect::Unproven);
+        }
+        // It opens other files, prints variables, runs programs.
+        "yq" if args
+            .iter()
+            .any(|arg| !arg.known() || ["load", "env", "system"].iter().any(|word| arg.prefix().contains(word))) =>
+        {
+            judge.effect(Effect::Unproven);
+            judge.doubt("its program may read files and run programs");
+        }
+        "ps" if operands.iter().any(|arg| arg.text().is_none_or(|text| text.contains(['e', 'E']))) => {
+            judge.effect(Effect::Unproven);
+        }
+        // `@file` is a file of options.
+        "binutils" if operands.iter().any(|arg| arg.prefix().starts_with('@')) => {
+            judge.danger("@");
+            judge.effect(Effect::Unproven);
+        }
+        "pager" => {
+            for arg in operands.iter().filter(|arg| arg.prefix().starts_with('+')) {
+                judge.effect(Effect::Unproven);
+                judge.told(Some(arg));
+                // Where to begin; anything else may be an order that starts a program or saves a file.
+                if arg.text().is_none_or(|text| !text.chars().all(|c| c.is_ascii_digit() || "+%GF".contains(c))) {
+                    judge.danger("+");
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a program of jq reads modules. It names them before all else; what stands behind a comment
+/// may begin a line of its own.
+fn imports(program: &Arg) -> bool {
+    const WORDS: [&str; 3] = ["import", "include", "modulemeta"];
+    let text = program.prefix();
+    let letter = |c: char| c.is_alphanumeric() || c == '_';
+    let reads = WORDS.iter().flat_map(|word| text.match_indices(word)).any(|(at, word)| {
+        let (before, after) = (text[..at].trim_end(), &text[at + word.len()..]);
+        let first = before.is_empty() || before.ends_with(';') || before.contains('#') || word == "modulemeta";
+        first && !text[..at].ends_with(letter) && !after.starts_with(letter)
+    });
+    reads || (!program.known() && text.chars().all(|c| letter(c) || c.is_whitespace()))
+}
+
+/// A format of git: one that shows signatures asks a program about them, and a name of the settings
+/// may stand for such a one.
+pub(super) fn formats(judge: &mut Judge<'_>, given: &GivenOption) {
+    const NAMES: [&str; 9] = ["oneline", "short", "medium", "full", "fuller", "reference", "email", "raw", "mboxrd"];
+    let Some(value) = &given.value else { return };
+    let plain = value.text().is_some_and(|text| {
+        (&*given.name == "--sort"
+            || text.contains('%')
+            || NAMES.contains(&text)
+            || text.starts_with("format:")
+            || text.starts_with("tformat:"))
+            && !text.contains("%G")
+            && !text.contains("signature")
+    });
+    if !plain {
+        judge.danger(if value.prefix().contains("%G") { "%G" } else { &given.name });
+        judge.effect(Effect::Unproven);
+    }
+}
+
+/// `git -c key=value`: settings that start nothing.
+pub(super) fn settings(judge: &mut Judge<'_>, given: &GivenOption) {
+    const QUIET: [&str; 12] = [
+        "color.",
+        "user.name",
+        "user.email",
+        "advice.",
+        "log.date",
+        "log.decorate",
+        "log.abbrevcommit",
+        "column.",
+        "status.",
+        "i18n.",
+        "core.quotepath",
+        "core.abbrev",
+    ];
+    const PAIRS: [&str; 4] =
+        ["core.fsmonitor=false", "core.pager=cat", "safe.barerepository=explicit", "core.hookspath=/dev/null"];
+    judge.danger("-c");
+    let set = given.value.as_ref().map(|arg| arg.prefix().to_ascii_lowercase()).unwrap_or_default();
+    let key = set.split('=').next().unwrap_or_default();
+    if !QUIET.iter().any(|start| key.starts_with(start)) && !PAIRS.contains(&set.as_str()) {
+        judge.opaque("a setting for this one command may start a program");
+        judge.told(given.value.as_ref());
+    }
+}
+
+/// `ssh -o Key=value`: settings that start nothing and write nothing. The key ends where ssh ends it, at
+/// a blank or `=`.
+pub(super) fn ssh_option(judge: &mut Judge<'_>, given: &GivenOption) {
+    #[rustfmt::skip]
+    const QUIET: [&str; 56] = [
+        "addkeystoagent", "addressfamily", "batchmode", "bindaddress", "bindinterface", "canonicaldomains",
+        "canonicalizefallbacklocal", "canonicalizehostname", "canonicalizemaxdots", "casignaturealgorithms",
+        "checkhostip", "ciphers", "clearallforwardings", "compression", "connectionattempts", "connecttimeout",
+        "escapechar", "exitonforwardfailure", "fingerprinthash", "forwardagent", "forwardx11", "gatewayports",
+        "gssapiauthentication", "gssapidelegatecredentials", "hashknownhosts", "hostbasedauthentication",
+        "hostkeyalgorithms", "hostkeyalias", "hostname", "identitiesonly", "ipqos", "kbdinteractiveauthentication",
+        "kexalgorithms", "localforward", "loglevel", "macs", "nohostauthenticationforlocalhost",
+        "numberofpasswordprompts", "passwordauthentication", "port", "preferredauthentications", "proxyjump",
+        "pubkeyauthentication", "rekeylimit", "remoteforward", "requesttty", "sendenv", "serveralivecountmax",
+        "serveraliveinterval", "sessiontype", "stricthostkeychecking", "tcpkeepalive", "updatehostkeys", "user",
+        "verifyhostkeydns", "visualhostkey",
+    ];
+    const WRITES: [&str; 3] = ["userknownhostsfile", "controlpath", "globalknownhostsfile"];
+    let Some(value) = &given.value else { return };
+    let text = value.prefix();
+    let start = text.len() - text.trim_start().len();
+    let end = text[start..].find(|c: char| c == '=' || c.is_whitespace()).map_or(text.len(), |at| at + start);
+    let key = text[start..end].to_ascii_lowercase();
+    let rest = value.after((end + 1).min(text.len()));
+    if key.is_empty() || !value.known() {
+        judge.opaque("its settings are computed");
+    } else if WRITES.contains(&key.as_str()) {
+        judge.danger("-o");
+        judge.uses(Access::Edit, &rest);
+    } else if key == "identityfile" {
+        judge.uses(Access::Read, &rest);
+    } else if !QUIET.contains(&key.as_str()) {
+        judge.danger("-o");
+        judge.add(Deed::Text(rest, true));
+    }
+}
+
+/// The target of a copy or a link; the words before it were read.
+pub(super) fn copy(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, at: usize) {
+    const LINKS: [&str; 12] = [
+        "-s",
+        "--symbolic",
+        "--symbolic-link",
+        "-a",
+        "-d",
+        "-P",
+        "-R",
+        "-r",
+        "--archive",
+        "--no-dereference",
+        "--recursive",
+        "-l",
+    ];
+    let keeps = reading.has(&LINKS);
+    let from = reading.operands[..at].to_vec();
+    if reading.has(&["-r", "-R", "-a", "--recursive", "--archive"]) {
+        from.iter().for_each(|arg| judge.add(Deed::Below(arg.clone(), Picks::default())));
+        judge.add(Deed::CopyTree { from: from.clone(), to: reading.operands[at].clone() });
+    }
+    let link = program.name == "ln";
+    if from.is_empty() {
+        // `ln -s target` makes the link here.
+        judge.uses(Access::Read, &reading.operands[at]);
+        judge.add(Deed::Link(Arg::unknown(".")));
+    }
+    judge.add(Deed::Copy { from, to: reading.operands[at].clone(), link, keeps });
+}
+
+/// What `git checkout`, `restore` and `rm` name: everything asks.
+pub(super) fn lost(judge: &mut Judge<'_>, role: Operand, arg: &Arg, reading: &ParsedArgs) {
+    let everything = [".", "./", ":/", "*", ":(top)"].iter().any(|text| arg.is(text)) || arg.pattern().is_some();
+    if everything && (role == Operand::Lost || reading.has(&["-r"])) {
+        let reason =
+            if role == Operand::Lost { "uncommitted changes are gone for good" } else { "every file is removed" };
+        judge.add(Deed::Floor(Action::Ask, reason.to_owned()));
+    }
+}
+
+/// A word that chooses an entry of its own, and the words after it.
+pub(super) fn command(judge: &mut Judge<'_>, program: &'static Utility, arg: &Arg, rest: &[Arg]) {
+    let Some(name) = arg.text() else {
+        judge.effect(Effect::Unproven);
+        judge.add(Deed::Words(rest.to_vec()));
+        return;
+    };
+    let called = format!("{} {name}", judge.called);
+    if let Some(entry) = table::program(&called) {
+        judge.called = called;
+        return judge.program(entry, rest);
+    }
+    judge.effect(Effect::Unproven);
+    let mut all = vec![arg.clone()];
+    all.extend(rest.iter().cloned());
+    if program.special == "git" || program.name.starts_with("git ") {
+        judge.add(Deed::Words(rest.to_vec()));
+    } else {
+        if program.carrier {
+            judge.add(Deed::Tails(all.clone()));
+        }
+        judge.strange(&all);
+        judge.leaves(&all);
+    }
+}
+
+fn git(judge: &mut Judge<'_>, program: &'static Utility, reading: &ParsedArgs) -> bool {
+    let Some(name) = reading.operands.first() else { return false };
+    let Some(command) = name.text() else {
+        judge.effect(Effect::Unproven);
+        return false;
+    };
+    let rest = reading.operands[1..].to_vec();
+    if rest.iter().any(|arg| arg.is("--help")) {
+        judge.effect(Effect::Unproven);
+    }
+    self::command(judge, program, name, &rest);
+    // Of these, the files they name get another content.
+    if matches!(command, "checkout" | "restore" | "mv" | "rm" | "checkout-index") {
+        let decides = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
+        rest.iter().filter(decides).for_each(|arg| judge.uses(Access::Edit, arg));
+    }
+    // What the repository's settings make it start hangs on what it does by itself.
+    judge.add(Deed::Repository { command: command.to_owned(), args: rest.clone() });
+    judge.add(Deed::GitPaths(rest));
+    false
+}
+
+fn git_config(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
+    // `git config name` shows it, `git config name value` sets it.
+    let first = operands.first().and_then(Arg::text).unwrap_or_default();
+    let known = table::program(&format!("git config {first}")).is_some();
+    let shows = operands.len() == 1 && first.contains('.');
+    if !known && !shows {
+        judge.danger("config");
+        judge.effect(Effect::Writes);
+        judge.add(Deed::Floor(Action::Ask, "git's settings decide what it starts".to_owned()));
+    }
+    known
+}
+
+fn archive(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs) {
+    let file = |given: &&GivenOption| matches!(&*given.name, "-f" | "--file");
+    let far = |text: &str| text.contains(':');
+    let archive = reading.given.iter().find(file).and_then(|given| given.value.as_ref());
+    if archive.and_then(Arg::text).is_some_and(far) && !reading.has(&["--force-local"]) {
+        judge.add(Deed::Network);
+        judge.effect(Effect::Unproven);
+    }
+    if judge.called == "cpio" && judge.all.iter().any(copies_out) {
+        judge.add(Deed::Unknown("which files it reads stands in its input".to_owned()));
+    }
+    if program.special == "unpack" {
+        judge.uses(Access::Edit, &Arg::exact("."));
+        let packs = |arg: &Arg| {
+            arg.is("a") || ["-o", "r", "-r", "q", "-q", "l", "t"].iter().any(|word| arg.prefix().starts_with(word))
+        };
+        let other = !matches!(program.name, "tar" | "unzip") && judge.all.iter().any(packs);
+        let named = reading.operands.iter().skip(usize::from(program.name == "unzip"));
+        let renamed = reading.has(&["--transform", "--xform"]);
+        if renamed || !other && (named.clone().next().is_none() || named.clone().any(|arg| !arg.known())) {
+            judge.add(Deed::Unpacks);
+        }
+        let decides = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
+        reading.operands.iter().filter(decides).for_each(|arg| judge.uses(Access::Edit, arg));
+        judge.add(Deed::Link(Arg::unknown(".")));
+    }
+}
+
+/// `cpio -o`, `cpio -pdm`: it is told on its input what it copies.
+fn copies_out(arg: &Arg) -> bool {
+    let text = arg.prefix();
+    match text.strip_prefix("--") {
+        Some(long) => !long.is_empty() && ["create", "pass-through"].iter().any(|name| name.starts_with(long)),
+        None => text.starts_with('-') && text.contains(['o', 'p']),
+    }
+}
+
+/// Programs that connect what is at hand, other programs among it.
+fn sockets(judge: &mut Judge<'_>, args: &[Arg]) {
+    for arg in args {
+        let text = arg.prefix().to_ascii_lowercase();
+        let starts = ["exec", "system", "shell"].iter().any(|word| text.contains(word));
+        if starts || ["-e", "-c", "--sh-exec"].iter().any(|option| text == *option) || !arg.known() {
+            judge.add(Deed::AtStake("it hands a program to the network".to_owned()));
+        }
+        judge.told(Some(arg));
+    }
+}
+
+fn make(judge: &mut Judge<'_>, reading: &ParsedArgs, args: &[Arg]) {
+    let piped = |text: &str| text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/");
+    for given in &reading.given {
+        match given.does {
+            Some(Does::File) => {
+                if given.value.as_ref().is_none_or(|file| file.text().is_none_or(piped)) {
+                    judge.opaque("its program comes from its input");
+                }
+                if let Some(file) = &given.value {
+                    judge.uses(Access::Read, file);
+                }
+            }
+            Some(Does::Program) => {
+                judge.danger(&given.name);
+                judge.doubt("it is given a makefile, and what that runs is not judged");
+                judge.told(given.value.as_ref());
+            }
+            _ => {}
+        }
+    }
+    for text in args.iter().filter_map(Arg::text).filter(|text| text.contains([' ', '='])) {
+        judge.add(Deed::Told(text.to_owned()));
+        if text.contains("SHELL=") || text.contains("$(") {
+            judge.doubt("a variable of it decides what it starts");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Programs that run others, as far as their words are no data.
+
+use super::read::ParsedArgs;
+use super::table::{self, Does, Utility};
+use super::{Deed, Judge};
+use crate::Access;
+use crate::shell::expand::{Arg, StdinSource};
+use crate::shell::unit::Effect;
+
+/// `NAME=value` before a program; false where the words after it were taken.
+pub(super) fn settings_first(
+    judge: &mut Judge<'_>,
+    program: &'static Utility,
+    reading: &ParsedArgs,
+    at: usize,
+) -> bool {
+    let mut at = at;
+    while let Some(arg) = reading.operands.get(at).filter(|arg| arg.prefix().contains('=')) {
+        if arg.is_several() {
+            judge.opaque("a variable's value may go on with the name of a program");
+        }
+        if program.special == "env" {
+            let name = arg.prefix().split('=').next().unwrap_or_default();
+            judge.add(Deed::Variable(name.to_owned()));
+        } else {
+            judge.opaque("variables are set for a program that runs as another user");
+        }
+        at += 1;
+    }
+    let rest = reading.operands.get(at..).unwrap_or_default();
+    if !rest.is_empty() {
+        judge.add(Deed::Run(rest.to_vec(), false));
+    } else if program.special == "env" {
+        // It prints every variable, secrets among them.
+        judge.effect(Effect::Unproven);
+    }
+    false
+}
+
+pub(super) fn env(judge: &mut Judge<'_>, reading: &ParsedArgs) -> bool {
+    for given in &reading.given {
+        if matches!(&*given.name, "-u" | "--unset")
+            && let Some(name) = &given.value
+        {
+            judge.add(Deed::Unset(name.clone()));
+        }
+    }
+    let Some(given) = reading.given.iter().find(|given| given.does == Some(Does::Splits)) else {
+        if reading.operands.is_empty() {
+            // It prints every variable, secrets among them.
+            judge.effect(Effect::Unproven);
+        }
+        return true;
+    };
+    match given.value.as_ref().and_then(Arg::text) {
+        Some(text) if !text.contains(['\\', '$', '#']) => match split(text) {
+            Some(words) => {
+                let words = words.into_iter().map(Arg::exact);
+                let all: Vec<Arg> = words.chain(reading.operands.iter().cloned()).collect();
+                if let Some(env) = table::program("env") {
+                    judge.program(env, &all);
+                }
+            }
+            None => judge.opaque("a quote in the text it splits is not closed"),
+        },
+        _ => judge.opaque("it splits a text into a command"),
+    }
+    false
+}
+
+/// The words of a text as `env -S` splits it; escapes and variables aside. None where a quote is open.
+fn split(text: &str) -> Option<Vec<String>> {
+    let mut words = vec![];
+    let mut word: Option<String> = None;
+    let mut letters = text.chars();
+    while let Some(c) = letters.next() {
+        match c {
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match letters.next()? {
+                        end if end == c => break,
+                        inner => word.push(inner),
+                    }
+                }
+            }
+            c if c.is_whitespace() => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Some(words)
+}
+
+/// Several programs share one entry, and an option that takes a value in one of them stands alone in another: the
+/// program may begin with what would be the value.
+pub(super) fn runner(judge: &mut Judge<'_>, reading: &ParsedArgs, args: &[Arg]) {
+    for given in &reading.given {
+        let Some(value) = &given.value else { continue };
+        let Some(from) = given.next.checked_sub(1).and_then(|at| args.get(at..)) else { continue };
+        let apart = from.first().is_some_and(|arg| arg.raw == value.raw && !arg.prefix().starts_with('-'));
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_./+-".contains(c);
+        let may_be_program =
+            value.text().is_none_or(|text| text.chars().all(plain) && !text.starts_with(|c: char| c.is_ascii_digit()));
+        if apart && given.name.len() == 2 && given.does == Some(Does::Harmless) && may_be_program {
+            judge.add(Deed::Run(from.to_vec(), true));
+        }
+    }
+}
+
+/// `setarch [architecture] [options] program`; false where the words were read here.
+pub(super) fn setarch(judge: &mut Judge<'_>, args: &[Arg]) -> bool {
+    let Some(first) = args.first() else { return true };
+    let is_option = first.prefix().starts_with('-');
+    if !is_option && first.text().is_none() {
+        judge.opaque("which of its words is the program is not known");
+    }
+    if let Some(entry) = table::program("linux64") {
+        judge.program(entry, if is_option { args } else { &args[1..] });
+    }
+    false
+}
+
+pub(super) fn xargs(judge: &mut Judge<'_>, reading: &ParsedArgs) {
+    let marks = ["-I", "-i", "--replace", "-J"];
+    let replaced = reading.given.iter().find(|given| marks.contains(&&*given.name)).map(|given| {
+        given.value.as_ref().and_then(Arg::text).filter(|text| !text.is_empty()).unwrap_or("{}").to_owned()
+    });
+    let fill = |arg: &Arg| match &replaced {
+        Some(mark) if arg.text().is_some_and(|text| text.contains(mark.as_str())) => {
+            Arg::filled(arg.text().unwrap_or_default(), mark)
+        }
+        _ => arg.clone(),
+    };
+    let mut words: Vec<Arg> = reading.operands.iter().map(fill).collect();
+    if words.is_empty() {
+        return;
+    }
+    if replaced.is_none() {
+        words.push(if judge.view.picked { Arg::found().repeated() } else { Arg::unknown("…") });
+    } else if judge.view.picked {
+        words.iter_mut().filter(|arg| arg.is_unknown()).for_each(|arg| *arg = Arg::found());
+    }
+    judge.add(Deed::Run(words, false));
+}
+
+/// Those that read what they run from their input; false where the words were read here.
+pub(super) fn orders(judge: &mut Judge<'_>, program: &Utility, operands: &[Arg]) -> bool {
+    match judge.view.input.clone() {
+        StdinSource::Nothing => {}
+        StdinSource::Text(Some(text)) if ["su", "runuser"].contains(&program.name) => {
+            judge.add(Deed::Text(Arg::exact(text), false));
+        }
+        StdinSource::Text(Some(text)) => {
+            judge.doubt("it reads commands from its input");
+            judge.add(Deed::Told(text));
+        }
+        StdinSource::Pipe | StdinSource::Text(None) => judge.opaque("it reads commands from its input"),
+    }
+    match program.name {
+        "su" | "runuser" => user(judge, operands),
+        "parallel" => parallel(judge, operands),
+        _ => true,
+    }
+}
+
+pub(super) fn flock(judge: &mut Judge<'_>, operands: &[Arg], text: Option<Arg>) -> bool {
+    operands.first().into_iter().for_each(|lock| judge.uses(Access::Edit, lock));
+    let rest = operands.get(1..).unwrap_or_default();
+    let after = rest.first().filter(|arg| arg.is("-c") || arg.is("--command")).and(rest.get(1).cloned());
+    match text.or(after) {
+        Some(text) => judge.add(Deed::Text(text, false)),
+        None if !rest.is_empty() => judge.add(Deed::Run(rest.to_vec(), false)),
+        None => {}
+    }
+    false
+}
+
+/// `su bob -c text`: options also stand behind the user.
+fn user(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
+    let texts = operands
+        .windows(2)
+        .filter(|pair| pair[0].is("-c") || pair[0].is("--command") || pair[0].is("--session-command"));
+    for pair in texts {
+        judge.add(Deed::Text(pair[1].clone(), false));
+    }
+    for arg in operands {
+        if let Some(at) = ["--command=", "--session-command="].iter().find(|start| arg.prefix().starts_with(**start)) {
+            judge.add(Deed::Text(arg.after(at.len()), false));
+        }
+    }
+    true
+}
+
+fn parallel(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
+    let end = operands.iter().position(|arg| arg.prefix().starts_with(":::")).unwrap_or(operands.len());
+    if end == 0 {
+        // `parallel ::: text`: each is a command.
+        for text in operands.iter().filter(|arg| !arg.prefix().starts_with(":::")) {
+            judge.add(Deed::Text(text.clone(), false));
+        }
+        return false;
+    }
+    let mut words = operands[..end].to_vec();
+    words.push(Arg::unknown("…"));
+    judge.add(Deed::Tails(operands.to_vec()));
+    judge.add(Deed::Run(words, false));
+    false
+}

@@ -1,0 +1,202 @@
+//! The words of a command line before it runs: for who wants to know which files it names.
+
+use super::parse::{self, syntax};
+use syntax::{Body, List, Operator, Piece, Script, ShellCommand, ShellCommandKind, Word};
+
+/// How many words one word with braces becomes at most.
+const ALTERNATIVES: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    pub text: String,
+    /// `*` and `?` in it stand for what is found.
+    pub pattern: bool,
+    /// A part of it, left out of the text, is known only when it runs.
+    pub computed: bool,
+    /// It is the target of a redirection that writes.
+    pub is_written: bool,
+}
+
+#[derive(Clone)]
+enum NameToken {
+    Text(String),
+    Glob(char),
+    Brace(char),
+    Computed,
+}
+
+/// The commands of a line, those within others among them, each with the files it reads from or writes to. None
+/// where the line cannot be read.
+pub fn commands(text: &str) -> Option<Vec<Vec<Name>>> {
+    let mut found = vec![];
+    of_script(&parse::script(text, 0).ok()?, &mut found);
+    Some(found)
+}
+
+fn of_script(script: &Script, found: &mut Vec<Vec<Name>>) {
+    of_list(&script.list, found);
+    within(&script.pieces, found);
+    for body in script.heredocs.iter().filter_map(|heredoc| heredoc.body.as_ref()) {
+        of_script(body, found);
+    }
+}
+
+fn of_list(list: &List, found: &mut Vec<Vec<Name>>) {
+    for command in list.iter().flat_map(|item| &item.commands) {
+        of_command(command, found);
+    }
+}
+
+fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
+    let mut names = vec![];
+    let mut add = |words: &[Word], found: &mut Vec<Vec<Name>>| {
+        for word in words {
+            within(&word.pieces, found);
+            names.extend(expanded(word));
+            names.extend(word.array.iter().flat_map(expanded));
+        }
+    };
+    match &command.kind {
+        ShellCommandKind::Simple { assigns, words } => {
+            add(words, found);
+            for assign in assigns {
+                // What is computed for a variable names nothing yet.
+                if expanded(&assign.value).iter().any(|name| name.computed) {
+                    within(&assign.value.pieces, found);
+                } else {
+                    add(std::slice::from_ref(&assign.value), found);
+                }
+                add(assign.array.as_deref().unwrap_or_default(), found);
+                within(&assign.subscript, found);
+            }
+        }
+        ShellCommandKind::Group(list) | ShellCommandKind::Subshell(list) => of_list(list, found),
+        ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => {
+            lists.iter().for_each(|list| of_list(list, found))
+        }
+        ShellCommandKind::For { words, body, .. } => {
+            add(words.as_deref().unwrap_or_default(), found);
+            of_list(body, found);
+        }
+        ShellCommandKind::Arithmetic(pieces) => within(pieces, found),
+        ShellCommandKind::ArithmeticFor { head, body } => {
+            within(head, found);
+            of_list(body, found);
+        }
+        ShellCommandKind::Case { word, arms } => {
+            add(std::slice::from_ref(word), found);
+            arms.iter().for_each(|(_, list)| of_list(list, found));
+        }
+        ShellCommandKind::Condition(words) => add(words, found),
+        ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => of_command(body, found),
+    }
+    for redirect in &command.redirects {
+        if redirect.operator == Operator::HereDoc {
+            continue;
+        }
+        let is_written = matches!(redirect.operator, Operator::Write | Operator::Duplicate);
+        within(&redirect.target.pieces, found);
+        names.extend(expanded(&redirect.target).into_iter().map(|name| Name { is_written, ..name }));
+    }
+    if !names.is_empty() {
+        found.push(names);
+    }
+}
+
+fn within(pieces: &[Piece], found: &mut Vec<Vec<Name>>) {
+    for piece in pieces {
+        match piece {
+            Piece::Command { body: Body::Inline(inline), .. } | Piece::Process(inline) => of_list(&inline.list, found),
+            Piece::Command { body: Body::Apart(script), .. } => of_script(script, found),
+            Piece::Parameter { inner, .. } | Piece::Arithmetic(inner) => within(inner, found),
+            Piece::Text(_) | Piece::Quoted(_) | Piece::Glob(_) | Piece::Brace(_) | Piece::Tilde(_) => {}
+        }
+    }
+}
+
+/// What a word becomes: one, or one for each alternative in its braces.
+fn expanded(word: &Word) -> Vec<Name> {
+    let tokens: Vec<NameToken> = word
+        .pieces
+        .iter()
+        .map(|piece| match piece {
+            Piece::Text(text) | Piece::Quoted(text) => NameToken::Text(text.clone()),
+            Piece::Glob(glob) => NameToken::Glob(*glob),
+            Piece::Brace(brace) => NameToken::Brace(*brace),
+            // Where it starts is where its relative paths begin.
+            Piece::Parameter { before: None, name, operator, .. } if name == "PWD" && operator.is_empty() => {
+                NameToken::Text(".".into())
+            }
+            _ => NameToken::Computed,
+        })
+        .collect();
+    let mut all = vec![];
+    alternatives(tokens, &mut all);
+    all.iter().map(|tokens| name(tokens)).collect()
+}
+
+fn alternatives(tokens: Vec<NameToken>, found: &mut Vec<Vec<NameToken>>) {
+    if found.len() >= ALTERNATIVES {
+        return;
+    }
+    let Some((open, commas, close)) = group(&tokens) else { return found.push(tokens) };
+    let mut start = open + 1;
+    for end in commas.into_iter().chain([close]) {
+        let parts = [tokens.get(..open), tokens.get(start..end), tokens.get(close + 1..)];
+        alternatives(parts.into_iter().flatten().flatten().cloned().collect(), found);
+        start = end + 1;
+    }
+}
+
+/// The first braces with more than one alternative in them: where they open, their commas, where they close.
+fn group(tokens: &[NameToken]) -> Option<(usize, Vec<usize>, usize)> {
+    let opens = tokens.iter().enumerate().filter(|(_, token)| matches!(token, NameToken::Brace('{')));
+    opens.map(|(at, _)| at).find_map(|open| {
+        let (mut depth, mut commas) = (0_usize, vec![]);
+        for (at, token) in tokens.iter().enumerate().skip(open) {
+            match token {
+                NameToken::Brace('{') => depth += 1,
+                NameToken::Brace('}') if depth == 1 => return (!commas.is_empty()).then_some((open, commas, at)),
+                NameToken::Brace('}') => depth -= 1,
+                NameToken::Brace(_) if depth == 1 => commas.push(at),
+                _ => {}
+            }
+        }
+        None
+    })
+}
+
+fn name(tokens: &[NameToken]) -> Name {
+    let mut name = Name { text: String::new(), pattern: false, computed: false, is_written: false };
+    // Within a class of letters, which counts as any letters.
+    let mut class = false;
+    // Numbers in braces, which count as any letters as well.
+    let mut counted = false;
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            NameToken::Text(text) if class => {
+                let rest = text.split_once(']').map(|(_, rest)| rest);
+                class = rest.is_none();
+                name.text.push_str(rest.unwrap_or_default());
+            }
+            NameToken::Text(_) if counted => {}
+            NameToken::Text(text) => name.text.push_str(text),
+            NameToken::Glob(_) if class || counted => {}
+            NameToken::Glob(glob) => {
+                class = *glob == '[';
+                name.pattern = true;
+                name.text.push(if class { '*' } else { *glob });
+            }
+            NameToken::Brace('{') if matches!(tokens.get(at + 1), Some(NameToken::Text(text)) if text.contains("..")) =>
+            {
+                counted = true;
+                name.pattern = true;
+                name.text.push('*');
+            }
+            NameToken::Brace('}') if counted => counted = false,
+            NameToken::Brace(brace) => name.text.push(*brace),
+            NameToken::Computed => name.computed = true,
+        }
+    }
+    name
+}

@@ -1,0 +1,264 @@
+//! Walks a command line in the order it runs and notes everything that acts. It carries along what
+//! later parts depend on: the directory, the values of variables, functions, and whether something
+//! has changed what words mean. Where a branch may or may not be taken, both outcomes stay possible.
+
+mod budget;
+mod calls;
+mod chain;
+mod compound;
+mod deeds;
+mod git;
+mod own;
+mod run;
+mod settle;
+mod shown;
+mod simple;
+mod text;
+mod traps;
+
+#[cfg(any(test, feature = "testing"))]
+pub use own::is_subcommand;
+
+use budget::Budget;
+
+use super::disk::Disk;
+use super::expand::{Arg, Expander, Expansion, Finding, ShellState, StdinSource};
+use super::judge::{self, PickedFiles};
+use super::parse::{self, syntax};
+use super::unit::{JudgedLine, Unit};
+use crate::PermissionContext;
+use calls::JudgedBody;
+use syntax::{Item, Script, ShellCommand, ShellCommandKind, Unreadable, Word};
+use traps::Trap;
+
+/// Units of one line; more are not looked at.
+const UNITS: usize = 1_000;
+/// Texts within texts: `eval`, `sh -c`, wrappers.
+const LAYERS: usize = 8;
+
+struct Walk<'p> {
+    place: &'p PermissionContext,
+    disk: Disk<'p>,
+    expander: Expander<'p>,
+    budget: Budget,
+    frame: WalkFrame,
+    units: Vec<Unit>,
+    opaque: Option<String>,
+    /// Parts of the line were not looked at.
+    unseen: bool,
+    /// Texts that were too long to be taken apart, or could not be read.
+    unread: Vec<String>,
+    /// The bodies of functions, and where they were judged.
+    bodies: Vec<JudgedBody>,
+    /// Texts that run later, wherever the shell is by then.
+    traps: Vec<Trap>,
+}
+
+/// Where the present commands run.
+struct WalkFrame {
+    /// Below this many programs and texts.
+    layer: usize,
+    /// Only through an option of another program, perhaps never.
+    carried: bool,
+    /// In a shell that may not be bash, and reads some things otherwise.
+    other_shell: bool,
+    input: StdinSource,
+    /// What picked the names that come through the pipe.
+    picked: Option<PickedFiles>,
+}
+
+pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
+    let mut walk = Walk {
+        place,
+        disk: Disk::new(place),
+        expander: Expander::new(place.home.as_deref(), place.scratch.as_deref()),
+        budget: Budget::default(),
+        frame: WalkFrame { layer: 0, carried: false, other_shell: false, input: StdinSource::Nothing, picked: None },
+        units: vec![],
+        opaque: None,
+        unseen: false,
+        unread: vec![],
+        bodies: vec![],
+        traps: vec![],
+    };
+    let mut state = ShellState { cwd: vec![place.cwd.clone()], ..ShellState::default() };
+    match parse::script(command, 0) {
+        Ok(script) => walk.list(&script, &script.list, &mut state),
+        Err(reason) => {
+            walk.opaque(&reason.to_string());
+            // Bash runs what comes before the line it cannot read.
+            let (script, rest) = parse::beginning(command).unwrap_or_default();
+            walk.list(&script, &script.list, &mut state);
+            let rest = if script.list.is_empty() { command } else { rest };
+            walk.unread.push(rest.to_owned());
+            if matches!(reason, Unreadable::Syntax | Unreadable::Unclosed) {
+                walk.guess(rest, &mut state);
+            }
+        }
+    }
+    walk.settle(command);
+    let Walk { units, opaque, unseen, unread, .. } = walk;
+    JudgedLine { text: command.into(), units, opaque, unseen, unread }
+}
+
+impl<'p> Walk<'p> {
+    /// What only shows when everything was walked.
+    fn settle(&mut self, command: &str) {
+        self.run_traps();
+        if let Some(reason) = self.disk.overrun() {
+            self.unseen(reason);
+        }
+        if let Some(reason) = self.expander.settled() {
+            self.opaque(reason);
+        }
+        settle::names(&mut self.units, self.place, &self.disk);
+        settle::made(&mut self.units, command);
+        if self.full() {
+            self.unseen(&Unreadable::TooMany.to_string());
+            self.unread.push(command.to_owned());
+        }
+    }
+
+    /// Notes that parts of the line are not looked at.
+    fn unseen(&mut self, reason: &str) {
+        self.opaque(reason);
+        self.unseen = true;
+    }
+
+    fn opaque(&mut self, reason: &str) {
+        self.opaque.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Expands words, and walks what runs while they are expanded.
+    fn expanding<'s, T>(
+        &mut self,
+        script: &'s Script,
+        state: &mut ShellState,
+        read: impl FnOnce(&mut Expansion<'_, 's, 'p>) -> T,
+    ) -> T {
+        let (read, found) = self.expander.expand(script, state, read);
+        for found in found {
+            match found {
+                Finding::Opaque(reason) => self.opaque(&reason),
+                Finding::Runs { script, list, mut state, piped } => {
+                    let input = if piped { StdinSource::Pipe } else { self.frame.input.clone() };
+                    let outer = std::mem::replace(&mut self.frame.input, input);
+                    self.deeper(|walk| walk.list(script, list, &mut state));
+                    self.frame.input = outer;
+                }
+            }
+        }
+        read
+    }
+
+    /// The words of a command.
+    fn expand<'s>(&mut self, script: &'s Script, words: &'s [Word], state: &mut ShellState) -> Vec<Arg> {
+        let mut args = vec![];
+        for word in words {
+            self.expanding(script, state, |expansion| expansion.word(word, &mut args));
+        }
+        args
+    }
+
+    /// The value of a word that stays one word.
+    fn single<'s>(&mut self, script: &'s Script, word: &'s Word, state: &mut ShellState) -> Arg {
+        self.expanding(script, state, |words| words.single(word))
+    }
+
+    /// Walks what stands within something else.
+    fn deeper(&mut self, walk: impl FnOnce(&mut Self)) {
+        if self.budget.depth > 2 * parse::DEPTH {
+            return self.unseen("it is nested too deeply");
+        }
+        self.budget.depth += 1;
+        walk(self);
+        self.budget.depth -= 1;
+    }
+
+    fn full(&self) -> bool {
+        self.units.len() >= UNITS
+    }
+
+    fn item(&mut self, script: &Script, item: &Item, state: &mut ShellState) {
+        if item.background || item.commands.len() > 1 {
+            let outer = self.frame.input.clone();
+            for (at, command) in item.commands.iter().enumerate() {
+                if self.full() {
+                    break;
+                }
+                let from = self.units.len();
+                if at > 0 {
+                    self.frame.input = StdinSource::Pipe;
+                    self.frame.picked = picked(script, &item.commands[at - 1]);
+                }
+                self.command(script, command, &mut state.clone());
+                if let Some(picked) = self.frame.picked.take() {
+                    self.changed_picked(from, &picked, state);
+                }
+            }
+            self.frame.input = outer;
+        } else if let Some(command) = item.commands.first() {
+            self.command(script, command, state);
+        }
+    }
+
+    fn command(&mut self, script: &Script, command: &ShellCommand, state: &mut ShellState) {
+        self.deeper(|walk| match &command.kind {
+            ShellCommandKind::Simple { assigns, words } => walk.simple(script, command, assigns, words, state),
+            _ => walk.compound(script, command, state),
+        });
+        self.passed(state);
+    }
+
+    fn unit(&self, text: &str) -> Unit {
+        Unit {
+            text: text.to_owned(),
+            normal: text.to_owned(),
+            layer: self.frame.layer,
+            carried: self.frame.carried,
+            ..Unit::default()
+        }
+    }
+
+    pub(super) fn push(&mut self, unit: Unit) {
+        if !self.full() {
+            self.units.push(unit);
+        }
+    }
+
+    /// Reserves the place of a unit whose inner ones come after it.
+    pub(super) fn reserve(&mut self) -> usize {
+        self.push(Unit::default());
+        self.units.len() - 1
+    }
+
+    pub(super) fn fill(&mut self, index: usize, unit: Unit) {
+        if let Some(slot) = self.units.get_mut(index) {
+            *slot = unit;
+        }
+    }
+}
+
+/// What a `find` below the project picks, where it prints only names that fit no secret, for what reads
+/// them.
+fn picked(script: &Script, command: &ShellCommand) -> Option<PickedFiles> {
+    let ShellCommandKind::Simple { assigns, words } = &command.kind else { return None };
+    let texts: Vec<&str> = words.iter().map(|word| parse::slice(script, &word.range)).collect();
+    let plain = |text: &&str| {
+        text.trim_matches(['\'', '"']).bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-*/+".contains(&byte))
+    };
+    let names = texts.windows(2).filter(|pair| matches!(pair[0], "-name" | "-iname"));
+    let names: Vec<&str> = names.map(|pair| pair[1].trim_matches(['\'', '"'])).collect();
+    let below: Vec<&str> = texts.iter().skip(1).take_while(|text| !text.starts_with('-')).copied().collect();
+    let harmless = texts.first() == Some(&"find")
+        && assigns.is_empty()
+        && names.iter().any(|name| judge::names_no_secret(name))
+        && texts.iter().all(plain)
+        && !texts
+            .iter()
+            .any(|text| matches!(*text, "-o" | "-or" | "-not" | "-printf" | "-fprintf" | "-exec" | "-L" | "-follow"))
+        && below.iter().all(|text| !text.starts_with('/') && !text.contains(".."));
+    let args = |texts: &[&str]| texts.iter().map(|text| Arg::exact(*text)).collect();
+    let here: &[&str] = if below.is_empty() { &["."] } else { &below };
+    harmless.then(|| PickedFiles { below: args(here), names: args(&names) })
+}

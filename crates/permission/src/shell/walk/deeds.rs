@@ -1,0 +1,395 @@
+//! Carries out what a program does: the deeds that its judge lists are noted in its unit, paths are
+//! looked up, and what it runs is walked one layer down.
+
+use super::Walk;
+use super::budget::BEGINNING;
+use crate::Access;
+use crate::protected::Protected;
+use crate::shell::expand::{Arg, ShellState, StdinSource, is_quiet, variable_danger};
+use crate::shell::judge::{self, CommandContext, Deed, PickedFiles};
+use crate::shell::names::among;
+use crate::shell::parse::syntax::{Piece, Script};
+use crate::shell::unit::{Effect, Unit};
+use crate::{Action, arity, protected};
+
+/// Programs we know little about, but this: their first word is an order to themselves, not a program
+/// to run.
+const WORDED: &str = "apk apt apt-get aws az brew bun bzr cargo conda dnf doctl docker flyctl gcloud gh glab gsutil heroku helm \
+    hg jj kubectl mamba npm pacman pip pip3 pnpm podman rclone snap svn terraform vercel yarn yum zypper";
+
+/// Patterns of one program that are looked up for options; directories that it enters.
+const PATTERNS: usize = 64;
+const ENTERED: usize = 32;
+
+impl Walk<'_> {
+    /// A program that is no builtin.
+    pub(super) fn program(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        let view = CommandContext { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
+        if !judge::takes_any(name) {
+            self.hidden_options(args, unit, state);
+        }
+        // What it is redirected to does not change what it does by itself.
+        let outer = std::mem::replace(&mut unit.effect, Effect::Reads);
+        let mut inner = state.clone();
+        let mut entered = 0;
+        let named = state.is_function(name) && !judge::knows(name);
+        for deed in judge::judge(name, args, &view) {
+            match deed {
+                // What a function does was judged where it was written.
+                Deed::Effect(_) if named => {}
+                Deed::Enter(_) => {
+                    entered += 1;
+                    let deed = if entered > ENTERED { Deed::Astray } else { deed };
+                    self.carry_out(deed, args, unit, &mut inner);
+                    // A program that cannot enter a directory ends; the shell itself (`cd`) goes on where it is.
+                    inner.otherwise = None;
+                }
+                deed => self.carry_out(deed, args, unit, &mut inner),
+            }
+        }
+        unit.effect_at_least(outer);
+    }
+
+    /// Patterns that name a file whose name is an option.
+    fn hidden_options(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        let before = args.iter().take_while(|arg| !arg.is("--"));
+        let option = |arg: &&Arg| arg.prefix().is_empty() || arg.prefix().starts_with('-');
+        let patterns = before.filter(option).filter_map(Arg::pattern);
+        for pattern in patterns.take(PATTERNS) {
+            for cwd in &state.cwd {
+                match self.disk.glob(pattern, cwd) {
+                    Some(names) if names.iter().any(|name| name.starts_with('-') && name != pattern) => {
+                        unit.opaque(&format!("{pattern} names a file whose name is an option"));
+                    }
+                    Some(_) => {}
+                    None => unit.doubt(&format!("{pattern} may name a file whose name is an option")),
+                }
+            }
+        }
+    }
+
+    /// Of what a program does only what holds under any rules: its name is computed, though known.
+    pub(super) fn floors(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        let view = CommandContext { state, input: self.frame.input.clone(), picked: false };
+        let mut inner = state.clone();
+        for deed in judge::judge(name, args, &view) {
+            if matches!(deed, Deed::Floor(..) | Deed::Lost(..)) {
+                self.carry_out(deed, args, unit, &mut inner);
+            }
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, deed: Deed, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+        match deed {
+            Deed::Use(access, arg) => {
+                self.disk.touch(access, &arg, unit, state);
+                if unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("mkdir")) {
+                    self.disk.made_again(&arg, state);
+                }
+            }
+            Deed::Entry(arg, to) => self.entry(&arg, to.as_ref(), unit, state),
+            Deed::Copy { from, to, link, keeps } => self.copied(&from, &to, link, keeps, unit, state),
+            Deed::Lost(args, unknown) => {
+                self.disk.removal(&args, unit, state, unknown);
+                args.iter().for_each(|arg| self.disk.all_below(Access::Edit, arg, &[], &[], unit, state));
+            }
+            Deed::Below(arg, picks) => {
+                self.disk.below(&arg, &picks.only, &picks.not, unit, state);
+                self.disk.all_below(Access::Read, &arg, &picks.only, &picks.not, unit, state);
+            }
+            Deed::Unpacks
+                if state.cwd.iter().any(|cwd| self.place.root.starts_with(cwd) || cwd.join(".git").exists()) =>
+            {
+                unit.unknown("which files it writes stands in the archive");
+            }
+            Deed::Link(arg) => self.disk.links_to(&arg, state),
+            Deed::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
+            Deed::CopyTree { from, to } => self.disk.copied_below(&from, &to, unit, state),
+            Deed::Patches(files) => self.disk.patched(&files, unit, state),
+            Deed::Home => self.disk.chdir(None, unit, state),
+            Deed::Reaches(place) => unit.reach = self.disk.pinned(place, state),
+            Deed::Astray => state.lose(),
+            Deed::Physical => state.physical = true,
+            Deed::Assign(name, value) => {
+                self.expanding(&Script::default(), state, |words| words.given_to(&name, &value));
+                state.set(&name, value);
+            }
+            Deed::Integer(name) => self.expander.integer(name),
+            Deed::Computes(text) => {
+                self.expanding(&Script::default(), state, |words| words.computes(&[Piece::Text(text)]));
+            }
+            Deed::Changed(reason) => state.change(&reason),
+            Deed::Run(words, perhaps) => self.inner(&words, unit, perhaps, state),
+            Deed::RunOn(words, picked) => {
+                let from = self.units.len();
+                self.inner(&words, unit, false, state);
+                self.changed_picked(from, &picked, state);
+            }
+            Deed::ChangesPicked(PickedFiles { below, names }) => {
+                self.disk.changed_below(&below, &names, unit, state);
+                below.iter().for_each(|arg| self.disk.all_below(Access::Edit, arg, &names, &[], unit, state));
+            }
+            Deed::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
+            Deed::Here(text) => {
+                let before = state.whereabouts();
+                self.text(&text, unit, false, false, state);
+                state.settle();
+                // It runs as often as there is something to run it for.
+                if state.whereabouts() != before {
+                    state.lose();
+                }
+            }
+            Deed::Later(text) => self.later(&text, args, unit, state),
+            Deed::Eval(words) => self.joined_text(&words, unit, false, state),
+            Deed::Shell(words) => self.joined_text(&words, unit, true, state),
+            Deed::Away(words) => self.away(&words, unit, state),
+            Deed::Stranger(words) => self.stranger(words.as_deref().unwrap_or(args), unit, state),
+            Deed::Leaving(words) => self.leaving(words.as_deref().unwrap_or(args), unit, state),
+            Deed::Repository { command, args } => self.in_repository(&command, &args, unit, state),
+            Deed::GitPaths(words) => self.git_paths(&words, unit, state),
+            Deed::Variable(name) => {
+                if let Some(reason) = variable_danger(&name) {
+                    let reason = format!("{name} {reason}");
+                    if is_quiet(&name) { unit.prefixed(&reason) } else { unit.opaque(&reason) }
+                }
+                unit.effect_at_least(Effect::Unproven);
+                unit.broad_only.get_or_insert_with(|| format!("{name} is set"));
+                state.change("a variable is set for it");
+            }
+            deed => note(deed, unit),
+        }
+    }
+
+    /// Asks about units from one on, where they change a file that was picked, and one that may have been
+    /// decides what runs; and lets rules speak about those that may have been.
+    pub(super) fn changed_picked(&mut self, from: usize, picked: &PickedFiles, state: &ShellState) {
+        let found = Arg::found();
+        let name = found.prefix().trim_start_matches("./");
+        let uses = |unit: &Unit, permission: &str| {
+            let mut used = unit.touches.iter().filter(|need| need.permission == permission);
+            used.any(|need| need.patterns.iter().any(|path| path.rsplit('/').next() == Some(name)))
+        };
+        for unit in self.units.iter_mut().skip(from) {
+            let (edits, reads) = (uses(unit, "edit"), uses(unit, "read"));
+            if edits {
+                self.disk.changed_below(&picked.below, &picked.names, unit, state);
+            }
+            for (_, access) in [(edits, Access::Edit), (reads, Access::Read)].iter().filter(|(uses, _)| *uses) {
+                for arg in &picked.below {
+                    self.disk.all_below(*access, arg, &picked.names, &[], unit, state);
+                }
+            }
+        }
+    }
+
+    /// A file or link that is removed or moved.
+    fn entry(&mut self, arg: &Arg, to: Option<&Arg>, unit: &mut Unit, state: &ShellState) {
+        if self.disk.touch_link(arg, unit, state) {
+            if let Some(to) = to {
+                self.disk.links_to(to, state);
+            }
+            return;
+        }
+        if to.is_some() {
+            self.disk.touch(Access::Read, arg, unit, state);
+        }
+        self.disk.touch(Access::Edit, arg, unit, state);
+        if to.is_some() {
+            // It takes along what lies below it.
+            self.disk.all_below(Access::Edit, arg, &[], &[], unit, state);
+        }
+        self.disk.gone(arg, state);
+    }
+
+    /// The paths among the words of a program whose name is computed.
+    pub(super) fn named_by(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        for text in args.iter().filter_map(Arg::text).filter(|text| !text.starts_with('-')) {
+            let name = text.rsplit('/').next().unwrap_or(text);
+            if text.contains('/')
+                || text == ".."
+                || protected::secret_name(name)
+                || protected::control(std::path::Path::new(text))
+            {
+                self.disk.touch_guess(text, unit, state);
+            }
+        }
+    }
+
+    /// The text of a shell that runs somewhere else is taken apart as well.
+    fn away(&mut self, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+        let shell = |arg: &Arg| arg.text().is_some_and(|text| judge::is_shell(text.rsplit('/').next().unwrap_or(text)));
+        let flag =
+            |arg: &Arg| arg.prefix().starts_with('-') && !arg.prefix().starts_with("--") && arg.prefix().contains('c');
+        let Some(at) = words.iter().position(shell) else { return };
+        let text = words[at..].iter().position(flag).and_then(|flag| words.get(at + flag + 1)).cloned();
+        if let Some(text) = text {
+            self.text(&text, unit, true, true, state);
+        }
+    }
+
+    /// Words and values of options, whatever they mean, that lead out of the project.
+    fn leaving(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        for text in args.iter().filter_map(Arg::text) {
+            let value = match text.strip_prefix('-') {
+                Some(option) => match option.split_once('=') {
+                    Some((_, value)) => value,
+                    None => option.strip_prefix(|c: char| c.is_ascii_alphabetic()).unwrap_or_default(),
+                },
+                None => text,
+            };
+            // `-v from:to`, `key=value`
+            for part in value.split([':', '=', ',', '@']).filter(|part| !part.contains(char::is_whitespace)) {
+                if part == ".." || part.starts_with("../") || (part.starts_with('/') && !part.starts_with("//")) {
+                    self.disk.touch_guess(part, unit, state);
+                }
+            }
+        }
+    }
+
+    /// A program we know nothing about: the paths among its words, the words and texts that may be
+    /// commands, and the text it is given to read.
+    fn stranger(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        if let StdinSource::Text(Some(text)) = self.frame.input.clone() {
+            if self.budget.again(text.len()) {
+                unit.texts.push(text);
+            } else {
+                unit.doubt("the text it reads is too long to be searched again");
+            }
+        }
+        // `cargo rm` starts no `rm`.
+        let name = unit.program.as_deref().map_or("", |name| name.rsplit('/').next().unwrap_or(name)).to_owned();
+        let name = name.as_str();
+        let first: Vec<&str> =
+            std::iter::once(name).chain(args.iter().take(4).map(|arg| arg.text().unwrap_or_default())).collect();
+        let own = arity::prefix(&first).len().saturating_sub(1);
+        let order = args.iter().position(|arg| !arg.prefix().starts_with('-')).map_or(0, |at| at + 1);
+        let own = if among(WORDED, name) { own.max(order) } else { own };
+        for text in args.iter().skip(own).filter_map(Arg::text).filter(|text| !text.contains(' ')) {
+            unit.words.extend(names_in(text).map(str::to_owned));
+        }
+        let looked_at = if self.budget.gives(args.len()) {
+            args.len()
+        } else {
+            unit.at_stake("it has more words than are looked at");
+            args.len().min(BEGINNING)
+        };
+        for arg in &args[..looked_at] {
+            let Some(text) = arg.text().map(str::to_owned) else {
+                if arg
+                    .pattern()
+                    .is_some_and(|pattern| pattern.rsplit('/').next().is_some_and(|name| name.starts_with('.')))
+                {
+                    self.disk.touch(Access::Read, arg, unit, state);
+                }
+                continue;
+            };
+            if text.contains([' ', ';', '|', '&', '\n']) || text.contains("$(") {
+                self.named_in(&text, name, unit);
+                unit.texts.push(text);
+                continue;
+            }
+            // `key=file`, `FILE:name,mode`
+            let address = text.contains("://");
+            let parts: Vec<String> = match address {
+                true => vec![],
+                false => text.split(['=', '@', ':', ',']).map(str::to_owned).collect(),
+            };
+            for candidate in std::iter::once(text).chain(parts) {
+                let name = candidate.rsplit('/').next().unwrap_or_default();
+                if candidate.contains(['(', ')']) {
+                    self.named_in(&candidate, name, unit);
+                    continue;
+                }
+                let address = candidate.contains("://") && !candidate.contains("/..");
+                if (candidate.contains('/') && !address)
+                    || candidate == ".."
+                    || protected::secret_name(name)
+                    || protected::control(std::path::Path::new(&candidate))
+                {
+                    let start = candidate.find(['/', '.']).filter(|_| candidate.starts_with('-')).unwrap_or(0);
+                    self.disk.touch_guess(&candidate[start..], unit, state);
+                }
+            }
+        }
+    }
+
+    /// The files that a text names, which a program nobody knows is given: where it may be a program.
+    fn named_in(&self, text: &str, name: &str, unit: &mut Unit) {
+        /// Those that are given prose, in which files are named without being touched.
+        const PROSE: &str = "bzr gh glab hg jj notify-send svn tea";
+        let called = || judge::protected_in(text, false).filter(|_| text.contains('('));
+        let found = judge::protected_in(text, true).filter(|(path, _)| path.contains('/')).or_else(called);
+        let found = found.filter(|_| !among(PROSE, name));
+        match found {
+            Some((path, Protected::Secret)) => {
+                unit.secret(&path, &format!("it is given a text that names {path}, which may hold keys or passwords"));
+            }
+            Some((path, _)) => {
+                let reason = format!("it is given a text that names {path}, which decides what runs here");
+                unit.floor(Action::Ask, &reason);
+            }
+            None => {}
+        }
+    }
+
+    /// The target of a copy or a link: in a directory the names of the sources are written.
+    fn copied(&mut self, from: &[Arg], to: &Arg, link: bool, keeps: bool, unit: &mut Unit, state: &ShellState) {
+        self.disk.touch(Access::Edit, to, unit, state);
+        let directory = to.text().is_some_and(|text| state.cwd.iter().any(|cwd| cwd.join(text).is_dir()));
+        if !directory {
+            if link || keeps {
+                self.disk.links_to(to, state);
+            }
+            return;
+        }
+        for (dir, text) in from.iter().filter_map(|arg| Some((to.text()?, arg.text()?))) {
+            let name = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+            let path = format!("{}/{name}", dir.trim_end_matches('/'));
+            self.disk.touch_text(Access::Edit, &path, unit, state);
+            if link || keeps {
+                self.disk.links_to(&Arg::exact(path), state);
+            }
+        }
+    }
+}
+
+/// What needs no more than its unit.
+fn note(deed: Deed, unit: &mut Unit) {
+    match deed {
+        Deed::Effect(effect) => unit.effect_at_least(effect),
+        Deed::Tails(words) => {
+            let texts = words.iter().filter_map(Arg::text).filter(|text| text.contains(' '));
+            unit.texts.extend(texts.map(str::to_owned));
+            unit.tails.extend(words.iter().map(Arg::normal));
+        }
+        Deed::Told(text) => unit.texts.push(text),
+        Deed::Words(words) => {
+            unit.words.extend(words.iter().filter_map(Arg::text).flat_map(names_in).map(str::to_owned));
+        }
+        Deed::Unset(name) if name.text().is_none_or(|name| ["PATH", "HOME", "TMPDIR"].contains(&name)) => {
+            unit.opaque("it removes a variable that decides what runs");
+        }
+        Deed::Danger(option) => unit.danger(&option),
+        Deed::Opaque(reason) => unit.opaque(&reason),
+        Deed::Doubt(reason) => unit.doubt(&reason),
+        Deed::Broad(reason) => drop(unit.broad_only.get_or_insert(reason)),
+        Deed::Floor(action, reason) => unit.floor(action, &reason),
+        Deed::Prefixed(reason) => unit.prefixed(&reason),
+        Deed::Unknown(reason) => unit.unknown(&reason),
+        Deed::AtStake(reason) => unit.at_stake(&reason),
+        Deed::Secret(shown, reason) => unit.secret(&shown, &reason),
+        Deed::Carrier => unit.carrier = true,
+        Deed::Network => unit.network = true,
+        Deed::Destroys => unit.destroys = true,
+        // Those that need the walk: see `carry_out`.
+        _ => {}
+    }
+}
+
+/// What in a word could be a program's name: what stands between signs, and of paths the end.
+fn names_in(text: &str) -> impl Iterator<Item = &str> {
+    let part = |c: char| c.is_alphanumeric() || "._-/".contains(c);
+    text.split(move |c| !part(c))
+        .map(|part| part.rsplit('/').next().unwrap_or(part))
+        .filter(|name| !name.is_empty() && !name.starts_with('-'))
+}

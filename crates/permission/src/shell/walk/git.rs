@@ -1,0 +1,266 @@
+//! What git does besides what its words say: which programs a repository's settings make it start,
+//! what its short names stand for, and the paths among its words.
+
+use super::Walk;
+use crate::Access;
+use crate::protected;
+use crate::shell::disk::Cause;
+use crate::shell::expand::{Arg, ShellState};
+use crate::shell::judge;
+use crate::shell::names::among;
+use crate::shell::unit::{Effect, Unit};
+
+/// Where the subcommand stands among git's words.
+pub(super) fn subcommand(args: &[Arg]) -> usize {
+    let mut at = 0;
+    while let Some(arg) = args.get(at)
+        && arg.prefix().starts_with('-')
+    {
+        at += 1 + usize::from(arg.text().is_some_and(|option| judge::takes_next("git", option)));
+    }
+    at
+}
+
+/// Options of `log` and its like with which no file's content is looked at.
+const COMMITS_ONLY: &str = "--oneline --graph --all --decorate --no-decorate --merges --no-merges --first-parent --reverse --branches \
+    --tags --remotes --topo-order --date-order --abbrev-commit --no-color --no-patch --name-only --name-status \
+    --left-right --follow --date --format --pretty";
+
+/// Commands that are part of every git, so that no short name can take their place.
+fn is_built_in(name: &str) -> bool {
+    /// Scripts of others, those of the newest versions only, and those that newest versions drop.
+    const NOT_ALL: [&str; 4] = ["filter-repo", "diff-pairs", "last-modified", "whatchanged"];
+    judge::knows(&format!("git {name}")) && !NOT_ALL.contains(&name)
+}
+
+/// Whether a command may do what a setting waits for.
+fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
+    if cause == Cause::Use {
+        return true;
+    }
+    // A command that nobody knows does everything.
+    let Some(meets) = judge::meets(&format!("git {name}")) else { return true };
+    if cause == Cause::Index && meets.contains(&Cause::Object.name()) && args.iter().any(names_the_index) {
+        return true;
+    }
+    if cause == Cause::Contents && matches!(name, "log" | "reflog" | "stash") {
+        return args.first().is_some_and(|arg| arg.is("show")) || !args.iter().all(commits_only);
+    }
+    meets.contains(&cause.name())
+}
+
+/// Whether a word may be a revision of the index, `:a.txt` or `:0:a.txt`, or says that such may be read. To find what
+/// that is, git reads the index.
+fn names_the_index(arg: &Arg) -> bool {
+    let Some(text) = arg.text() else { return true };
+    let begins = |at: usize| at == 0 || text[..at].ends_with(['.', '^', '=', '!']);
+    among("--stdin --shared-index-path", text)
+        || text.starts_with("--batch")
+        || text.match_indices(':').any(|(at, _)| begins(at))
+}
+
+/// A word that makes `log` show commits at most: an option known to, or no option.
+fn commits_only(arg: &Arg) -> bool {
+    let Some(text) = arg.text() else { return !arg.may_be_option() };
+    let option = text.split('=').next().unwrap_or(text);
+    let number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    let valued = ["--max-count", "--skip", "--since", "--until", "--after", "--before", "--author", "--grep"];
+    !text.starts_with('-')
+        || text == "--"
+        || among(COMMITS_ONLY, option)
+        || valued.contains(&option)
+        || text.strip_prefix("-n").or(text.strip_prefix('-')).is_some_and(number)
+        || text == "-n"
+}
+
+/// Whether a path may lead out of the project, wherever in it that shows.
+fn may_leave(path: &str) -> bool {
+    path.starts_with('/') || path.split('/').any(|part| part == "..")
+}
+
+/// The words of a short name's meaning, as git splits them; none where it refuses to.
+fn words(text: &str) -> Option<Vec<String>> {
+    let mut words = vec![];
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut letters = text.chars();
+    while let Some(c) = letters.next() {
+        match (c, quote) {
+            (c, None) if c.is_ascii_whitespace() => words.extend(word.take()),
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (c, Some(open)) if c == open => quote = None,
+            ('\\', open) if open != Some('\'') => word.get_or_insert_default().push(letters.next()?),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    quote.is_none().then_some(words)
+}
+
+impl Walk<'_> {
+    /// What a command does in the repository that it works in, besides what its words say.
+    pub(super) fn in_repository(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+        self.helpers(name, args, unit, state);
+        self.shown_by_git(name, args, unit, state);
+    }
+
+    /// What the settings make this command start. A project that the user trusts may start programs.
+    fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        if judge::meets(&format!("git {name}")).is_some_and(|meets| meets.contains(&"no-repository")) {
+            return;
+        }
+        let trusted = self.place.trusted;
+        if !trusted && (state.cwd.is_empty() || self.disk.too_many_repositories(state.cwd.len())) {
+            unit.opaque("which repository it works in is not known");
+        }
+        // What the settings say is not known to be harmless to show, but starts nothing.
+        let looks = unit.effect == Effect::Reads || name == "config";
+        let mut meanings = vec![];
+        let mut guesses = None;
+        for cwd in &state.cwd {
+            let found = self.disk.repository(cwd);
+            let helper = found.helpers.iter().find(|(cause, _)| !looks || meets(**cause, name, args));
+            if let Some((_, helper)) = helper.filter(|_| !trusted) {
+                unit.at_stake(&format!("this repository makes `git {name}` run a program: {helper}"));
+            }
+            if !trusted && !cwd.is_dir() {
+                // What makes the directory may make a repository of it, with any settings.
+                unit.broad_only.get_or_insert_with(|| "which repository it works in is not known".into());
+                unit.effect_at_least(Effect::Unproven);
+            }
+            if !is_built_in(name) {
+                let top = found.top.clone().unwrap_or_else(|| cwd.clone());
+                let values = found.aliases.get(&name.to_lowercase());
+                meanings.extend(values.into_iter().flatten().map(|meaning| (meaning.clone(), top.clone())));
+                guesses = guesses.or_else(|| found.autocorrects.clone());
+            }
+        }
+        let others = !trusted
+            && args
+                .iter()
+                .filter(|arg| arg.prefix().starts_with("--submodule"))
+                .any(|arg| !matches!(arg.text(), Some("--submodule=log" | "--submodule=short")));
+        if others && looks {
+            unit.at_stake("it shows other repositories in this one, and their settings are not known");
+        }
+        if meanings.is_empty() && !is_built_in(name) {
+            // Whoever allowed `git *` did not know it either: a rule has to name it.
+            unit.danger(name);
+            if let Some(setting) = guesses.filter(|_| self.disk.on_path(&format!("git-{name}")).is_none()) {
+                unit.at_stake(&format!("git does not know {name}, and runs what it takes it for: {setting}"));
+            }
+        }
+        for (meaning, top) in meanings {
+            let mut inner = state.clone();
+            if meaning.starts_with('!') {
+                inner.cwd = vec![top];
+            }
+            self.alias(&meaning, args, unit, &mut inner);
+        }
+    }
+
+    /// The files among git's words: outside the project they need permission; secrets are secrets in
+    /// every revision.
+    pub(super) fn git_paths(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        for arg in args {
+            let Some(text) = arg.text() else { continue };
+            let left_out = [":!", ":^", ":(exclude)"].iter().any(|start| text.starts_with(start));
+            let path = text.rsplit(':').next().unwrap_or(text);
+            let name = path.rsplit('/').next().unwrap_or(path);
+            let names = !text.starts_with('-') && !left_out && !text.contains(' ') && !text.contains("://");
+            if names && protected::secret_name(name) {
+                unit.secret(path, &format!("{path} may hold keys or passwords"));
+            }
+            // `-O/a/file`: the value of a letter.
+            let text = match text.strip_prefix('-') {
+                Some(rest) if rest.get(1..).is_some_and(|value| value.starts_with(['/', '.'])) => &rest[1..],
+                _ => text,
+            };
+            if may_leave(text) || text.starts_with("file://") {
+                self.disk.touch_text(Access::List, text, unit, state);
+            } else if let Some((option, value)) = text.split_once('=')
+                && option.starts_with('-')
+                && (value.starts_with('.') || may_leave(value))
+                && !value.contains(' ')
+            {
+                let value = value.to_owned();
+                self.disk.touch_text(Access::List, &value, unit, state);
+            }
+        }
+    }
+
+    fn alias(&mut self, meaning: &str, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+        unit.effect_at_least(Effect::Unproven);
+        if let Some(command) = meaning.strip_prefix('!') {
+            // It is given the words that follow the short name.
+            let quoted = |arg: &Arg| Some(format!(" '{}'", arg.text()?.replace('\'', "'\\''")));
+            match args.iter().map(quoted).collect::<Option<String>>() {
+                Some(rest) => self.text(&Arg::exact(format!("{command}{rest}")), unit, false, true, state),
+                None => {
+                    unit.opaque("what a short name is given is computed");
+                    self.text(&Arg::exact(command), unit, false, true, state);
+                }
+            }
+            return;
+        }
+        let Some(words) = words(meaning) else {
+            return unit.opaque("what this short name stands for cannot be read");
+        };
+        let words = std::iter::once("git".to_owned()).chain(words).map(Arg::exact);
+        let words: Vec<Arg> = words.chain(args.iter().cloned()).collect();
+        self.inner(&words, unit, false, state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+    use crate::shell::disk::Cause;
+    use crate::shell::judge;
+
+    #[test]
+    fn what_commands_of_git_meet_is_known() {
+        let causes = [Cause::Index, Cause::Refresh, Cause::Contents, Cause::Signature, Cause::Object, Cause::Archive];
+        let known: Vec<&str> = causes.iter().map(|cause| cause.name()).chain(["no-repository"]).collect();
+        let table = include_str!("../programs/git.txt");
+        let fields = table.lines().filter_map(|line| line.trim().strip_prefix("meets:"));
+        let unknown: Vec<&str> =
+            fields.flat_map(str::split_whitespace).filter(|word| *word != "nothing" && !known.contains(word)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+        assert_eq!(judge::meets("git status"), Some(["index", "refresh", "object", "contents"].as_slice()));
+        assert_eq!(judge::meets("git remote"), Some([].as_slice()));
+        assert_eq!(judge::meets("git push"), None);
+    }
+
+    #[test]
+    fn a_revision_of_the_index_is_seen() {
+        let seen = [":a.txt", ":0:a.txt", "HEAD..:a.txt", "^:a.txt", "--contains=:a.txt", "--batch-check", "--stdin"];
+        let none = ["HEAD:a.txt", "HEAD", "--format=%(refname:short)", "main@{upstream}", "a.txt"];
+        for (words, wanted) in [(&seen[..], true), (&none, false)] {
+            for word in words {
+                assert_eq!(super::names_the_index(&super::Arg::exact(*word)), wanted, "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_names_are_split_as_git_splits_them() {
+        let table: [(&str, Option<&[&str]>); 8] = [
+            ("push origin", Some(&["push", "origin"])),
+            ("\"push\" 'a b'", Some(&["push", "a b"])),
+            ("pu'sh'", Some(&["push"])),
+            ("p\\u\"s\\\"h\"", Some(&["pus\"h"])),
+            ("-c user.name='x y' push", Some(&["-c", "user.name=x y", "push"])),
+            ("log ''", Some(&["log", ""])),
+            ("push 'x", None),
+            ("push \\", None),
+        ];
+        for (text, wanted) in table {
+            let wanted = wanted.map(|words| words.iter().map(|word| (*word).to_owned()).collect());
+            assert_eq!(words(text), wanted, "{text}");
+        }
+    }
+}

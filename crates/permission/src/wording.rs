@@ -1,0 +1,269 @@
+//! What is asked about, in words for the user: "write `/etc/hosts`, which is outside the project". The keys and
+//! patterns of rules stand in the details; a sentence has none.
+
+use serde_json::{Map, Value, json};
+
+use super::explain::shown;
+use super::rule::BUILT_IN;
+use super::shell::JudgedLine;
+use super::{Action, Need, Rule, Verdict};
+use base::text;
+
+/// A question in pieces: "The agent wants to VERB `OBJECT`, which WHICH. You are asked because REASON."
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wording {
+    /// What is to be done: "write", "run this command".
+    pub verb: String,
+    /// What it is done to: a path, an address.
+    pub object: Option<String>,
+    /// What there is to know about that: "is outside the project".
+    pub which: Vec<String>,
+    /// Why it is asked, where that is about more than the object.
+    pub reasons: Vec<Reason>,
+    /// Text of somebody else's that is asked about, to be shown as it is.
+    pub quote: Option<String>,
+    /// The rules that ask, as they are written.
+    pub rules: Vec<String>,
+    /// The question as a tool has put it, in the place of all that.
+    pub whole: Option<String>,
+}
+
+/// Why something is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// The part of a command line that it is about, where there are several.
+    pub part: Option<String>,
+    /// The end of a sentence that begins with "because".
+    pub because: String,
+}
+
+impl Wording {
+    /// Words a question about needs that belong together, each with its verdict: a command, or all that one file
+    /// takes. `reason` is why, where the needs do not say it.
+    pub fn new(asked: &[(&Need, &Verdict)], reason: Option<&str>) -> Self {
+        let Some((need, verdict)) = asked.last() else { return Self::default() };
+        if let (true, Some((_, question))) = (need.permission.starts_with("plan_"), &need.floor) {
+            return Self { whole: Some(question.clone()), ..Self::default() };
+        }
+        let rules = rules(asked);
+        if need.command.is_some() {
+            return Self { verb: "run this command".into(), reasons: reasons(verdict), rules, ..Self::default() };
+        }
+        let (verb, object) = deed(need);
+        let mut which: Vec<String> = Vec::new();
+        let mut reasons: Vec<Reason> = Vec::new();
+        for (need, verdict) in asked {
+            let clause = need.file.as_ref().and_then(|file| file.which.as_ref());
+            which.extend(clause.cloned());
+            let floor = need.floor.as_ref().map(|(_, reason)| reason.as_str());
+            // Why a file is special is said of the file.
+            let said = reason.or(verdict.reason.as_deref()).filter(|said| clause.is_none() || floor != Some(*said));
+            match (clause, said) {
+                (_, Some(said)) => reasons.push(Reason { part: None, because: ended(said) }),
+                (None, None) => reasons.push(Reason { part: None, because: ruled(verdict.rule.as_ref()) }),
+                (Some(_), None) => {}
+            }
+        }
+        reasons.dedup();
+        Self { verb, object, which, reasons, rules, ..Self::default() }
+    }
+
+    /// Why it is asked, in a few words without a verb where that is possible: "outside the project".
+    pub fn short(&self) -> String {
+        if self.whole.is_some() {
+            return "it is for the user to decide".to_owned();
+        }
+        let which = self.which.iter().map(|clause| clause.strip_prefix("is ").unwrap_or(clause).to_owned());
+        let mut all: Vec<String> = which.chain(self.reasons.iter().map(|reason| reason.because.clone())).collect();
+        all.dedup();
+        all.join(", ")
+    }
+}
+
+/// Words what a part of a command line does to a path, as a reason to ask: "it reads .env".
+pub(super) fn used(permission: &str, path: &str) -> String {
+    match permission {
+        "external_directory" => {
+            let place = path.strip_suffix("/*").filter(|place| !place.is_empty()).unwrap_or(path);
+            format!("it uses {place}, which is outside the project")
+        }
+        "read" => format!("it reads {path}"),
+        "edit" => format!("it changes {path}"),
+        permission => format!("it needs {permission} of {path}"),
+    }
+}
+
+/// What a need is about, as a verb and its object.
+fn deed(need: &Need) -> (String, Option<String>) {
+    if let Some(file) = &need.file {
+        return (file.verb.to_owned(), Some(file.name.clone()));
+    }
+    let named = need.patterns.iter().filter(|pattern| *pattern != "*").cloned().collect::<Vec<_>>().join(", ");
+    let object = Some(named).filter(|named| !named.is_empty());
+    let verb = match need.permission.as_str() {
+        "webfetch" => "fetch",
+        "websearch" => "search the web for",
+        "task" => "give work to the subagent",
+        "skill" => "load the skill",
+        "glob" | "grep" => "search the project for",
+        "list" => "list",
+        "read" => "read",
+        "edit" => "change",
+        "external_directory" => "use",
+        "doom_loop" => return ("go on with the same call".to_owned(), None),
+        _ => return (format!("use {}", text::title(&need.permission)), object),
+    };
+    (verb.to_owned(), object)
+}
+
+/// Why a command line is asked about: once where all of it has one reason, else part by part.
+fn reasons(verdict: &Verdict) -> Vec<Reason> {
+    let asked = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
+    let because = |reason: &Option<String>, rule: Option<&Rule>| match reason {
+        Some(reason) => ended(reason),
+        None => ruled(rule),
+    };
+    let parts: Vec<Reason> = asked
+        .map(|unit| Reason { part: Some(text::title(&unit.text)), because: because(&unit.reason, unit.rule.as_ref()) })
+        .collect();
+    let whole = because(&verdict.reason, verdict.rule.as_ref());
+    if parts.len() == verdict.units.len() && parts.iter().all(|part| part.because == whole) {
+        return vec![Reason { part: None, because: whole }];
+    }
+    let mut all: Vec<Reason> = Vec::new();
+    if parts.iter().all(|part| part.because != whole) {
+        // It is about the line, not about what is in it.
+        all.push(Reason { part: None, because: whole });
+    }
+    for part in parts {
+        if !all.contains(&part) {
+            all.push(part);
+        }
+    }
+    all
+}
+
+/// That rules make it a question.
+fn ruled(rule: Option<&Rule>) -> String {
+    match rule {
+        Some(rule) if rule.source == BUILT_IN || rule.source.is_empty() => {
+            "this is asked unless your settings say otherwise".to_owned()
+        }
+        Some(_) => "your settings say so".to_owned(),
+        None => "no rule of yours allows it".to_owned(),
+    }
+}
+
+fn ended(reason: &str) -> String {
+    reason.trim_end_matches('.').to_owned()
+}
+
+/// Which rule made each of these a question, in the words it is written in.
+fn rules(asked: &[(&Need, &Verdict)]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (need, verdict) in asked {
+        let units = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
+        let decided = verdict.rule.as_ref().filter(|_| verdict.action == Action::Ask);
+        for rule in decided.into_iter().chain(units.filter_map(|unit| unit.rule.as_ref())) {
+            let line = match rule.source.as_str() {
+                BUILT_IN | "" => format!("{} {}", need.permission, text::escaped(&verdict.pattern)),
+                _ => shown(rule),
+            };
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines
+}
+
+/// What "always" would grant, in words: "commands that begin with git log".
+pub fn granting(need: &Need) -> String {
+    let beginning = |pattern: &str| pattern.strip_suffix(" *").filter(|_| need.permission == "bash").map(str::to_owned);
+    let beginnings: Vec<String> = need.always.iter().filter_map(|pattern| beginning(pattern)).collect();
+    let others =
+        need.always.iter().filter(|pattern| beginning(pattern).is_none()).map(|pattern| granted(need, pattern));
+    let begin = (!beginnings.is_empty()).then(|| format!("commands that begin with {}", beginnings.join(" or ")));
+    begin.into_iter().chain(others).collect::<Vec<_>>().join(", ")
+}
+
+fn granted(need: &Need, pattern: &str) -> String {
+    let below = pattern.strip_suffix("/*");
+    match (need.permission.as_str(), below) {
+        ("bash", _) => granted_command(need, pattern),
+        ("external_directory", Some(directory)) => format!("files in {directory}"),
+        ("webfetch", Some(site)) => format!("fetching from {site}"),
+        ("edit", _) => format!("changes to {pattern}"),
+        ("read", _) => match pattern.strip_prefix("mcp:").and_then(|rest| rest.strip_suffix(":*")) {
+            Some(server) => format!("reading what {server} offers"),
+            None => format!("reading {pattern}"),
+        },
+        ("skill", _) => format!("the skill {pattern}"),
+        ("task", _) => format!("the subagent {pattern}"),
+        ("list", _) => format!("listing {pattern}"),
+        ("glob" | "grep", _) => "searching the project".to_owned(),
+        ("doom_loop", _) => format!("repeated calls of {pattern}"),
+        (permission, _) if pattern == "*" => permission.to_owned(),
+        (permission, _) => format!("{permission} {pattern}"),
+    }
+}
+
+fn granted_command(need: &Need, pattern: &str) -> String {
+    let reaches = |line: &JudgedLine| line.units.iter().any(|unit| unit.place_reached() == Some(pattern));
+    match pattern.rsplit_once(' ').filter(|_| need.command.as_deref().is_some_and(reaches)) {
+        Some((command, place)) => format!("{command} to {place}"),
+        None => format!("exactly {pattern}"),
+    }
+}
+
+/// Settings that would have allowed needs: what `permission` would have to hold. None where no rule can.
+pub fn allowing(asked: &[&Need], allows: impl Fn(&Need, &[Rule]) -> bool) -> Option<Value> {
+    let mut permission = Map::new();
+    for need in asked {
+        let patterns = if need.always.is_empty() { &need.patterns } else { &need.always };
+        let rule = |pattern: &String| Rule {
+            permission: need.permission.clone(),
+            pattern: pattern.clone(),
+            action: Action::Allow,
+            source: "settings".to_owned(),
+        };
+        let rules: Vec<Rule> = patterns.iter().map(rule).collect();
+        if !allows(need, &rules) {
+            return None;
+        }
+        let entry = permission.entry(need.permission.clone()).or_insert_with(|| json!({}));
+        for pattern in patterns {
+            entry[pattern] = "allow".into();
+        }
+    }
+    Some(Value::Object(permission))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::Unit;
+
+    #[test]
+    fn what_always_would_grant_in_words() {
+        let table: [(&str, &[&str], &str); 8] = [
+            ("bash", &["git log *", "rm a", "head *"], "commands that begin with git log or head, exactly rm a"),
+            ("edit", &["src/a.rs"], "changes to src/a.rs"),
+            ("read", &["mcp:notes:*"], "reading what notes offers"),
+            ("external_directory", &["/etc/*"], "files in /etc"),
+            ("webfetch", &["https://x.test/*"], "fetching from https://x.test"),
+            ("notes_find", &["*"], "notes_find"),
+            ("station", &["Bonn"], "station Bonn"),
+            ("task", &["explore"], "the subagent explore"),
+        ];
+        for (permission, always, words) in table {
+            let always = always.iter().map(|pattern| (*pattern).to_owned()).collect();
+            assert_eq!(granting(&Need { permission: permission.into(), always, ..Need::default() }), words);
+        }
+        let reach = Some("curl https://x.test".to_owned());
+        let line = JudgedLine { units: vec![Unit { reach, ..Unit::default() }], ..JudgedLine::default() };
+        let always = vec!["curl https://x.test".to_owned()];
+        let curl = Need { permission: "bash".into(), always, command: Some(line.into()), ..Need::default() };
+        assert_eq!(granting(&curl), "curl to https://x.test");
+    }
+}
