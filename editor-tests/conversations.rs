@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use adjutant::store::Store;
 use base::id::{MessageId, PartId, SessionId};
 use serde_json::{Value, json};
+use store::Store;
 use transcript::{Content, Message, ModelRef, Part, Role, Text, User};
 
 use crate::editor::Hearing;

@@ -41,7 +41,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use adjutant::store::{Error, Record, Store};
 use base::environment::Timestamp;
 use base::id::{MessageId, PartId, SessionId};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
@@ -49,6 +48,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 use serde_json::{Value, json};
+use store::{Error, Record, Store};
 use transcript::{Content, Message, ModelRef, Part, Role, Text, User};
 
 use crate::crowd::four;

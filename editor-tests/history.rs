@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use adjutant::store::{Record, Store};
 use base::environment::Timestamp;
 use base::id::{CallId, MessageId, PartId, SessionId};
 use serde_json::{Map, json};
+use store::{Record, Store};
 use transcript::{
     Assistant, Call, CallState, Compaction, Completed, Content, Finish, Message, ModelRef, Part, Role, Text, ToolKind,
     Usage, User,

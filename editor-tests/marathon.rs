@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use adjutant::store::Store;
 use base::id::SessionId;
 use serde_json::{Value, json};
+use store::Store;
 use transcript::{Call, CallState};
 
 use crate::editor::Editor;

@@ -3,10 +3,10 @@
 use std::process::Output;
 use std::sync::Arc;
 
-use adjutant::store::{Record, Store};
 use base::environment::Timestamp;
 use base::id::{MessageId, SessionId};
 use serde_json::{Value, json};
+use store::{Record, Store};
 use transcript::{Message, ModelRef, Role, User};
 
 use crate::editor::PATIENCE;

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use crate::store::{Grant, Store, StoredGrants};
 use base::environment::Environment;
 use base::lock::locked;
 use permission::{Action, Rule, Rules};
+use store::{Grant, Store, StoredGrants};
 
 /// The grants of one project.
 #[derive(Debug)]

@@ -29,8 +29,6 @@ pub mod model;
 
 pub mod config;
 
-pub mod store;
-
 pub mod grants;
 pub mod user_store;
 

@@ -61,7 +61,6 @@ use crate::instruction;
 use crate::lsp::SessionServers;
 use crate::mcp::McpServers;
 use crate::skill::Skills;
-use crate::store::{self, RecordChange};
 use crate::system::Surroundings;
 use crate::tool;
 use base::approvals::Approvals;
@@ -73,6 +72,7 @@ use base::worktree::Worktree;
 use permission::Rules;
 use permission::account::AccountAccess;
 use snapshot::Tracker;
+use store::{self, RecordChange};
 use transcript::{Content, Fault, Message, ModelRef, Part};
 
 /// How a turn ended. None of them is an error of the call that started it.

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::config;
-use crate::store::Store;
 use base::environment::Environment;
 use base::store_place::{DatabasePlace, StorePlace};
 use base::worktree::Worktree;
+use store::Store;
 
 /// The user's sessions. The settings are read by the store's own thread.
 pub fn store(environment: &Environment) -> Store {

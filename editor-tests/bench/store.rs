@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use adjutant::store::{Record, Store};
 use base::environment::Timestamp;
 use base::id::{MessageId, PartId, SessionId};
 use base::store_place::{DatabasePlace, StorePlace};
 use divan::Bencher;
 use serde_json::{Value, json};
+use store::{Record, Store};
 use tempfile::TempDir;
 use transcript::{Assistant, Content, Finish, Message, ModelRef, Part, Role, Text, Usage, User};
 

@@ -7,9 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use adjutant::store::Store;
 use base::id::SessionId;
 use serde_json::{Value, json};
+use store::Store;
 
 use super::{Writer, acknowledged, append, block_on, keep, kept, room, tell};
 use crate::crowd::four;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use adjutant::store::{Error, Store, StoredSession};
 use base::id::SessionId;
 use base::store_place::{DatabasePlace, StorePlace};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use store::{Error, Store, StoredSession};
 
 use super::{Writer, acknowledged, block_on, keep, said};
 use crate::crowd::four;

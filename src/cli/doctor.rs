@@ -16,12 +16,12 @@ use crate::mcp::survey::ReportedState;
 use crate::model::local;
 use crate::model::registry::KeySource;
 use crate::session::models::ModelSources;
-use crate::store::ListQuery;
 use crate::tool::hidden;
 use base::environment::Environment;
 use permission::credentials;
 use sandbox::process;
 use sandbox::{Level, ProvenSandbox, Sandbox};
+use store::ListQuery;
 
 /// How to tell it.
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,6 @@ use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
 use crate::grants::Grants;
-use crate::store::{Grant, Store};
 use crate::tool::confinement::Confinement;
 use crate::tool::webfetch::secrets;
 use base::approvals::Approvals;
@@ -18,6 +17,7 @@ use permission::explain::explain;
 use permission::paths::{self, Barred};
 use permission::{Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need};
 use sandbox::Sandbox;
+use store::{Grant, Store};
 
 /// Options of `adjutant permissions`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;

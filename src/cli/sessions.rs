@@ -13,10 +13,10 @@ use super::place::Here;
 use super::{input, terminal};
 use crate::export;
 use crate::session::prune::{self, Prune};
-use crate::store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use base::lock::locked;
+use store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
 use transcript::{CallState, Content, Role};
 
 /// How many sessions take so long to be read that it is said why.

@@ -19,8 +19,8 @@ use super::inside::{Inside, exit_code, said};
 use super::refused::RefusedCall;
 use crate::editor::meta::{ALONE, IDEMPOTENCY_KEY, OWN, REJECTED, STRUCTURED, of_ours, own};
 use crate::session::Sessions;
-use crate::store::{ClaimedTask, Store, TaskState};
 use base::lock::locked;
+use store::{ClaimedTask, Store, TaskState};
 use transcript::Message;
 
 /// How often a host looks whether there is something to do.

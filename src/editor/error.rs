@@ -10,8 +10,8 @@ use super::meta::{HANDED_OVER, OWN};
 use crate::session::access::ReopenError;
 use crate::session::handle::MailboxError;
 use crate::session::open::OpenError;
-use crate::store;
 use base::text;
+use store;
 use transcript::{Fault, FaultKind};
 
 /// Why a request of the editor is not served.

@@ -23,10 +23,10 @@ use crate::event::{Event, Severity, ToolKind};
 use crate::session::handle::SavedReceiver;
 use crate::session::open::{OpenError, OpenOptions, OpenedSession};
 use crate::session::{Handle, access, title};
-use crate::store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
 use base::environment::Timestamp;
 use base::id::SessionId;
 use base::worktree::normal;
+use store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
 
 /// Sessions per page of a listing.
 const PAGE: usize = 100;

@@ -9,9 +9,9 @@ use similar::ChangeTag;
 
 use super::chart::{self, UsageStep};
 use super::markdown;
-use crate::store::StoredSession;
 use base::environment::Timestamp;
 use base::text;
+use store::StoredSession;
 use transcript::{Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind};
 
 /// The longest output of a call, in bytes; the page is for people.

@@ -10,7 +10,7 @@ use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::store::{self, Record, SessionFeed};
+use store::{self, Record, SessionFeed};
 use transcript::{Message, Part};
 
 /// The shape written today. Newer ones are refused.

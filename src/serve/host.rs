@@ -24,10 +24,10 @@ use crate::editor::meters::Meters;
 use crate::editor::server::{RemoteClient, Server};
 use crate::editor::{v1, v2};
 use crate::session::{ServedPlaces, Sessions};
-use crate::store::{StoreMeters, StoreNumber};
 use base::environment::Environment;
 use base::lock::locked;
 use permission::account::AccountAccess;
+use store::{StoreMeters, StoreNumber};
 
 /// What all connections of a serving process share.
 pub struct Host {

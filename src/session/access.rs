@@ -7,10 +7,10 @@ use super::beginning::BeginningSender;
 use super::handle::Handle;
 use super::open::{OpenError, OpenOptions, OpenedSession};
 use super::sessions::Sessions;
-use crate::store::{self, LockHolder, RecordChange};
 use base::id::SessionId;
 use base::lock::locked;
 use base::worktree::normal;
+use store::{self, LockHolder, RecordChange};
 
 /// Why a session cannot work in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

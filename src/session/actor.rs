@@ -22,10 +22,10 @@ use super::title::{self, Titling};
 use super::{changes, diff};
 use crate::event::{Event, Outlet, Severity};
 use crate::extension::tally;
-use crate::store::{Record, RecordChange, TitleSource, visible};
 use crate::tool::scratch;
 use crate::turn::{History, Outcome, TurnContext, hooks, jobs, late_changes, next, release};
 use base::task::JoinHandle;
+use store::{Record, RecordChange, TitleSource, visible};
 use transcript::{FileChange, Message};
 
 /// A session is named by the title agent only at its beginning.

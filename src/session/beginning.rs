@@ -6,9 +6,9 @@ use tokio::sync::oneshot;
 
 use super::replay;
 use crate::event::Event;
-use crate::store::{Record, StoredSession, visible};
 use crate::turn::{History, mend};
 use base::id::PartId;
+use store::{Record, StoredSession, visible};
 use transcript::Message;
 
 /// Passes on the first events of a history while the rest of it is read.
@@ -78,9 +78,9 @@ mod tests {
 
     use super::super::replay::Replay;
     use super::*;
-    use crate::store::{Store, UndoEntry};
     use base::environment::Timestamp;
     use base::id::{CallId, MessageId, SessionId};
+    use store::{Store, UndoEntry};
     use transcript::{
         Assistant, BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, Content, Fault, FaultKind,
         Finish, JobState, ModelRef, Part, Role, Text, ToolKind, Usage, User,

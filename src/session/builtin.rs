@@ -9,11 +9,11 @@ use super::{changes, diff};
 use base::task::spawn_blocking;
 
 use crate::event::{Event, Status};
-use crate::store::{Record, visible};
 use crate::tool::Tool as _;
 use crate::tool::todowrite::TodowriteTool;
 use crate::turn::{History, Outcome, TurnContext, compact, frame, jobs, late_changes, run, size};
 use base::id::PartId;
+use store::{Record, visible};
 use transcript::Message;
 
 /// What is said where the settings forbid it.

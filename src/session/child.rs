@@ -21,7 +21,6 @@ use crate::event::{
     CallUpdate, Event, LiveFacts, Outlet, Progress, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo,
     SubagentReport, SwitchAgent, ToolKind,
 };
-use crate::store::Record;
 use crate::tool;
 use crate::tool::scratch;
 use crate::turn::record::Recorder;
@@ -32,6 +31,7 @@ use base::id::{CallId, SessionId};
 use base::text;
 use permission::rule::{Rule, derive};
 use permission::{Action, Rules};
+use store::Record;
 use transcript::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
 
 /// How many requests of a turn may wait.
@@ -329,7 +329,7 @@ impl ChildTask<'_> {
     async fn earlier(&self, id: &SessionId) -> Result<(Record, History), String> {
         let (stored, cold) = match self.shared.store.load_lean(id).await {
             Ok(stored) => stored,
-            Err(crate::store::Error::NotFound(_)) => return Err(missing(id)),
+            Err(store::Error::NotFound(_)) => return Err(missing(id)),
             Err(e) => return Err(format!("The task cannot be continued: {e}.")),
         };
         if !stored.damage.is_empty() {

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::recent::RecentModels;
-use crate::store::RecordChange;
 use crate::turn::Choice;
 use base::approvals::Approvals;
 use base::lock::locked;
+use store::RecordChange;
 use transcript::ModelRef;
 
 #[derive(Debug, Clone)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::store::DiffStats;
 use base::text;
 use base::worktree::Worktree;
 use snapshot::Tracker;
+use store::DiffStats;
 use transcript::{FileChange, FileKind, FileState};
 
 /// The most bytes of diff that are shown in the conversation; an editor renders it as one block.

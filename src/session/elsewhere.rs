@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use super::sessions::Sessions;
 use crate::config::trust;
-use crate::store::{Store, StoredSession};
 use crate::tool::truncate;
 use crate::turn::record::output_name;
 use base::environment::{Environment, private_dir, private_file};
 use base::id::{MessageId, SessionId};
 use base::worktree::Worktree;
+use store::{Store, StoredSession};
 use transcript::{CallState, Content, FileChange, Message, Part};
 
 /// The most bytes of whole results that are fetched for a session, the newest first.

@@ -282,7 +282,7 @@ impl Handle {
     }
 
     /// The same for a session that the store is asked for again at once, or told to let go of
-    /// ([`crate::store::Store::close`]): one in which nothing was said is not gone meanwhile.
+    /// ([`store::Store::close`]): one in which nothing was said is not gone meanwhile.
     pub(super) async fn close_to_reopen(&self) {
         self.end(true).await;
     }

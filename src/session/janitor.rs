@@ -14,10 +14,10 @@ use super::{fetch, prune};
 use crate::config::reference::RepositoryClone;
 use crate::config::remote;
 use crate::model::registry::Registry;
-use crate::store::Store;
 use crate::tool::truncate;
 use base::environment::Environment;
 use base::task::JoinHandle;
+use store::Store;
 
 /// How long after the first session of a process what nobody waits for is cleaned up.
 const LATER: Duration = Duration::from_secs(60);

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::store::{OwnerRequest, Store, TakeoverRequests};
 use base::id::SessionId;
 use base::lock::locked;
+use store::{OwnerRequest, Store, TakeoverRequests};
 
 #[derive(Default)]
 pub(super) struct LiveSessions {

@@ -28,7 +28,6 @@ use crate::event::{Event, Outlet, Severity};
 use crate::grants::Grants;
 use crate::lsp::SessionServers;
 use crate::mcp::{ForSession, McpServers};
-use crate::store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
 use crate::tool;
 use crate::turn::record::Recorder;
 use crate::turn::{self, Choice, History, Permissions, SessionResources, TurnContext, Workspace};
@@ -40,6 +39,7 @@ use base::task::JoinHandle;
 use permission::account::AccountProperty;
 use sandbox::Level;
 use snapshot::Tracker;
+use store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
 use transcript::ModelRef;
 
 /// Why a session cannot be opened.

@@ -13,9 +13,9 @@ use super::sessions::Sessions;
 use super::{child, mention, revert, title};
 use crate::command;
 use crate::event::Event;
-use crate::store::{Record, visible};
 use crate::turn::insert::PromptDraft;
 use crate::turn::{Choice, History, Outcome, TurnContext, frame, hooks, next, remind};
+use store::{Record, visible};
 use transcript::{Content, Message, Role, User};
 
 pub(super) struct PromptRun {
@@ -180,9 +180,9 @@ fn head(scope: &TurnContext) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::UndoEntry;
     use base::environment::Timestamp;
     use base::id::{MessageId, PartId, SessionId};
+    use store::UndoEntry;
     use transcript::{ModelRef, Part, PromptOptions, Text};
 
     fn parts(words: &str, key: Option<&str>) -> Vec<Content> {

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::config;
-use crate::store::{Error, Record, Store};
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use base::worktree::Worktree;
+use store::{Error, Record, Store};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prune {
@@ -78,8 +78,8 @@ pub async fn prune(store: &Store, now: Timestamp, prune: &Prune) -> Result<Prune
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::RecordChange;
     use base::id::MessageId;
+    use store::RecordChange;
     use transcript::{Message, ModelRef, Role, User};
 
     #[tokio::test]

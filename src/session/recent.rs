@@ -2,7 +2,7 @@
 //! session there begins with the first of them.
 
 use crate::model::registry::Registry;
-use crate::store::{Error, Store};
+use store::{Error, Store};
 use transcript::ModelRef;
 
 const MOST: usize = 5;

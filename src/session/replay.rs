@@ -13,9 +13,9 @@ use self::children::Children;
 use crate::agent::registry::Agents;
 use crate::event::{self, CallUpdate, Event, UserPiece};
 use crate::model::Model;
-use crate::store::{Record, Store};
 use crate::turn::{History, size};
 use base::id::{PartId, SessionId};
+use store::{Record, Store};
 use transcript::{Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part};
 
 /// How many results are read from the file at once.

@@ -32,7 +32,6 @@ pub use self::past::{FileVersion, files, remember, restore, settle, versions};
 pub use self::report::{RevertHints, RevertReport};
 use super::{changes, interrupted};
 use crate::event::NotWritten;
-use crate::store::{Record, UndoEntry, visible};
 use crate::tool::seen::TextFingerprint;
 use crate::tool::todowrite::TodowriteTool;
 use crate::tool::{self, Tool as _, disk};
@@ -40,6 +39,7 @@ use crate::turn::record::Recorder;
 use base::text;
 use base::worktree::Worktree;
 use snapshot::{FileAccess, Tracker};
+use store::{Record, UndoEntry, visible};
 use transcript::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 
 /// How many files are looked at or written at a time, where no editor is asked about them.

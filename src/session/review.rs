@@ -3,9 +3,9 @@
 use super::handle::Handle;
 use super::replay::Replay;
 use super::sessions::Sessions;
-use crate::store::{self, visible};
 use crate::turn::History;
 use base::id::MessageId;
+use store::{self, visible};
 
 impl Sessions {
     /// The history of an open session as it is kept, up to a message and with it; `exposed`: with the sessions of

@@ -16,7 +16,6 @@ use crate::config::Settings;
 use crate::grants::Grants;
 use crate::lsp::LanguageServers;
 use crate::mcp;
-use crate::store::Store;
 use crate::tool;
 use crate::turn::models::Models;
 use base::environment::Environment;
@@ -26,6 +25,7 @@ use base::task::JoinHandle;
 use permission::account::AccountAccess;
 use sandbox::Sandbox;
 use snapshot::Trackers;
+use store::Store;
 use transcript::ModelRef;
 
 /// What a serving host does for its sessions.

@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use super::{TurnContext, call, permit, tool_context};
 use crate::agent::Agent;
 use crate::event::{CallUpdate, Event, Progress};
-use crate::store::Record;
 use crate::tool::{AnyTool, Failure, ToolOutput};
 use base::task::on_threads;
 use base::text::mention::LineRange;
+use store::Record;
 use transcript::{Call, CallFacts, CallState, Completed, Content, Message, Part};
 
 /// A prompt that is on its way to the model: nothing of it is kept until something is run for it.

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::Choice;
-use crate::store::{Error, Record, Store, StoredSession};
 use base::id::{MessageId, SessionId};
 use base::lock::locked;
 use snapshot::Tracker;
+use store::{Error, Record, Store, StoredSession};
 use transcript::{CallState, Content, FileChange, FileState, Message, Part};
 
 /// The largest whole result of a tool that other machines get, in bytes.

@@ -20,11 +20,11 @@ use super::{History, TurnContext, call, hooks, late_changes, next, request, retr
 use crate::event::{CallUpdate, Event, Progress, Status};
 use crate::model::request::BodyCache;
 use crate::model::{AnswerStream, Delta, Error, Model, Request};
-use crate::store;
 use crate::tool::accept;
 use base::environment::Timestamp;
 use base::id::MessageId;
 use base::task::on_threads;
+use store;
 use transcript::{
     Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
 };

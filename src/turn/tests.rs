@@ -15,8 +15,8 @@ use crate::event::PermissionReply;
 use crate::model::request;
 use crate::model::scripted::{Scripted, ScriptedAnswer};
 use crate::model::{Delta, Error};
-use crate::store::{Store, StoredSession};
 use permission::{Action, Denial};
+use store::{Store, StoredSession};
 use transcript::{CallState, Fault, FaultKind, Finish, Message};
 
 pub(crate) use stage::{Played, Stage, full, paired};

@@ -7,13 +7,13 @@ use anyhow::{Context as _, anyhow, bail};
 
 use crate::session::revert::{self, FileVersion, RestoreContext, RevertPoint};
 use crate::session::{changes, diff};
-use crate::store::{Record, Store, StoredSession, visible};
 use crate::turn::record::Recorder;
 use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
 use base::worktree::Worktree;
 use snapshot::Tracker;
+use store::{Record, Store, StoredSession, visible};
 
 /// Which way a session goes.
 pub(in crate::cli) enum Way {

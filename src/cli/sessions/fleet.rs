@@ -9,9 +9,9 @@ use serde_json::json;
 use super::ProjectSessions;
 use crate::cli::refused;
 use crate::cli::work::PromptAnswer;
-use crate::store::{Store, TaskState};
 use base::environment::Environment;
 use base::id::SessionId;
+use store::{Store, TaskState};
 
 /// How often it is looked whether a prompt was answered.
 const PAUSE: Duration = Duration::from_millis(250);

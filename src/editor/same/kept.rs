@@ -11,8 +11,8 @@ use crate::editor::login::{self, Account};
 use crate::editor::meta::{self, CHANGED};
 use crate::editor::server::Server;
 use crate::editor::sessions::{self, SystemWords, Use};
-use crate::store::{DiffStats, Record};
 use base::id::SessionId;
+use store::{DiffStats, Record};
 
 /// session/set_title: what the user calls it stays.
 pub(in crate::editor) fn set_title(

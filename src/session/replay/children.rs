@@ -12,9 +12,9 @@ use super::super::child::about;
 use super::{event, fault, finished, link, summarised};
 use crate::agent::registry::Agents;
 use crate::event::{CallUpdate, Event, Progress, Subagent, SubagentInfo, SubagentState, SubagentStop};
-use crate::store::Store;
 use crate::turn::{History, mend};
 use base::id::SessionId;
+use store::Store;
 use transcript::{Call, Content, FailureCause, FaultKind, Finish, Message};
 
 pub(super) struct Children {

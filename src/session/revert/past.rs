@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::judge::RevertCare;
 use super::{RestoreContext, RevertError, RevertReport, cleared, is_prompt, plan, put_all, reversed, written};
-use crate::store::{PastUndo, Record, UndoEntry, visible};
 use crate::turn::record::Recorder;
 use crate::turn::{History, cost, release, sum};
 use base::text;
+use store::{PastUndo, Record, UndoEntry, visible};
 use transcript::{Content, FileChange, FileState, Message};
 
 /// How many past undos are remembered.

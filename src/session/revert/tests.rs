@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::Store;
 use crate::turn::History;
 use base::environment::Timestamp;
 use base::id::{MessageId, PartId, SessionId};
+use store::Store;
 use transcript::{Assistant, ModelRef, Part, Role, Text, Usage, User};
 
 const FILES: usize = 4;

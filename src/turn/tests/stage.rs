@@ -18,7 +18,6 @@ use crate::model::http::HttpClient;
 use crate::model::registry::{Registry, Sources};
 use crate::model::request;
 use crate::model::scripted::{Scripted, ScriptedAnswer};
-use crate::store::{Record, Store, StoredSession};
 use crate::system::Surroundings;
 use crate::tool;
 use crate::turn::later::SettingsRead;
@@ -34,6 +33,7 @@ use base::worktree::Worktree;
 use permission::account::AccountAccess;
 use permission::{Action, Rules};
 use snapshot::Tracker;
+use store::{Record, Store, StoredSession};
 use transcript::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
 
 /// Read once: it is large.

@@ -1,0 +1,67 @@
+//! How the database fails.
+
+use crate::Error;
+
+/// How often a statement is tried again that somebody else's was in the way of.
+pub(super) const TRIES: usize = 5;
+
+/// Why a statement failed, by what is to be done about it.
+#[derive(Debug, Clone)]
+pub(super) enum DatabaseFault {
+    /// The database cannot be reached, or takes nothing at the moment.
+    Away(String),
+    /// It is there, and has no room for what is to be written.
+    Full(String),
+    /// It was in the way of somebody else, and is to be tried again.
+    Again,
+    /// The database refuses the statement itself, in its words: repeating it does not help.
+    Refused(String),
+    Store(Error),
+}
+
+impl DatabaseFault {
+    /// Returns what happened, without what follows from it.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::Away(reason) | Self::Full(reason) | Self::Refused(reason) => reason.clone(),
+            Self::Again | Self::Store(_) => Error::from(self.clone()).to_string(),
+        }
+    }
+}
+
+impl From<Error> for DatabaseFault {
+    fn from(e: Error) -> Self {
+        Self::Store(e)
+    }
+}
+
+impl From<tokio_postgres::Error> for DatabaseFault {
+    fn from(e: tokio_postgres::Error) -> Self {
+        let Some(said) = e.as_db_error() else {
+            let source = std::error::Error::source(&e);
+            let broken = e.is_closed() || source.is_some_and(|source| source.is::<std::io::Error>());
+            let reason = source.map_or_else(|| e.to_string(), |source| format!("{e}: {source}"));
+            return if broken { Self::Away(reason) } else { Self::Refused(reason) };
+        };
+        match said.code().code() {
+            "40001" | "40P01" => Self::Again,
+            // A standby takes nothing; the rest: it ends, or starts.
+            "25006" | "57P01" | "57P02" | "57P03" => Self::Away(said.message().to_owned()),
+            code if code.starts_with("08") || code == "53300" => Self::Away(said.message().to_owned()),
+            // The disk is full, or the memory.
+            code if code.starts_with("53") => Self::Full(said.message().to_owned()),
+            _ => Self::Refused(said.message().to_owned()),
+        }
+    }
+}
+
+impl From<DatabaseFault> for Error {
+    fn from(fault: DatabaseFault) -> Self {
+        match fault {
+            DatabaseFault::Away(reason) | DatabaseFault::Full(reason) => Self::Away(reason),
+            DatabaseFault::Again => Self::Unwritable("the database was busy with others' changes of the same".into()),
+            DatabaseFault::Refused(reason) => Self::Unwritable(reason),
+            DatabaseFault::Store(e) => e,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Indexing beside everything else: what changed in sessions of this process, and the sessions that nobody has and that
+//! are not in the search index, the newest first. Only one process at a time does the latter.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use tokio::time::{Instant, timeout};
+use tokio_postgres::types::Type;
+
+use super::fault::DatabaseFault;
+use super::filling::LONGEST_PAUSE;
+use super::keeper::Keeper;
+use super::ours::Ours;
+use crate::Error;
+use base::id::SessionId;
+
+/// How often it is looked whether there is something to index.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How long whoever closes a session, or ends, waits for it to be indexed.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// How many sessions are looked up at a time.
+const SESSIONS: i64 = 64;
+
+/// Sessions that nobody has and that are not indexed, before `$1`.
+pub(super) const LEFT: &str = "SELECT session, epoch FROM lease
+    WHERE unsearched AND instance IS NULL AND ($1::text IS NULL OR session < $1)
+    ORDER BY session DESC LIMIT $2";
+
+/// A piece of work on the search index that is done.
+pub(super) struct IndexedPiece {
+    /// The session of this process that something was indexed of.
+    pub(super) own: Option<SessionId>,
+    /// When it may go on.
+    pub(super) next: Instant,
+}
+
+impl Keeper {
+    pub(super) fn has_to_index(&self) -> bool {
+        let is_any = || self.ours.borrow().values().any(Ours::is_to_be_indexed);
+        !self.link.is_away() && (self.filling.is_wanted() || is_any())
+    }
+
+    /// The next piece to be indexed, if there is one.
+    pub(super) fn next_piece<'a>(
+        &'a self,
+        busy: &HashSet<SessionId>,
+    ) -> Option<(Option<SessionId>, LocalBoxFuture<'a, IndexedPiece>)> {
+        let own = {
+            let ours = self.ours.borrow();
+            let ready =
+                ours.iter().find(|(id, one)| one.is_to_be_indexed() && one.index.is_quiet() && !busy.contains(*id));
+            ready.map(|(id, _)| id.clone())
+        };
+        match own {
+            Some(own) => Some((Some(own.clone()), self.index_piece(Some(own)).boxed_local())),
+            None => self.filling.is_due().then(|| (None, self.index_piece(None).boxed_local())),
+        }
+    }
+
+    /// When it is looked again where nothing is to be indexed.
+    pub(super) fn next_look() -> Instant {
+        Instant::now() + LOOK_INTERVAL
+    }
+
+    async fn index_piece(&self, own: Option<SessionId>) -> IndexedPiece {
+        let began = Instant::now();
+        let done = match &own {
+            Some(own) => self.index_own(own).await.map(drop),
+            None => self.index_next().await,
+        };
+        let mut pause = self.filling.pause(began.elapsed());
+        if let Err(fault) = done {
+            tracing::info!("the search index is not kept up: {}", Error::from(fault));
+            pause = LONGEST_PAUSE;
+        }
+        IndexedPiece { own, next: Instant::now() + pause }
+    }
+
+    /// Indexes one session that nobody has, where it is this process's turn.
+    async fn index_next(&self) -> Result<(), DatabaseFault> {
+        let filling = &self.filling;
+        if !filling.has_turn.get() && !self.has_turn("pg_try_advisory_lock").await? {
+            // It may be past a session that was let go of since.
+            filling.wait();
+            return Ok(());
+        }
+        filling.has_turn.set(true);
+        if filling.left.borrow().is_empty() {
+            let before = filling.before.borrow().clone();
+            let rows = self.rows(LEFT, &[(&before, Type::TEXT), (&SESSIONS, Type::INT8)]).await?;
+            let left = rows.iter().map(|row| Ok((SessionId::new(row.try_get::<_, String>(0)?), row.try_get(1)?)));
+            let left = left.collect::<Result<VecDeque<_>, DatabaseFault>>()?;
+            *filling.before.borrow_mut() = left.back().map(|(session, _)| session.to_string());
+            *filling.left.borrow_mut() = left;
+        }
+        let next = filling.left.borrow_mut().pop_front();
+        let Some((session, epoch)) = next else {
+            filling.rest();
+            filling.has_turn.set(false);
+            return self.has_turn("pg_advisory_unlock").await.map(drop);
+        };
+        self.index_closed(&session, epoch, &|| filling.is_over()).await
+    }
+
+    /// Takes the turn of all processes that have this namespace, or gives it back.
+    async fn has_turn(&self, function: &str) -> Result<bool, DatabaseFault> {
+        let name = format!("adjutant search {}", self.link.address()?.namespace);
+        let turn = i64::from(crc32fast::hash(name.as_bytes()));
+        let rows = self.rows(&format!("SELECT {function}($1)"), &[(&turn, Type::INT8)]).await?;
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
+    }
+
+    /// Indexes what changed in a session that is let go of, where that is little.
+    pub(super) async fn index_before_leaving(&self, session: &SessionId) {
+        let is_little =
+            self.ours.borrow().get(session).is_some_and(|one| one.is_to_be_indexed() && one.index.is_little());
+        if !is_little || self.link.is_away() {
+            return;
+        }
+        match timeout(LEAVE_TIMEOUT, self.index_own(session)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(fault)) => tracing::info!("{session} is not indexed: {}", Error::from(fault)),
+            // Then others do it.
+            Err(_) => tracing::info!("{session} is not indexed: it took too long"),
+        }
+    }
+
+    /// Indexes what changed in all sessions of this process, which ends.
+    pub(super) async fn index_all_before_leaving(&self) {
+        let sessions: Vec<SessionId> = self.ours.borrow().keys().cloned().collect();
+        let all = async {
+            for session in &sessions {
+                self.index_before_leaving(session).await;
+            }
+        };
+        // What is not indexed by then others do.
+        timeout(LEAVE_TIMEOUT, all).await.ok();
+    }
+}

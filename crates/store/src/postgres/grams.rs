@@ -1,0 +1,95 @@
+//! Groups of three letters as numbers, by which parts of words are found.
+
+use std::collections::BTreeSet;
+
+use crate::search::INDEXED_LETTERS;
+
+/// A text with more numbers than these may have any words. It has some thirty thousand letters.
+const MAX_GRAMS: usize = 8192;
+
+/// The numbers of the groups of three letters in some words, in whatever case.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Grams(BTreeSet<i16>);
+
+impl Grams {
+    /// Those that a text with all these words has; none where they are too short.
+    pub(super) fn wanted(words: &[String]) -> Option<Vec<i16>> {
+        let mut grams = Self::default();
+        words.iter().for_each(|word| grams.add(word));
+        (!grams.0.is_empty()).then(|| grams.0.into_iter().collect())
+    }
+
+    pub(super) fn add(&mut self, text: &str) {
+        for word in text.to_lowercase().split_whitespace() {
+            let ends = word.char_indices().map(|(at, _)| at).chain([word.len()]);
+            for (start, end) in ends.clone().zip(ends.skip(INDEXED_LETTERS)) {
+                if self.0.len() > MAX_GRAMS {
+                    return;
+                }
+                self.0.insert(number(&word.as_bytes()[start..end]));
+            }
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As PostgreSQL reads them; none of a text that may have any words.
+    pub(super) fn literal(&self) -> Option<String> {
+        let numbers = || self.0.iter().map(i16::to_string).collect::<Vec<_>>().join(",");
+        (self.0.len() <= MAX_GRAMS).then(|| format!("{{{}}}", numbers()))
+    }
+}
+
+/// The number of a group of letters. It is part of the format.
+fn number(letters: &[u8]) -> i16 {
+    let [one, other, ..] = crc32fast::hash(letters).to_le_bytes();
+    i16::from_le_bytes([one, other])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grams(text: &str) -> Grams {
+        let mut grams = Grams::default();
+        grams.add(text);
+        grams
+    }
+
+    #[test]
+    fn grams_of_any_part_of_a_word_are_among_those_of_the_text() {
+        let table = [
+            ("The Übersicht is empty", "bersich", true),
+            ("ΟΔΟΣ", "οδο", true),
+            ("ΟΔΟΣ", "δος", true),
+            ("部署的时候", "部署的", true),
+            ("say \"hello\" to a\0nul", "\"hello\"", true),
+            ("zebra", "zebras", false),
+            ("ze bra", "zebra", false),
+        ];
+        for (text, word, expected) in table {
+            let wanted = Grams::wanted(&[word.to_lowercase()]).unwrap();
+            let text = grams(text);
+            assert_eq!(wanted.iter().all(|gram| text.0.contains(gram)), expected, "{word}");
+        }
+        assert_eq!(Grams::wanted(&["is".into(), "a".into()]), None);
+    }
+
+    #[test]
+    fn number_is_the_same_on_every_machine() {
+        assert_eq!(["zeb", "ebr", "übe"].map(|letters| number(letters.as_bytes())), [-21758, -13844, 1394]);
+    }
+
+    #[test]
+    fn grams_of_a_text_with_too_many_are_none() {
+        let noise: String = (0..40_000).map(|_| fastrand::alphanumeric()).collect();
+        assert_eq!(grams(&noise).literal(), None);
+        assert_eq!(grams("zebra zebra").literal().map(|literal| literal.matches(',').count()), Some(2));
+    }
+}

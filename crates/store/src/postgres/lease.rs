@@ -1,0 +1,173 @@
+//! Who has a session: its row in `lease`, and how its process shows that it is alive.
+
+use tokio_postgres::types::Type;
+
+use super::fault::{DatabaseFault, TRIES};
+use super::keeper::Keeper;
+use super::link::channel;
+use super::ours::TakenLease;
+use crate::{Error, LockHolder};
+use base::id::SessionId;
+
+/// Says that this process is alive.
+const ALIVE: &str = "INSERT INTO owner (instance, host, pid, until) VALUES ($1, $2, $3, now() + $4 * interval '1 ms')
+    ON CONFLICT (instance) DO UPDATE SET until = excluded.until";
+
+/// Takes a session that nobody has, or somebody who is not alive any more. A session that was never anyone's begins
+/// with a number that none of its name ever had, had it been removed meanwhile.
+const TAKE: &str = "INSERT INTO lease AS l (session, epoch, instance)
+    VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, $2)
+    ON CONFLICT (session) DO UPDATE SET epoch = l.epoch + 1, instance = excluded.instance, wanted = false, cancel = false,
+        searched = CASE WHEN l.searched = l.epoch THEN l.epoch + 1 END
+    WHERE l.instance IS NULL OR l.instance = excluded.instance
+        OR NOT EXISTS (SELECT 1 FROM owner o WHERE o.instance = l.instance AND o.until > now())
+    RETURNING epoch, searched IS NOT DISTINCT FROM epoch";
+
+const HOLDER: &str = "SELECT o.host, o.pid, o.instance FROM lease l JOIN owner o ON o.instance = l.instance
+    WHERE l.session = $1";
+
+impl Keeper {
+    pub(super) async fn alive(&self) -> Result<(), DatabaseFault> {
+        let wire = self.link.wire().await?;
+        let milliseconds = i64::try_from(self.link.address()?.lease.as_millis()).unwrap_or(i64::MAX);
+        let pid = i64::from(std::process::id());
+        let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
+            &[(&self.instance, Type::TEXT), (&self.host, Type::TEXT), (&pid, Type::INT8), (&milliseconds, Type::INT8)];
+        self.link.ask(wire.client.query_typed(ALIVE, values)).await.map(drop)
+    }
+
+    /// Takes a session's lease.
+    pub(super) async fn take(&self, session: &SessionId) -> Result<TakenLease, DatabaseFault> {
+        let id = session.as_str();
+        for _ in 0..TRIES {
+            // In one go with what it is worth nothing without.
+            let taken = async {
+                let wire = self.link.wire().await?;
+                let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
+                    &[(&id, Type::TEXT), (&self.instance, Type::TEXT)];
+                self.link.ask(wire.client.query_typed(TAKE, values)).await
+            };
+            let (alive, taken) = tokio::join!(self.alive(), taken);
+            match (alive, taken) {
+                (Err(DatabaseFault::Again), _) | (_, Err(DatabaseFault::Again)) => {}
+                (Err(fault), _) | (_, Err(fault)) => return Err(fault),
+                (Ok(()), Ok(rows)) => {
+                    if let Some(row) = rows.first() {
+                        return Ok(TakenLease { epoch: row.try_get(0)?, is_indexed: row.try_get(1)? });
+                    }
+                    let wire = self.link.wire().await?;
+                    let holder = self.link.ask(wire.client.query_typed(HOLDER, &[(&id, Type::TEXT)])).await?;
+                    // It may have let go meanwhile.
+                    let Some(row) = holder.first() else { continue };
+                    let (host, pid, door): (String, i64, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                    let holder = LockHolder { pid: u32::try_from(pid).ok(), host: Some(host), door: Some(door) };
+                    return Err(Error::Locked { id: session.clone(), holder }.into());
+                }
+            }
+        }
+        Err(DatabaseFault::Again)
+    }
+
+    /// Gives a lease back; of a session that has no row nothing stays.
+    pub(super) async fn give_back(&self, session: &SessionId, epoch: i64, kept: bool) {
+        let sql = match kept {
+            true => "UPDATE lease SET instance = NULL, wanted = false WHERE session = $1 AND epoch = $2",
+            false => "DELETE FROM lease WHERE session = $1 AND epoch = $2",
+        };
+        let id = session.as_str();
+        let given = async {
+            let wire = self.link.wire().await?;
+            self.link.ask(wire.client.query_typed(sql, &[(&id, Type::TEXT), (&epoch, Type::INT8)])).await
+        };
+        if let Err(fault) = given.await {
+            // Others have it when the lease has run out.
+            tracing::warn!("session {session} could not be given back: {}", Error::from(fault));
+        }
+    }
+
+    /// Says that this process is alive, and sees which of its sessions somebody has taken, or wants.
+    pub(super) async fn renew(&self) {
+        let held: Vec<(SessionId, i64)> = {
+            let ours = self.ours.borrow();
+            ours.iter().filter(|(_, one)| !one.lost).filter_map(|(id, one)| Some((id.clone(), one.epoch?))).collect()
+        };
+        if held.is_empty() {
+            return;
+        }
+        let looked = async {
+            let wire = self.link.wire().await?;
+            let sql = "SELECT session, epoch, wanted, cancel FROM lease WHERE instance = $1";
+            self.link.ask(wire.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await
+        };
+        let (alive, looked) = tokio::join!(self.alive(), looked);
+        self.meters.renewed(alive.is_ok() && looked.is_ok());
+        let rows = match (alive, looked) {
+            (Ok(()), Ok(rows)) => rows,
+            (Err(fault), _) | (_, Err(fault)) => {
+                return tracing::debug!("the lease could not be renewed: {}", Error::from(fault));
+            }
+        };
+        for (session, epoch) in held {
+            let row = rows.iter().find(|row| row.try_get::<_, &str>(0).is_ok_and(|id| id == session.as_str()));
+            let same = row.is_some_and(|row| row.try_get::<_, i64>(1).is_ok_and(|found| found == epoch));
+            let still = self.ours.borrow().get(&session).is_some_and(|one| one.epoch == Some(epoch));
+            let cancel = still && same && row.is_some_and(|row| row.try_get(3).unwrap_or(false));
+            if cancel {
+                self.cancel(&session);
+                self.uncancel(&session).await;
+            }
+            if still && !same {
+                self.lose(&session);
+            } else if still && row.is_some_and(|row| row.try_get(2).unwrap_or(false)) {
+                self.wanted(&session);
+            }
+        }
+    }
+
+    /// A wish to end what runs was heard.
+    async fn uncancel(&self, session: &SessionId) {
+        let id = session.as_str();
+        let sql = "UPDATE lease SET cancel = false WHERE session = $1 AND instance = $2";
+        if let Err(fault) = self.rows(sql, &[(&id, Type::TEXT), (&self.instance, Type::TEXT)]).await {
+            tracing::debug!("session {session} may be cancelled once more: {}", Error::from(fault));
+        }
+    }
+
+    /// Asks who has a session to let go of it.
+    pub(super) async fn request(&self, holder: &LockHolder, session: &SessionId) -> Result<bool, DatabaseFault> {
+        let Some(door) = &holder.door else { return Ok(false) };
+        let (id, room) = (session.as_str(), channel(door));
+        let wire = self.link.wire().await?;
+        // Whoever hears nothing looks when it renews its lease.
+        let mark = "UPDATE lease SET wanted = true WHERE session = $1 AND instance = $2";
+        self.link.ask(wire.client.query_typed(mark, &[(&id, Type::TEXT), (door, Type::TEXT)])).await?;
+        let call = "SELECT pg_notify($1, $2)";
+        if let Err(fault) =
+            self.link.ask(wire.client.query_typed(call, &[(&room, Type::TEXT), (&id, Type::TEXT)])).await
+        {
+            tracing::debug!("{} cannot be called: {}", holder, Error::from(fault));
+        }
+        Ok(true)
+    }
+
+    /// Gives everything back: the process ends.
+    pub(super) async fn give_all_back(&self) {
+        let unkept: Vec<(SessionId, i64)> = {
+            let ours = self.ours.borrow();
+            ours.iter().filter(|(_, one)| !one.kept).filter_map(|(id, one)| Some((id.clone(), one.epoch?))).collect()
+        };
+        for (session, epoch) in unkept {
+            self.give_back(&session, epoch, false).await;
+        }
+        let given = async {
+            let wire = self.link.wire().await?;
+            let sql = "UPDATE lease SET instance = NULL, wanted = false WHERE instance = $1";
+            self.link.ask(wire.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await?;
+            let sql = "DELETE FROM owner WHERE instance = $1";
+            self.link.ask(wire.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await
+        };
+        if let Err(fault) = given.await {
+            tracing::warn!("the sessions could not be given back: {}", Error::from(fault));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The connection to the database: made when it is needed, and made again when it broke.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, Shared};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::{Instant, timeout};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket, Statement};
+
+use super::fault::DatabaseFault;
+use super::place::{DatabaseAddress, PATIENCE, Privacy, address};
+use super::{rows, schema, tls};
+use crate::{Error, StoreMeters};
+use base::id::SessionId;
+use base::store_place::DatabasePlace;
+
+/// How long nobody tries again after the database could not be reached.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// What a call begins with that asks a session's turn to end.
+pub(super) const CANCEL: &str = "cancel ";
+
+/// What comes from the database unasked.
+pub(super) enum LinkEvent {
+    /// Another process wants a session of ours.
+    Wanted(SessionId),
+    /// Somebody wants a session's turn to end.
+    Cancel(SessionId),
+    Closed,
+}
+
+pub(super) struct OpenConnection {
+    pub(super) client: Client,
+    pub(super) write: Statement,
+}
+
+type Opening = Shared<LocalBoxFuture<'static, Result<Rc<OpenConnection>, DatabaseFault>>>;
+
+enum State {
+    Idle,
+    Opening(Opening),
+    Up(Rc<OpenConnection>),
+    Down { tried: Instant, reason: String },
+}
+
+pub(super) struct Link {
+    address: Result<Rc<DatabaseAddress>, String>,
+    instance: String,
+    events: UnboundedSender<LinkEvent>,
+    state: RefCell<State>,
+    /// Since when it cannot be reached, or takes nothing.
+    away: Cell<Option<Instant>>,
+    meters: Arc<StoreMeters>,
+}
+
+impl Link {
+    pub(super) fn new(
+        place: &DatabasePlace,
+        instance: &str,
+        events: UnboundedSender<LinkEvent>,
+        meters: Arc<StoreMeters>,
+    ) -> Self {
+        let address = address(place).map(Rc::new);
+        let (state, away) = (RefCell::new(State::Idle), Cell::new(None));
+        Self { address, instance: instance.into(), events, state, away, meters }
+    }
+
+    pub(super) fn address(&self) -> Result<&DatabaseAddress, Error> {
+        self.address.as_deref().map_err(|e| Error::Unwritable(e.clone()))
+    }
+
+    /// For how long the database cannot be reached.
+    pub(super) fn away(&self) -> Option<Duration> {
+        self.away.get().map(|since| since.elapsed())
+    }
+
+    /// Whether there is no connection, and somebody has noticed.
+    pub(super) fn is_away(&self) -> bool {
+        self.away.get().is_some() && !matches!(&*self.state.borrow(), State::Up(_))
+    }
+
+    /// It has taken what was to be written.
+    pub(super) fn took(&self) {
+        self.away.set(None);
+    }
+
+    /// Why it cannot be reached.
+    pub(super) fn reason(&self) -> String {
+        match &*self.state.borrow() {
+            State::Down { reason, .. } => reason.clone(),
+            _ => "it does not answer".into(),
+        }
+    }
+
+    /// Called when a connection ends, perhaps one before the present.
+    pub(super) fn lost(&self) {
+        let ended = matches!(&*self.state.borrow(), State::Up(wire) if wire.client.is_closed());
+        if ended {
+            self.down("the connection was closed");
+        }
+    }
+
+    /// The connection that stands, or one that is made now.
+    pub(super) async fn wire(&self) -> Result<Rc<OpenConnection>, DatabaseFault> {
+        let opening = {
+            let mut state = self.state.borrow_mut();
+            match &*state {
+                State::Up(wire) if !wire.client.is_closed() => return Ok(wire.clone()),
+                State::Opening(opening) => opening.clone(),
+                State::Down { tried, reason } if tried.elapsed() < PAUSE => {
+                    return Err(DatabaseFault::Away(reason.clone()));
+                }
+                State::Up(_) | State::Down { .. } | State::Idle => {
+                    let address = self.address.clone().map_err(Error::Unwritable)?;
+                    let opening = open(address, self.instance.clone(), self.events.clone()).boxed_local().shared();
+                    *state = State::Opening(opening.clone());
+                    opening
+                }
+            }
+        };
+        let opened = opening.await;
+        match &opened {
+            Ok(wire) => {
+                if matches!(&*self.state.borrow(), State::Opening(_)) {
+                    self.meters.connected();
+                }
+                self.away.set(None);
+                *self.state.borrow_mut() = State::Up(wire.clone());
+            }
+            Err(fault) => self.down(&fault.reason()),
+        }
+        opened
+    }
+
+    /// It cannot be reached: the next who needs it makes a new connection.
+    pub(super) fn down(&self, reason: &str) {
+        if self.away.get().is_none() {
+            tracing::warn!("the database is away: {reason}");
+            self.away.set(Some(Instant::now()));
+        }
+        *self.state.borrow_mut() = State::Down { tried: Instant::now(), reason: reason.into() };
+    }
+
+    /// What the database says, or that it says nothing for too long.
+    pub(super) async fn ask<T>(
+        &self,
+        question: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, DatabaseFault> {
+        let answered = match timeout(PATIENCE, question).await {
+            Ok(answered) => answered.map_err(DatabaseFault::from),
+            Err(_) => Err(DatabaseFault::Away(format!("no answer for {} s", PATIENCE.as_secs()))),
+        };
+        match &answered {
+            Err(DatabaseFault::Away(reason)) => self.down(reason),
+            Err(DatabaseFault::Full(reason)) if self.away.get().is_none() => {
+                tracing::warn!("the database has no room: {reason}");
+                self.away.set(Some(Instant::now()));
+            }
+            _ => {}
+        }
+        answered
+    }
+}
+
+async fn open(
+    address: Rc<DatabaseAddress>,
+    instance: String,
+    events: UnboundedSender<LinkEvent>,
+) -> Result<Rc<OpenConnection>, DatabaseFault> {
+    let opened = async {
+        let client = match &address.privacy {
+            Privacy::Plain => connect(&address, NoTls, events).await?,
+            Privacy::Tls(authority) => {
+                let tls = tls::connector(authority.as_deref()).map_err(DatabaseFault::Refused)?;
+                connect(&address, tls, events).await?
+            }
+        };
+        schema::prepare(&client, &address.namespace).await?;
+        if let Err(e) = client.batch_execute(&format!("LISTEN \"{}\"", channel(&instance))).await {
+            // Then whoever wants a session is seen when the lease is renewed.
+            tracing::info!("the database calls nobody: {e}");
+        }
+        let write = client.prepare_typed(rows::ROWS, &rows::TYPES).await?;
+        tracing::info!("connected to the database");
+        Ok(Rc::new(OpenConnection { client, write }))
+    };
+    let late = || DatabaseFault::Away(format!("no connection for {} s", PATIENCE.as_secs()));
+    timeout(PATIENCE, opened).await.map_err(|_| late())?
+}
+
+/// Where a process hears others.
+pub(super) fn channel(instance: &str) -> String {
+    format!("adjutant_{instance}")
+}
+
+async fn connect<T>(
+    address: &DatabaseAddress,
+    tls: T,
+    events: UnboundedSender<LinkEvent>,
+) -> Result<Client, DatabaseFault>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: 'static,
+{
+    let (client, connection) = address.config.connect(tls).await.map_err(|e| match DatabaseFault::from(e) {
+        // Whatever is wrong with a connection: nothing can be written at the moment.
+        DatabaseFault::Refused(reason) => DatabaseFault::Away(reason),
+        fault => fault,
+    })?;
+    tokio::task::spawn_local(drive(connection, events));
+    Ok(client)
+}
+
+/// Moves what is said both ways until the connection ends.
+async fn drive<S>(mut connection: Connection<Socket, S>, events: UnboundedSender<LinkEvent>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    // Nobody listens any more where the store has ended.
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        if let AsyncMessage::Notification(note) = message {
+            let event = match note.payload().strip_prefix(CANCEL) {
+                Some(session) => LinkEvent::Cancel(SessionId::new(session)),
+                None => LinkEvent::Wanted(SessionId::new(note.payload())),
+            };
+            events.send(event).ok();
+        }
+    }
+    events.send(LinkEvent::Closed).ok();
+}

@@ -1,0 +1,367 @@
+//! Reading: whole sessions, lists, what belongs to a project.
+
+use std::path::PathBuf;
+
+use futures_util::{TryStreamExt, pin_mut};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::fault::DatabaseFault;
+use super::keeper::Keeper;
+use super::ours::unpacked;
+use crate::assembly::Assembly;
+use crate::list::LAST_ID;
+use crate::{BackendState, Error, Grant, ListQuery, Record, SessionPage, StoredGrants, StoredSession};
+use base::environment::Timestamp;
+use base::id::{PartId, SessionId};
+use transcript::{ModelRef, Part};
+
+/// What one statement is asked with.
+pub(super) type SqlParams<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
+
+/// A session's record, its messages and their parts, in order.
+const HISTORY: &str = "SELECT 0 AS kind, 0::bigint AS seq, id, '' AS message, data FROM session WHERE id = $1
+    UNION ALL SELECT 1, seq, id, '', data FROM message WHERE session = $1
+    UNION ALL SELECT 2, seq, id, message, data FROM part WHERE session = $1
+    UNION ALL SELECT 3, coalesce(sum(length(data)), 0)::bigint, '', '', '='::bytea FROM content WHERE session = $1
+    ORDER BY kind, seq";
+
+/// The listed sessions whose ids are from `$1` to before `$2`.
+pub(super) const BEGINNING: &str = "SELECT id FROM session WHERE shown AND id >= $1 AND id < $2 ORDER BY id LIMIT $3";
+
+pub(super) const CHILDREN: &str = "SELECT id FROM session WHERE parent = $1 ORDER BY id";
+
+/// The sessions in which nothing was said and that nothing waits for.
+pub(super) const UNSAID: &str = "SELECT data FROM session s WHERE NOT said AND NOT named
+    AND NOT EXISTS (SELECT 1 FROM task t WHERE t.session = s.id AND t.state IN ('waiting', 'running'))";
+
+/// A session as it was read.
+pub(super) struct Found {
+    pub(super) stored: StoredSession,
+    /// How many messages at its beginning lack the results of their calls.
+    pub(super) cold: usize,
+    /// The number of its last message or part.
+    pub(super) last: i64,
+    /// How many bytes of contents are kept with it.
+    pub(super) contents: usize,
+}
+
+/// What is known about a session without its messages.
+pub(super) struct Known {
+    pub(super) record: Record,
+    pub(super) said: bool,
+    pub(super) last: i64,
+    /// How many bytes of contents are kept with it.
+    pub(super) contents: usize,
+}
+
+impl Keeper {
+    pub(super) async fn rows(&self, sql: &str, values: SqlParams<'_>) -> Result<Vec<Row>, DatabaseFault> {
+        let wire = self.link.wire().await?;
+        self.link.ask(wire.client.query_typed(sql, values)).await
+    }
+
+    /// Reads a whole session; where `lean` says so, without the results of calls that no model will see. None where
+    /// there is no such session.
+    pub(super) async fn history(&self, session: &SessionId, lean: bool) -> Result<Option<Found>, DatabaseFault> {
+        let id = session.as_str();
+        let wire = self.link.wire().await?;
+        let rows = self.link.ask(wire.client.query_typed_raw(HISTORY, [(id, Type::TEXT)])).await?;
+        pin_mut!(rows);
+        let (mut record, mut messages, mut parts) = (None, Vec::new(), Vec::new());
+        let (mut last, mut contents, mut altered) = (0, 0, Vec::new());
+        while let Some(row) = self.link.ask(rows.try_next()).await? {
+            let (kind, seq, id): (i32, i64, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            if kind == 3 {
+                contents = usize::try_from(seq).unwrap_or(usize::MAX);
+                continue;
+            }
+            last = last.max(seq);
+            match (kind, unpacked(row.try_get(4)?)) {
+                (0, json) => record = json,
+                (1, Some(json)) => messages.push((id, json)),
+                (_, Some(json)) => parts.push((id, row.try_get::<_, String>(3)?, json)),
+                (_, None) => altered.push(format!("{id} is not what was written")),
+            }
+        }
+        if record.is_none() && messages.is_empty() {
+            return Ok(None);
+        }
+        let fallback = Record::new(session.clone(), PathBuf::from("/"), Timestamp(0));
+        let Some(mut assembly) = Assembly::begin(record, messages, Some(fallback)) else { return Ok(None) };
+        let cold = match assembly.summarised().filter(|_| lean).cloned() {
+            None => 0,
+            Some(parent) => {
+                let own: Vec<String> = parts
+                    .iter()
+                    .filter(|(_, message, _)| message == parent.as_str())
+                    .map(|(.., json)| json.clone())
+                    .collect();
+                assembly.cold(&parent, &own)
+            }
+        };
+        for (id, message, json) in parts {
+            assembly.part(&id, &message, &json, cold);
+        }
+        let mut stored = assembly.end();
+        stored.damage.extend(altered);
+        Ok(Some(Found { stored, cold, last, contents }))
+    }
+
+    pub(super) async fn known(&self, session: &SessionId) -> Result<Option<Known>, DatabaseFault> {
+        let sql = "SELECT data, said, greatest(
+                coalesce((SELECT max(seq) FROM message m WHERE m.session = $1), 0),
+                coalesce((SELECT max(seq) FROM part p WHERE p.session = $1), 0)),
+                (SELECT coalesce(sum(length(data)), 0)::bigint FROM content c WHERE c.session = $1)
+            FROM session WHERE id = $1";
+        let id = session.as_str();
+        let rows = self.rows(sql, &[(&id, Type::TEXT)]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let contents = usize::try_from(row.try_get::<_, i64>(3)?).unwrap_or(usize::MAX);
+        Ok(Some(Known { record: record(row)?, said: row.try_get(1)?, last: row.try_get(2)?, contents }))
+    }
+
+    pub(super) async fn parts(&self, session: &SessionId, ids: &[PartId]) -> Result<Vec<Part>, DatabaseFault> {
+        let sql = "SELECT id, data FROM part WHERE session = $1 AND id = ANY($2)";
+        let wanted: Vec<&str> = ids.iter().map(PartId::as_str).collect();
+        let id = session.as_str();
+        let rows = self.rows(sql, &[(&id, Type::TEXT), (&wanted, Type::TEXT_ARRAY)]).await?;
+        let read = |wanted: &PartId| {
+            let row = rows.iter().find(|row| row.try_get::<_, &str>(0).is_ok_and(|id| id == wanted.as_str()))?;
+            serde_json::from_str(&unpacked(row.try_get(1).ok()?)?).ok()
+        };
+        Ok(ids.iter().filter_map(read).collect())
+    }
+
+    pub(super) async fn list(&self, query: &ListQuery) -> Result<SessionPage, DatabaseFault> {
+        let rows = self.rows(&page(query), &ListValues::of(query).all()).await?;
+        let sessions = rows.iter().map(record).collect::<Result<Vec<Record>, DatabaseFault>>()?;
+        Ok(query.page(sessions))
+    }
+
+    pub(super) async fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, DatabaseFault> {
+        let (end, limit) = (format!("{beginning}{LAST_ID}"), i64::try_from(limit).unwrap_or(i64::MAX));
+        let rows = self.rows(BEGINNING, &[(&beginning, Type::TEXT), (&end, Type::TEXT), (&limit, Type::INT8)]).await?;
+        rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
+    }
+
+    pub(super) async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, DatabaseFault> {
+        let id = session.as_str();
+        let rows = self.rows(CHILDREN, &[(&id, Type::TEXT)]).await?;
+        rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
+    }
+
+    /// The sessions in which nothing was said; what processes that are gone for a day have left of themselves goes.
+    pub(super) async fn unsaid(&self) -> Result<Vec<Record>, DatabaseFault> {
+        let gone = "WITH old AS (DELETE FROM owner WHERE until < now() - interval '1 day' RETURNING instance)
+            DELETE FROM lease l USING old o
+            WHERE l.instance = o.instance AND NOT EXISTS (SELECT 1 FROM session s WHERE s.id = l.session)";
+        self.rows(gone, &[]).await?;
+        let rows = self.rows(UNSAID, &[]).await?;
+        rows.iter().map(record).collect()
+    }
+
+    pub(super) async fn grants(&self, project: Option<String>) -> Result<StoredGrants, DatabaseFault> {
+        let sql = "SELECT project, agent, permission, pattern, given FROM allowed
+            WHERE $1::text IS NULL OR project = $1
+            ORDER BY project, agent, given, permission, pattern";
+        let rows = self.rows(sql, &[(&project, Type::TEXT)]).await?;
+        let grant = |row: &Row| {
+            Ok(Grant {
+                project: row.try_get(0)?,
+                agent: row.try_get(1)?,
+                permission: row.try_get(2)?,
+                pattern: row.try_get(3)?,
+                given: Timestamp(u64::try_from(row.try_get::<_, i64>(4)?).unwrap_or_default()),
+            })
+        };
+        let grants = rows.iter().map(grant).collect::<Result<_, DatabaseFault>>()?;
+        Ok(StoredGrants { grants, lost_with: None })
+    }
+
+    pub(super) async fn grant(&self, grant: &Grant) -> Result<(), DatabaseFault> {
+        let sql = "INSERT INTO allowed (project, agent, permission, pattern, given) VALUES ($1, $2, $3, $4, $5)
+            ON CONFLICT (project, agent, permission, pattern) DO UPDATE SET given = excluded.given";
+        let given = i64::try_from(grant.given.0).unwrap_or(i64::MAX);
+        let values: SqlParams<'_> = &[
+            (&grant.project, Type::TEXT),
+            (&grant.agent, Type::TEXT),
+            (&grant.permission, Type::TEXT),
+            (&grant.pattern, Type::TEXT),
+            (&given, Type::INT8),
+        ];
+        self.rows(sql, values).await.map(drop)
+    }
+
+    pub(super) async fn revoke(&self, grant: &Grant) -> Result<(), DatabaseFault> {
+        let sql = "DELETE FROM allowed WHERE project = $1 AND agent = $2 AND permission = $3 AND pattern = $4";
+        let values: SqlParams<'_> = &[
+            (&grant.project, Type::TEXT),
+            (&grant.agent, Type::TEXT),
+            (&grant.permission, Type::TEXT),
+            (&grant.pattern, Type::TEXT),
+        ];
+        self.rows(sql, values).await.map(drop)
+    }
+
+    pub(super) async fn recent(&self, project: &str) -> Result<Vec<ModelRef>, DatabaseFault> {
+        let rows = self.rows("SELECT models FROM chosen WHERE project = $1", &[(&project, Type::TEXT)]).await?;
+        let Some(row) = rows.first() else { return Ok(Vec::new()) };
+        Ok(serde_json::from_str(row.try_get(0)?).unwrap_or_default())
+    }
+
+    pub(super) async fn chosen(&self, project: &str, models: &[ModelRef]) -> Result<(), DatabaseFault> {
+        let sql = "INSERT INTO chosen (project, models) VALUES ($1, $2)
+            ON CONFLICT (project) DO UPDATE SET models = excluded.models";
+        let models = serde_json::to_string(models).unwrap_or_default();
+        self.rows(sql, &[(&project, Type::TEXT), (&models, Type::TEXT)]).await.map(drop)
+    }
+
+    /// Those of these contents that there are: the session's own, or another's.
+    pub(super) async fn contents(
+        &self,
+        session: &SessionId,
+        names: &[String],
+    ) -> Result<Vec<(String, Vec<u8>)>, DatabaseFault> {
+        let sql = "SELECT DISTINCT ON (name) name, data FROM content WHERE name = ANY($2)
+            ORDER BY name, session <> $1";
+        let id = session.as_str();
+        let rows = self.rows(sql, &[(&id, Type::TEXT), (&names, Type::TEXT_ARRAY)]).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// Gives a session the contents of the one that it is a copy of.
+    pub(super) async fn copy_contents(&self, of: &SessionId, session: &SessionId) -> Result<(), DatabaseFault> {
+        let sql = "INSERT INTO content (session, name, data) SELECT $2, name, data FROM content WHERE session = $1
+            ON CONFLICT (session, name) DO NOTHING";
+        let (of, id) = (of.as_str(), session.as_str());
+        self.rows(sql, &[(&of, Type::TEXT), (&id, Type::TEXT)]).await.map(drop)
+    }
+
+    /// What was said about a project, after keeping it where something is said now.
+    pub(super) async fn trust(&self, project: &str, entry: Option<&str>) -> Result<Option<String>, DatabaseFault> {
+        if let Some(entry) = entry {
+            let sql = "INSERT INTO trust (project, entry) VALUES ($1, $2)
+                ON CONFLICT (project) DO UPDATE SET entry = excluded.entry";
+            self.rows(sql, &[(&project, Type::TEXT), (&entry, Type::TEXT)]).await?;
+            return Ok(Some(entry.to_owned()));
+        }
+        let rows = self.rows("SELECT entry FROM trust WHERE project = $1", &[(&project, Type::TEXT)]).await?;
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+    }
+
+    pub(super) async fn about(&self) -> BackendState {
+        let mut state =
+            BackendState { kind: "PostgreSQL", place: self.shown.clone(), details: Vec::new(), problem: None };
+        let address = match self.link.address() {
+            Ok(address) => address,
+            Err(e) => return BackendState { problem: Some(e.to_string()), ..state },
+        };
+        state.details.push(format!("namespace {}", address.namespace));
+        state.details.push(if address.privacy == super::place::Privacy::Plain { "no TLS" } else { "TLS" }.into());
+        state.details.push("keys, logins and plans stay on this machine".into());
+        match self.rows("SHOW server_version", &[]).await {
+            Ok(rows) => {
+                let version = rows.first().and_then(|row| row.try_get::<_, String>(0).ok()).unwrap_or_default();
+                state.details.push(format!("server {version}"));
+            }
+            Err(fault) => state.problem = Some(Error::from(fault).to_string()),
+        }
+        state
+    }
+}
+
+/// The values with which a page is asked for.
+pub(super) struct ListValues {
+    updated: i64,
+    id: String,
+    rows: i64,
+    cwd: Option<String>,
+    place: Option<String>,
+    below: Option<String>,
+    place_below: Option<String>,
+}
+
+impl ListValues {
+    pub(super) fn of(query: &ListQuery) -> Self {
+        let ((updated, id), rows) = (query.start(), query.rows());
+        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let below = cwd.as_ref().map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
+        let place_below = query.place.as_ref().map(|place| format!("{place}//"));
+        Self { updated, id, rows, cwd, place: query.place.clone(), below, place_below }
+    }
+
+    /// `$1` to `$7`.
+    pub(super) fn all(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        vec![
+            (&self.updated, Type::INT8),
+            (&self.id, Type::TEXT),
+            (&self.rows, Type::INT8),
+            (&self.cwd, Type::TEXT),
+            (&self.place, Type::TEXT),
+            (&self.below, Type::TEXT),
+            (&self.place_below, Type::TEXT),
+        ]
+    }
+}
+
+/// The condition of whether sessions are listed that are put aside.
+pub(super) fn aside(query: &ListQuery) -> &'static str {
+    match query.archived {
+        None => "",
+        Some(true) => " AND archived",
+        Some(false) => " AND NOT archived",
+    }
+}
+
+/// The query for a page: so many (`$3`) before `$1` and `$2`, in the directory `$4` or called `$5`, of a project also
+/// below it (`$6`, `$7`). Of each directory and each name as many are read as the page may have, in the order of an index,
+/// and of these the newest are taken; a session that is in both is read twice.
+pub(super) fn page(query: &ListQuery) -> String {
+    let aside = aside(query);
+    let part = |wanted: &str| {
+        format!(
+            "SELECT data, updated, id FROM session WHERE shown{wanted}{aside} AND (updated, id) < ($1, $2)
+             ORDER BY updated DESC, id DESC LIMIT $3"
+        )
+    };
+    if query.cwd.is_none() {
+        return part("");
+    }
+    let newest = |parts: &str| {
+        format!("SELECT DISTINCT ON (updated, id) data FROM ({parts}) page ORDER BY updated DESC, id DESC LIMIT $3")
+    };
+    if !query.is_project {
+        return newest(&format!("({}) UNION ALL ({})", part(" AND cwd = $4"), part(" AND project = $5")));
+    }
+    let here = part(" AND cwd = one.name");
+    let elsewhere = part(" AND project = one.name");
+    let of_each = |names: &str, part: &str| format!("SELECT found.* FROM ({names}) one (name), LATERAL ({part}) found");
+    let directories = "SELECT $4 UNION SELECT name FROM directory WHERE starts_with(name, $6)";
+    let places = "SELECT $5 UNION SELECT name FROM place WHERE starts_with(name, $7)";
+    format!(
+        "WITH RECURSIVE {}, {} {}",
+        names("directory", "cwd", "$6"),
+        names("place", "project", "$7"),
+        newest(&format!("{} UNION ALL {}", of_each(directories, &here), of_each(places, &elsewhere)))
+    )
+}
+
+/// The values of a column that begin so, and one after them; each is found by one step into the index over the column,
+/// however many rows have it.
+fn names(table: &str, column: &str, beginning: &str) -> String {
+    let first =
+        |wanted: &str| format!("SELECT {column} FROM session WHERE shown AND {wanted} ORDER BY {column} LIMIT 1");
+    let least = first(&format!("{column} >= {beginning}"));
+    let next = first(&format!("{column} > one.name"));
+    format!(
+        "{table} (name) AS (({least}) UNION ALL
+            SELECT ({next}) FROM {table} one WHERE starts_with(one.name, {beginning}))"
+    )
+}
+
+pub(super) fn record(row: &Row) -> Result<Record, DatabaseFault> {
+    let json = unpacked(row.try_get(0)?);
+    let read = json.and_then(|json| serde_json::from_str(&json).ok());
+    read.ok_or_else(|| DatabaseFault::Refused("a session's record is not what was written".into()))
+}

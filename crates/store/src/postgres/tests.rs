@@ -1,0 +1,293 @@
+//! What only a database can do to a session: leases, and being away.
+
+mod plans;
+mod search;
+
+use std::time::Duration;
+
+use super::*;
+use crate::tests::database::Database;
+use crate::tests::{message, record, write};
+use crate::{Error, ListQuery, OwnerRequest, Store};
+use base::environment::Timestamp;
+use base::id::SessionId;
+use base::store_place::StorePlace;
+
+fn store(place: &DatabasePlace) -> Store {
+    let place = StorePlace::Database(place.clone());
+    Store::open(move || place)
+}
+
+fn id() -> SessionId {
+    SessionId::new("ses_00000001")
+}
+
+/// Who asks is heard at once; who has let go has, and nothing it says later is kept.
+#[tokio::test]
+async fn a_session_is_asked_for_and_given() {
+    let Some(database) = Database::get() else { return };
+    let place = DatabasePlace::new(&database.fresh(30));
+    let (one, other) = (store(&place), store(&place));
+    let record = record(id().as_str(), "/w", 1);
+    one.create(&record).await.unwrap();
+    write(&one, &record, &[message("a", &["one"])]).await;
+    one.flush(&id()).await.unwrap();
+    let mut requests = one.requests().await.unwrap();
+    let Err(Error::Locked { holder, .. }) = other.load(&id()).await else { panic!("it was given twice") };
+    assert_eq!(holder.pid, Some(std::process::id()));
+    let patience = other.request(&holder, &id()).await.unwrap();
+    assert!(patience > Duration::from_secs(30), "whoever is gone has it for that long");
+    assert_eq!(requests.next().await, Some(OwnerRequest::TakeOver(id())));
+    one.close(&id()).await;
+    assert_eq!(other.load(&id()).await.unwrap().messages.len(), 1);
+    one.stop().await;
+    other.stop().await;
+}
+
+/// A process that does not show that it is alive loses its session, and hears it when it writes.
+#[tokio::test]
+async fn what_a_former_owner_writes_is_refused() {
+    let Some(database) = Database::get() else { return };
+    let place = DatabasePlace::new(&database.fresh(60));
+    let (one, other) = (store(&place), store(&place));
+    let record = record(id().as_str(), "/w", 1);
+    one.create(&record).await.unwrap();
+    write(&one, &record, &[message("a", &["one"])]).await;
+    one.flush(&id()).await.unwrap();
+    let mut requests = one.requests().await.unwrap();
+    // As if it had been stopped for longer than its lease.
+    let (client, namespace) = by_hand(&place).await;
+    client.batch_execute(&format!("UPDATE {namespace}.owner SET until = now() - interval '1 s'")).await.unwrap();
+    let taken = other.load(&id()).await.unwrap();
+    assert_eq!(taken.messages.len(), 1);
+    write(&one, &record, &[message("late", &["nobody has this"])]).await;
+    assert_eq!(one.flush(&id()).await, Err(Error::TakenOver(id())));
+    assert_eq!(requests.next().await, Some(OwnerRequest::TakeOver(id())));
+    write(&other, &record, &[message("b", &["two"])]).await;
+    other.flush(&id()).await.unwrap();
+    let names: Vec<String> = one.peek(&id()).await.unwrap().messages.iter().map(|one| one.id.to_string()).collect();
+    assert_eq!(names, ["a", "b"]);
+    // What it could say about its other sessions it still can.
+    let next = crate::Record::new(SessionId::new("ses_00000002"), "/w".into(), Timestamp(1));
+    one.create(&next).await.unwrap();
+    write(&one, &next, &[message("c", &["three"])]).await;
+    one.flush(&next.id).await.unwrap();
+}
+
+/// A list of sessions saves nothing, and says once what is wrong.
+#[tokio::test]
+async fn list_database_away_is_said_once() {
+    let store = store(&DatabasePlace::new("postgres://nobody@127.0.0.1:1/none?sslmode=disable"));
+    for _ in 0..2 {
+        let told = store.list(None, None, 10).await.unwrap_err().to_string();
+        assert_eq!(told.matches("the database is away").count(), 1, "{told}");
+        assert!(told.starts_with("the sessions could not be listed: ") && !told.contains("saved"), "{told}");
+    }
+    store.stop().await;
+}
+
+/// Restarted and stopped in the middle: what was said meanwhile is there afterwards, and it was told that it waits.
+#[tokio::test]
+async fn while_the_database_is_away_it_goes_on_in_memory() {
+    let Ok(database) = Database::start() else { return };
+    let mut place = DatabasePlace::new(&database.fresh(60));
+    place.away.bytes = 10_000;
+    let one = store(&place);
+    let record = record(id().as_str(), "/w", 1);
+    one.create(&record).await.unwrap();
+    write(&one, &record, &[message("a", &["one"])]).await;
+    one.flush(&id()).await.unwrap();
+    database.control(&["stop", "-m", "immediate"]);
+    write(&one, &record, &[message("b", &["two"])]).await;
+    // It may be noticed with the first thing that is said.
+    let told = one.flush(&id()).await;
+    assert!(matches!(told, Err(Error::Away(_))), "{told:?}");
+    one.handed_over(&id()).await;
+    let later = crate::Record::new(SessionId::new("ses_00000002"), "/w".into(), Timestamp(1));
+    assert!(matches!(one.create(&later).await, Err(Error::Away(_))));
+    write(&one, &later, &[message("c", &["three"])]).await;
+    // More than may wait.
+    let noise: String = (0..20_000).map(|_| fastrand::alphanumeric()).collect();
+    write(&one, &record, &[message("d", &[&noise])]).await;
+    let told = one.flush(&id()).await;
+    assert!(matches!(told, Err(Error::AwayTooLong(_))), "{told:?}");
+    database.control(&["start"]);
+    flushed(&one, &record.id).await;
+    flushed(&one, &later.id).await;
+    one.stop().await;
+    let again = store(&place);
+    assert_eq!(again.load(&id()).await.unwrap().messages.len(), 3);
+    assert_eq!(again.load(&later.id).await.unwrap().messages.len(), 1);
+    again.stop().await;
+}
+
+#[tokio::test]
+async fn a_newer_format_is_refused_and_many_may_start_at_once() {
+    let Some(database) = Database::get() else { return };
+    let place = DatabasePlace::new(&database.fresh(60));
+    let stores: Vec<Store> = (0..8).map(|_| store(&place)).collect();
+    let lists = stores.iter().map(|store| store.list(None, None, 9));
+    for listed in futures_util::future::join_all(lists).await {
+        assert_eq!(listed.unwrap().sessions, []);
+    }
+    let (client, namespace) = by_hand(&place).await;
+    client.batch_execute(&format!("UPDATE {namespace}.format SET number = 99")).await.unwrap();
+    let refused = store(&place).list(None, None, 9).await;
+    assert_eq!(refused, Err(Error::NewerDatabase { found: 99, known: schema::FORMAT }));
+}
+
+async fn by_hand(place: &DatabasePlace) -> (tokio_postgres::Client, String) {
+    let address = place::address(place).unwrap();
+    let (client, connection) = address.config.connect(tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    (client, address.namespace)
+}
+
+async fn flushed(store: &Store, id: &SessionId) {
+    let start = std::time::Instant::now();
+    while store.flush(id).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it is never kept");
+        tokio::time::sleep(Duration::from_millis(20)).await; // asked again
+    }
+}
+
+fn number(store: &Store, name: &str) -> f64 {
+    store.numbers().iter().find(|number| number.name == name).unwrap().value
+}
+
+/// What is said while there is no room waits, as much as may, and is written once there is some.
+#[tokio::test]
+async fn a_full_database_is_written_to_when_there_is_room() {
+    let Some(database) = Database::get() else { return };
+    let mut place = DatabasePlace::new(&database.fresh(60));
+    place.away.bytes = 10_000;
+    let one = store(&place);
+    let record = record(id().as_str(), "/w", 1);
+    one.create(&record).await.unwrap();
+    write(&one, &record, &[message("a", &["one"])]).await;
+    one.flush(&id()).await.unwrap();
+    let (client, namespace) = by_hand(&place).await;
+    let full = format!(
+        "CREATE FUNCTION {namespace}.no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$;
+        CREATE TRIGGER no_room BEFORE INSERT OR UPDATE ON {namespace}.part
+            FOR EACH ROW EXECUTE FUNCTION {namespace}.no_room()"
+    );
+    client.batch_execute(&full).await.unwrap();
+    write(&one, &record, &[message("b", &["two"])]).await;
+    let told = one.flush(&id()).await;
+    assert!(matches!(&told, Err(Error::Away(reason)) if reason.contains("No space left")), "{told:?}");
+    // What takes no room goes on, and the connection stands.
+    assert_eq!(one.list(None, None, 9).await.unwrap().sessions.len(), 1);
+    assert_eq!(number(&one, "adjutant_store_connections_total"), 1.0);
+    assert!(number(&one, "adjutant_store_entries_waiting") > 0.0);
+    let noise: String = (0..20_000).map(|_| fastrand::alphanumeric()).collect();
+    write(&one, &record, &[message("c", &[&noise])]).await;
+    let told = one.flush(&id()).await;
+    assert!(matches!(told, Err(Error::AwayTooLong(_))), "{told:?}");
+    client.batch_execute(&format!("DROP TRIGGER no_room ON {namespace}.part")).await.unwrap();
+    flushed(&one, &id()).await;
+    assert_eq!(number(&one, "adjutant_store_entries_waiting"), 0.0);
+    assert!(number(&one, "adjutant_store_flushes_failed_total") >= 2.0);
+    one.stop().await;
+    let again = store(&place);
+    assert_eq!(again.load(&id()).await.unwrap().messages.len(), 3);
+    again.stop().await;
+}
+
+/// The primary is gone, and its standby takes its place: all that was acknowledged is there.
+#[tokio::test]
+async fn a_promoted_standby_goes_on() {
+    let Ok(database) = Database::start() else { return };
+    let Some(dir) = &database.dir else { return };
+    let (data, log) = (dir.join("standby"), dir.join("standby.log"));
+    let (data, log) = (data.to_str().unwrap(), log.to_str().unwrap());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).unwrap().port();
+    let ours = database.url.split_once("127.0.0.1:").unwrap().1.split_once('/').unwrap().0;
+    database
+        .program("pg_basebackup", &["-h", "127.0.0.1", "-p", ours, "-U", "adjutant", "-D", data, "-R", "-c", "fast"]);
+    let own = format!("-p {port}");
+    database.program("pg_ctl", &["-D", data, "-l", log, "-o", &own, "-w", "start"]);
+    let both = database.url.replace(ours, &format!("{ours},127.0.0.1:{port}"));
+    let place = DatabasePlace::new(&format!("{both}?namespace=standby&lease=60"));
+    let (client, _) = by_hand(&place).await;
+    // What is acknowledged is on both.
+    for line in ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"] {
+        client.batch_execute(line).await.unwrap();
+    }
+    let one = store(&place);
+    let record = record(id().as_str(), "/w", 1);
+    one.create(&record).await.unwrap();
+    for n in 0..20 {
+        write(&one, &record, &[message(&format!("m{n:02}"), &["said"])]).await;
+        one.flush(&id()).await.unwrap();
+    }
+    database.control(&["stop", "-m", "immediate"]);
+    write(&one, &record, &[message("n", &["meanwhile"])]).await;
+    let told = one.flush(&id()).await;
+    assert!(matches!(told, Err(Error::Away(_))), "{told:?}");
+    database.program("pg_ctl", &["-D", data, "-w", "promote"]);
+    flushed(&one, &id()).await;
+    assert!(number(&one, "adjutant_store_connections_total") >= 2.0);
+    one.stop().await;
+    let again = store(&place);
+    assert_eq!(again.load(&id()).await.unwrap().messages.len(), 21);
+    again.stop().await;
+}
+
+/// A filled database as the first format had it, opened by several at once.
+#[tokio::test]
+async fn a_filled_database_of_the_first_format_is_brought_up_to_date() {
+    let Some(database) = Database::get() else { return };
+    let place = DatabasePlace::new(&database.fresh(60));
+    let one = store(&place);
+    let ids: Vec<SessionId> = (0..20).map(|n| SessionId::new(format!("ses_{n:08}"))).collect();
+    for id in &ids {
+        let record = record(id.as_str(), "/w", 1);
+        one.create(&record).await.unwrap();
+        for n in 0..10 {
+            write(&one, &record, &[message(&format!("m{n}"), &["said", "and more"])]).await;
+        }
+        one.flush(id).await.unwrap();
+    }
+    let before = one.load(&ids[7]).await.unwrap();
+    one.stop().await;
+    let (client, namespace) = by_hand(&place).await;
+    let back = format!(
+        "SET search_path TO {namespace}; {} DROP TABLE content, trust, task; ALTER TABLE session DROP COLUMN project;
+        ALTER TABLE lease DROP COLUMN cancel; UPDATE format SET number = 1",
+        schema::UNDO_THIRD
+    );
+    client.batch_execute(&back).await.unwrap();
+    let stores: Vec<Store> = (0..4).map(|_| store(&place)).collect();
+    let lists = stores.iter().map(|store| store.list(None, None, 99));
+    for listed in futures_util::future::join_all(lists).await {
+        assert_eq!(listed.unwrap().sessions.len(), 20);
+    }
+    let found = client.query_one("SELECT number FROM format", &[]).await.unwrap();
+    assert_eq!(found.get::<_, i64>(0), schema::FORMAT);
+    assert_eq!(stores[0].load(&ids[7]).await.unwrap().messages, before.messages);
+    write(&stores[0], &before.record, &[message("new", &["later"])]).await;
+    stores[0].flush(&ids[7]).await.unwrap();
+    for store in &stores {
+        store.stop().await;
+    }
+    let again = store(&place);
+    assert_eq!(again.load(&ids[7]).await.unwrap().messages.len(), 11);
+    again.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_an_address_is_said() {
+    let table = [
+        ("nonsense", "postgres://"),
+        ("postgres://u:secret@127.0.0.1:1/d", "away"),
+        ("postgres://u@localhost/d?namespace=A", "namespace"),
+    ];
+    for (url, words) in table {
+        let store = store(&DatabasePlace::new(url));
+        let said = store.list(None, None, 9).await.unwrap_err().to_string();
+        assert!(said.contains(words) && !said.contains("secret"), "{url}: {said}");
+        assert!(store.about().await.unwrap().problem.is_some());
+    }
+}

@@ -1,0 +1,120 @@
+//! Writing to one session's file beside the thread that does the others' work.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, mpsc as done};
+
+use super::session::{IndexUpdate, SessionFile};
+use crate::ReplySender;
+use crate::job::StoreJob;
+use crate::write::SessionWrite;
+use crate::{Error, Record, StoreMeters};
+use base::channel::WeakSender;
+use base::id::SessionId;
+use base::lock::locked;
+
+/// Entries on their way to their file, and all that is needed for it.
+pub(super) struct WriteJob {
+    pub(super) dir: PathBuf,
+    /// None: it is still to be opened, or made.
+    pub(super) file: Option<SessionFile>,
+    /// What the index knows about a session whose file is not open yet.
+    pub(super) known: Option<Record>,
+    pub(super) what: WriteBatch,
+}
+
+/// What is written, and what was wanted with it.
+pub(super) struct WriteBatch {
+    pub(super) session: SessionId,
+    pub(super) entries: Vec<SessionWrite>,
+    /// Who waits until they are on the disk.
+    pub(super) flushes: Vec<ReplySender<()>>,
+    /// What is done after that.
+    pub(super) then: Option<StoreJob>,
+}
+
+pub(super) struct WriteResult {
+    pub(super) file: Result<SessionFile, Error>,
+    /// What the index is to know.
+    pub(super) kept: Option<IndexUpdate>,
+    pub(super) what: WriteBatch,
+}
+
+impl WriteJob {
+    pub(super) fn run(self) -> WriteResult {
+        let Self { dir, file, known, what } = self;
+        let write = || {
+            let mut file = match file {
+                Some(file) => file,
+                None => SessionFile::open(&dir, &what.session, true)?,
+            };
+            let kept = file.remember(known)?;
+            let kept = file.write(&what.entries, !what.flushes.is_empty())?.or(kept);
+            Ok((file, kept))
+        };
+        match write() {
+            Ok((file, kept)) => WriteResult { file: Ok(file), kept, what },
+            Err(e) => WriteResult { file: Err(e), kept: None, what },
+        }
+    }
+}
+
+/// Where a thread says what it has written.
+#[derive(Clone)]
+pub(super) struct BackgroundWriter {
+    written: done::Sender<WriteResult>,
+    /// Wakes the store's thread where it waits for jobs. It does not keep it alive.
+    wake: WeakSender<StoreJob>,
+    pub(super) meters: Arc<StoreMeters>,
+}
+
+/// What the thread has of its store: what wakes it, and what is counted.
+pub(crate) type Hands = (WeakSender<StoreJob>, Arc<StoreMeters>);
+
+impl BackgroundWriter {
+    pub(super) fn new(written: done::Sender<WriteResult>, (wake, meters): Hands) -> Self {
+        Self { written, wake, meters }
+    }
+
+    /// The way to the store's thread, which does not keep it alive.
+    pub(super) fn jobs(&self) -> WeakSender<StoreJob> {
+        self.wake.clone()
+    }
+
+    /// Writes on a thread of its own. Gives back what is to be written where there is none to be had.
+    pub(super) fn start(&self, writing: WriteJob) -> Result<(), Box<WriteJob>> {
+        // A thread that could not be started has dropped what it was to do; the other hand still has it.
+        let lent = Arc::new(Mutex::new(Some(writing)));
+        let (beside, own) = (self.clone(), lent.clone());
+        let work = move || {
+            let Some(writing) = taken(&own) else { return };
+            let session = writing.what.session.clone();
+            let written = catch_unwind(AssertUnwindSafe(|| writing.run()));
+            beside.tell(written.unwrap_or_else(|_| {
+                let file = Err(Error::Unwritable("writing to its file ended unexpectedly".into()));
+                let what = WriteBatch { session, entries: Vec::new(), flushes: Vec::new(), then: None };
+                WriteResult { file, kept: None, what }
+            }));
+        };
+        let started = std::thread::Builder::new().name("store-beside".into()).spawn(work);
+        match started.map_err(|e| (e, taken(&lent))) {
+            Err((e, Some(writing))) => {
+                tracing::warn!("no further thread for the store: {e}");
+                Err(Box::new(writing))
+            }
+            Ok(_) | Err((_, None)) => Ok(()),
+        }
+    }
+
+    fn tell(self, written: WriteResult) {
+        // Nobody is there any more where the store's thread has died.
+        self.written.send(written).ok();
+        if let Some(jobs) = self.wake.upgrade() {
+            jobs.put(StoreJob::Wake);
+        }
+    }
+}
+
+fn taken<T>(lent: &Mutex<Option<T>>) -> Option<T> {
+    locked(lent).take()
+}

@@ -1,0 +1,381 @@
+//! Searching, and keeping the search index up.
+//!
+//! A search asks the search index which of the sessions that are current there may have the words, and reads those and
+//! all that are not current. So it finds what it would find without the index, which only saves reading.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::index::IndexReader;
+use super::index_rows::updated;
+use super::words::{SearchedSession, WordIndex, is_open};
+use super::{peek, session};
+use crate::search::{self, SearchCut, SearchPage};
+use crate::{Error, ListQuery, Record, ReplySender};
+use base::environment::Timestamp;
+use base::id::SessionId;
+
+/// A session whose file has more bytes is not taken in: a search reads it, and nobody holds it in memory to index it.
+const LARGEST: u64 = 16 << 20;
+
+/// How many sessions are read at a time, and taken in at a time.
+const READ: usize = 256;
+const TAKEN_IN: usize = 16;
+
+/// How much of its time the thread that takes sessions in waits: there are years of them, and nobody asked for it.
+const IDLE_SHARE: u32 = 3;
+
+/// The end of the process waits for it.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Searches on a thread of its own.
+pub(super) fn start(dir: PathBuf, query: ListQuery, words: String, limit: usize, reply: ReplySender<SearchPage>) {
+    // A reply that was dropped says that the store is gone.
+    let work = move || drop(reply.send(find(&dir, &query, &words, limit)));
+    if let Err(e) = std::thread::Builder::new().name("search".into()).spawn(work) {
+        tracing::error!("no thread to search on: {e}");
+    }
+}
+
+fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<SearchPage, Error> {
+    let words = search::wanted(words);
+    let mut page = SearchPage::default();
+    if words.is_empty() {
+        return Ok(page);
+    }
+    let index = IndexReader::open(dir)?;
+    let known = KnownWords::read(dir, &words).unwrap_or_else(|e| {
+        tracing::warn!("searching without the search index: {e}");
+        KnownWords::default()
+    });
+    let wanted: Vec<String>;
+    let mut listed = index.listed(query)?;
+    let mut oldest = None;
+    if search::are_short(&words) && listed.len() > search::MAX_UNAIDED {
+        listed.truncate(search::MAX_UNAIDED);
+        oldest = listed.last().map(|(_, updated)| Timestamp(u64::try_from(*updated).unwrap_or_default()));
+    }
+    (wanted, page.unindexed) = known.sessions_to_read(dir, listed);
+    let read = |record: &Record| peek::peek(dir, &record.id, Some(record.clone()));
+    for ids in wanted.chunks(READ) {
+        let left = limit.saturating_sub(page.hits.len());
+        if left == 0 {
+            break;
+        }
+        let records =
+            ids.iter().filter_map(|id| index.record(id).transpose()).collect::<Result<Vec<Record>, Error>>()?;
+        page.hits.extend(search::search(&read, &records, &words, left));
+    }
+    let cut = |oldest| SearchCut { sessions: search::MAX_UNAIDED, oldest };
+    page.cut = if page.hits.len() < limit { oldest.map(cut) } else { None };
+    Ok(page)
+}
+
+/// The answer of the search index for some words.
+#[derive(Default)]
+struct KnownWords {
+    current: HashMap<String, i64>,
+    /// The sessions that may have them; `None` if any may.
+    with: Option<HashSet<String>>,
+}
+
+impl KnownWords {
+    fn read(dir: &Path, words: &[String]) -> Result<Self, Error> {
+        let Some(index) = WordIndex::open(dir)? else { return Ok(Self::default()) };
+        // In this order, and before it is looked who has a session open: what changes in between is not current then, or
+        // is open.
+        let with = index.with(words)?;
+        Ok(Self { current: index.current()?, with })
+    }
+
+    /// Returns those of the sessions that have to be read, and how many of these only because they are not in the index
+    /// yet.
+    fn sessions_to_read(&self, dir: &Path, listed: Vec<(String, i64)>) -> (Vec<String>, usize) {
+        let (mut wanted, mut unindexed) = (Vec::new(), 0);
+        let open = open_sessions(dir);
+        for (id, updated) in listed {
+            let is_open = open.contains(&id);
+            let is_current = !is_open && self.current.get(&id) == Some(&updated);
+            unindexed += usize::from(!is_current && !is_open);
+            if !is_current || self.with.as_ref().is_none_or(|with| with.contains(&id)) {
+                wanted.push(id);
+            }
+        }
+        (wanted, unindexed)
+    }
+}
+
+/// Returns the sessions that some process has open, or has left without closing them.
+fn open_sessions(dir: &Path) -> HashSet<String> {
+    let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return HashSet::new() };
+    let id = |name: &str| name.strip_suffix(".lock").or_else(|| name.strip_suffix(".held")).map(str::to_owned);
+    files.flatten().filter_map(|file| id(file.file_name().to_str()?)).collect()
+}
+
+/// The way to the thread that takes sessions in.
+pub(super) struct Indexer {
+    dir: PathBuf,
+    jobs: Option<mpsc::Sender<IndexJob>>,
+    thread: Option<JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
+}
+
+enum IndexJob {
+    /// A session that is closed by now.
+    Session(SessionId),
+    /// All that are not current; at leisure, unless somebody searches.
+    All { at_leisure: bool },
+}
+
+impl Indexer {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir, jobs: None, thread: None, is_over: Arc::default() }
+    }
+
+    /// Ends the thread, after the session that it reads: the files are let go of when this returns.
+    pub(super) fn end(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::warn!("taking sessions into the search index ended unexpectedly");
+        }
+    }
+
+    /// Takes in a session that is closed by now, when there is time.
+    pub(super) fn session(&mut self, id: &SessionId) {
+        self.send(IndexJob::Session(id.clone()));
+    }
+
+    /// Takes in all sessions that are not current, beside everything else.
+    pub(super) fn all(&mut self, at_leisure: bool) {
+        self.send(IndexJob::All { at_leisure });
+    }
+
+    fn send(&mut self, job: IndexJob) {
+        if self.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.jobs.is_none() {
+            let (jobs, received) = mpsc::channel();
+            let thread = IndexerThread { dir: self.dir.clone(), is_over: self.is_over.clone() };
+            match std::thread::Builder::new().name("search index".into()).spawn(move || thread.run(&received)) {
+                Ok(thread) => (self.jobs, self.thread) = (Some(jobs), Some(thread)),
+                Err(e) => tracing::warn!("the search index is not kept up: {e}"),
+            }
+        }
+        // A thread that has ended is not needed: what is not in the index is read.
+        self.jobs.as_ref().map(|jobs| jobs.send(job).ok());
+    }
+}
+
+struct IndexerThread {
+    dir: PathBuf,
+    is_over: Arc<AtomicBool>,
+}
+
+impl IndexerThread {
+    fn run(&self, jobs: &mpsc::Receiver<IndexJob>) {
+        while let Ok(job) = jobs.recv() {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let done = match job {
+                IndexJob::Session(id) => self.take_in_one(id),
+                IndexJob::All { at_leisure } => self.take_in_all(at_leisure),
+            };
+            if let Err(e) = done {
+                tracing::info!("the search index is not kept up: {e}");
+            }
+        }
+    }
+
+    fn take_in_one(&self, id: SessionId) -> Result<(), Error> {
+        if !session::path(&self.dir, &id).exists() {
+            return Ok(());
+        }
+        self.take_in(&IndexReader::open(&self.dir)?, &WordIndex::open_or_make(&self.dir)?, &[id], false)
+    }
+
+    /// The newest first. One process at a time does so.
+    fn take_in_all(&self, at_leisure: bool) -> Result<(), Error> {
+        let path = self.dir.join("search.lock");
+        let unwritable = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
+        let alone = base::environment::private_file().create(true).append(true).open(&path).map_err(unwritable)?;
+        if alone.try_lock().is_err() {
+            return Ok(());
+        }
+        self.take_in_left(at_leisure)
+    }
+
+    fn take_in_left(&self, at_leisure: bool) -> Result<(), Error> {
+        let (index, words) = (IndexReader::open(&self.dir)?, WordIndex::open_or_make(&self.dir)?);
+        words.remove_gone()?;
+        let current = words.current()?;
+        let left: Vec<SessionId> = index
+            .listed(&ListQuery::default())?
+            .into_iter()
+            .filter(|(id, updated)| current.get(id) != Some(updated))
+            .map(|(id, _)| SessionId::new(id))
+            .collect();
+        for ids in left.chunks(TAKEN_IN) {
+            self.take_in(&index, &words, ids, at_leisure)?;
+            if self.is_over.load(Ordering::Relaxed) || !words.is_in_place() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn take_in(
+        &self,
+        index: &IndexReader,
+        words: &WordIndex,
+        ids: &[SessionId],
+        at_leisure: bool,
+    ) -> Result<(), Error> {
+        let began = Instant::now();
+        let pause = |took: Duration| {
+            // Whoever waits for a turn gets one, also where somebody waits for all of them to be taken in.
+            let pause = if at_leisure { (took * IDLE_SHARE).min(LONGEST_PAUSE) } else { took / 10 };
+            std::thread::sleep(if self.is_over.load(Ordering::Relaxed) { Duration::ZERO } else { pause });
+        };
+        let read = |id: &SessionId| {
+            let changes = words.changes(id).ok()?;
+            if is_open(&self.dir, id) || self.is_over.load(Ordering::Relaxed) {
+                return None;
+            }
+            let size = std::fs::metadata(session::path(&self.dir, id)).ok()?.len();
+            if size > LARGEST {
+                return None;
+            }
+            let record = index.record(id.as_str()).ok().flatten()?;
+            let stored = peek::peek(&self.dir, id, Some(record.clone())).ok()?;
+            let updated = updated(&record);
+            Some(SearchedSession { id: id.clone(), updated, changes, texts: search::texts(&stored) })
+        };
+        let sessions: Vec<SearchedSession> = ids.iter().filter_map(read).collect();
+        if self.is_over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        words.put(&sessions, &pause)?;
+        pause(began.elapsed());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::index::SessionIndex;
+    use super::*;
+    use crate::Store;
+    use crate::tests::{message, record, write};
+
+    fn index_all(dir: &Path) {
+        let thread = IndexerThread { dir: dir.to_owned(), is_over: Arc::default() };
+        thread.take_in_left(false).unwrap();
+    }
+
+    /// The sessions that a search for a word reads, and how many of these are not in the index.
+    fn reads(dir: &Path, word: &str) -> (Vec<String>, usize) {
+        let listed = IndexReader::open(dir).unwrap().listed(&ListQuery::default()).unwrap();
+        KnownWords::read(dir, &[word.to_owned()]).unwrap().sessions_to_read(dir, listed)
+    }
+
+    async fn hits(store: &Store, words: &str) -> Vec<String> {
+        let page = store.search(ListQuery::default(), words, 10).await.unwrap();
+        page.hits.into_iter().map(|hit| hit.record.id.to_string()).collect()
+    }
+
+    async fn session_saying(store: &Store, n: u64, words: &str) {
+        let record = record(&format!("ses_0000000{n}"), "/w", 10 + n);
+        store.create(&record).await.unwrap();
+        write(store, &record, &[message("m", &[words])]).await;
+        store.record(&record).await;
+        store.handed_over(&record.id).await;
+    }
+
+    #[tokio::test]
+    async fn search_reads_what_has_the_words_and_what_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::start(dir.path());
+        for (n, words) in [(0, "a zebra"), (1, "a horse"), (2, "another Zebra"), (3, "a zebra as well")] {
+            session_saying(&store, n, words).await;
+        }
+        for n in 0..3 {
+            store.close(&SessionId::new(format!("ses_0000000{n}"))).await;
+        }
+        store.list(None, None, 1).await.unwrap();
+        index_all(dir.path());
+        let (zebras, open) = (["ses_00000003", "ses_00000002", "ses_00000000"], ["ses_00000003"]);
+        assert_eq!(reads(dir.path(), "zebra"), (zebras.map(str::to_owned).to_vec(), 0));
+        assert_eq!(reads(dir.path(), "giraffe"), (open.map(str::to_owned).to_vec(), 0));
+        assert_eq!(reads(dir.path(), "is").0.len(), 4, "too short to be looked for");
+        assert_eq!(hits(&store, "ZEBRA").await, zebras);
+        // Its title has the words of its name.
+        assert_eq!(hits(&store, "title ses_00000001").await, ["ses_00000001"]);
+    }
+
+    #[tokio::test]
+    async fn search_finds_what_was_said_since_and_nothing_of_what_was_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::start(dir.path());
+        for n in 0..2 {
+            session_saying(&store, n, "a horse").await;
+            store.close(&SessionId::new(format!("ses_0000000{n}"))).await;
+        }
+        store.list(None, None, 1).await.unwrap();
+        index_all(dir.path());
+        let id = SessionId::new("ses_00000000");
+        let record = store.load(&id).await.unwrap().record;
+        write(&store, &record, &[message("later", &["a giraffe"])]).await;
+        store.handed_over(&id).await;
+        assert_eq!(hits(&store, "giraffe").await, [id.to_string()]);
+        // Whoever takes in what is not current leaves it alone while it is open.
+        index_all(dir.path());
+        write(&store, &record, &[message("latest", &["an ibex"])]).await;
+        store.close(&id).await;
+        assert_eq!(hits(&store, "ibex").await, [id.to_string()]);
+        index_all(dir.path());
+        assert_eq!(reads(dir.path(), "ibex"), (vec![id.to_string()], 0));
+        // A process that ends without closing its sessions says so as well.
+        let other = Store::start(dir.path());
+        store.stop().await;
+        write(&other, &record, &[message("at last", &["a yak"])]).await;
+        other.stop().await;
+        let store = Store::start(dir.path());
+        assert_eq!(hits(&store, "yak").await, [id.to_string()]);
+        store.delete(&id).await.unwrap();
+        assert_eq!(hits(&store, "giraffe").await, Vec::<String>::new());
+        let words = WordIndex::open(dir.path()).unwrap().unwrap();
+        assert_eq!(words.with(&["giraffe".to_owned()]).unwrap(), Some(HashSet::new()));
+        assert_eq!(words.current().unwrap().into_keys().collect::<Vec<_>>(), ["ses_00000001"]);
+    }
+
+    #[test]
+    fn find_short_words_ends_and_says_where() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = SessionIndex::open(dir.path()).unwrap();
+        let put = |n: u64, title: &str| {
+            let record = Record { title: Some(title.into()), ..record(&format!("ses_{n:08}"), "/w", n) };
+            index.put(&record, 1).unwrap();
+        };
+        (1..=search::MAX_UNAIDED as u64 + 1).for_each(|n| put(n, "some of it"));
+        put(0, "only xy");
+        let found = |words: &str| find(dir.path(), &ListQuery::default(), words, 9).unwrap();
+        let cut = Some(SearchCut { sessions: search::MAX_UNAIDED, oldest: Timestamp(2) });
+        let page = found("xy");
+        assert_eq!((page.hits.len(), page.cut), (0, cut));
+        // Where enough is found before, or a word is long enough, nothing is said.
+        let page = found("of");
+        assert_eq!((page.hits.len(), page.cut), (9, None));
+        let page = found("xy only");
+        assert_eq!((page.hits.len(), page.cut), (1, None));
+    }
+}

@@ -1,0 +1,481 @@
+//! The index over all sessions, and what belongs to no session. Several processes share it. It is
+//! a cache of what the session files say (except for grants):
+//! it takes in what it does not know when it is first asked what there is (see [`IndexFill`]), and when it cannot be
+//! read, or is not what was written, it is put aside and made again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use super::fill::{self, IndexFill};
+use super::index_rows::{ALTERED, IndexError, IndexRow, UNCHECKED, UNSAID, put_with, unwritable};
+use super::{migrate, session};
+use crate::list::LAST_ID;
+use crate::{Error, Grant, ListQuery, Record, SessionPage};
+use base::environment::Timestamp;
+use base::id::SessionId;
+
+pub(super) struct SessionIndex {
+    db: Connection,
+    /// How far it has been made whole; `None` until it is first asked what there is.
+    fill: Option<Arc<IndexFill>>,
+    /// The file's own numbers, wherever its name leads by now.
+    identity: Option<(u64, u64)>,
+}
+
+/// Held while the index is opened or made: processes take turns.
+fn turn(dir: &Path) -> Result<std::fs::File, Error> {
+    let path = dir.join("index.lock");
+    if std::fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_file()) {
+        // Opening a pipe would wait for ever.
+        std::fs::rename(&path, aside(dir)).map_err(io(dir))?;
+    }
+    session::private_file(&path).map_err(io(dir))?;
+    let turn = std::fs::OpenOptions::new().append(true).open(path).map_err(io(dir))?;
+    if let Err(e) = turn.lock() {
+        // A file system without locks: then nobody else can be noticed either.
+        tracing::warn!("the session index cannot be locked: {e}");
+    }
+    Ok(turn)
+}
+
+fn io(dir: &Path) -> impl Fn(std::io::Error) -> Error {
+    move |e| Error::Unwritable(format!("{}: {e}", dir.display()))
+}
+
+/// A name that nothing has yet.
+fn aside(dir: &Path) -> PathBuf {
+    let name = |n: u32| dir.join(format!("index.damaged-{n}.db"));
+    (1..).map(name).find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| name(0))
+}
+
+/// Reads the grants of a damaged index, and whether these are all that it held.
+fn salvage_grants(path: &Path) -> (Vec<Grant>, bool) {
+    const NONE: (Vec<Grant>, bool) = (Vec::new(), false);
+    let Ok(db) = Connection::open(path) else { return NONE };
+    // It may be of the format before grants had checksums.
+    let query = db
+        .prepare(&format!("SELECT {GRANT_COLUMNS} FROM grant_"))
+        .or_else(|_| db.prepare("SELECT project, agent, permission, pattern, given, -1 FROM grant_"));
+    let Ok(mut query) = query else { return NONE };
+    let Ok(mut rows) = query.query([]) else { return NONE };
+    let mut grants = Vec::new();
+    let mut is_whole = true;
+    loop {
+        match rows.next() {
+            Ok(Some(row)) => match read_grant(row) {
+                Ok(Some(grant)) => grants.push(grant),
+                Ok(None) | Err(_) => is_whole = false,
+            },
+            Ok(None) => return (grants, is_whole),
+            // What comes after a damaged page cannot be reached.
+            Err(_) => return (grants, false),
+        }
+    }
+}
+
+const GRANT_COLUMNS: &str = "project, agent, permission, pattern, given, crc";
+
+/// Reads a grant; none where its row is not as it was written.
+fn read_grant(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Grant>> {
+    let given = row.get::<_, i64>(4)?;
+    let grant = Grant {
+        project: row.get(0)?,
+        agent: row.get(1)?,
+        permission: row.get(2)?,
+        pattern: row.get(3)?,
+        given: Timestamp(u64::try_from(given).unwrap_or_default()),
+    };
+    let crc_at_writing: i64 = row.get(5)?;
+    let is_as_written = crc_at_writing == UNCHECKED || crc_at_writing == grant_crc(&grant, given);
+    Ok(is_as_written.then_some(grant))
+}
+
+fn grant_crc(grant: &Grant, given: i64) -> i64 {
+    session::crc(&[&grant.project, &grant.agent, &grant.permission, &grant.pattern, &given.to_string()])
+}
+
+/// The file that says that grants were lost with an index, until a session has told its user. It holds the path
+/// under which the damaged index was put aside.
+fn lost_grants_file(dir: &Path) -> PathBuf {
+    dir.join("index.grants-lost")
+}
+
+/// Returns where the index lies whose grants could not be read, if there is one nobody was told of yet. With
+/// `is_told`, it is forgotten.
+pub(super) fn lost_grants(dir: &Path, is_told: bool) -> Option<String> {
+    let file = lost_grants_file(dir);
+    let place = std::fs::read_to_string(&file).ok()?;
+    if is_told && let Err(e) = std::fs::remove_file(&file) {
+        tracing::warn!("{} stays, and is told of again: {e}", file.display());
+    }
+    Some(place)
+}
+
+/// How a page is asked for: before `?1` and `?2`, so many, in the directory `?4`, put aside or not.
+fn page(in_directory: bool, archived: Option<bool>) -> String {
+    let columns = IndexRow::COLUMNS;
+    let place = if in_directory { "cwd = ?4" } else { "?4 IS NULL" };
+    let aside = match archived {
+        None => "",
+        Some(true) => " AND coalesce(json_extract(data, '$.archived'), 0) <> 0",
+        Some(false) => " AND coalesce(json_extract(data, '$.archived'), 0) = 0",
+    };
+    // `+`: almost all have no parent, and by the index over parents all of them would be sorted for each page.
+    // Where nothing was said yet, there is nothing to come back to, unless its user has named it.
+    format!(
+        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND NOT {UNSAID}{aside} AND (updated, id) < (?1, ?2)
+         ORDER BY updated DESC, id DESC LIMIT ?3"
+    )
+}
+
+/// The directories below `?1`, each found by one step into the index over them, however many sessions are in it.
+const DIRECTORIES: &str = "WITH RECURSIVE directory (cwd) AS (
+        SELECT min(cwd) FROM session WHERE cwd >= ?1
+        UNION ALL
+        SELECT (SELECT min(cwd) FROM session WHERE session.cwd > directory.cwd)
+        FROM directory WHERE substr(directory.cwd, 1, length(?1)) = ?1
+    )
+    SELECT cwd FROM directory WHERE substr(cwd, 1, length(?1)) = ?1";
+
+impl SessionIndex {
+    /// Opens the index, or makes it. Processes that start at the same time take turns.
+    pub(super) fn open(dir: &Path) -> Result<Self, Error> {
+        base::environment::private_dir(dir).map_err(io(dir))?;
+        let _turn = turn(dir)?;
+        let path = dir.join("index.db");
+        let found = match std::fs::symlink_metadata(&path) {
+            Ok(meta) if !meta.is_file() => Err(IndexError::Damaged("it is no regular file".into())),
+            // SQLite takes nothing, or a single byte, for a database with nothing in it.
+            Ok(meta) if meta.len() <= 1 => Err(IndexError::Damaged("nothing is left of it".into())),
+            Ok(_) => session::private_file(&path)
+                .map_err(|e| IndexError::Other(e.to_string()))
+                .and_then(|()| Self::connect(&path, session::is_network(dir), false)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Self::anew(dir, None),
+            Err(e) => return Err(io(dir)(e)),
+        };
+        match found {
+            Err(IndexError::Damaged(reason)) => Self::instead(dir, &reason),
+            found => Ok(found?),
+        }
+    }
+
+    /// Makes sure that somebody has looked, or looks, whether it can be read and knows every session that has a file.
+    /// Nobody waits for that longer than a few milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::DamagedIndex`].
+    pub(super) fn complete(&mut self, dir: &Path) -> Result<(), Error> {
+        let fill = match self.fill.take() {
+            Some(fill) => fill,
+            None => IndexFill::begin(&mut self.db, dir)?,
+        };
+        let damage = fill.damage().map(|damage| Error::DamagedIndex(damage.to_owned()));
+        self.fill = Some(fill);
+        damage.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn fill(&self) -> Option<Arc<IndexFill>> {
+        self.fill.clone()
+    }
+
+    /// Makes another index in the place of a damaged one, which is kept.
+    fn instead(dir: &Path, reason: &str) -> Result<Self, Error> {
+        let (path, aside) = (dir.join("index.db"), aside(dir));
+        tracing::warn!("the session index is damaged ({reason}); kept as {} and made again", aside.display());
+        // The others of it first: beside a new one they would damage that.
+        for suffix in ["-wal", "-shm", "-journal"] {
+            std::fs::rename(super::with_suffix(&path, suffix), super::with_suffix(&aside, suffix)).ok();
+        }
+        if std::fs::hard_link(&path, &aside).is_err() {
+            std::fs::rename(&path, &aside).map_err(io(dir))?;
+        }
+        Self::anew(dir, Some(&aside))
+    }
+
+    /// Makes an index that knows no session yet. It gets its name when it has its tables: who is killed meanwhile
+    /// leaves none. What the user granted stands nowhere else: what can be read of that in an `old` one is taken along.
+    fn anew(dir: &Path, old: Option<&Path>) -> Result<Self, Error> {
+        let (path, new) = (dir.join("index.db"), dir.join("index.db-new"));
+        for left in [
+            new.clone(),
+            super::with_suffix(&new, "-journal"),
+            super::with_suffix(&path, "-wal"),
+            super::with_suffix(&path, "-shm"),
+        ] {
+            std::fs::remove_file(left).or_else(session::unless_missing).map_err(io(dir))?;
+        }
+        session::private_file(&new).map_err(io(dir))?;
+        let index = Self::connect(&new, true, false).map_err(Error::from)?;
+        if let Some(old) = old.filter(|path| path.is_file()) {
+            let (grants, is_whole) = salvage_grants(old);
+            for grant in &grants {
+                index.grant(grant)?;
+            }
+            if !is_whole {
+                let note = old.display().to_string();
+                base::environment::private_note(&lost_grants_file(dir), note.as_bytes()).map_err(io(dir))?;
+            }
+        }
+        fill::mark_partial(&index.db).map_err(unwritable)?;
+        drop(index);
+        std::fs::File::open(&new).and_then(|file| file.sync_all()).map_err(io(dir))?;
+        std::fs::rename(&new, &path).map_err(io(dir))?;
+        Ok(Self::connect(&path, session::is_network(dir), true)?)
+    }
+
+    /// Makes the index again because a query found it damaged, unless another process has done so.
+    pub(super) fn again(self, dir: &Path, reason: &str) -> Result<Self, Error> {
+        let identity = self.identity;
+        drop(self);
+        let turn = turn(dir)?;
+        let path = dir.join("index.db");
+        let is_another = identity.is_some() && session::identity(&path).is_some_and(|now| Some(now) != identity);
+        let another = is_another.then(|| Self::connect(&path, session::is_network(dir), false)).transpose();
+        let again = match another {
+            Ok(Some(another)) => Ok(another),
+            Ok(None) => Self::instead(dir, reason),
+            Err(IndexError::Damaged(reason)) => Self::instead(dir, &reason),
+            Err(e) => Err(e.into()),
+        };
+        drop(turn);
+        again
+    }
+
+    /// `known`: it was whole a moment ago.
+    fn connect(path: &Path, network: bool, known: bool) -> Result<Self, IndexError> {
+        let mut db = Connection::open(path)?;
+        // Short: every session waits behind this one.
+        db.busy_timeout(Duration::from_millis(250))?;
+        let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if found > migrate::INDEX_FORMAT {
+            return Err(IndexError::Newer(found));
+        }
+        // The log needs memory shared between processes, which there is none of on a network.
+        let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
+        let _mode: String = db.query_row(mode, [], |row| row.get(0))?;
+        db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512;")?;
+        if !known {
+            migrate::INDEX.to_latest(&mut db).map_err(|e| match e {
+                rusqlite_migration::Error::RusqliteError { err, .. } => err.into(),
+                e => IndexError::Other(e.to_string()),
+            })?;
+        }
+        Ok(Self { db, fill: None, identity: session::identity(path) })
+    }
+
+    /// Remembers a session, and the number of the last message in its file.
+    pub(super) fn put(&self, record: &Record, messages: i64) -> Result<(), Error> {
+        let sql = format!("INSERT OR REPLACE INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", IndexRow::COLUMNS);
+        put_with(&self.db, &sql, record, messages)
+    }
+
+    /// A session, and the number of the last message in its file.
+    pub(super) fn get(&self, id: &SessionId) -> Result<Option<(Record, i64)>, Error> {
+        let sql = format!("SELECT {} FROM session WHERE id = ?1", IndexRow::COLUMNS);
+        let found = self.db.query_row(&sql, params![id.as_str()], IndexRow::read).optional().transpose();
+        let line = found.map(IndexRow::genuine).transpose()?;
+        Ok(line.map(|line| (line.record, line.messages)))
+    }
+
+    pub(super) fn children(&self, id: &SessionId) -> Result<Vec<SessionId>, Error> {
+        let sql = format!("SELECT {} FROM session WHERE parent = ?1", IndexRow::COLUMNS);
+        let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
+        let rows = query.query_map(params![id.as_str()], IndexRow::read).map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id)).collect()
+    }
+
+    pub(super) fn remove(&self, id: &SessionId) -> Result<(), Error> {
+        self.db.execute("DELETE FROM session WHERE id = ?1", params![id.as_str()]).map_err(unwritable)?;
+        Ok(())
+    }
+
+    pub(super) fn list(&self, query: &ListQuery) -> Result<SessionPage, Error> {
+        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let records = match cwd {
+            Some(root) if query.is_project => {
+                // Each directory has its own order, so the newest of each are read, and of these the newest are taken.
+                let mut records = Vec::new();
+                for directory in self.directories(&root)? {
+                    records.extend(self.rows(query, Some(directory))?);
+                }
+                records.sort_by(|one, other| (other.updated, &other.id).cmp(&(one.updated, &one.id)));
+                records
+            }
+            cwd => self.rows(query, cwd)?,
+        };
+        let fill = self.fill.as_ref();
+        let unreadable = fill.filter(|_| query.after.is_none()).map(|fill| fill.unreadable()).unwrap_or_default();
+        Ok(SessionPage { filling: fill.and_then(|fill| fill.filling()), unreadable, ..query.page(records) })
+    }
+
+    fn rows(&self, query: &ListQuery, cwd: Option<String>) -> Result<Vec<Record>, Error> {
+        let sql = page(cwd.is_some(), query.archived);
+        let mut page = self.db.prepare_cached(&sql).map_err(unwritable)?;
+        let (updated, id) = query.start();
+        let rows = page.query_map(params![updated, id, query.rows(), cwd], IndexRow::read).map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record)).collect()
+    }
+
+    /// Returns the directories that sessions are in, `root` and those below it.
+    fn directories(&self, root: &str) -> Result<Vec<String>, Error> {
+        let below = format!("{}/", root.trim_end_matches('/'));
+        let mut query = self.db.prepare_cached(DIRECTORIES).map_err(unwritable)?;
+        let found = query.query_map(params![below], |row| row.get::<_, String>(0)).map_err(unwritable)?;
+        let found = found.collect::<rusqlite::Result<Vec<String>>>().map_err(unwritable)?;
+        Ok(found.into_iter().filter(|directory| directory != root).chain([root.to_owned()]).collect())
+    }
+
+    /// Returns the listed sessions whose ids begin so.
+    pub(super) fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, Error> {
+        let sql = format!(
+            "SELECT {} FROM session WHERE id >= ?1 AND id < ?2 AND +parent IS NULL AND NOT {UNSAID} ORDER BY id LIMIT ?3",
+            IndexRow::COLUMNS
+        );
+        let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let end = format!("{beginning}{LAST_ID}");
+        let rows = query.query_map(params![beginning, end, limit], IndexRow::read).map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id)).collect()
+    }
+
+    /// The sessions in which nothing was said, as far as is known here, and which their users gave no title.
+    pub(super) fn unsaid(&self) -> Result<Vec<Record>, Error> {
+        let sql = format!("SELECT {} FROM session WHERE {UNSAID}", IndexRow::COLUMNS);
+        let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
+        let rows = query.query_map([], IndexRow::read).map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record)).collect()
+    }
+
+    pub(super) fn grants(&self, project: Option<&str>) -> Result<Vec<Grant>, Error> {
+        let sql = format!(
+            "SELECT {GRANT_COLUMNS} FROM grant_ WHERE ?1 IS NULL OR project = ?1
+             ORDER BY project, agent, given, permission, pattern"
+        );
+        let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
+        let rows = query.query_map(params![project], read_grant).map_err(unwritable)?;
+        let genuine = |row: rusqlite::Result<Option<Grant>>| {
+            row.map_err(unwritable)?.ok_or_else(|| Error::DamagedIndex(ALTERED.into()))
+        };
+        rows.map(genuine).collect()
+    }
+
+    pub(super) fn revoke(&self, grant: &Grant) -> Result<(), Error> {
+        self.db
+            .execute(
+                "DELETE FROM grant_ WHERE project = ?1 AND agent = ?2 AND permission = ?3 AND pattern = ?4",
+                params![grant.project, grant.agent, grant.permission, grant.pattern],
+            )
+            .map_err(unwritable)?;
+        Ok(())
+    }
+
+    pub(super) fn grant(&self, grant: &Grant) -> Result<(), Error> {
+        let given = i64::try_from(grant.given.0).unwrap_or(i64::MAX);
+        self.db
+            .execute(
+                &format!("INSERT OR REPLACE INTO grant_ ({GRANT_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"),
+                params![grant.project, grant.agent, grant.permission, grant.pattern, given, grant_crc(grant, given)],
+            )
+            .map_err(unwritable)?;
+        Ok(())
+    }
+}
+
+/// Reads the index beside the thread that owns it.
+pub(super) struct IndexReader(Connection);
+
+impl IndexReader {
+    pub(super) fn open(dir: &Path) -> Result<Self, Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(dir.join("index.db"), flags).map_err(unwritable)?;
+        db.busy_timeout(Duration::from_secs(5)).map_err(unwritable)?;
+        Ok(Self(db))
+    }
+
+    /// Returns the ids of all sessions that a query lists, whatever its limit, and when they were last used.
+    pub(super) fn listed(&self, query: &ListQuery) -> Result<Vec<(String, i64)>, Error> {
+        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let below = cwd.as_ref().filter(|_| query.is_project).map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
+        let sql = format!(
+            "SELECT id, updated FROM session WHERE +parent IS NULL AND NOT {UNSAID}
+             AND (?1 IS NULL OR cwd = ?1 OR substr(cwd, 1, length(?2)) = ?2) ORDER BY updated DESC, id DESC"
+        );
+        let mut page = self.0.prepare(&sql).map_err(unwritable)?;
+        let rows = page.query_map(params![cwd, below], |row| Ok((row.get(0)?, row.get(1)?))).map_err(unwritable)?;
+        rows.collect::<rusqlite::Result<_>>().map_err(unwritable)
+    }
+
+    /// Returns what is known about a session.
+    pub(super) fn record(&self, id: &str) -> Result<Option<Record>, Error> {
+        let sql = format!("SELECT {} FROM session WHERE id = ?1", IndexRow::COLUMNS);
+        let mut query = self.0.prepare_cached(&sql).map_err(unwritable)?;
+        let found = query.query_row(params![id], IndexRow::read).optional().transpose();
+        Ok(found.map(IndexRow::genuine).transpose()?.map(|line| line.record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    fn filled(dir: &Path, sessions: u64) -> SessionIndex {
+        let index = SessionIndex::open(dir).unwrap();
+        let all = index.db.unchecked_transaction().unwrap();
+        for n in 0..sessions {
+            let cwd = if n % 100 == 0 { "/w/below" } else { "/elsewhere" };
+            let id = SessionId::new(format!("ses_{n:08}"));
+            index.put(&Record::new(id, cwd.into(), Timestamp(n)), 1).unwrap();
+        }
+        all.commit().unwrap();
+        index
+    }
+
+    #[test]
+    fn a_page_costs_what_is_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = SessionIndex::open(dir.path()).unwrap();
+        for (in_directory, by) in [(false, "session_by_time"), (true, "session_by_cwd")] {
+            let mut query =
+                index.db.prepare(&format!("EXPLAIN QUERY PLAN {}", page(in_directory, Some(false)))).unwrap();
+            let steps = query.query_map(params![1, "id", 100, "/w"], |row| row.get::<_, String>(3)).unwrap();
+            let steps: Vec<String> = steps.collect::<rusqlite::Result<_>>().unwrap();
+            assert!(steps.len() == 1 && steps[0].contains("SEARCH") && steps[0].contains(by), "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn directories_cost_the_same_with_more_sessions() {
+        let steps = |sessions| {
+            let dir = tempfile::tempdir().unwrap();
+            let index = filled(dir.path(), sessions);
+            assert_eq!(index.directories("/w").unwrap(), ["/w/below", "/w"]);
+            assert_eq!(index.directories("/").unwrap(), ["/elsewhere", "/w/below", "/"]);
+            assert_eq!(index.directories("/zzz").unwrap(), ["/zzz"]);
+            let mut query = index.db.prepare(DIRECTORIES).unwrap();
+            assert_eq!(query.query_map(params!["/w/"], |_| Ok(())).unwrap().count(), 1);
+            query.get_status(StatementStatus::VmStep)
+        };
+        assert_eq!(steps(100), steps(1000));
+    }
+
+    #[test]
+    fn two_processes_that_find_one_damaged_index_make_one_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let [first, second] = [filled(dir.path(), 3), SessionIndex::open(dir.path()).unwrap()];
+        let asides = || {
+            let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            names.filter(|name| name.to_string_lossy().ends_with(".db") && name != "index.db").count()
+        };
+        let first = first.again(dir.path(), "as if").unwrap();
+        let record = Record::new(SessionId::new("ses_after"), "/w".into(), Timestamp(1));
+        first.put(&record, 1).unwrap();
+        let second = second.again(dir.path(), "as if").unwrap();
+        assert_eq!(asides(), 1);
+        assert_eq!(second.get(&record.id).unwrap().map(|(found, _)| found.id), Some(record.id));
+    }
+}

@@ -1,0 +1,129 @@
+//! The rows of the index over all sessions, as they stand there, and what is wrong with them.
+
+use rusqlite::{Connection, params};
+
+use super::{is_damage, migrate, session};
+use crate::{Error, Record};
+use base::id::SessionId;
+
+pub(super) fn unwritable(e: rusqlite::Error) -> Error {
+    match IndexError::from(e) {
+        IndexError::Damaged(reason) => Error::DamagedIndex(reason),
+        other => other.into(),
+    }
+}
+
+/// A reason not to use the index as it is.
+pub(super) enum IndexError {
+    Damaged(String),
+    Newer(i64),
+    Other(String),
+}
+
+impl From<rusqlite::Error> for IndexError {
+    fn from(e: rusqlite::Error) -> Self {
+        if is_damage(&e) { Self::Damaged(e.to_string()) } else { Self::Other(e.to_string()) }
+    }
+}
+
+impl From<IndexError> for Error {
+    fn from(e: IndexError) -> Self {
+        match e {
+            IndexError::Newer(found) => Self::NewerIndex { found, known: migrate::INDEX_FORMAT },
+            IndexError::Damaged(reason) | IndexError::Other(reason) => Self::Unwritable(reason),
+        }
+    }
+}
+
+/// The checksum of rows that were written before there were any.
+pub(super) const UNCHECKED: i64 = -1;
+
+/// A row of the table of sessions, as it stands there.
+pub(super) struct IndexRow {
+    pub(super) record: Record,
+    pub(super) messages: i64,
+}
+
+impl IndexRow {
+    pub(super) const COLUMNS: &str = "id, cwd, parent, updated, data, messages, crc";
+
+    /// Reads a row; none where it is not as it was written.
+    pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Self>> {
+        if !Self::is_as_written(row)? {
+            return Ok(None);
+        }
+        let data: String = row.get(4)?;
+        let messages = row.get(5)?;
+        Ok(serde_json::from_str(&data).ok().map(|record| Self { record, messages }))
+    }
+
+    fn is_as_written(row: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
+        let crc_at_writing: i64 = row.get(6)?;
+        if crc_at_writing == UNCHECKED {
+            return Ok(true);
+        }
+        let id: String = row.get(0)?;
+        let cwd: String = row.get(1)?;
+        let parent: Option<String> = row.get(2)?;
+        let data: String = row.get(4)?;
+        Ok(crc_at_writing == crc(&id, &cwd, parent.as_deref(), row.get(3)?, &data, row.get(5)?))
+    }
+
+    /// A row that is not as it was written makes the index a damaged one.
+    pub(super) fn genuine(read: rusqlite::Result<Option<Self>>) -> Result<Self, Error> {
+        read.map_err(unwritable)?.ok_or_else(|| Error::DamagedIndex(ALTERED.into()))
+    }
+}
+
+fn crc(id: &str, cwd: &str, parent: Option<&str>, updated: i64, data: &str, messages: i64) -> i64 {
+    session::crc(&[id, cwd, parent.unwrap_or_default(), &updated.to_string(), data, &messages.to_string()])
+}
+
+/// Looks for damage in the whole of a database: SQLite's own check, then the checksum of every row, because a
+/// flipped bit in a text is none to SQLite and can hide a session from a query.
+pub(super) fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
+    let check = db.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0))?;
+    if check != "ok" {
+        return Ok(Some(check));
+    }
+    let mut query = db.prepare(&format!("SELECT {} FROM session", IndexRow::COLUMNS))?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        if !IndexRow::is_as_written(row)? {
+            return Ok(Some(ALTERED.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// The reason given for an index in which a row does not fit its checksum.
+pub(super) const ALTERED: &str = "an entry is not as it was written";
+
+/// Nothing was said in it, and its user gave it no title.
+pub(super) const UNSAID: &str = "(messages = 0 AND coalesce(json_extract(data, '$.titled'), 'words') <> 'user')";
+
+/// Remembers a session of which the index knows nothing, or not that anything was said in it.
+pub(super) fn put_unless_known(db: &Connection, record: &Record, messages: i64) -> Result<(), Error> {
+    let sql = format!(
+        "INSERT INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE
+         SET cwd = ?2, parent = ?3, updated = ?4, data = ?5, messages = ?6, crc = ?7 WHERE messages = 0",
+        IndexRow::COLUMNS
+    );
+    put_with(db, &sql, record, messages)
+}
+
+/// When a session was last used, as its row has it.
+pub(super) fn updated(record: &Record) -> i64 {
+    i64::try_from(record.updated.0).unwrap_or(i64::MAX)
+}
+
+pub(super) fn put_with(db: &Connection, sql: &str, record: &Record, messages: i64) -> Result<(), Error> {
+    let json = serde_json::to_string(record).unwrap_or_default();
+    let parent = record.parent.as_ref().map(SessionId::as_str);
+    let cwd = record.cwd.to_string_lossy();
+    let updated = updated(record);
+    let crc = crc(record.id.as_str(), &cwd, parent, updated, &json, messages);
+    let mut put = db.prepare_cached(sql).map_err(unwritable)?;
+    put.execute(params![record.id.as_str(), cwd, parent, updated, json, messages, crc]).map_err(unwritable)?;
+    Ok(())
+}

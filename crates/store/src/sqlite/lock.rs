@@ -1,0 +1,165 @@
+//! The lock on a session: one process at a time has it open, from the moment it is made. A killed
+//! process leaves nothing behind that would keep others out, because the system holds the lock.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::LockHolder;
+use base::environment::private_file;
+
+/// A session that is ours. The lock ends with the value, and with the process.
+#[derive(Debug)]
+pub(super) struct Lock {
+    path: PathBuf,
+    // Held for its lock.
+    _file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // While it is still locked: whoever opened it meanwhile notices, and makes a new one. A file
+        // that stays behind locks nothing.
+        std::fs::remove_file(&self.path).ok();
+    }
+}
+
+/// Why a lock is not available.
+#[derive(Debug)]
+pub(super) enum LockError {
+    Held(LockHolder),
+    Io(std::io::Error),
+}
+
+/// How a file is locked; tests pass something that fails.
+pub(super) type Flock = fn(&File) -> Result<(), TryLockError>;
+
+impl Lock {
+    /// Takes the lock at `path`, and writes there who has it.
+    pub(super) fn take(path: &Path, pipe: &str) -> Result<Self, LockError> {
+        Self::take_with(path, pipe, File::try_lock)
+    }
+
+    /// Returns whether a process that is alive has written its name at `path`. Takes no lock, which would be in the way
+    /// of others.
+    pub(super) fn is_held(path: &Path) -> bool {
+        let is_alive = |path: &Path| File::open(path).is_ok_and(|mut file| alive(&holder(&mut file)));
+        is_alive(path) || is_alive(&path.with_extension("held"))
+    }
+
+    pub(super) fn take_with(path: &Path, pipe: &str, flock: Flock) -> Result<Self, LockError> {
+        loop {
+            let mut file = open(path).map_err(LockError::Io)?;
+            match flock(&file) {
+                Ok(()) => {
+                    if !is_at(&file, path) {
+                        // Its last owner removed it between our opening and our locking it.
+                        continue;
+                    }
+                    say(&mut file, pipe);
+                    return Ok(Self { path: path.to_path_buf(), _file: file });
+                }
+                Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(&mut file))),
+                Err(TryLockError::Error(e)) => {
+                    drop(file);
+                    return Self::without_locks(path, pipe, &e);
+                }
+            }
+        }
+    }
+
+    /// On a file system that has no locks, a file that only one process can make stands for one. It
+    /// outlives a killed process, so it counts only while its process is alive here.
+    fn without_locks(path: &Path, pipe: &str, why: &std::io::Error) -> Result<Self, LockError> {
+        static WARNED: std::sync::Once = std::sync::Once::new();
+        WARNED.call_once(|| tracing::warn!("{} has no file locks ({why}); using marker files", path.display()));
+        let mark = path.with_extension("held");
+        for _ in 0..2 {
+            match private_file().write(true).create_new(true).open(&mark) {
+                Ok(mut file) => {
+                    std::fs::remove_file(path).ok(); // made by `open`, of no use here
+                    say(&mut file, pipe);
+                    return Ok(Self { path: mark, _file: file });
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                    let holder = File::open(&mark).map(|mut file| holder(&mut file)).unwrap_or_default();
+                    if alive(&holder) {
+                        return Err(LockError::Held(holder));
+                    }
+                    std::fs::remove_file(&mark).map_err(LockError::Io)?;
+                }
+                Err(e) => return Err(LockError::Io(e)),
+            }
+        }
+        Err(LockError::Held(LockHolder::default()))
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    private_file().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// Whether a file is still the one at its path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(one), Ok(other)) = (file.metadata(), std::fs::metadata(path)) else { return false };
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Says who has the lock. On a full disk nobody is told, and the lock holds all the same.
+fn say(file: &mut File, pipe: &str) {
+    let text = format!("{} {pipe}\n", std::process::id());
+    file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).ok();
+}
+
+fn holder(file: &mut File) -> LockHolder {
+    let mut text = String::new();
+    file.take(4096).read_to_string(&mut text).ok();
+    read(&text)
+}
+
+fn read(text: &str) -> LockHolder {
+    let mut words = text.split_whitespace();
+    let pid = words.next().and_then(|pid| pid.parse().ok());
+    LockHolder { pid, host: None, door: words.next().map(str::to_owned) }
+}
+
+fn alive(holder: &LockHolder) -> bool {
+    let pid = holder.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+    // Unknown counts as alive: two writers are worse than one refusal.
+    pid.is_none_or(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_nothing_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.lock");
+        let first = Lock::take(&path, "door").unwrap();
+        let Err(LockError::Held(holder)) = Lock::take(&path, "other") else { panic!("taken twice") };
+        assert_eq!((holder.pid, holder.door.as_deref()), (Some(std::process::id()), Some("door")));
+        drop(first);
+        assert!(!path.exists());
+        std::fs::write(&path, "4000000000 left behind by a killed process\n").unwrap();
+        Lock::take(&path, "next").unwrap();
+    }
+
+    /// FD11: a file system that has no locks.
+    #[test]
+    fn without_locks_a_marker_file_stands_for_one() {
+        let no: Flock = |_| Err(TryLockError::Error(std::io::Error::from_raw_os_error(37)));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.lock");
+        let first = Lock::take_with(&path, "door", no).unwrap();
+        assert!(matches!(Lock::take_with(&path, "other", no), Err(LockError::Held(_))));
+        drop(first);
+        drop(Lock::take_with(&path, "again", no).unwrap());
+        // What a killed process leaves is not taken for a living one.
+        std::fs::write(path.with_extension("held"), format!("{} gone\n", i32::MAX)).unwrap();
+        Lock::take_with(&path, "after a kill", no).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

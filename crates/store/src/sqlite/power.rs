@@ -1,0 +1,313 @@
+//! FD04: power loss. What a session's file and its log were written since they were last flushed may be there or not,
+//! in any order, in sectors of 512 bytes. What SQLite writes and flushes is seen by standing between it and the
+//! system; then the machine loses its power at random moments, and the session is opened.
+//!
+//! `ADJUTANT_POWER=n` tries n states of each workload.
+
+#![expect(unsafe_code, reason = "SQLite's file system is a table of C functions; only this test puts one in its place")]
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
+
+use rusqlite::ffi;
+
+use super::session::{self, SessionFile};
+use super::{faults, wal};
+use crate::tests::message;
+use crate::write::SessionWrite;
+use transcript::Message;
+
+const SECTOR: usize = 512;
+const WORKLOADS: usize = 20;
+
+/// What SQLite did to a file.
+enum Done {
+    Write(usize, Vec<u8>),
+    Truncate(usize),
+    Sync,
+}
+
+/// By the path of a session's file: whether it was done to the log, and what. A leaf lock around a map.
+static TRACES: Mutex<BTreeMap<PathBuf, Vec<(bool, Done)>>> = Mutex::new(BTreeMap::new());
+
+fn traced<T>(path: &Path, look: impl FnOnce(&mut Vec<(bool, Done)>) -> T) -> T {
+    look(TRACES.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default())
+}
+
+/// What it made of the files would be lost by a power cut at any of 20 times 50 moments.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long it looks is said from outside")]
+fn fd04_completed_turns_survive_a_power_cut() {
+    let states: usize = std::env::var("ADJUTANT_POWER").ok().and_then(|n| n.parse().ok()).unwrap_or(50);
+    let [fixed, _] = faults::seeds();
+    faults::both(|half| {
+        for workload in (half..WORKLOADS).step_by(2) {
+            power(fixed + workload as u64, states);
+        }
+    });
+}
+
+fn power(seed: u64, states: usize) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let dir = faults::room();
+    let id = faults::id();
+    let mut file = SessionFile::open(dir.path(), &id, true).unwrap();
+    file.write(&faults::entries(&[]), true).unwrap();
+    drop(file);
+    let path = session::path(dir.path(), &id);
+    let first = fs::read(&path).unwrap();
+    assert!(!wal::path(&path).exists(), "closed, it is one file");
+    let mut file = SessionFile::open_through(path.clone(), &id, false, Some(vfs())).unwrap();
+    // After so many things done, so many messages were acknowledged as flushed, and so many were written.
+    let mut flushed = vec![(0, 0)];
+    let mut written = vec![0];
+    for _ in 0..60 {
+        let word = |random: &mut fastrand::Rng| format!("{:x}", random.u128(..));
+        let number = written.last().copied().unwrap();
+        let some: Vec<Message> = (0..random.usize(1..6))
+            .map(|at| {
+                let text: String = (0..random.usize(1..200)).map(|_| word(&mut random)).collect();
+                message(&format!("m{:04}", number + at), &[&text])
+            })
+            .collect();
+        let flush = random.u32(..4) == 0;
+        let entries: Vec<SessionWrite> = faults::entries(&some);
+        file.write(&entries, flush).unwrap();
+        written.push(number + some.len());
+        if flush {
+            flushed.push((traced(&path, |done| done.len()), number + some.len()));
+        }
+    }
+    let done = traced(&path, std::mem::take);
+    drop(file);
+    traced(&path, Vec::clear);
+    let checkpoints = done.iter().filter(|(log, done)| !log && matches!(done, Done::Sync)).count();
+    assert!(checkpoints > 0, "the log was never brought into the database");
+    let mut moments: Vec<usize> = (0..states).map(|_| random.usize(0..=done.len())).collect();
+    moments.sort_unstable();
+    // What is on the disk for certain, and what is not: the database, and its log.
+    let mut safe = [first, Vec::new()];
+    let mut pending: [Vec<&Done>; 2] = [Vec::new(), Vec::new()];
+    let beside = faults::room();
+    let copy = beside.path().join("copy.db");
+    let mut at = 0;
+    for moment in moments {
+        for (log, done) in &done[at..moment] {
+            let which = usize::from(*log);
+            match done {
+                Done::Sync => pending[which].drain(..).for_each(|done| apply(&mut safe[which], done)),
+                done => pending[which].push(done),
+            }
+        }
+        at = moment;
+        let kept = flushed.iter().rev().find(|(then, _)| *then <= moment).map_or(0, |(_, kept)| *kept);
+        let images: Vec<Vec<u8>> =
+            (0..2).map(|which| lose(safe[which].clone(), &pending[which], &mut random)).collect();
+        fs::write(&copy, &images[0]).unwrap();
+        fs::write(wal::path(&copy), &images[1]).unwrap();
+        let stored = SessionFile::open_at(copy.clone(), &id, false).and_then(|file| file.load(None));
+        let stored = stored.unwrap_or_else(|e| panic!("seed {seed}, after {moment} of {}: {e}", done.len()));
+        let count = stored.messages.len();
+        assert!(count >= kept, "seed {seed}, after {moment}: {count} messages of {kept} that were flushed");
+        assert!(
+            written.contains(&count),
+            "seed {seed}, after {moment}: {count} messages, a part of what was written at once"
+        );
+        for (number, message) in stored.messages.iter().enumerate() {
+            assert_eq!(message.id.as_str(), format!("m{number:04}"), "seed {seed}, after {moment}");
+        }
+        for left in [copy.clone(), wal::path(&copy)] {
+            fs::remove_file(left).ok();
+        }
+    }
+}
+
+fn apply(image: &mut Vec<u8>, done: &Done) {
+    match done {
+        Done::Write(at, bytes) => {
+            image.resize(image.len().max(at + bytes.len()), 0);
+            image[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        Done::Truncate(size) => image.resize(*size, 0),
+        Done::Sync => {}
+    }
+}
+
+/// What is found of a file after a power cut: each sector as it was written at some time since the last flush,
+/// whatever became of the others.
+fn lose(mut image: Vec<u8>, pending: &[&Done], random: &mut fastrand::Rng) -> Vec<u8> {
+    // Sometimes nearly all of it is there, sometimes nearly nothing.
+    let share = [10, 50, 90, 100][random.usize(..4)];
+    let mut fixed = BTreeMap::new();
+    for done in pending {
+        match done {
+            Done::Write(at, bytes) => {
+                for sector in at / SECTOR..=(at + bytes.len() - 1) / SECTOR {
+                    // Once a sector was not written again, it is what it was.
+                    let lost = fixed.entry(sector).or_insert(false);
+                    *lost = *lost || random.usize(..100) >= share;
+                    let (from, to) = ((sector * SECTOR).max(*at), ((sector + 1) * SECTOR).min(at + bytes.len()));
+                    if !*lost {
+                        apply(&mut image, &Done::Write(from, bytes[from - at..to - at].to_vec()));
+                    }
+                }
+            }
+            Done::Truncate(size) if random.usize(..100) < share => image.resize(*size, 0),
+            Done::Truncate(_) | Done::Sync => {}
+        }
+    }
+    image
+}
+
+/// The name of a file system that writes down what is done, and has the usual one do it.
+fn vfs() -> &'static str {
+    static MADE: Once = Once::new();
+    MADE.call_once(|| {
+        // SAFETY: the usual file system is there as long as the process; what is registered is never freed. The
+        // copy's functions are those of the usual one, but for the one that opens, whose file is ours and has the
+        // usual one's behind it.
+        unsafe {
+            let usual = ffi::sqlite3_vfs_find(std::ptr::null());
+            let mut own = *usual;
+            own.szOsFile += size_of::<Traced>() as c_int;
+            own.zName = c"traced".as_ptr();
+            own.pNext = std::ptr::null_mut();
+            own.pAppData = (*usual).pAppData;
+            own.xOpen = Some(open);
+            assert_eq!(ffi::sqlite3_vfs_register(Box::into_raw(Box::new(own)), 0), ffi::SQLITE_OK);
+        }
+    });
+    "traced"
+}
+
+/// An open file: what SQLite looks at, and what it is. The usual one's file lies behind it.
+#[repr(C)]
+struct Traced {
+    file: ffi::sqlite3_file,
+    what: *mut What,
+}
+
+struct What {
+    path: PathBuf,
+    log: bool,
+}
+
+/// # Safety
+/// `file` is one that [`open`] opened.
+unsafe fn real(file: *mut ffi::sqlite3_file) -> (*mut ffi::sqlite3_file, &'static ffi::sqlite3_io_methods) {
+    // SAFETY: `szOsFile` has room for both, one behind the other.
+    unsafe {
+        let real = file.cast::<Traced>().add(1).cast::<ffi::sqlite3_file>();
+        (real, &*(*real).pMethods)
+    }
+}
+
+/// # Safety
+/// As [`real`].
+unsafe fn note(file: *mut ffi::sqlite3_file, done: Done) {
+    // SAFETY: it was made when the file was opened, and is freed when it is closed.
+    let what = unsafe { &*(*file.cast::<Traced>()).what };
+    traced(&what.path, |all| all.push((what.log, done)));
+}
+
+unsafe extern "C" fn open(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    file: *mut ffi::sqlite3_file,
+    flags: c_int,
+    out: *mut c_int,
+) -> c_int {
+    static METHODS: OnceLock<ffi::sqlite3_io_methods> = OnceLock::new();
+    // SAFETY: SQLite gives as much memory as `szOsFile` says. The usual file system is asked with itself.
+    unsafe {
+        let usual = ffi::sqlite3_vfs_find(std::ptr::null());
+        let traced = file.cast::<Traced>();
+        (*traced).file.pMethods = std::ptr::null();
+        let Some(open) = (*usual).xOpen else { return ffi::SQLITE_CANTOPEN };
+        let _ = vfs;
+        let opened = open(usual, name, traced.add(1).cast(), flags, out);
+        if opened != ffi::SQLITE_OK {
+            return opened;
+        }
+        let path = if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() };
+        let log = path.ends_with("-wal");
+        let path = PathBuf::from(path.trim_end_matches("-wal"));
+        (*traced).what = Box::into_raw(Box::new(What { path, log }));
+        (*traced).file.pMethods = METHODS.get_or_init(methods);
+    }
+    ffi::SQLITE_OK
+}
+
+/// Version 1: without shared memory, which a session's file, of one process alone, does without.
+fn methods() -> ffi::sqlite3_io_methods {
+    /// A function that only passes on what it is given.
+    macro_rules! pass {
+        ($method:ident $(, $name:ident: $kind:ty)*) => {{
+            unsafe extern "C" fn pass(file: *mut ffi::sqlite3_file $(, $name: $kind)*) -> c_int {
+                // SAFETY: SQLite calls it for files that were opened here.
+                unsafe {
+                    let (real, methods) = real(file);
+                    methods.$method.map_or(ffi::SQLITE_IOERR, |method| method(real $(, $name)*))
+                }
+            }
+            Some(pass)
+        }};
+    }
+    unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
+        // SAFETY: as above; it is not used any more afterwards.
+        unsafe {
+            drop(Box::from_raw((*file.cast::<Traced>()).what));
+            let (real, methods) = real(file);
+            methods.xClose.map_or(ffi::SQLITE_IOERR, |close| close(real))
+        }
+    }
+    unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, bytes: *const c_void, length: c_int, at: i64) -> c_int {
+        // SAFETY: as above; there are so many bytes.
+        unsafe {
+            let all = std::slice::from_raw_parts(bytes.cast::<u8>(), length as usize);
+            note(file, Done::Write(at as usize, all.to_vec()));
+            let (real, methods) = real(file);
+            methods.xWrite.map_or(ffi::SQLITE_IOERR, |write| write(real, bytes, length, at))
+        }
+    }
+    unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
+        // SAFETY: as above.
+        unsafe {
+            note(file, Done::Truncate(size as usize));
+            let (real, methods) = real(file);
+            methods.xTruncate.map_or(ffi::SQLITE_IOERR, |truncate| truncate(real, size))
+        }
+    }
+    unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
+        // SAFETY: as above.
+        unsafe {
+            note(file, Done::Sync);
+            let (real, methods) = real(file);
+            methods.xSync.map_or(ffi::SQLITE_IOERR, |sync| sync(real, flags))
+        }
+    }
+    ffi::sqlite3_io_methods {
+        iVersion: 1,
+        xClose: Some(close),
+        xRead: pass!(xRead, bytes: *mut c_void, length: c_int, at: i64),
+        xWrite: Some(write),
+        xTruncate: Some(truncate),
+        xSync: Some(sync),
+        xFileSize: pass!(xFileSize, size: *mut i64),
+        xLock: pass!(xLock, level: c_int),
+        xUnlock: pass!(xUnlock, level: c_int),
+        xCheckReservedLock: pass!(xCheckReservedLock, out: *mut c_int),
+        xFileControl: pass!(xFileControl, op: c_int, argument: *mut c_void),
+        xSectorSize: pass!(xSectorSize),
+        xDeviceCharacteristics: pass!(xDeviceCharacteristics),
+        xShmMap: None,
+        xShmLock: None,
+        xShmBarrier: None,
+        xShmUnmap: None,
+        xFetch: None,
+        xUnfetch: None,
+    }
+}

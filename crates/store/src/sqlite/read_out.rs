@@ -1,0 +1,130 @@
+//! The file of a session, read a message at a time by whoever wants it, while the store's thread does other things.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row};
+
+use super::session;
+use super::{migrate, wal};
+use crate::{Error, Record, SessionFeed};
+use base::id::SessionId;
+use base::lock::locked;
+use transcript::{Message, Part};
+
+/// Traits of a file that nobody has open.
+type IdleFileState = (SystemTime, u64);
+
+/// The numbers of the parts by message, ascending.
+type PartNumbers = HashMap<String, Vec<i64>>;
+
+/// The messages of a file. Which part belongs to which message is known beforehand, for parts are found by that.
+struct MessageRows {
+    db: Connection,
+    path: PathBuf,
+    state: IdleFileState,
+    /// The number of the last message that was read.
+    last: i64,
+    parts: PartNumbers,
+    damage: Arc<Mutex<Vec<String>>>,
+    is_over: bool,
+}
+
+/// Opens a session's file for reading a message at a time, where nobody has it open, it needs no repair, and all of its
+/// entries are as they were written; with the number of its messages. `None` where it is to be read in another way.
+pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
+    let path = session::path(dir, id);
+    let state = state(&path)?;
+    let db = connect(&path)?;
+    let (record, parts) = check(&db).ok().flatten()?;
+    let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
+    let damage = Arc::<Mutex<Vec<String>>>::default();
+    let messages = MessageRows { db, path, state, last: i64::MIN, parts, damage: damage.clone(), is_over: false };
+    Some((SessionFeed::new(record, messages).with_damage(damage), count))
+}
+
+/// Looks at a file; `None` when it has a log, which belongs to it.
+fn state(path: &Path) -> Option<IdleFileState> {
+    let meta = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    (!wal::path(path).exists()).then_some((meta.modified().ok()?, meta.len()))
+}
+
+/// Opens a file that stays as it is: no lock is taken.
+pub(super) fn connect(path: &Path) -> Option<Connection> {
+    let plain = path.to_str().filter(|path| !path.contains(['%', '?', '#']))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let db = Connection::open_with_flags(format!("file:{plain}?immutable=1"), flags).ok()?;
+    let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).ok()?;
+    (format == migrate::SESSION_FORMAT).then_some(db)
+}
+
+/// Reads what is known about the session, and which parts its messages have. `None` where an entry is not what was
+/// written, or belongs to nothing.
+fn check(db: &Connection) -> rusqlite::Result<Option<(Record, PartNumbers)>> {
+    let Some(record) = session::kept_record(db)? else { return Ok(None) };
+    let mut parts = PartNumbers::new();
+    let mut query = db.prepare("SELECT seq, id, data, crc FROM message ORDER BY seq")?;
+    let mut found = query.query([])?;
+    while let Some(row) = found.next()? {
+        let Some((id, _)) = session::message(row) else { return Ok(None) };
+        parts.insert(id, Vec::new());
+    }
+    let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq")?;
+    let mut found = query.query([])?;
+    while let Some(row) = found.next()? {
+        let known = session::part(row).and_then(|(_, message, _)| parts.get_mut(&message));
+        let Some(known) = known else { return Ok(None) };
+        known.push(row.get(0)?);
+    }
+    Ok(Some((record, parts)))
+}
+
+impl MessageRows {
+    fn read(&mut self) -> rusqlite::Result<Option<Message>> {
+        loop {
+            let sql = "SELECT seq, id, data, crc FROM message WHERE seq > ?1 ORDER BY seq LIMIT 1";
+            let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, session::message(row)));
+            let found = self.db.prepare_cached(sql)?.query_row([self.last], read).optional()?;
+            let Some((seq, row)) = found else { return Ok(None) };
+            self.last = seq;
+            let Some((id, json)) = row else { return Err(rusqlite::Error::InvalidQuery) };
+            let numbers = self.parts.remove(&id).unwrap_or_default();
+            let mut message: Message = match serde_json::from_str(&json) {
+                Ok(message) => message,
+                Err(e) => {
+                    locked(&self.damage).push(format!("message {id} cannot be read: {e}"));
+                    continue;
+                }
+            };
+            let mut query = self.db.prepare_cached("SELECT seq, id, message, data, crc FROM part WHERE seq = ?1")?;
+            for number in numbers {
+                let row = query.query_row([number], |row| Ok(session::part(row)))?;
+                let Some((id, _, json)) = row else { return Err(rusqlite::Error::InvalidQuery) };
+                match serde_json::from_str::<Part>(&json) {
+                    Ok(part) => message.parts.push(part),
+                    Err(e) => locked(&self.damage).push(format!("part {id} cannot be read: {e}")),
+                }
+            }
+            return Ok(Some(message));
+        }
+    }
+}
+
+impl Iterator for MessageRows {
+    type Item = Result<Message, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let read = self.read();
+        self.is_over = !matches!(read, Ok(Some(_)));
+        match read {
+            Ok(Some(message)) => Some(Ok(message)),
+            Ok(None) if state(&self.path) == Some(self.state) => None,
+            Ok(None) | Err(_) => Some(Err(Error::Changed(self.path.display().to_string()))),
+        }
+    }
+}

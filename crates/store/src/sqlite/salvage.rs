@@ -1,0 +1,295 @@
+//! What can still be read of a damaged session file. The damaged file is kept beside the one that
+//! is made of it; nothing is ever taken away from it. Where nothing can be read, the session begins anew beside it.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags, Row};
+
+use super::session::{self, RawRows, SessionFile};
+use super::{migrate, wal, with_suffix};
+use crate::{Error, Record, StoredSession, TitleSource};
+use base::id::SessionId;
+
+/// Where every page of a database begins: the size SQLite gives to new files.
+const PAGE: usize = 4096;
+
+/// How many missing entries are looked for one by one.
+const ONE_BY_ONE: i64 = 100_000;
+
+/// Puts a damaged file aside, and a new one with everything readable in its place: without any message, where none can
+/// be read.
+///
+/// # Errors
+/// `damaged`, where nobody knows what session it is, and [`Error::Unwritable`], where it could not be looked at or put
+/// aside: the file then stays where it is.
+pub(super) fn salvage(
+    dir: &Path,
+    id: &SessionId,
+    known: Option<Record>,
+    damaged: Error,
+) -> Result<StoredSession, Error> {
+    let path = session::path(dir, id);
+    let (mut stored, entries, lost) = rest(&path, path.parent().unwrap_or(dir), known, &damaged)?;
+    let aside = aside(&path);
+    let kept = replace(dir, id, &path, &aside, &stored);
+    kept.map_err(|e| Error::Unwritable(format!("{damaged}; putting it aside failed as well: {e}")))?;
+    tracing::warn!("{damaged}; kept as {}, {entries} entries read", aside.display());
+    let read = match entries {
+        0 => "None of its messages could be read, and it goes on without them".to_owned(),
+        _ => format!("{entries} of its entries could be read{lost}"),
+    };
+    let (reason, kept) = (reason(&damaged), kept_as(&path, &aside));
+    stored.damage.insert(0, format!("This session's file was damaged{reason}. {read}; {kept}."));
+    Ok(stored)
+}
+
+/// Reads what can be read of a damaged file, and leaves the file alone.
+///
+/// # Errors
+/// As [`salvage`].
+pub(super) fn look(path: &Path, beside: &Path, known: Option<Record>, damaged: Error) -> Result<StoredSession, Error> {
+    let (mut stored, entries, lost) = rest(path, beside, known, &damaged)?;
+    let read = match entries {
+        0 => "None of its messages can be read".to_owned(),
+        _ => format!("{entries} of its entries can be read{lost}"),
+    };
+    let (reason, path) = (reason(&damaged), path.display());
+    stored.damage.insert(0, format!("This session's file is damaged{reason}. {read}; it was left as it is: {path}."));
+    Ok(stored)
+}
+
+/// Returns what can be read of a damaged file, how many entries that are, and what is to be said of others.
+fn rest(
+    path: &Path,
+    beside: &Path,
+    known: Option<Record>,
+    damaged: &Error,
+) -> Result<(StoredSession, usize, &'static str), Error> {
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        return Err(damaged.clone());
+    }
+    let found = readable(path, beside);
+    let found = found.map_err(|e| Error::Unwritable(format!("{damaged}; looking at it failed as well: {e}")))?;
+    let (rows, whole) = found.unwrap_or_default();
+    let entries = if rows.messages.is_empty() { 0 } else { rows.messages.len() + rows.parts.len() };
+    let mut stored = rows.assemble(known).ok_or_else(|| damaged.clone())?;
+    if stored.messages.is_empty() {
+        keep_title(&mut stored.record);
+    }
+    Ok((stored, entries, if whole { "" } else { ", some are missing" }))
+}
+
+/// Makes a title as lasting as one of its user's: it is all that is left of what was said, and by it the session is
+/// found again.
+pub(super) fn keep_title(record: &mut Record) {
+    if record.title.is_some() {
+        record.titled = TitleSource::User;
+    }
+}
+
+fn reason(damaged: &Error) -> String {
+    match damaged {
+        Error::Damaged { reason, .. } => format!(" ({reason})"),
+        _ => String::new(),
+    }
+}
+
+/// Says where what was damaged lies.
+fn kept_as(path: &Path, aside: &Path) -> String {
+    match (aside.exists(), wal::path(aside).exists()) {
+        (true, _) => format!("the damaged file is kept as {}", aside.display()),
+        (false, true) => format!("its log is kept as {}", wal::path(aside).display()),
+        (false, false) => format!("there was nothing to keep of {}", path.display()),
+    }
+}
+
+/// Keeps a log with a torn end beside the session, and says so.
+pub(super) fn torn_log(path: &Path) -> Option<String> {
+    let log = wal::path(path);
+    let torn = wal::torn(&std::fs::read(&log).ok()?)?;
+    let aside = with_suffix(&aside(path), "-wal");
+    let kept = match std::fs::copy(&log, &aside) {
+        Ok(_) => format!("a copy is kept as {}", aside.display()),
+        Err(e) => format!("no copy could be kept: {e}"),
+    };
+    Some(format!("The newest {torn} bytes of this session were not whole and are cut off; {kept}."))
+}
+
+/// A name that nothing has yet.
+fn aside(path: &Path) -> PathBuf {
+    let name = |n: u32| with_suffix(path, &format!(".damaged-{n}"));
+    let is_free = |path: &PathBuf| !path.exists() && !wal::path(path).exists();
+    (1..).map(name).find(is_free).unwrap_or_else(|| name(0))
+}
+
+/// The new file is complete before the old one is moved.
+fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &StoredSession) -> Result<(), Error> {
+    let io = |e: std::io::Error| Error::Unwritable(e.to_string());
+    let fresh = with_suffix(path, ".new");
+    for left in [fresh.clone(), with_suffix(&fresh, "-wal"), with_suffix(&fresh, "-journal")] {
+        match std::fs::remove_file(left) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(e)),
+            _ => {}
+        }
+    }
+    session::private_file(&fresh).map_err(io)?;
+    let mut file = SessionFile::open_at(fresh.clone(), id, session::is_network(dir))?;
+    file.fill(stored.clone().into())?;
+    drop(file); // closing it brings its log into it
+    match std::fs::hard_link(path, aside) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => drop(std::fs::copy(path, aside).map_err(io)?),
+        _ => {}
+    }
+    let log = wal::path(path);
+    if has_log(path) {
+        std::fs::rename(&log, wal::path(aside)).map_err(io)?;
+    }
+    std::fs::rename(&fresh, path).map_err(io)
+}
+
+/// Returns whether anything stands in the log of a database.
+pub(super) fn has_log(path: &Path) -> bool {
+    std::fs::symlink_metadata(wal::path(path)).is_ok_and(|meta| meta.len() > 0)
+}
+
+/// Everything that can be read, and whether that seems to be everything. None where no message can be.
+///
+/// # Errors
+/// The system's words where it could not be tried.
+fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool)>> {
+    // SQLite gets a copy: it would write into the damaged file.
+    let room = tempfile::TempDir::with_prefix_in("salvage-", beside)?;
+    let attempt = |name: &str, has_log: bool| {
+        let copy = room.path().join(name);
+        if has_log {
+            std::fs::copy(wal::path(path), wal::path(&copy))?;
+        }
+        Ok::<_, std::io::Error>(read(&copy).filter(|(rows, _)| !rows.messages.is_empty()))
+    };
+    let has_log = has_log(path);
+    let copied = std::fs::copy(path, room.path().join("copy.db"));
+    copied.map(drop).or_else(session::unless_missing)?;
+    if let Some(found) = attempt("copy.db", has_log)? {
+        return Ok(Some(found));
+    }
+    let mut bytes = match std::fs::read(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let is_short = bytes.len() <= PAGE;
+    if is_short && !has_log {
+        return Ok(None);
+    }
+    if is_short {
+        // Every session's file began as this one, and its log may say all that was written since.
+        bytes = migrate::empty_session().unwrap_or_default().to_vec();
+    } else if let Some(first) = first_page(room.path(), bytes.len() / PAGE) {
+        // Its first page says where everything is; that of any other session of the format says the same.
+        bytes[..PAGE].copy_from_slice(&first);
+    }
+    for (name, has_log) in [("logged.db", true), ("grafted.db", false)] {
+        if has_log && !self::has_log(path) {
+            continue;
+        }
+        base::environment::private_note(&room.path().join(name), &bytes)?;
+        if let Some((rows, _)) = attempt(name, has_log)? {
+            return Ok(Some((rows, false)));
+        }
+    }
+    // Where no database can be opened at all, that says nothing of this one.
+    let probe = room.path().join("probe.db");
+    session::private_file(&probe)?;
+    match SessionFile::open_at(probe, &SessionId::new("probe"), true) {
+        Ok(_) => Ok(None),
+        Err(e) => Err(std::io::Error::other(format!("no database can be opened here: {e}"))),
+    }
+}
+
+fn first_page(room: &Path, pages: usize) -> Option<Vec<u8>> {
+    let pages = u32::try_from(pages).ok()?;
+    let path = room.join("pattern.db");
+    session::private_file(&path).ok()?;
+    drop(SessionFile::open_at(path.clone(), &SessionId::new("pattern"), true).ok()?);
+    let mut page = std::fs::read(&path).ok()?;
+    page.truncate(PAGE);
+    page.get_mut(28..32)?.copy_from_slice(&pages.to_be_bytes());
+    (page.len() == PAGE).then_some(page)
+}
+
+fn read(path: &Path) -> Option<(RawRows, bool)> {
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).ok()?;
+    db.pragma_update(None, "locking_mode", "EXCLUSIVE").ok()?;
+    // A table may be of the first format, without checksums.
+    let columns = "SELECT count(*) FROM pragma_table_info('message') WHERE name = 'crc'";
+    let checked = db.query_row(columns, [], |row| row.get::<_, i64>(0)).ok()? > 0;
+    let crc = if checked { "crc" } else { "-1" };
+    let mut rows = RawRows::default();
+    // Without the record the index may still know it.
+    let record = db.query_row(&format!("SELECT data, {crc} FROM session"), [], |row| {
+        rows.take_record(row);
+        Ok(())
+    });
+    let mut whole = record.is_ok();
+    whole &= table(&db, "message", &format!("seq, id, data, {crc}"), &mut |row| rows.take_message(row));
+    let record = rows.record.take();
+    let mut parts = RawRows { record, ..rows };
+    whole &= table(&db, "part", &format!("seq, id, message, data, {crc}"), &mut |row| parts.take_part(row));
+    whole &= parts.altered == 0;
+    // A page that stands where another one should be gives its rows twice.
+    let mut seen = HashSet::new();
+    parts.messages.retain(|(id, _)| seen.insert(id.clone()));
+    seen.clear();
+    parts.parts.retain(|(id, ..)| seen.insert(id.clone()));
+    Some((parts, whole))
+}
+
+/// Reads a table from both ends, and what lies between two unreadable pages one by one.
+fn table(db: &Connection, name: &str, columns: &str, take: &mut dyn FnMut(&Row<'_>)) -> bool {
+    let select = |rest: &str| format!("SELECT {columns} FROM {name} {rest}");
+    let mut last = 0;
+    if each(db, &select("ORDER BY seq"), 0, &mut |seq, row| {
+        last = seq;
+        take(row);
+    }) {
+        return true;
+    }
+    // From the other end: the lowest that can be reached.
+    let mut first = i64::MAX;
+    let backwards = format!("SELECT seq FROM {name} WHERE seq > ?1 ORDER BY seq DESC");
+    each(db, &backwards, last, &mut |seq, _| first = seq);
+    let most = last.saturating_add(ONE_BY_ONE);
+    let end = if first == i64::MAX { most } else { first.min(most) };
+    let mut missed = 0;
+    for seq in last + 1..end {
+        let found = db.query_row(&select("WHERE seq = ?1"), [seq], |row| {
+            take(row);
+            Ok(())
+        });
+        missed = if found.is_ok() { 0 } else { missed + 1 };
+        if first == i64::MAX && missed > 4096 {
+            break;
+        }
+    }
+    if first < i64::MAX {
+        each(db, &select("WHERE seq >= ?1 ORDER BY seq"), end, &mut |_, row| take(row));
+    }
+    false
+}
+
+/// Lends every row to `take`, with its number; false where it could not go on.
+fn each(db: &Connection, sql: &str, from: i64, take: &mut dyn FnMut(i64, &Row<'_>)) -> bool {
+    let Ok(mut query) = db.prepare(sql) else { return false };
+    let found = if query.parameter_count() == 0 { query.query([]) } else { query.query([from]) };
+    let Ok(mut rows) = found else { return false };
+    loop {
+        match rows.next() {
+            Ok(Some(row)) => match row.get(0) {
+                Ok(seq) => take(seq, row),
+                Err(_) => return false,
+            },
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+}

@@ -1,0 +1,580 @@
+//! The file of one session.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
+
+use super::migrate;
+use crate::assembly::Assembly;
+use crate::write::SessionWrite;
+use crate::{Error, LockHolder, Record, SessionFeed, StoredSession, pack};
+use base::id::{PartId, SessionId};
+use transcript::Part;
+
+/// An open session file. Holding it keeps other processes out.
+pub(super) struct SessionFile {
+    id: SessionId,
+    path: PathBuf,
+    db: Connection,
+    /// Rows were written since the last flush.
+    unflushed: bool,
+    /// Which file it is, wherever its name leads by now.
+    identity: Option<(u64, u64)>,
+}
+
+/// A number that no format will ever have: it is not a newer adjutant's, but garbled.
+const LAST_FORMAT: i64 = 1_000_000;
+
+/// What a session's file holds after a write, for the index.
+pub(super) struct IndexUpdate {
+    pub(super) record: Record,
+    /// The number of the last message.
+    pub(super) messages: i64,
+}
+
+/// Where the file of a session lies.
+pub(super) fn path(dir: &Path, id: &SessionId) -> PathBuf {
+    dir.join("sessions").join(format!("{id}.db"))
+}
+
+impl SessionFile {
+    /// Opens a session's file; makes it when `create` says so.
+    pub(super) fn open(dir: &Path, id: &SessionId, create: bool) -> Result<Self, Error> {
+        let path = path(dir, id);
+        if create {
+            base::environment::private_dir(&dir.join("sessions")).map_err(|e| Error::Unwritable(e.to_string()))?;
+            make(&path, is_network(dir)).map_err(|e| Error::Unwritable(e.to_string()))?;
+        }
+        Self::open_at(path, id, is_network(dir))
+    }
+
+    /// Opens a file. On a network's file system there is no write-ahead log.
+    pub(super) fn open_at(path: PathBuf, id: &SessionId, network: bool) -> Result<Self, Error> {
+        Self::open_through(path, id, network, None)
+    }
+
+    /// The same through another file system than SQLite's usual one, which a test gives: its log is brought into the
+    /// database after little.
+    pub(super) fn open_through(path: PathBuf, id: &SessionId, network: bool, vfs: Option<&str>) -> Result<Self, Error> {
+        match std::fs::symlink_metadata(&path) {
+            // SQLite takes a single byte for nothing at all.
+            Ok(meta) if meta.is_file() && meta.len() == 1 => {
+                return Err(damaged(id, &path, "one byte is left of it".into()));
+            }
+            Ok(meta) if meta.is_file() => {}
+            _ => return Err(damaged(id, &path, "it is no regular file".into())),
+        }
+        #[cfg(unix)]
+        if let Ok(file) = std::fs::File::open(&path) {
+            tighten(&path, &file).ok(); // somebody else's file stays as it is
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let explain = |e: rusqlite::Error| explain(id, &path, &e);
+        let opened = match vfs {
+            None => Connection::open_with_flags(&path, flags),
+            Some(vfs) => Connection::open_with_flags_and_vfs(&path, flags, vfs),
+        };
+        let mut db = opened.map_err(explain)?;
+        // The order matters: the time-out first, then the lock, then the journal (which needs it).
+        db.busy_timeout(Duration::from_millis(200)).map_err(explain)?;
+        db.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(explain)?;
+        let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(explain)?;
+        if found > LAST_FORMAT {
+            return Err(damaged(id, &path, format!("no adjutant writes format {found}")));
+        }
+        if found > migrate::SESSION_FORMAT {
+            return Err(Error::Newer { id: id.clone(), found, known: migrate::SESSION_FORMAT });
+        }
+        let strange = "SELECT count(*) FROM sqlite_schema WHERE tbl_name NOT IN ('session', 'message', 'part')";
+        let strange: i64 = db.query_row(strange, [], |row| row.get(0)).map_err(explain)?;
+        if strange > 0 || found < 0 {
+            return Err(damaged(id, &path, "it is a database of something else".into()));
+        }
+        // Where a file system has no WAL, the answer is another mode, which is as safe and slower.
+        let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
+        let _mode: String = db.query_row(mode, [], |row| row.get(0)).map_err(explain)?;
+        db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -256; PRAGMA temp_store = MEMORY;")
+            .map_err(explain)?;
+        if vfs.is_some() {
+            db.pragma_update(None, "wal_autocheckpoint", 60).map_err(explain)?;
+        }
+        migrate::SESSION.to_latest(&mut db).map_err(|e| match e {
+            rusqlite_migration::Error::RusqliteError { err, .. } => explain(err),
+            e => damaged(id, &path, e.to_string()),
+        })?;
+        // Takes the lock now rather than at the first write.
+        db.execute_batch("BEGIN IMMEDIATE; COMMIT;").map_err(explain)?;
+        let identity = identity(&path);
+        Ok(Self { id: id.clone(), path, db, unflushed: false, identity })
+    }
+
+    /// Writes entries in order, all or none; with `flush`, and everything before them, to the disk. Gives
+    /// back what the index is to know of it, where that has changed.
+    pub(super) fn write(&mut self, entries: &[SessionWrite], flush: bool) -> Result<Option<IndexUpdate>, Error> {
+        if entries.is_empty() && !(flush && self.unflushed) {
+            return Ok(None);
+        }
+        if self.identity.is_some() && identity(&self.path) != self.identity {
+            // The system would take everything, and keep it until we close the file.
+            return Err(Error::Removed(self.path.display().to_string()));
+        }
+        let written = self.transaction(entries, flush);
+        let back = if flush { self.db.execute_batch("PRAGMA synchronous = NORMAL") } else { Ok(()) };
+        let kept = written.and_then(|kept| back.map(|()| kept)).map_err(|e| explain(&self.id, &self.path, &e))?;
+        self.unflushed = !flush;
+        Ok(kept)
+    }
+
+    fn transaction(&mut self, entries: &[SessionWrite], flush: bool) -> rusqlite::Result<Option<IndexUpdate>> {
+        if flush {
+            self.db.execute_batch("PRAGMA synchronous = FULL")?;
+        }
+        let tx = self.db.transaction()?;
+        let mut changed = false;
+        for entry in entries {
+            changed |= apply(&tx, entry, changed)?;
+        }
+        if flush && entries.is_empty() {
+            // A commit that changes nothing is not synced, and would leave earlier ones unsynced.
+            tx.execute("UPDATE session SET flushed = flushed + 1", [])?;
+        }
+        let record = if changed { kept_record(&tx)? } else { None };
+        let kept = match record {
+            Some(record) => Some(IndexUpdate { record, messages: last(&tx)? }),
+            None => None,
+        };
+        tx.commit()?;
+        Ok(kept)
+    }
+
+    /// Writes a whole session as it comes, all or none, to the disk.
+    pub(super) fn fill(&mut self, mut feed: SessionFeed) -> Result<IndexUpdate, Error> {
+        let id = self.id.clone();
+        let path = self.path.clone();
+        let explain = |e: rusqlite::Error| explain(&id, &path, &e);
+        self.db.execute_batch("PRAGMA synchronous = FULL").map_err(explain)?;
+        let tx = self.db.transaction().map_err(explain)?;
+        put_record(&tx, &feed.record).map_err(explain)?;
+        for message in feed.by_ref() {
+            for entry in SessionWrite::of(&message?) {
+                apply(&tx, &entry, true).map_err(explain)?;
+            }
+        }
+        let messages = last(&tx).map_err(explain)?;
+        tx.commit().map_err(explain)?;
+        self.db.execute_batch("PRAGMA synchronous = NORMAL").map_err(explain)?;
+        Ok(IndexUpdate { record: feed.record, messages })
+    }
+
+    /// Writes what is known about the session where nothing of it stands here: whoever made the file was killed
+    /// right after that, and what is amended would have nothing to be amended.
+    pub(super) fn remember(&mut self, known: Option<Record>) -> Result<Option<IndexUpdate>, Error> {
+        let lacks =
+            |db: &Connection| Ok(db.query_row("SELECT count(*) FROM session", [], |row| row.get::<_, i64>(0))? == 0);
+        match known {
+            Some(known) if lacks(&self.db).map_err(|e| explain(&self.id, &self.path, &e))? => {
+                self.write(&[SessionWrite::Record(Box::new(known))], false)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    pub(super) fn db(&self) -> &Connection {
+        &self.db
+    }
+
+    /// The number of the last message.
+    pub(super) fn messages(&self) -> Result<i64, Error> {
+        last(&self.db).map_err(|e| explain(&self.id, &self.path, &e))
+    }
+
+    /// What is known about the session, where that can be read.
+    pub(super) fn record(&self) -> Result<Option<Record>, Error> {
+        kept_record(&self.db).map_err(|e| explain(&self.id, &self.path, &e))
+    }
+
+    /// Reads everything, as [`SessionFile::read`].
+    pub(super) fn load(&self, fallback: Option<Record>) -> Result<StoredSession, Error> {
+        self.read(fallback, false).map(|(stored, _)| stored)
+    }
+
+    /// Reads everything; where `lean` says so, without the results of calls that no model will see.
+    /// Gives back how many messages at the beginning those are missing from.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where anything at all is not as it was written.
+    pub(super) fn read(&self, fallback: Option<Record>, lean: bool) -> Result<(StoredSession, usize), Error> {
+        let damaged = |reason: String| damaged(&self.id, &self.path, reason);
+        let explain = |e: rusqlite::Error| explain(&self.id, &self.path, &e);
+        let check: String = self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain)?;
+        if check != "ok" {
+            return Err(damaged(check));
+        }
+        let (stored, cold, altered) = RawRows::stored(&self.db, fallback, lean).map_err(explain)?;
+        if altered > 0 {
+            return Err(damaged(format!("{altered} of its entries do not match their checksums")));
+        }
+        Ok((stored.ok_or_else(|| Error::NotFound(self.id.clone()))?, cold))
+    }
+
+    /// Reads some parts whole. One that is gone, or not as it was written, is left out.
+    pub(super) fn parts(&self, ids: &[PartId]) -> Result<Vec<Part>, Error> {
+        let explain = |e: rusqlite::Error| explain(&self.id, &self.path, &e);
+        let sql = "SELECT seq, id, message, data, crc FROM part WHERE id = ?1";
+        let mut query = self.db.prepare_cached(sql).map_err(explain)?;
+        let mut parts = Vec::with_capacity(ids.len());
+        for id in ids {
+            let row = query.query_row([id.as_str()], |row| Ok(part(row))).optional().map_err(explain)?;
+            parts.extend(row.flatten().and_then(|(_, _, json)| serde_json::from_str(&json).ok()));
+        }
+        Ok(parts)
+    }
+}
+
+/// Writes an entry. Returns whether the index is to know of it, which it does where `changed` says so.
+fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Result<bool> {
+    match entry {
+        SessionWrite::Record(record) => {
+            put_record(tx, &record.after(kept_record(tx)?.as_ref()))?;
+            Ok(true)
+        }
+        SessionWrite::Amend(amend) => {
+            let Some(mut record) = kept_record(tx)? else { return Ok(false) };
+            amend.apply(&mut record);
+            put_record(tx, &record)?;
+            Ok(true)
+        }
+        SessionWrite::Message { id, json } => {
+            // With its first message a session is listed.
+            let is_first = !changed && last(tx)? == 0;
+            tx.prepare_cached(
+                "INSERT INTO message (id, data, crc) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (id) DO UPDATE SET data = ?2, crc = ?3",
+            )?
+            .execute(params![id, stored(json), crc(&[id, json])])?;
+            Ok(is_first)
+        }
+        SessionWrite::Part { id, message, json } => {
+            tx.prepare_cached(
+                "INSERT INTO part (id, message, data, crc) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (id) DO UPDATE SET data = ?3, crc = ?4",
+            )?
+            .execute(params![id, message, stored(json), crc(&[id, message, json])])?;
+            Ok(false)
+        }
+        // Those are in files of their own.
+        SessionWrite::Content { .. } => Ok(false),
+        SessionWrite::Cut { from } => {
+            const AFTER: &str = "seq >= (SELECT seq FROM message WHERE id = ?1)";
+            let parts = format!("DELETE FROM part WHERE message IN (SELECT id FROM message WHERE {AFTER})");
+            tx.execute(&parts, params![from])?;
+            tx.execute(&format!("DELETE FROM message WHERE {AFTER}"), params![from])?;
+            Ok(true)
+        }
+    }
+}
+
+fn last(db: &Connection) -> rusqlite::Result<i64> {
+    db.prepare_cached("SELECT coalesce(max(seq), 0) FROM message")?.query_row([], |row| row.get(0))
+}
+
+/// What is known about the session, as it stands in its file. None where it cannot be read.
+pub(super) fn kept_record(db: &Connection) -> rusqlite::Result<Option<Record>> {
+    let mut rows = RawRows::default();
+    let mut query = db.prepare_cached("SELECT data, crc FROM session")?;
+    let mut found = query.query([])?;
+    while let Some(row) = found.next()? {
+        rows.take_record(row);
+    }
+    Ok(rows.record.and_then(|json| serde_json::from_str(&json).ok()))
+}
+
+fn put_record(db: &Connection, record: &Record) -> rusqlite::Result<()> {
+    let json = serde_json::to_string(record).unwrap_or_default();
+    let sql = "INSERT INTO session (one, data, crc) VALUES (1, ?1, ?2)
+         ON CONFLICT (one) DO UPDATE SET data = ?1, crc = ?2";
+    db.prepare_cached(sql)?.execute(params![json, crc(&[&json])]).map(drop)
+}
+
+/// Which file a name leads to.
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// The entries of a file as they lie there.
+#[derive(Default)]
+pub(super) struct RawRows {
+    pub(super) record: Option<String>,
+    /// Id and JSON, oldest first.
+    pub(super) messages: Vec<(String, String)>,
+    /// Id, message and JSON, oldest first.
+    pub(super) parts: Vec<(String, String, String)>,
+    /// Entries that are not what was written.
+    pub(super) altered: usize,
+}
+
+impl RawRows {
+    /// Reads all of them, as [`SessionFile::read`]; fails at the first that cannot be read. Parts become what they
+    /// are one by one: a session holds many, and needs no second copy of them. Gives back how many are not
+    /// as they were written as well.
+    pub(super) fn stored(
+        db: &Connection,
+        fallback: Option<Record>,
+        lean: bool,
+    ) -> rusqlite::Result<(Option<StoredSession>, usize, usize)> {
+        let mut rows = Self::default();
+        let mut query = db.prepare("SELECT data, crc FROM session")?;
+        let mut found = query.query([])?;
+        while let Some(row) = found.next()? {
+            rows.take_record(row);
+        }
+        let mut query = db.prepare("SELECT seq, id, data, crc FROM message ORDER BY seq")?;
+        let mut found = query.query([])?;
+        while let Some(row) = found.next()? {
+            rows.take_message(row);
+        }
+        let mut altered = rows.altered;
+        let begun = Assembly::begin(rows.record, rows.messages, fallback);
+        let Some(mut assembly) = begun else { return Ok((None, 0, altered)) };
+        let cold = if lean { cold(db, &assembly)? } else { 0 };
+        let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq")?;
+        let mut found = query.query([])?;
+        while let Some(row) = found.next()? {
+            match part(row) {
+                Some((id, message, json)) => assembly.part(&id, &message, &json, cold),
+                None => altered += 1,
+            }
+        }
+        Ok((Some(assembly.end()), cold, altered))
+    }
+
+    pub(super) fn take_record(&mut self, row: &Row<'_>) {
+        let read = || {
+            let data = text(row, 0)?;
+            genuine(row.get(1).ok()?, &[&data]).then_some(data)
+        };
+        match read() {
+            Some(data) => self.record = Some(data),
+            None => self.altered += 1,
+        }
+    }
+
+    pub(super) fn take_message(&mut self, row: &Row<'_>) {
+        match message(row) {
+            Some(message) => self.messages.push(message),
+            None => self.altered += 1,
+        }
+    }
+
+    pub(super) fn take_part(&mut self, row: &Row<'_>) {
+        match part(row) {
+            Some(part) => self.parts.push(part),
+            None => self.altered += 1,
+        }
+    }
+
+    /// The session these entries are. What an older or newer adjutant would read differently is left
+    /// out and said. None where nobody knows what session it is.
+    pub(super) fn assemble(mut self, fallback: Option<Record>) -> Option<StoredSession> {
+        let parts = std::mem::take(&mut self.parts);
+        let mut assembly = Assembly::begin(self.record, self.messages, fallback)?;
+        for (id, message, json) in parts {
+            assembly.part(&id, &message, &json, 0);
+        }
+        Some(assembly.end())
+    }
+}
+
+/// As [`Assembly::cold`].
+fn cold(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
+    let Some(parent) = assembly.summarised() else { return Ok(0) };
+    let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part WHERE message = ?1")?;
+    let mut found = query.query([parent.as_str()])?;
+    let mut parts = Vec::new();
+    while let Some(row) = found.next()? {
+        parts.extend(part(row).map(|(_, _, json)| json));
+    }
+    Ok(assembly.cold(parent, &parts))
+}
+
+/// The row of a message, if it is as it was written.
+pub(super) fn message(row: &Row<'_>) -> Option<(String, String)> {
+    let (id, data) = (text(row, 1)?, text(row, 2)?);
+    genuine(row.get(3).ok()?, &[&id, &data]).then_some((id, data))
+}
+
+/// The row of a part, if it is as it was written.
+pub(super) fn part(row: &Row<'_>) -> Option<(String, String, String)> {
+    let (id, message, data) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
+    genuine(row.get(4).ok()?, &[&id, &message, &data]).then_some((id, message, data))
+}
+
+/// What stands in the file for a text: itself, or its bytes packed.
+fn stored(text: &str) -> ToSqlOutput<'_> {
+    match pack::pack(text) {
+        Some(packed) => ToSqlOutput::Owned(Value::Blob(packed)),
+        None => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+    }
+}
+
+/// A text of a row, packed or not.
+fn text(row: &Row<'_>, column: usize) -> Option<String> {
+    match row.get_ref(column).ok()? {
+        ValueRef::Text(text) => std::str::from_utf8(text).ok().map(str::to_owned),
+        ValueRef::Blob(packed) => pack::unpack(packed),
+        _ => None,
+    }
+}
+
+/// The checksum of an entry.
+pub(super) fn crc(fields: &[&str]) -> i64 {
+    let mut hasher = crc32fast::Hasher::new();
+    for field in fields {
+        hasher.update(field.as_bytes());
+        hasher.update(&[0xff]); // no letter, so that fields cannot run into each other
+    }
+    i64::from(hasher.finalize())
+}
+
+/// What those entries have that were written before there were checksums.
+const UNCHECKED: i64 = -1;
+
+/// Whether an entry is as it was written.
+fn genuine(kept: Option<i64>, fields: &[&str]) -> bool {
+    kept.is_some_and(|kept| kept == UNCHECKED || kept == crc(fields))
+}
+
+/// Makes the file of a session, where there is none, with its tables in it: to let SQLite make them takes
+/// twice as many flushes, while every other session waits. It is whole or not there at all.
+fn make(path: &Path, network: bool) -> std::io::Result<()> {
+    let nothing = match std::fs::symlink_metadata(path) {
+        Ok(meta) => meta.is_file() && meta.len() == 0,
+        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+    };
+    let Some(empty) = migrate::empty_session().filter(|_| nothing) else { return private_file(path) };
+    // What is left of an older file would be taken for the log of this one.
+    for suffix in ["-wal", "-journal", "-shm", NEW] {
+        std::fs::remove_file(super::with_suffix(path, suffix)).or_else(unless_missing)?;
+    }
+    let mut image = empty.to_vec();
+    if let Some(versions) = image.get_mut(18..20).filter(|_| !network) {
+        // With a write-ahead log, say the versions of the format for writers and readers.
+        versions.fill(2);
+    }
+    let new = super::with_suffix(path, NEW);
+    private_file(&new)?;
+    let written = std::fs::OpenOptions::new().append(true).open(&new).and_then(|mut file| {
+        file.write_all(&image)?;
+        file.sync_all()
+    });
+    // That it has this name is on the disk with the first flush: the log lies beside it.
+    written.and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| drop(std::fs::remove_file(&new)))
+}
+
+/// Removes the file of a session and all that lies beside it.
+pub(super) fn remove_files(path: &Path) -> Result<(), Error> {
+    let failed = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
+    // Under another name the database is gone at once, and with it what the others mean.
+    let gone = super::with_suffix(path, GONE);
+    std::fs::rename(path, &gone).or_else(unless_missing).map_err(failed)?;
+    for suffix in [NEW, "-wal", "-journal", "-shm", GONE] {
+        std::fs::remove_file(super::with_suffix(path, suffix)).or_else(unless_missing).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// What the name of a file ends with while it is made.
+pub(super) const NEW: &str = "-new";
+
+/// What it ends with while it is removed.
+pub(super) const GONE: &str = "-gone";
+
+pub(super) fn unless_missing(e: std::io::Error) -> std::io::Result<()> {
+    if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
+}
+
+/// Makes a file readable by its owner alone from its first byte.
+pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
+    let file = base::environment::private_file().create(true).append(true).open(path)?;
+    #[cfg(unix)]
+    tighten(path, &file)?;
+    drop(file);
+    Ok(())
+}
+
+/// Takes a file that others may read, as an older program or a backup left it, away from them.
+#[cfg(unix)]
+fn tighten(path: &Path, file: &std::fs::File) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = file.metadata()?.permissions().mode();
+    if mode & 0o077 != 0 {
+        tracing::warn!("{} could be read by others; now only by you", path.display());
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
+/// Whether a directory lies on another machine, where memory cannot be shared with its processes.
+pub(super) fn is_network(dir: &Path) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        /// NFS, SMB, CIFS, SMB2, 9P, AFS, Ceph.
+        const NETWORKS: [u32; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x5346_414f, 0x00c3_6400];
+        // The lower half: the type is signed on some machines.
+        rustix::fs::statfs(dir)
+            .is_ok_and(|stat| u32::try_from(stat.f_type & 0xffff_ffff).is_ok_and(|t| NETWORKS.contains(&t)))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = dir;
+        false
+    }
+}
+
+pub(super) fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
+    Error::Damaged { id: id.clone(), reason, path: path.display().to_string() }
+}
+
+/// Whether a directory, a pipe or the like has the name of a log of this database.
+fn has_strange_companion(path: &Path) -> bool {
+    let is_strange = |suffix| {
+        let found = std::fs::symlink_metadata(super::with_suffix(path, suffix));
+        found.is_ok_and(|meta| !meta.is_file())
+    };
+    ["-wal", "-shm", "-journal"].into_iter().any(is_strange)
+}
+
+fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
+    let reason = e.to_string();
+    match e.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            Error::Locked { id: id.clone(), holder: LockHolder::default() }
+        }
+        // Descriptors may have run out, or rights be missing: that says nothing of what is in the file.
+        Some(ErrorCode::CannotOpen) if has_strange_companion(path) => damaged(id, path, reason),
+        _ if super::is_damage(e) => damaged(id, path, reason),
+        _ => Error::Unwritable(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_damaged_only_if_its_log_is_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (id, path) = (SessionId::new("ses_1"), dir.path().join("ses_1.db"));
+        std::fs::write(&path, "").unwrap();
+        let failure = rusqlite::ffi::Error { code: ErrorCode::CannotOpen, extended_code: 14 };
+        let explained = || explain(&id, &path, &rusqlite::Error::SqliteFailure(failure, None));
+        // As when no descriptor is left.
+        assert!(matches!(explained(), Error::Unwritable(_)), "{:?}", explained());
+        std::fs::create_dir(super::super::with_suffix(&path, "-wal")).unwrap();
+        assert!(matches!(explained(), Error::Damaged { .. }), "{:?}", explained());
+    }
+}

@@ -1,0 +1,133 @@
+//! How one process asks another for a session it has open: by a line in the other one's named pipe.
+//! No socket listens, nothing is polled, and a pipe that nobody reads any more refuses by itself.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use crate::LockHolder;
+use base::id::SessionId;
+
+/// The name of this process's pipe, made up once.
+pub(super) fn own() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| {
+        let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
+        format!("{}-{tail}", std::process::id())
+    })
+}
+
+fn doors(dir: &Path) -> PathBuf {
+    dir.join("doors")
+}
+
+/// What other processes ask of this one.
+#[derive(Debug)]
+pub(crate) struct PipeRequests {
+    path: PathBuf,
+    pipe: pipe::Receiver,
+    text: Vec<u8>,
+}
+
+impl PipeRequests {
+    /// Opens this process's pipe.
+    ///
+    /// # Errors
+    /// The system's, where there can be no pipe: then nobody can ask.
+    pub(crate) fn listen(dir: &Path) -> std::io::Result<Self> {
+        let doors = doors(dir);
+        base::environment::private_dir(&doors)?;
+        sweep(&doors);
+        let path = doors.join(own());
+        match nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        // Opened for both, so that it does not end when one who asked closes it.
+        let pipe = at_once().read(true).write(true).open(&path)?;
+        Ok(Self { path, pipe: pipe::Receiver::from_file(pipe)?, text: Vec::new() })
+    }
+
+    /// The next session that somebody wants. None: the pipe is broken, nobody can ask any more.
+    pub(crate) async fn next(&mut self) -> Option<SessionId> {
+        loop {
+            if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.text.drain(..=end).collect();
+                let id = SessionId::new(String::from_utf8_lossy(&line).trim());
+                if id.is_well_formed() {
+                    return Some(id);
+                }
+                continue;
+            }
+            if self.text.len() > 4096 {
+                self.text.clear(); // nothing of ours
+            }
+            if self.pipe.read_buf(&mut self.text).await.ok()? == 0 {
+                return None;
+            }
+        }
+    }
+}
+
+impl Drop for PipeRequests {
+    fn drop(&mut self) {
+        // What stays behind is swept by the next process.
+        std::fs::remove_file(&self.path).ok();
+    }
+}
+
+/// Asks who has a session to let go of it. False when it cannot be asked: it runs on another
+/// machine, or is no longer there.
+pub(super) fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool {
+    let plain = |name: &&String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let Some(pipe) = holder.door.as_ref().filter(plain) else { return false };
+    let Ok(mut pipe) = open(&doors(dir).join(pipe)) else { return false };
+    pipe.write_all(format!("{session}\n").as_bytes()).is_ok()
+}
+
+fn open(path: &Path) -> std::io::Result<std::fs::File> {
+    // Fails where nobody reads.
+    at_once().write(true).open(path)
+}
+
+/// Opens a pipe without waiting for who reads or writes at its other end.
+fn at_once() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(OFlag::O_NONBLOCK.bits());
+    options
+}
+
+/// Removes what killed processes left behind.
+fn sweep(doors: &Path) {
+    for entry in std::fs::read_dir(doors).into_iter().flatten().flatten() {
+        if open(&entry.path()).is_err_and(|e| e.raw_os_error() == Some(Errno::ENXIO as i32)) {
+            std::fs::remove_file(entry.path()).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_living_process_can_be_asked_and_a_dead_one_cannot() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut requests = PipeRequests::listen(dir.path()).unwrap();
+        let holder = LockHolder { pid: None, host: None, door: Some(own().into()) };
+        let wanted = SessionId::new("ses_00000001");
+        assert!(ask(dir.path(), &holder, &wanted));
+        assert_eq!(requests.next().await, Some(wanted.clone()));
+        drop(requests);
+        assert!(!ask(dir.path(), &holder, &wanted));
+        assert!(!ask(dir.path(), &LockHolder { pid: None, host: None, door: Some("../../etc/x".into()) }, &wanted));
+    }
+}

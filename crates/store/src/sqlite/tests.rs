@@ -1,0 +1,245 @@
+//! The store in files, through its own door.
+
+use super::*;
+use crate::tests::{message, record, write};
+use crate::*;
+
+/// A list of sessions saves nothing.
+#[tokio::test]
+async fn list_without_a_directory_does_not_speak_of_saving() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let store = Store::start(&dir.path().join("file/store"));
+    let told = store.list(None, None, 10).await.unwrap_err().to_string();
+    assert!(told.starts_with("the sessions could not be listed: ") && !told.contains("saved"), "{told}");
+}
+
+#[tokio::test]
+async fn a_file_that_could_not_be_made_is_made_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let (record, other) = (record("ses_00000001", "/w", 5), record("ses_00000002", "/w", 6));
+    let messages = [message("a", &["one"]), message("b", &["two"])];
+    let store = Store::start(dir.path());
+    store.create(&record).await.unwrap();
+    // Something is in the way, and cannot be taken for what is left of a file.
+    let way = dir.path().join("sessions/ses_00000001.db-new");
+    std::fs::create_dir_all(way.join("x")).unwrap();
+    write(&store, &record, &messages[..1]).await;
+    let failed = store.flush(&record.id).await;
+    assert!(matches!(failed, Err(Error::Unwritable(_))), "{failed:?}");
+    // Others go on.
+    store.create(&other).await.unwrap();
+    write(&store, &other, &messages).await;
+    store.flush(&other.id).await.unwrap();
+    std::fs::remove_dir_all(&way).unwrap();
+    write(&store, &record, &messages[1..]).await;
+    store.flush(&record.id).await.unwrap();
+    store.stop().await;
+    for record in [record, other] {
+        let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
+        assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
+    }
+}
+
+#[tokio::test]
+async fn lists_are_paged_and_can_be_rebuilt() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::start(dir.path());
+    for n in 0..5u64 {
+        let cwd = if n == 3 { "/other" } else { "/w" };
+        let record = record(&format!("ses_0000000{n}"), cwd, 10 + n / 2);
+        store.create(&record).await.unwrap();
+        write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
+        store.record(&record).await;
+        store.flush(&record.id).await.unwrap();
+        store.close(&record.id).await;
+    }
+    let ids = |page: &SessionPage| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
+    let first = store.list(Some(Path::new("/w")), None, 2).await.unwrap();
+    assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
+    let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
+    assert_eq!(ids(&second), ["ses_00000001", "ses_00000000"]);
+    assert_eq!(second.next, None);
+    let all = store.list(None, None, 100).await.unwrap();
+    drop(store);
+    std::fs::write(dir.path().join("index.db"), "not a database, but long enough to be looked at").unwrap();
+    let rebuilt = Store::start(dir.path()).list(None, None, 100).await.unwrap();
+    assert_eq!(ids(&rebuilt), ids(&all));
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_says_why_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
+    let file = |id: &str| dir.path().join("sessions").join(format!("{id}.db"));
+    let store = Store::start(dir.path());
+    let unknown = store.load(&SessionId::new("ses_nothing1")).await;
+    assert_eq!(unknown, Err(Error::NotFound(SessionId::new("ses_nothing1"))));
+    std::fs::write(file("ses_garbage1"), vec![b'x'; 9000]).unwrap();
+    let damaged = store.load(&SessionId::new("ses_garbage1")).await;
+    assert!(matches!(damaged, Err(Error::Damaged { .. })), "{damaged:?}");
+    assert_eq!(std::fs::read(file("ses_garbage1")).unwrap(), vec![b'x'; 9000]);
+    let newer = rusqlite::Connection::open(file("ses_newer001")).unwrap();
+    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE t(x);").unwrap();
+    drop(newer);
+    let newer = store.load(&SessionId::new("ses_newer001")).await;
+    assert!(matches!(newer, Err(Error::Newer { found: 99, .. })), "{newer:?}");
+}
+
+#[tokio::test]
+async fn many_may_start_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let stores: Vec<Store> = (0..8).map(|_| Store::start(dir.path())).collect();
+    let records: Vec<Record> = (0..8u64).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
+    let made = stores.iter().zip(&records).map(async |(store, record)| {
+        store.create(record).await.unwrap();
+        write(store, record, &[message("a", &["one"])]).await;
+        store.flush(&record.id).await.unwrap();
+    });
+    futures_util::future::join_all(made).await;
+    let page = stores[0].list(None, None, 100).await.unwrap();
+    assert_eq!(page.sessions.len(), 8);
+    let names = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
+    assert!(!names.into_iter().any(|name| name.to_string_lossy().contains("damaged")));
+}
+
+#[tokio::test]
+async fn a_newer_index_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let newer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);").unwrap();
+    drop(newer);
+    let store = Store::start(dir.path());
+    let listed = store.list(None, None, 10).await;
+    assert_eq!(listed, Err(Error::NewerIndex { found: 99, known: 3 }));
+    let kept = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+    assert_eq!(kept.query_row("SELECT count(*) FROM kept", [], |row| row.get::<_, i64>(0)), Ok(0));
+}
+
+fn file(dir: &Path, id: &str) -> PathBuf {
+    dir.join("sessions").join(format!("{id}.db"))
+}
+
+/// A session of the first format, with every kind of part there was. Whatever changes later, such a
+/// file must open, keep all of it, and be written in the present format.
+#[tokio::test]
+async fn a_store_of_the_first_format_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let id = SessionId::new("ses_019e2b8fd2c80001abcdefghij");
+    std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
+    let old = rusqlite::Connection::open(file(dir.path(), id.as_str())).unwrap();
+    old.execute_batch(include_str!("../../../../editor-tests/fixtures/store/format-1.sql")).unwrap();
+    drop(old);
+    let first = {
+        let store = Store::start(dir.path());
+        let listed = store.list(None, None, 10).await.unwrap();
+        assert_eq!(listed.sessions[0].title.as_deref(), Some("Say hello"));
+        let stored = store.load(&id).await.unwrap();
+        store.stop().await;
+        stored
+    };
+    assert_eq!(first.damage, Vec::<String>::new());
+    assert_eq!(first.messages.iter().map(|m| m.parts.len()).collect::<Vec<_>>(), [6, 7, 0]);
+    assert_eq!(first.record.model.as_ref().unwrap().effort.as_deref(), Some("high"));
+    assert_eq!(first.record.todos.len(), 1);
+    let db = rusqlite::Connection::open(file(dir.path(), id.as_str())).unwrap();
+    let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(format, migrate::SESSION_FORMAT);
+    // What is read is what was written, but for members that were left out because they are empty.
+    let mut rows = db.prepare("SELECT data FROM part ORDER BY seq").unwrap();
+    let rows = rows.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let parts = first.messages.iter().flat_map(|m| &m.parts);
+    for (row, part) in rows.zip(parts) {
+        let kept: serde_json::Value = serde_json::from_str(&row.unwrap()).unwrap();
+        let mut read = serde_json::to_value(part).unwrap();
+        for member in ["kind", "title"] {
+            if kept.get(member).is_none() {
+                read.as_object_mut().unwrap().remove(member);
+            }
+        }
+        assert_eq!(read, kept);
+    }
+}
+
+#[tokio::test]
+async fn damage_is_salvaged_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = record("ses_00000001", "/w", 1);
+    let messages: Vec<Message> =
+        (0..200).map(|n| message(&format!("m{n:03}"), &[&format!("word{n} ").repeat(100)])).collect();
+    {
+        let store = Store::start(dir.path());
+        store.create(&record).await.unwrap();
+        write(&store, &record, &messages).await;
+        store.record(&record).await;
+        store.stop().await;
+    }
+    let path = file(dir.path(), "ses_00000001");
+    let whole = std::fs::read(&path).unwrap();
+    // The first page, one in the middle, one flipped letter.
+    let flipped = whole.windows(6).position(|w| w == b"\"m150\"").unwrap() + 1;
+    for (at, length, least) in [(0, 4096, 150), (whole.len() / 2 / 4096 * 4096, 4096, 150), (flipped, 1, 199)] {
+        let mut bytes = whole.clone();
+        bytes[at..at + length].iter_mut().for_each(|byte| *byte ^= 0x55);
+        std::fs::write(&path, &bytes).unwrap();
+        let store = Store::start(dir.path());
+        let stored = store.load(&record.id).await.unwrap();
+        assert!(stored.damage[0].contains("damaged file is kept as"), "{:?}", stored.damage);
+        let good = stored.messages.iter().filter(|m| messages.contains(m)).count();
+        assert!(good >= least, "{good} of 200 at {at}");
+        let strange = stored.messages.iter().filter(|m| !m.parts.is_empty() && !messages.contains(m)).count();
+        assert_eq!(strange, 0, "nothing is invented");
+        let n = stored.damage[0].rsplit('-').next().unwrap().trim_end_matches('.').to_owned();
+        assert_eq!(std::fs::read(format!("{}.damaged-{n}", path.display())).unwrap(), bytes, "kept as it was");
+        store.stop().await;
+        let again = Store::start(dir.path());
+        assert_eq!(again.load(&record.id).await.unwrap().damage, Vec::<String>::new(), "and it is whole from now on");
+        again.stop().await;
+    }
+}
+
+/// What an earlier version has left of sessions without a file goes with the first list.
+#[tokio::test]
+async fn a_row_without_a_file_and_a_message_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("sessions")).unwrap();
+    let empty = record("ses_00000001", "/w", 5);
+    let index = index::SessionIndex::open(dir.path()).unwrap();
+    index.put(&empty, 0).unwrap();
+    drop(index);
+    let store = Store::start(dir.path());
+    assert_eq!(store.list(None, None, 10).await.unwrap().sessions, []);
+    assert!(matches!(store.load(&empty.id).await, Err(Error::NotFound(_))));
+}
+
+/// A title is kept also where the file it belongs into is gone.
+#[tokio::test]
+async fn a_session_without_a_file_can_be_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let known = record("ses_00000001", "/w", 5);
+    let index = index::SessionIndex::open(dir.path()).unwrap();
+    index.put(&known, 0).unwrap();
+    drop(index);
+    let store = Store::start(dir.path());
+    assert_eq!(store.rename(&known.id, "Mine").await.unwrap().title.as_deref(), Some("Mine"));
+    store.stop().await;
+    let again = Store::start(dir.path());
+    assert_eq!(again.load(&known.id).await.unwrap().record.title.as_deref(), Some("Mine"));
+}
+
+/// What is listed anyway is not opened again by every process that starts.
+#[tokio::test]
+async fn a_session_that_is_only_named_is_not_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let known = record("ses_00000001", "/w", 5);
+    let store = Store::start(dir.path());
+    store.create(&known).await.unwrap();
+    let named = store.rename(&known.id, "Mine").await.unwrap();
+    store.stop().await;
+    let index = index::SessionIndex::open(dir.path()).unwrap();
+    index.put(&Record { title: Some("As it was read".into()), ..named }, 0).unwrap();
+    drop(index);
+    let again = Store::start(dir.path());
+    let titles = again.list(None, None, 10).await.unwrap().sessions.into_iter().map(|session| session.title);
+    assert_eq!(titles.collect::<Vec<_>>(), [Some("As it was read".to_owned())]);
+}

@@ -1,0 +1,309 @@
+//! What is asked about a session as a whole: to make it, read it, take it in, change its record, remove it.
+
+use tokio::sync::oneshot;
+
+use super::super::words;
+use super::Thread;
+use crate::job::StoreJob;
+use crate::sqlite::session::{self, IndexUpdate};
+use crate::sqlite::{beginning, peek, read_out, salvage};
+use crate::write::SessionWrite;
+use crate::{Error, LoadOptions, Record, RecordChange, SessionFeed, StoredSession, TitleSource};
+use base::id::SessionId;
+
+/// What is said where the index knows of more messages than the file.
+const NEWEST_MISSING: &str = "The newest part of this session is missing: its write-ahead log was removed or emptied, or an older copy of its file was put in its place.";
+
+/// The number of the last message where there is none.
+const NONE_YET: i64 = 0;
+
+impl Thread {
+    pub(super) fn create(&mut self, record: &Record) -> Result<(), Error> {
+        self.hold(&record.id)?;
+        self.created.insert(record.id.clone(), record.clone());
+        Ok(())
+    }
+
+    /// What is known of a session beside its file, and the number of the last message in that; a store
+    /// without an index can still be read.
+    pub(super) fn known(&mut self, session: &SessionId) -> Option<(Record, i64)> {
+        if let Some(record) = self.created.get(session) {
+            return Some((record.clone(), NONE_YET));
+        }
+        self.indexed(|index| index.get(session)).unwrap_or_else(|e| {
+            tracing::warn!("reading without the index: {e}");
+            None
+        })
+    }
+
+    /// Reads a session and keeps it open.
+    pub(super) fn load(&mut self, session: &SessionId, options: LoadOptions) -> Result<(StoredSession, usize), Error> {
+        let LoadOptions { lean, unknown, beginning: wanted } = options;
+        let (known, messages) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
+        let path = session::path(&self.dir, session);
+        let (is_there, empty) = match std::fs::symlink_metadata(&path) {
+            Ok(meta) => (true, meta.is_file() && meta.len() == 0 && !self.open.contains(session)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => (false, true),
+            Err(e) => return Err(Error::Unwritable(e.to_string())),
+        };
+        // The log of a file that is gone may be what is left of a session that was deleted.
+        let has_log = salvage::has_log(&path) && (is_there || known.is_some());
+        let identified = known.clone().or(unknown.map(|record| *record).filter(|_| is_there));
+        if empty && !has_log && messages == NONE_YET && (known.is_some() || identified.is_none()) {
+            return self.load_unsaid(session, known);
+        }
+        self.hold(session)?;
+        let torn = if empty || self.open.contains(session) { None } else { salvage::torn_log(&path) };
+        let read = if empty {
+            // A file that is open and was removed takes nothing any more.
+            self.open.remove(session);
+            let reason = if is_there { "it is empty" } else { "it is gone" };
+            Err(session::damaged(session, &path, reason.into()))
+        } else {
+            self.tell_beginning(session, wanted);
+            self.read(session, known.clone(), lean).map_err(|e| match e {
+                Error::NotFound(_) if torn.is_some() => session::damaged(session, &path, peek::TORN.into()),
+                e => e,
+            })
+        };
+        let (mut stored, cold) = match read {
+            Err(damaged @ Error::Damaged { .. }) => {
+                self.open.remove(session);
+                (salvage::salvage(&self.dir, session, identified, damaged)?, 0)
+            }
+            read => read?,
+        };
+        stored.damage.extend(torn);
+        self.compare(session, stored, known.as_ref(), messages).map(|stored| (stored, cold))
+    }
+
+    /// A session in which nothing was said, and which has no file.
+    fn load_unsaid(&mut self, session: &SessionId, known: Option<Record>) -> Result<(StoredSession, usize), Error> {
+        let record = known.ok_or_else(|| Error::NotFound(session.clone()))?;
+        self.hold(session)?;
+        // A file that is open and was removed takes nothing any more.
+        self.open.remove(session);
+        self.created.insert(session.clone(), record.clone());
+        Ok((StoredSession { record, messages: Vec::new(), damage: Vec::new() }, 0))
+    }
+
+    /// Sends the first messages of a session to whoever wants them, while the rest of it is still to be read.
+    fn tell_beginning(&mut self, session: &SessionId, wanted: Option<oneshot::Sender<StoredSession>>) {
+        let Some(wanted) = wanted else { return };
+        // Whatever is wrong with the file is said when all of it is read.
+        let first = self.file(session, false).ok().and_then(|file| beginning::read(file.db()));
+        if let Some(first) = first {
+            // Whoever wanted it may have been cancelled since.
+            wanted.send(first).ok();
+        }
+    }
+
+    fn read(
+        &mut self,
+        session: &SessionId,
+        fallback: Option<Record>,
+        lean: bool,
+    ) -> Result<(StoredSession, usize), Error> {
+        self.file(session, false).and_then(|file| {
+            let read = file.read(fallback.clone(), lean)?;
+            file.remember(fallback).inspect_err(|e| tracing::warn!("{e}")).ok(); // it can be read all the same
+            Ok(read)
+        })
+    }
+
+    /// Compares what was read with what the index knows, which learns it.
+    fn compare(
+        &mut self,
+        session: &SessionId,
+        mut stored: StoredSession,
+        known: Option<&Record>,
+        messages: i64,
+    ) -> Result<StoredSession, Error> {
+        let here = match self.open.get(session) {
+            Some(file) => file.messages()?,
+            // Made anew of what could be read.
+            None => i64::try_from(stored.messages.len()).unwrap_or(i64::MAX),
+        };
+        if here < messages && stored.damage.is_empty() {
+            stored.damage.push(NEWEST_MISSING.into());
+        }
+        if known != Some(&stored.record) || here != messages {
+            self.note(&IndexUpdate { record: stored.record.clone(), messages: here });
+        }
+        Ok(stored)
+    }
+
+    pub(super) fn has(&mut self, session: &SessionId) -> Result<bool, Error> {
+        Ok(session::path(&self.dir, session).exists() || self.known(session).is_some())
+    }
+
+    /// Reads a session that may be open elsewhere, and stays closed here.
+    pub(super) fn peek(&mut self, session: &SessionId) -> Result<StoredSession, Error> {
+        let (known, before) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
+        if let Some(file) = self.open.get(session) {
+            return file.load(known);
+        }
+        let mut stored = match (peek::peek(&self.dir, session, known.clone()), known) {
+            // Never prompted, or its file is gone.
+            (Err(Error::NotFound(_)), Some(record)) => {
+                StoredSession { record, messages: Vec::new(), damage: Vec::new() }
+            }
+            (read, _) => read?,
+        };
+        // Another process may have written some meanwhile, or taken some away.
+        let messages = before.min(self.known(session).map_or(NONE_YET, |(_, last)| last));
+        let here = i64::try_from(stored.messages.len()).unwrap_or(i64::MAX);
+        if here < messages && stored.damage.is_empty() {
+            let path = session::path(&self.dir, session);
+            stored.damage.push(match here {
+                NONE_YET => {
+                    format!(
+                        "The file of this session is empty or gone, and what was said in it with it: {}.",
+                        path.display()
+                    )
+                }
+                _ => NEWEST_MISSING.into(),
+            });
+        }
+        Ok(stored)
+    }
+
+    /// Reads a session as it is now, a message at a time where its file can be read so.
+    pub(super) fn read_out(&mut self, session: &SessionId) -> Result<SessionFeed, Error> {
+        let (known, before) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
+        if self.open.get(session).is_none()
+            && let Some((feed, last)) = read_out::open(&self.dir, session)
+            && (known.is_none() || last >= before)
+        {
+            return Ok(feed);
+        }
+        self.peek(session).map(SessionFeed::from)
+    }
+
+    /// Keeps a whole session that is not here yet. It stays closed.
+    pub(super) fn import(&mut self, feed: SessionFeed) -> Result<(), Error> {
+        let id = &feed.record.id.clone();
+        let taken = session::path(&self.dir, id).exists() || self.known(id).is_some();
+        if taken || self.locks.contains_key(id) {
+            return Err(Error::Taken(id.clone()));
+        }
+        self.hold(id)?;
+        let written = self.file(id, true).and_then(|file| file.fill(feed));
+        self.release(id);
+        match written {
+            Ok(kept) => {
+                self.note(&kept);
+                Ok(())
+            }
+            Err(e) => {
+                session::remove_files(&session::path(&self.dir, id)).ok();
+                Err(e)
+            }
+        }
+    }
+
+    pub(super) fn change(&mut self, session: &SessionId, amend: RecordChange) -> Result<Record, Error> {
+        let ours = self.locks.contains_key(session);
+        let changed =
+            self.load(session, LoadOptions { lean: true, ..LoadOptions::default() }).and_then(|(stored, _)| {
+                let mut record = stored.record;
+                // Its file may be gone, or not made yet: the change is to be kept all the same.
+                let file = self.file(session, true)?;
+                file.remember(Some(record.clone()))?;
+                let kept = file.write(&[SessionWrite::Amend(amend.clone())], true)?;
+                self.created.remove(session);
+                amend.apply(&mut record);
+                if let Some(kept) = kept {
+                    self.note(&kept);
+                }
+                Ok(record)
+            });
+        if !ours {
+            self.release(session);
+        }
+        changed
+    }
+
+    pub(super) fn delete(&mut self, session: &SessionId) -> Result<(), Error> {
+        for child in self.complete(|index| index.children(session))? {
+            self.delete(&child)?;
+        }
+        self.remove(session)?;
+        self.delete_later_children(session)
+    }
+
+    /// Removes the children of a session that is gone, unless they are open.
+    pub(super) fn delete_orphans(&mut self, session: &SessionId) -> Result<(), Error> {
+        if session::path(&self.dir, session).exists() {
+            return Ok(()); // it was imported again
+        }
+        for child in self.complete(|index| index.children(session))? {
+            self.discard(&child, false)?;
+        }
+        Ok(())
+    }
+
+    /// Has those children deleted later that are not in the index yet.
+    fn delete_later_children(&mut self, session: &SessionId) -> Result<(), Error> {
+        let fill = self.complete(|index| Ok(index.fill()))?;
+        if let Some(fill) = fill.filter(|fill| fill.filling().is_some()) {
+            let (jobs, session) = (self.beside.jobs(), session.clone());
+            fill.when_over(move || {
+                if let Some(jobs) = jobs.upgrade() {
+                    // Nobody waits for it.
+                    jobs.put(StoreJob::DeleteOrphans { session });
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Removes a session in which nothing was ever said and to which its user gave no title. Says whether it was
+    /// such a one.
+    pub(super) fn leave(&mut self, session: &SessionId) -> Result<bool, Error> {
+        if !session::path(&self.dir, session).exists() {
+            return Ok(false); // it goes when it is let go of
+        }
+        let file = self.file(session, false)?;
+        if file.messages()? > NONE_YET || file.record()?.is_none_or(|record| record.titled == TitleSource::User) {
+            return Ok(false);
+        }
+        self.remove(session).map(|()| true)
+    }
+
+    /// Removes a session that is not open here; where `unsaid` says so only one that [`Self::leave`] removes.
+    pub(super) fn discard(&mut self, session: &SessionId, unsaid: bool) -> Result<bool, Error> {
+        if self.locks.contains_key(session) {
+            return Ok(false);
+        }
+        if !unsaid {
+            return self.delete(session).map(|()| true);
+        }
+        let left = self.leave(session);
+        self.release(session);
+        left
+    }
+
+    fn remove(&mut self, session: &SessionId) -> Result<(), Error> {
+        // One that is open elsewhere is not ours to remove; a damaged one may go.
+        self.hold(session)?;
+        let path = session::path(&self.dir, session);
+        self.open.remove(session);
+        self.created.remove(session);
+        self.unwritten.remove(session);
+        // The index first: who is killed in between leaves a whole session that is found again, not a
+        // name with nothing behind it.
+        let gone = self.indexed(|index| index.remove(session)).and_then(|()| session::remove_files(&path));
+        // Whoever fills the index may have read the file meanwhile.
+        let gone = gone.and_then(|()| self.indexed(|index| index.remove(session)));
+        // What was said goes from the search index as well, whatever became of the rest.
+        let unsaid = self.words().and_then(|words| words.map_or(Ok(()), |words| words.remove(session)));
+        if let Err(e) = unsaid {
+            tracing::warn!("the search index cannot be written to ({e}), and is removed");
+            self.words = None;
+            words::discard(&self.dir)?;
+        }
+        self.release(session);
+        gone
+    }
+}

@@ -1,0 +1,437 @@
+//! The store through its own door, in each backend that can be had here.
+
+use self::database::Database;
+use super::*;
+use base::store_place::DatabasePlace;
+use transcript::{Content, Role, Text, User};
+
+/// As the tests of the whole program have it.
+#[path = "../../../editor-tests/database.rs"]
+pub(super) mod database;
+
+pub(super) fn record(id: &str, cwd: &str, updated: u64) -> Record {
+    let title = Some(format!("title of {id}"));
+    Record { title, updated: Timestamp(updated), ..Record::new(SessionId::new(id), cwd.into(), Timestamp(1)) }
+}
+
+pub(super) fn message(id: &str, words: &[&str]) -> Message {
+    let parts = words.iter().enumerate().map(|(n, words)| Part {
+        id: PartId::new(format!("{id}-{n}")),
+        content: Content::Text(Text { text: (*words).into(), ..Text::default() }),
+    });
+    let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    Message {
+        id: MessageId::new(id),
+        created: Timestamp(1),
+        role: Role::User(User { agent: "build".into(), model }),
+        parts: parts.collect(),
+    }
+}
+
+/// A place to keep sessions in, for one test.
+pub(super) struct Bed {
+    pub(super) place: StorePlace,
+    dir: tempfile::TempDir,
+}
+
+impl Bed {
+    pub(super) fn store(&self) -> Store {
+        let place = self.place.clone();
+        Store::open(move || place)
+    }
+}
+
+/// Does the same in each backend.
+async fn each(test: impl AsyncFn(Bed)) {
+    let dir = tempfile::tempdir().unwrap();
+    test(Bed { place: StorePlace::Files(dir.path().into()), dir }).await;
+    if let Some(database) = Database::get() {
+        let place = StorePlace::Database(DatabasePlace::new(&database.fresh(60)));
+        test(Bed { place, dir: tempfile::tempdir().unwrap() }).await;
+    }
+}
+
+pub(super) async fn write(store: &Store, record: &Record, messages: &[Message]) {
+    for message in messages {
+        store.message(&record.id, message).await;
+        for part in &message.parts {
+            store.part(&record.id, &message.id, part).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_history_comes_back_as_it_was_written() {
+    each(async |bed: Bed| {
+        let record = record("ses_00000001", "/w", 5);
+        let messages = [message("b", &["one", "two"]), message("a", &["three"])];
+        {
+            let store = bed.store();
+            store.create(&record).await.unwrap();
+            assert_eq!(store.load(&record.id).await.unwrap().messages, []);
+            write(&store, &record, &messages).await;
+            // A part that is written again keeps its place.
+            store.part(&record.id, &messages[0].id, &messages[0].parts[0]).await;
+            store.flush(&record.id).await.unwrap();
+            store.close(&record.id).await;
+            store.flush(&record.id).await.unwrap();
+        }
+        let stored = bed.store().load(&record.id).await.unwrap();
+        assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
+    })
+    .await;
+}
+
+/// More sessions than are written to at once, each with much to say: everything is kept, in order.
+#[tokio::test]
+async fn many_sessions_write_at_once() {
+    each(async |bed: Bed| {
+        let records: Vec<Record> = (0..9).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
+        let long = "many words ".repeat(30_000);
+        let messages: Vec<Message> = (0..3).map(|n| message(&format!("m{n}"), &[&long[n..], "short"])).collect();
+        let store = bed.store();
+        let session = async |record: &Record| {
+            store.create(record).await.unwrap();
+            for _ in 0..3 {
+                write(&store, record, &messages).await;
+                store.handed_over(&record.id).await;
+                assert_eq!(store.peek(&record.id).await.unwrap().messages, messages);
+            }
+            store.flush(&record.id).await.unwrap();
+            store.close(&record.id).await;
+        };
+        futures_util::future::join_all(records.iter().map(session)).await;
+        assert_eq!(store.list(None, None, 100).await.unwrap().sessions.len(), 9);
+        store.stop().await;
+        let again = bed.store();
+        for record in records {
+            let stored = again.load(&record.id).await.unwrap();
+            assert_eq!(stored, StoredSession { record, messages: messages.clone(), damage: vec![] });
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_is_one_process_s_from_its_first_moment() {
+    each(async |bed: Bed| {
+        let (one, other) = (bed.store(), bed.store());
+        let record = record("ses_00000001", "/w", 1);
+        one.create(&record).await.unwrap();
+        assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
+        // Before its first message nobody else knows of it.
+        assert!(matches!(other.peek(&record.id).await, Err(Error::NotFound(_))));
+        let messages = [message("a", &["one"])];
+        write(&one, &record, &messages).await;
+        one.flush(&record.id).await.unwrap();
+        let refused = other.load(&record.id).await;
+        assert!(
+            matches!(&refused, Err(Error::Locked { holder, .. }) if holder.pid == Some(std::process::id())),
+            "{refused:?}"
+        );
+        assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
+        // It can be read all the same.
+        assert_eq!(other.peek(&record.id).await.unwrap().messages, messages);
+        assert!(matches!(other.load(&record.id).await, Err(Error::Locked { .. })));
+        one.close(&record.id).await;
+        one.flush(&record.id).await.unwrap();
+        assert_eq!(other.load(&record.id).await.unwrap().messages, messages);
+        assert!(matches!(one.load(&record.id).await, Err(Error::Locked { .. })));
+        other.stop().await;
+        if let StorePlace::Files(dir) = &bed.place {
+            let left = std::fs::read_dir(dir.join("sessions")).unwrap().flatten().map(|file| file.file_name());
+            assert_eq!(left.collect::<Vec<_>>(), ["ses_00000001.db"]);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn forks_and_imports_are_sessions_of_their_own() {
+    each(async |bed: Bed| {
+        let environment = environment(&bed);
+        let store = bed.store();
+        let record = Record { agent: Some("plan".into()), ..record("ses_00000001", "/w", 1) };
+        store.create(&record).await.unwrap();
+        write(&store, &record, &[message("a", &["one", "two"]), message("b", &["three"])]).await;
+        let original = store.load(&record.id).await.unwrap();
+        let fork = forked(original.clone(), &environment).whole().unwrap();
+        store.import(fork.clone()).await.unwrap();
+        assert_eq!(store.import(fork.clone()).await, Err(Error::Taken(fork.record.id.clone())));
+        let read = store.load(&fork.record.id).await.unwrap();
+        assert_eq!(read, fork);
+        assert_eq!(read.record.title.as_deref(), Some("title of ses_00000001 (fork #1)"));
+        assert_eq!(read.record.agent.as_deref(), Some("plan"));
+        let texts = |stored: &StoredSession| stored.messages.iter().map(Message::visible_text).collect::<Vec<_>>();
+        assert_eq!(texts(&read), texts(&original));
+        store.rename(&fork.record.id, "Another road").await.unwrap();
+        let listed = store.list(None, None, 10).await.unwrap();
+        assert!(
+            listed.sessions.iter().any(|r| r.title.as_deref() == Some("Another road") && r.titled == TitleSource::User)
+        );
+        assert_eq!(store.load(&record.id).await.unwrap(), original, "the first one is untouched");
+    })
+    .await;
+}
+
+/// Read a message at a time, a session is what it is as a whole, whether it is open or not.
+#[tokio::test]
+async fn a_session_is_read_out_as_it_was_written() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let record = record("ses_00000001", "/w", 1);
+        store.create(&record).await.unwrap();
+        let messages: Vec<Message> = (0..50).map(|at| message(&format!("m{at}"), &["one", "two"])).collect();
+        write(&store, &record, &messages).await;
+        // What came later belongs to an early message all the same.
+        let late = Part { id: PartId::new("late"), ..messages[0].parts[0].clone() };
+        store.record(&record).await;
+        store.part(&record.id, &messages[3].id, &late).await;
+        store.flush(&record.id).await.unwrap();
+        let whole = store.peek(&record.id).await.unwrap();
+        assert_eq!(whole.messages[3].parts.len(), 3);
+        assert_eq!(store.read_out(&record.id).await.unwrap().whole(), Ok(whole.clone()), "open");
+        store.close(&record.id).await;
+        assert_eq!(store.read_out(&record.id).await.unwrap().whole(), Ok(whole.clone()), "closed");
+        let renamed = renamed(store.read_out(&record.id).await.unwrap(), &environment(&bed));
+        let copy = renamed.record.id.clone();
+        store.import(renamed).await.unwrap();
+        let read = store.load(&copy).await.unwrap();
+        let texts = |stored: &StoredSession| stored.messages.iter().map(Message::visible_text).collect::<Vec<_>>();
+        assert_eq!((texts(&read), read.damage.len()), (texts(&whole), 0));
+    })
+    .await;
+}
+
+/// Of a session that could not be read to its end, nothing is taken in.
+#[tokio::test]
+async fn an_import_that_fails_leaves_nothing() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let record = record("ses_00000001", "/w", 1);
+        let broken = Error::Source("it ends here".into());
+        let messages = [Ok(message("a", &["one"])), Err(broken.clone())];
+        assert_eq!(store.import(SessionFeed::new(record.clone(), messages.into_iter())).await, Err(broken));
+        assert_eq!(store.has(&record.id).await, Ok(false));
+        let messages = [Ok(message("a", &["one"]))];
+        store.import(SessionFeed::new(record.clone(), messages.into_iter())).await.unwrap();
+        assert_eq!(store.load(&record.id).await.unwrap().messages.len(), 1);
+    })
+    .await;
+}
+
+fn environment(bed: &Bed) -> base::environment::Environment {
+    let home = ("HOME".to_owned(), bed.dir.path().display().to_string());
+    base::environment::Environment::from_vars(std::collections::BTreeMap::from([home]))
+}
+
+#[tokio::test]
+async fn words_are_found_in_whatever_case() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        for (n, words) in
+            ["The Übersicht is empty", "nothing of the kind", "an übersicht of an EMPTY room"].iter().enumerate()
+        {
+            let record = record(&format!("ses_0000000{n}"), "/w", n as u64);
+            store.create(&record).await.unwrap();
+            write(&store, &record, &[message(&format!("m{n}"), &[words])]).await;
+            store.record(&record).await;
+            store.flush(&record.id).await.unwrap();
+        }
+        store.list(None, None, 10).await.unwrap();
+        // All of them are open.
+        let found = async |words: &str| {
+            let hits = store.search(ListQuery::default(), words, 10).await.unwrap().hits;
+            hits.iter().map(|hit| (hit.record.id.to_string(), hit.excerpt.clone())).collect::<Vec<_>>()
+        };
+        let both = [
+            ("ses_00000002".to_owned(), "an übersicht of an EMPTY room".to_owned()),
+            ("ses_00000000".to_owned(), "The Übersicht is empty".to_owned()),
+        ];
+        assert_eq!(found("Empty übersicht").await, both);
+        assert_eq!(found("title of ses_00000001").await, [("ses_00000001".to_owned(), String::new())]);
+        assert_eq!(found("  ").await, []);
+    })
+    .await;
+}
+
+/// A session whose user has told it nothing is known to the process that made it, and leaves nothing behind. What
+/// the user tells it before the first message is kept as everything is, until the session is left.
+#[tokio::test]
+async fn what_was_never_prompted_is_kept_until_it_is_left() {
+    each(async |bed: Bed| {
+        let chosen = || RecordChange::Choice { agent: "plan".into(), model: None, steer: None, approvals: None };
+        let named = || RecordChange::Title("Mine".into());
+        let id = |n: u64| SessionId::new(format!("ses_0000000{n}"));
+        let store = bed.store();
+        for n in 1..=4 {
+            let record = record(id(n).as_str(), "/w", n);
+            store.create(&record).await.unwrap();
+            store.record(&record).await;
+        }
+        for (n, change) in [(2, chosen()), (3, named()), (4, chosen())] {
+            store.amend(&id(n), change).await;
+        }
+        write(
+            &store,
+            &Record { agent: Some("plan".into()), ..record(id(4).as_str(), "/w", 4) },
+            &[message("a", &["one"])],
+        )
+        .await;
+        let listed = async |store: &Store| -> Vec<SessionId> {
+            store.list(None, None, 10).await.unwrap().sessions.into_iter().map(|one| one.id).collect()
+        };
+        for n in 1..=4 {
+            store.handed_over(&id(n)).await;
+        }
+        assert_eq!(listed(&store).await, [id(4), id(3)]);
+        // Let go of without a word, as by a kill.
+        for n in 1..=4 {
+            store.close(&id(n)).await;
+        }
+        let again = bed.store();
+        assert!(matches!(again.load(&id(1)).await, Err(Error::NotFound(_))));
+        assert_eq!(again.load(&id(2)).await.unwrap().record.agent.as_deref(), Some("plan"));
+        assert_eq!(again.load(&id(3)).await.unwrap().record.title.as_deref(), Some("Mine"));
+        assert_eq!(again.load(&id(4)).await.unwrap().messages.len(), 1);
+        // In use: nobody else takes it away.
+        assert!(!again.discard(&id(2), true).await.unwrap());
+        for (n, removed) in [(2, true), (3, false), (4, false)] {
+            assert_eq!(again.leave(&id(n)).await.unwrap(), removed, "{n}");
+        }
+        assert_eq!(listed(&again).await, [id(4), id(3)]);
+        assert_eq!(again.unsaid().await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lists_are_paged() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        for n in 0..5u64 {
+            let cwd = if n == 3 { "/other" } else { "/w" };
+            let record = Record { archived: n == 4, ..record(&format!("ses_0000000{n}"), cwd, 10 + n / 2) };
+            store.create(&record).await.unwrap();
+            write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
+            store.record(&record).await;
+            store.close(&record.id).await;
+        }
+        let ids = |page: &SessionPage| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
+        let first = store.list(Some(Path::new("/w")), None, 2).await.unwrap();
+        assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
+        let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
+        assert_eq!((ids(&second), second.next), (vec!["ses_00000001".to_owned(), "ses_00000000".to_owned()], None));
+        let archived = |archived| ListQuery { archived: Some(archived), limit: 9, ..ListQuery::default() };
+        let aside = store.list_where(archived(true)).await.unwrap();
+        assert_eq!(ids(&aside), ["ses_00000004"]);
+        assert_eq!(store.list_where(archived(false)).await.unwrap().sessions.len(), 4);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn list_project_has_the_directories_below_it() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let places = ["/w", "/w/a", "/w2", "/w/a/b", "/other", "/w"];
+        for (n, cwd) in places.iter().enumerate() {
+            let record = record(&format!("ses_0000000{n}"), cwd, 10 + n as u64 / 2);
+            store.create(&record).await.unwrap();
+            write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
+            store.record(&record).await;
+            store.close(&record.id).await;
+        }
+        let ids = |page: &SessionPage| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
+        let query = ListQuery { cwd: Some("/w".into()), is_project: true, limit: 2, ..ListQuery::default() };
+        let first = store.list_where(query.clone()).await.unwrap();
+        assert_eq!(ids(&first), ["ses_00000005", "ses_00000003"]);
+        let second = store.list_where(ListQuery { after: first.next, ..query.clone() }).await.unwrap();
+        assert_eq!((ids(&second), second.next), (vec!["ses_00000001".to_owned(), "ses_00000000".to_owned()], None));
+        let all = store.list_where(ListQuery { cwd: Some("/".into()), limit: 9, ..query }).await.unwrap();
+        assert_eq!(all.sessions.len(), places.len());
+        store.filled().await.unwrap();
+        assert_eq!(store.beginning_with("ses_00000003", 9).await.unwrap(), [SessionId::new("ses_00000003")]);
+        assert_eq!(store.beginning_with("ses_", 3).await.unwrap().len(), 3);
+        assert_eq!(store.beginning_with("ses_1", 3).await.unwrap(), []);
+    })
+    .await;
+}
+
+/// What is undone for good is gone, and what is written after it stands in its place.
+#[tokio::test]
+async fn what_is_cut_off_is_gone() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let record = record("ses_00000001", "/w", 5);
+        store.create(&record).await.unwrap();
+        write(&store, &record, &[message("a", &["one"]), message("b", &["two"]), message("c", &["three"])]).await;
+        store.handed_over(&record.id).await;
+        // Some of it is written in one go with what follows.
+        write(&store, &record, &[message("d", &["four"])]).await;
+        store.cut(&record.id, &MessageId::new("b")).await;
+        write(&store, &record, &[message("b", &["again"])]).await;
+        store.flush(&record.id).await.unwrap();
+        store.stop().await;
+        let store = bed.store();
+        let left = store.load(&record.id).await.unwrap();
+        assert_eq!(left.messages, [message("a", &["one"]), message("b", &["again"])]);
+        store.cut(&record.id, &MessageId::new("a")).await;
+        store.flush(&record.id).await.unwrap();
+        assert_eq!(store.peek(&record.id).await.unwrap().messages, []);
+        assert_eq!(store.list(None, None, 9).await.unwrap().sessions, [], "nothing is said in it any more");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn grants_and_choices_belong_to_a_project() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let grant = |project: &str, pattern: &str| Grant {
+            project: project.into(),
+            agent: "build".into(),
+            permission: "bash".into(),
+            pattern: pattern.into(),
+            given: Timestamp(7),
+        };
+        for grant in [grant("/a", "ls *"), grant("/a", "cat *"), grant("/b", "ls *"), grant("/a", "ls *")] {
+            store.grant(&grant).await.unwrap();
+        }
+        assert_eq!(store.grants("/a").await.unwrap().grants, [grant("/a", "cat *"), grant("/a", "ls *")]);
+        store.revoke(&grant("/a", "cat *")).await.unwrap();
+        assert_eq!(store.all_grants().await.unwrap().grants, [grant("/a", "ls *"), grant("/b", "ls *")]);
+        let model = |name: &str| ModelRef { provider: "p".into(), model: name.into(), effort: None };
+        store.chosen("/a", vec![model("1")]).await.unwrap();
+        store.chosen("/a", vec![model("2"), model("1")]).await.unwrap();
+        assert_eq!(store.recent("/a").await, [model("2"), model("1")]);
+        assert_eq!(store.recent("/b").await, []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn children_go_with_their_parent() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let parent = record("ses_00000001", "/w", 5);
+        let child = Record { parent: Some(parent.id.clone()), ..record("ses_00000002", "/w", 6) };
+        for record in [&parent, &child] {
+            store.create(record).await.unwrap();
+            write(&store, record, &[message("a", &["one"])]).await;
+            store.close(&record.id).await;
+        }
+        assert_eq!(store.children(&parent.id).await.unwrap(), std::slice::from_ref(&child.id));
+        assert_eq!(store.list(None, None, 9).await.unwrap().sessions.len(), 1);
+        let part = store.parts(&child.id, vec![PartId::new("a-0"), PartId::new("none")]).await.unwrap();
+        assert_eq!(part, message("a", &["one"]).parts);
+        assert!(store.change(&parent.id, RecordChange::Archived(true)).await.unwrap().archived);
+        store.close(&child.id).await;
+        store.delete(&parent.id).await.unwrap();
+        for id in [&parent.id, &child.id] {
+            assert!(!store.has(id).await.unwrap());
+            assert!(matches!(store.load(id).await, Err(Error::NotFound(_))));
+        }
+    })
+    .await;
+}
