@@ -32,11 +32,11 @@ use self::scripts::Scripts;
 use crate::config::Settings;
 use crate::config::settings::{HookEntry, HookPoint};
 use crate::event::{Event, Severity};
-use crate::model::{Model, Request};
 use crate::tool::{Failure, ToolContext};
 use base::lock::locked;
 use base::text;
 use permission::{shell, wildcard};
+use providers::{Model, Request};
 use transcript::ModelRef;
 
 /// The longest notice of a hook's, in characters.

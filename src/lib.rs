@@ -25,8 +25,6 @@ pub mod lsp;
 pub mod picture;
 pub mod skill;
 
-pub mod model;
-
 pub mod config;
 
 pub mod grants;

@@ -52,7 +52,6 @@ use self::offer::TurnOffer;
 use crate::config::Settings;
 use crate::config::settings::{McpEntry, Transport};
 use crate::event::{Event, Outlet};
-use crate::model::http::HttpClient;
 use crate::tool::AnyTool;
 use crate::tool::registry::find_properties;
 use base::environment::Environment;
@@ -61,6 +60,7 @@ use base::task::JoinHandle;
 use base::text;
 use base::variables::Variables;
 use permission::Rules;
+use providers::http::HttpClient;
 use sandbox::process::Program;
 
 /// What is ours about servers and only looks.

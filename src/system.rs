@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 
 use crate::agent::Agent;
 use crate::instruction::InstructionText;
-use crate::model::Model;
 use base::environment::Timestamp;
 use base::text::mark::ReminderMark;
 use base::text::tagged;
+use providers::Model;
 
 /// What the model is told about where it is. Made once per session and kept for the day, so that
 /// the prompt does not change under a provider's cache.

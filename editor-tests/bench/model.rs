@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use adjutant::model::anthropic::Messages;
-use adjutant::model::chat::Chat;
-use adjutant::model::gemini::Gemini;
-use adjutant::model::request::{BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
-use adjutant::model::responses::Responses;
-use adjutant::model::sse::SseParser;
-use adjutant::model::target::{Knobs, Target};
-use adjutant::model::wire::Wire;
-use adjutant::model::{Error, Model, Request};
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
+use providers::anthropic::Messages;
+use providers::chat::Chat;
+use providers::gemini::Gemini;
+use providers::request::{BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
+use providers::responses::Responses;
+use providers::sse::SseParser;
+use providers::target::{Knobs, Target};
+use providers::wire::Wire;
+use providers::{Error, Model, Request};
 use serde_json::{Map, json};
 use transcript::ModelRef;
 

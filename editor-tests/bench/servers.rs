@@ -10,8 +10,8 @@ use adjutant::config::Settings;
 use adjutant::config::settings::{McpEntry, Transport};
 use adjutant::event::Outlet;
 use adjutant::mcp::{ForSession, McpServers};
-use adjutant::model::http::HttpClient;
 use base::environment::Environment;
+use providers::http::HttpClient;
 use serde_json::{Map, Value, json};
 
 use crate::marathon::{Talk, proc};

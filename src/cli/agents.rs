@@ -9,11 +9,11 @@ use futures_util::StreamExt as _;
 
 use super::place::Here;
 use crate::agent::{Mode, create, show};
-use crate::model::registry::Registry;
-use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
-use crate::model::{Delta, Model, Provider, Request};
 use crate::session::models::ModelSources;
 use base::environment::Environment;
+use providers::registry::Registry;
+use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
+use providers::{Delta, Model, Provider, Request};
 use transcript::ModelRef;
 
 /// What to do with the agents.

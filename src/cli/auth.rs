@@ -11,12 +11,12 @@ use super::place::Here;
 use super::terminal;
 use crate::config::settings::{ProviderEntry, Secret, Settings};
 use crate::extension::login::{LoginDesk, PluginCredential, PluginLogin};
-use crate::model::auth::{Auth, Credential};
-use crate::model::catalog::Catalog;
-use crate::model::http::HttpClient;
-use crate::model::oauth::{LoginStep, Service};
-use crate::model::platform;
 use base::environment::Environment;
+use providers::auth::{Auth, Credential};
+use providers::catalog::Catalog;
+use providers::http::HttpClient;
+use providers::oauth::{LoginStep, Service};
+use providers::platform;
 
 /// What to do with the keys.
 #[derive(Debug, clap::Subcommand)]

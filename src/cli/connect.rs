@@ -8,9 +8,9 @@ use reqwest::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
 use super::terminal::aside;
-use crate::model::http;
 use crate::serve::bridge::Bridge;
 use base::environment::Environment;
+use providers::http;
 
 /// Options of `adjutant connect`.
 #[derive(Debug, clap::Args)]
@@ -76,7 +76,7 @@ fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
         }
         (None, token) => token.map(|token| token.trim().to_owned()),
     };
-    let loopback = crate::model::is_loopback(&url);
+    let loopback = providers::is_loopback(&url);
     if token.is_some() && url.scheme() == "http" && !loopback {
         return Err(format!("anybody on the way could read the token: use wss:// instead of {}", args.url));
     }

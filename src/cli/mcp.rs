@@ -19,10 +19,10 @@ use crate::mcp::kept::KeptLogin;
 use crate::mcp::login;
 use crate::mcp::survey::{ReportedState, ServerReport};
 use crate::mcp::{ForSession, McpServers};
-use crate::model::http::HttpClient;
 use base::environment::Environment;
 use base::text;
 use permission::{Action, Need, evaluate};
+use providers::http::HttpClient;
 
 /// Options of `adjutant mcp`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::place::Here;
 use crate::config::settings::Rates;
 use crate::config::trust::TrustKind;
-use crate::model::Model;
-use crate::model::catalog::CatalogRefresh;
-use crate::model::registry::{KeySource, ProviderSummary, Registry};
 use crate::session::models::ModelSources;
 use base::environment::Environment;
+use providers::Model;
+use providers::catalog::CatalogRefresh;
+use providers::registry::{KeySource, ProviderSummary, Registry};
 
 /// What to show.
 #[derive(Debug, clap::Args)]

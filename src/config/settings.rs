@@ -15,11 +15,11 @@ use super::node::SourceLocation;
 use super::problem::Problem;
 pub use super::script::{ScriptEntry, ScriptKind};
 pub use super::serve::{ServeLimits, ServeSettings, TlsFiles, TokenEntry, TrustedProxy};
-pub use crate::model::entry::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
 use base::approvals::Approvals;
 use base::store_place::DatabasePlace;
 use base::variables::Variables;
 use permission::Rules;
+pub use providers::entry::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
 use transcript::ModelRef;
 
 #[derive(Debug, Clone, PartialEq)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::error::Refusal;
 use super::server::Server;
-use crate::model::auth::Auth;
 use permission::account::AccountProperty;
+use providers::auth::Auth;
 
 /// A way to log in, as the editor shows it.
 pub struct LoginMethod {

@@ -6,12 +6,12 @@ use super::error::Refusal;
 use super::face::{Alternative, Category, Group, Setting, SettingValue};
 use super::server::{ChoiceReply, Server};
 use crate::agent::Agent;
-use crate::model::Model;
 use crate::session::Handle;
 use crate::session::handle::SavedReceiver;
 use crate::turn::{Choice, frame};
 use base::approvals::Approvals;
 use base::text;
+use providers::Model;
 use transcript::ModelRef;
 
 /// The setting that version 1 also knows as a mode.

@@ -14,9 +14,9 @@ use super::options;
 use super::server::Server;
 use super::{ask, elicit, files, form};
 use crate::event::{Event, Progress, Severity, TurnMessage};
-use crate::model::offline::CONNECT;
 use crate::session::Handle;
 use base::id::{CallId, MessageId, SessionId};
+use providers::offline::CONNECT;
 
 /// Something the editor is working on: a question comes back when the connection has ended before its answer.
 type EditorWork = Pin<Box<dyn Future<Output = Option<TurnMessage>> + Send>>;

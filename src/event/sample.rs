@@ -2,8 +2,8 @@
 
 use tokio::sync::oneshot;
 
-use crate::model::FoundPage;
-use crate::model::request::ModelMessage;
+use providers::FoundPage;
+use providers::request::ModelMessage;
 
 /// A question for the session's model. The user has agreed to it.
 #[derive(Debug)]

@@ -12,15 +12,15 @@ use super::subagents::{self, Loans, Subagents};
 use crate::config::Settings;
 use crate::config::builtin::AGENTS;
 use crate::event::Severity;
-use crate::model::auth::Auth;
-use crate::model::catalog::Catalog;
-use crate::model::platform;
 use crate::tool::BoxFuture;
 use crate::tool::todos::Todos;
 use base::environment::Environment;
 use base::id::SessionId;
 use base::lock::locked;
 use base::text;
+use providers::auth::Auth;
+use providers::catalog::Catalog;
+use providers::platform;
 
 /// What is heard of a session, for plugins that ask. Leaf locks.
 #[derive(Debug, Default)]
@@ -219,7 +219,7 @@ impl Ears {
 
     /// Providers of the settings, as far as they are not secret.
     fn providers(&self) -> Value {
-        let one = |provider: &crate::model::entry::ProviderEntry| provider_of(provider);
+        let one = |provider: &providers::entry::ProviderEntry| provider_of(provider);
         self.settings.providers.iter().map(one).collect()
     }
 
@@ -417,8 +417,8 @@ fn session_of(options: &Value) -> Option<&str> {
 }
 
 /// A provider and its models, as OpenCode shows them to plugins.
-pub(super) fn provider_of(provider: &crate::model::entry::ProviderEntry) -> Value {
-    let model = |model: &crate::model::entry::ModelEntry| {
+pub(super) fn provider_of(provider: &providers::entry::ProviderEntry) -> Value {
+    let model = |model: &providers::entry::ModelEntry| {
         let rates = model.price.as_ref().map(|price| price.base).unwrap_or_default();
         let shown = json!({
             "id": model.key, "name": model.name, "providerID": provider.id,

@@ -10,9 +10,9 @@ use super::scripts::{HookRun, Scripts};
 use super::transform;
 use crate::config::settings::HookPoint;
 use crate::event::Severity;
-use crate::model::{Model, Request};
 use crate::tool::{Failure, ToolContext};
 use base::text;
+use providers::{Model, Request};
 use transcript::ModelRef;
 
 /// Who has changed something, for people.

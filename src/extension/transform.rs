@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::model::Request;
-use crate::model::request::{CallResult, ModelInput, ModelMessage, ModelOutput};
+use providers::Request;
+use providers::request::{CallResult, ModelInput, ModelMessage, ModelOutput};
 
 /// What stands for a message; the same for as long as nothing before it changes.
 fn message_id(at: usize) -> String {
@@ -155,8 +155,8 @@ mod tests {
     use serde_json::Map;
 
     use super::*;
-    use crate::model::Model;
-    use crate::model::request::{BodyCache, ModelParams};
+    use providers::Model;
+    use providers::request::{BodyCache, ModelParams};
     use transcript::ModelRef;
 
     fn request() -> Request {

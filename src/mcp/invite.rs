@@ -12,8 +12,8 @@ use super::kept::KeptLogin;
 use super::login;
 use crate::config::settings::OAuth;
 use crate::event::{FormPage, FormReply, Outlet};
-use crate::model::http::HttpClient;
 use base::text;
+use providers::http::HttpClient;
 
 /// A server at which nobody is logged in.
 pub(super) struct Invitation {

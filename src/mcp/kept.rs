@@ -15,8 +15,8 @@ use rmcp::transport::auth::{
 use serde_json::{Map, Value, json};
 
 use crate::config::settings::Secret;
-use crate::model::auth::Auth;
 use base::environment::Environment;
+use providers::auth::Auth;
 
 /// Where the login of one server is kept.
 #[derive(Clone)]

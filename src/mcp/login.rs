@@ -16,9 +16,9 @@ use tokio::net::TcpListener;
 use super::kept::KeptLogin;
 use crate::config::mcp::is_near;
 use crate::config::settings::{OAuth, Secret};
-use crate::model::http::HttpClient;
-use crate::model::oauth;
 use base::text;
+use providers::http::HttpClient;
+use providers::oauth;
 
 /// Where a browser comes back to where a client was registered by hand and nothing else is said: as OpenCode has it.
 const PORT: u16 = 19876;

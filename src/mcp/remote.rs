@@ -20,7 +20,7 @@ use super::kept::KeptLogin;
 use super::login;
 use super::sse::{SseError, SseTransport};
 use crate::config::mcp as address;
-use crate::model::http::{self, HttpClient};
+use providers::http::{self, HttpClient};
 
 pub(super) struct RemoteServer {
     pub url: String,

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::link::McpLink;
 use crate::event::SampleRequest;
-use crate::model::request::{Attachment, ModelInput, ModelMessage, ModelOutput};
 use base::text;
+use providers::request::{Attachment, ModelInput, ModelMessage, ModelOutput};
 
 /// How much a server may ask in one go, in bytes.
 const LARGEST: usize = 256 << 10;

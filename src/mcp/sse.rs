@@ -12,9 +12,9 @@ use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 
-use crate::model::http;
-use crate::model::sse::{BadEvent, Flow, SseParser};
 use base::text;
+use providers::http;
+use providers::sse::{BadEvent, Flow, SseParser};
 
 /// What is said of an address that sends us elsewhere.
 pub(super) const MOVED: &str =

@@ -9,14 +9,14 @@ use crate::config::node::SourceLocation;
 use crate::config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings};
 use crate::event::{Event, Severity};
 use crate::instruction::{self, Instructions};
-use crate::model::local;
-use crate::model::registry::{KeySource, Registry};
 use crate::skill::{self, Skills};
 use base::environment::Environment;
 use base::text::nearest;
 use base::worktree::Worktree;
 use permission::sight::Sight;
 use permission::{PermissionContext, Policy};
+use providers::local;
+use providers::registry::{KeySource, Registry};
 use transcript::ModelRef;
 
 /// How many problems are shown one by one when a session starts.

@@ -11,9 +11,9 @@ use futures_util::StreamExt;
 use crate::config::reference::RepositoryClone;
 use crate::config::remote::{self, DefaultsAnswer, RemoteDefaults};
 use crate::instruction;
-use crate::model::http::HttpClient;
 use crate::skill::index::{self, FetchedSkill, IndexedSkill, SkillIndex};
 use base::environment::{Environment, private_dir};
+use providers::http::HttpClient;
 use sandbox::process;
 
 /// How long one address may take.

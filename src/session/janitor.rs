@@ -13,10 +13,10 @@ use super::models::ModelSources;
 use super::{fetch, prune};
 use crate::config::reference::RepositoryClone;
 use crate::config::remote;
-use crate::model::registry::Registry;
 use crate::tool::truncate;
 use base::environment::Environment;
 use base::task::JoinHandle;
+use providers::registry::Registry;
 use store::Store;
 
 /// How long after the first session of a process what nobody waits for is cleaned up.

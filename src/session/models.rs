@@ -4,15 +4,15 @@
 use std::sync::{Arc, Mutex};
 
 use crate::config::settings::{ProviderEntry, Settings};
-use crate::model::Error;
-use crate::model::auth::Auth;
-use crate::model::catalog::{self, Catalog, CatalogRefresh};
-use crate::model::http::HttpClient;
-use crate::model::local;
-use crate::model::offline::Offline;
-use crate::model::registry::{self, Registry};
 use base::environment::Environment;
 use base::lock::locked;
+use providers::Error;
+use providers::auth::Auth;
+use providers::catalog::{self, Catalog, CatalogRefresh};
+use providers::http::HttpClient;
+use providers::local;
+use providers::offline::Offline;
+use providers::registry::{self, Registry};
 
 /// Where a session's registry of models can be replaced.
 pub(super) type RegistrySender = tokio::sync::watch::Sender<Arc<Registry>>;

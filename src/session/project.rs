@@ -19,7 +19,6 @@ use crate::config::trust::Review;
 use crate::config::{self, ConfigFingerprint, Problem, Settings};
 use crate::event::{Event, Severity};
 use crate::instruction;
-use crate::model::registry::Registry;
 use crate::skill::{self, Skills};
 use crate::system::Surroundings;
 use crate::turn::later::{self, SettingsRead};
@@ -29,6 +28,7 @@ use base::environment::Environment;
 use base::task::JoinHandle;
 use base::worktree::Worktree;
 use permission::Rule;
+use providers::registry::Registry;
 
 /// What holds in a session until its next turn.
 #[derive(Clone)]

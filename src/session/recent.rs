@@ -1,7 +1,7 @@
 //! The models that were chosen in a project, the newest first: where nobody says otherwise, the next
 //! session there begins with the first of them.
 
-use crate::model::registry::Registry;
+use providers::registry::Registry;
 use store::{Error, Store};
 use transcript::ModelRef;
 

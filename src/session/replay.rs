@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 use self::children::Children;
 use crate::agent::registry::Agents;
 use crate::event::{self, CallUpdate, Event, UserPiece};
-use crate::model::Model;
 use crate::turn::{History, size};
 use base::id::{PartId, SessionId};
+use providers::Model;
 use store::{Record, Store};
 use transcript::{Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part};
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 
 use crate::event::{Sample, SampleRequest};
-use crate::model::request::{BodyCache, ModelParams};
-use crate::model::{Delta, Request};
 use crate::turn::{TurnContext, budget, frame, step};
+use providers::request::{BodyCache, ModelParams};
+use providers::{Delta, Request};
 use transcript::{Finish, Usage};
 
 /// Asks, and answers whoever wants to know, unless nobody does any more.
@@ -26,7 +26,7 @@ pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
 
 struct SamplingRequest {
     system: Option<String>,
-    messages: Vec<crate::model::request::ModelMessage>,
+    messages: Vec<providers::request::ModelMessage>,
     max_output: u64,
     search: bool,
     temperature: Option<f64>,
@@ -35,7 +35,7 @@ struct SamplingRequest {
 /// What was counted is paid for, however it ends.
 struct Bill<'a> {
     scope: &'a TurnContext,
-    model: Arc<crate::model::Model>,
+    model: Arc<providers::Model>,
     usage: Usage,
 }
 

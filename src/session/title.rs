@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 
 use super::first_words::first_words;
-use crate::model::registry::Registry;
-use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
-use crate::model::{Delta, Request};
 use crate::turn::{History, TurnContext, hooks};
 use base::task::JoinHandle;
+use providers::registry::Registry;
+use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
+use providers::{Delta, Request};
 use transcript::{Content, Message};
 
 /// How long a title may take. Nobody waits for it.

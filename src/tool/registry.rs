@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::aliases::Aliases;
 use super::{AnyTool, Offer, Tool, erase};
-use crate::model::Model;
 use permission::{Action, Need, Rules, evaluate};
+use providers::Model;
 
 /// What a tool says of itself, whatever it is called with.
 #[derive(Debug)]

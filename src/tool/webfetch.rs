@@ -22,12 +22,12 @@ use super::{BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext
 use crate::config::mcp::is_secret;
 use crate::config::settings::{McpEntry, Settings, Transport};
 use crate::event::ToolKind;
-use crate::model::auth::Auth;
 use base::environment::Environment;
 use base::text;
 use page::FetchedPage;
 use permission::Need;
 use permission::url::Address;
+use providers::auth::Auth;
 use transcript::File;
 use visit::Web;
 

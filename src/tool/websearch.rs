@@ -18,12 +18,12 @@ use super::aliases::Aliases;
 use super::webfetch::secrets;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Sample, SampleRequest, SessionRequest, ToolKind};
-use crate::model::FoundPage;
-use crate::model::http::HttpClient;
-use crate::model::request::{ModelInput as Asked, ModelMessage};
 use base::environment::Environment;
 use base::text;
 use permission::Need;
+use providers::FoundPage;
+use providers::http::HttpClient;
+use providers::request::{ModelInput as Asked, ModelMessage};
 
 /// How long a search may take, and how long one by the model's provider, which reads pages.
 const PATIENCE: Duration = Duration::from_secs(25);

@@ -12,11 +12,11 @@ use super::next::CompactionTrigger;
 use super::view::{self, VisibleHistory, view};
 use super::{History, Outcome, TurnContext, carry, digest, hooks, remind, request, retry, size, step};
 use crate::event::{CompactionState, Event, Status};
-use crate::model::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
-use crate::model::{Delta, Error, Model, Provider, Request};
 use base::environment::Timestamp;
 use base::id::PartId;
 use base::text::thousands;
+use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
+use providers::{Delta, Error, Model, Provider, Request};
 use transcript::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
 
 /// How often a summary is asked for that does not come out right.

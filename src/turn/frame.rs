@@ -8,7 +8,6 @@ use super::models::Models;
 use super::{Choice, History, TurnContext, next};
 use crate::agent::Agent;
 use crate::mcp::search;
-use crate::model::{Model, Provider};
 use crate::system::{self, Layers};
 use crate::tool::language::offered;
 use crate::tool::lsp::LspTool;
@@ -21,6 +20,7 @@ use crate::tool::websearch::{self, WebsearchTool};
 use crate::tool::{AnyTool, Tool, erase};
 use base::text::mark::ReminderMark;
 use permission::{Action, Rule, wildcard};
+use providers::{Model, Provider};
 use transcript::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 
 #[derive(Clone)]

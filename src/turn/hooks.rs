@@ -16,11 +16,11 @@ use crate::extension::advice::Advice;
 use crate::extension::moment::Moment;
 use crate::extension::subagents::TurnLoan;
 use crate::extension::{any, guards};
-use crate::model::Request;
 use crate::tool::{Failure, ToolContext, ToolOutput};
 use base::text;
 use permission::approve::judge_in_doubt;
 use permission::{Action, Need, Verdict};
+use providers::Request;
 use transcript::{Call, Change, Content, Message, ModelRef, Text};
 
 /// How often a hook may send a turn on that the model thinks is over.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::model::registry::{NotFound, Registry};
-use crate::model::{Model, Provider};
+use providers::registry::{NotFound, Registry};
+use providers::{Model, Provider};
 use transcript::ModelRef;
 
 /// The models of a session. The registry behind it may be replaced: a server on this machine is

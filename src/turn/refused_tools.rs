@@ -9,10 +9,10 @@ use std::sync::Mutex;
 use super::TurnContext;
 use super::frame::Frame;
 use crate::event::{Event, Severity};
-use crate::model::Error;
-use crate::model::request::{Request, ToolSpec};
 use base::lock::locked;
 use base::text;
+use providers::Error;
+use providers::request::{Request, ToolSpec};
 
 /// How many tools of one server are set aside one by one. With the next one, all of them go.
 const MAX_ONE_BY_ONE: usize = 3;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-use crate::model::Error;
+use providers::Error;
 
 /// How often a request is repeated at most.
 pub const LIMIT: u32 = 5;

@@ -3,8 +3,8 @@
 
 use super::History;
 use super::view;
-use crate::model::Request;
-use crate::model::request::{ModelInput, ModelMessage, ModelOutput};
+use providers::Request;
+use providers::request::{ModelInput, ModelMessage, ModelOutput};
 use transcript::{Call, CallState, Content, Message, Usage};
 
 /// What an image or a document takes, roughly; its bytes say nothing about it.

@@ -18,12 +18,12 @@ use super::frame::Frame;
 use super::refused_tools::Refusals;
 use super::{History, TurnContext, call, hooks, late_changes, next, request, retry, size};
 use crate::event::{CallUpdate, Event, Progress, Status};
-use crate::model::request::BodyCache;
-use crate::model::{AnswerStream, Delta, Error, Model, Request};
 use crate::tool::accept;
 use base::environment::Timestamp;
 use base::id::MessageId;
 use base::task::on_threads;
+use providers::request::BodyCache;
+use providers::{AnswerStream, Delta, Error, Model, Request};
 use store;
 use transcript::{
     Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,

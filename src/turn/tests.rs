@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{History, Outcome, run};
 use crate::event::PermissionReply;
-use crate::model::request;
-use crate::model::scripted::{Scripted, ScriptedAnswer};
-use crate::model::{Delta, Error};
 use permission::{Action, Denial};
+use providers::request;
+use providers::scripted::{Scripted, ScriptedAnswer};
+use providers::{Delta, Error};
 use store::{Store, StoredSession};
 use transcript::{CallState, Fault, FaultKind, Finish, Message};
 

@@ -2,7 +2,7 @@
 //! have a provider send the conversation on.
 
 use crate::config::node::{Node, NodeValue};
-use crate::model::entry::LOCATION_OPTIONS;
+use providers::entry::LOCATION_OPTIONS;
 
 /// The parts of a provider that decide where requests go and with which key.
 pub(super) fn provider_ways(provider: &Node) -> Vec<Vec<String>> {

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::event::PermissionReply;
-use crate::model::Error;
-use crate::model::scripted::{Scripted, ScriptedAnswer};
 use crate::turn::tests::{Played, Stage, full, paired};
+use providers::Error;
+use providers::scripted::{Scripted, ScriptedAnswer};
 
 async fn play(stage: &mut Stage, prompt: &str) -> Played {
     play_until(stage, prompt, usize::MAX).await.0

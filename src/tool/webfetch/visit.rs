@@ -13,9 +13,9 @@ use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE};
 
-use crate::model::http;
 use base::environment::Environment;
 use permission::url::{Address, forbidden_address};
+use providers::http;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(15);

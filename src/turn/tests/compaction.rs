@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::stage::{Played, Stage};
-use crate::model::scripted::{Scripted, ScriptedAnswer};
-use crate::model::{Delta, Error};
 use crate::turn::{Outcome, run};
+use providers::scripted::{Scripted, ScriptedAnswer};
+use providers::{Delta, Error};
 use transcript::{CallState, FaultKind, Finish, Message, Usage};
 
 /// A step that lists the directory, and fills the window as far as `tokens`.

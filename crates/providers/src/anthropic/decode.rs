@@ -1,0 +1,335 @@
+//! The events of a Messages answer as deltas.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::sse::Flow;
+use crate::wire::{Decoder, counted, entry, finished};
+use crate::{Delta, Error, FoundPage, classify};
+use transcript::{Finish, Usage};
+
+/// One answer, as far as it came.
+pub(super) struct Blocks {
+    who: String,
+    open: BTreeMap<usize, Open>,
+    usage: Usage,
+    finish: Option<Finish>,
+    over: bool,
+}
+
+/// A block that is coming in, with what must be whole before it is passed on.
+#[derive(Default)]
+struct Open {
+    kind: Kind,
+    signature: String,
+    citations: Vec<Value>,
+    /// A block of a kind nobody here knows, or a call the provider runs itself.
+    whole: Map<String, Value>,
+    /// The JSON of that call's input, or whether ours had any.
+    json: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Kind {
+    #[default]
+    Text,
+    Thinking,
+    Call,
+    Opaque,
+}
+
+impl Blocks {
+    pub(super) fn new(who: &str) -> Self {
+        Self { who: who.to_owned(), open: BTreeMap::new(), usage: Usage::default(), finish: None, over: false }
+    }
+
+    fn start(&mut self, index: usize, block: Value, out: &mut Vec<Delta>) {
+        let text = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut open = Open::default();
+        match block.get("type").and_then(Value::as_str).unwrap_or_default() {
+            "text" => {
+                let words = text("text");
+                if !words.is_empty() {
+                    out.push(Delta::Text { index, text: words });
+                }
+                open.citations = block.get("citations").and_then(Value::as_array).cloned().unwrap_or_default();
+            }
+            "thinking" => {
+                open.kind = Kind::Thinking;
+                open.signature = text("signature");
+                out.push(Delta::Reasoning { index, text: text("thinking") });
+            }
+            "redacted_thinking" => {
+                open.kind = Kind::Thinking;
+                out.push(Delta::Reasoning { index, text: String::new() });
+                out.push(Delta::Provider { index, data: entry("redacted", text("data")) });
+            }
+            "tool_use" => {
+                open.kind = Kind::Call;
+                let id = Some(text("id")).filter(|id| !id.is_empty());
+                out.push(Delta::Call { index, id, name: text("name") });
+                if let Some(input) = block.get("input").filter(|input| input.as_object().is_some_and(|o| !o.is_empty()))
+                {
+                    open.whole.insert("input".into(), input.clone());
+                }
+            }
+            _ => {
+                open.kind = Kind::Opaque;
+                out.push(Delta::Reasoning { index, text: String::new() });
+                if let Value::Object(whole) = block {
+                    open.whole = whole;
+                }
+            }
+        }
+        self.open.insert(index, open);
+    }
+
+    fn delta(&mut self, index: usize, delta: BlockDelta<'_>, out: &mut Vec<Delta>) {
+        let open = self.open.entry(index).or_insert_with(|| {
+            // A server that does not announce its blocks.
+            let kind = if delta.thinking.is_some() { Kind::Thinking } else { Kind::Text };
+            Open { kind, ..Open::default() }
+        });
+        if let Some(text) = delta.text {
+            if open.kind == Kind::Opaque {
+                append(&mut open.whole, "text", &text);
+            } else if !text.is_empty() {
+                out.push(Delta::Text { index, text });
+            }
+        }
+        if let Some(text) = delta.thinking.filter(|text| !text.is_empty()) {
+            out.push(Delta::Reasoning { index, text });
+        }
+        if let Some(json) = delta.partial_json.filter(|json| !json.is_empty()) {
+            if open.kind == Kind::Call {
+                open.whole.clear();
+                out.push(Delta::Arguments { index, json });
+            } else {
+                open.json.push_str(&json);
+            }
+        }
+        if let Some(signature) = delta.signature {
+            open.signature.push_str(&signature);
+        }
+        open.citations.extend(delta.citation);
+    }
+
+    fn stop(&mut self, index: usize, out: &mut Vec<Delta>) {
+        let Some(mut open) = self.open.remove(&index) else { return };
+        match open.kind {
+            Kind::Text if !open.citations.is_empty() => {
+                let cited: Vec<FoundPage> = open.citations.iter().filter_map(page).collect();
+                if !cited.is_empty() {
+                    out.push(Delta::Found(cited));
+                }
+                out.push(Delta::Provider { index, data: entry("citations", open.citations) });
+            }
+            Kind::Thinking if !open.signature.is_empty() => {
+                out.push(Delta::Provider { index, data: entry("signature", open.signature) });
+            }
+            // All at once, from a server that does not stream calls.
+            Kind::Call => {
+                if let Some(input) = open.whole.get("input") {
+                    out.push(Delta::Arguments { index, json: input.to_string() });
+                }
+            }
+            Kind::Opaque => {
+                let results = open.whole.get("content").and_then(Value::as_array).into_iter().flatten();
+                let found: Vec<FoundPage> = results.filter_map(page).collect();
+                if !found.is_empty() {
+                    out.push(Delta::Found(found));
+                }
+                if let Ok(input) = serde_json::from_str::<Value>(&open.json) {
+                    open.whole.insert("input".into(), input);
+                }
+                out.push(Delta::Provider { index, data: entry("block", open.whole) });
+            }
+            Kind::Text | Kind::Thinking => {}
+        }
+    }
+
+    fn count(&mut self, usage: &MessageUsage, out: &mut Vec<Delta>) {
+        let set = |to: &mut u64, from: Option<u64>| *to = from.unwrap_or(*to);
+        let counted = &mut self.usage;
+        set(&mut counted.input, usage.input_tokens);
+        set(&mut counted.cache_read, usage.cache_read_input_tokens);
+        set(&mut counted.cache_write, usage.cache_creation_input_tokens);
+        if let Some(output) = usage.output_tokens {
+            let thought = usage.output_tokens_details.as_ref().and_then(|d| d.thinking_tokens).unwrap_or(0).min(output);
+            (counted.output, counted.reasoning) = (output - thought, thought);
+        }
+        out.push(Delta::Usage(*counted));
+    }
+
+    fn reason(&mut self, reason: &str) {
+        self.finish = Some(match reason {
+            "end_turn" | "stop_sequence" => Finish::Stop,
+            "tool_use" => Finish::ToolCalls,
+            "max_tokens" | "model_context_window_exceeded" => Finish::Length,
+            "refusal" => Finish::Refusal,
+            _ => Finish::Other,
+        });
+    }
+
+    fn whole(&mut self, message: AnthropicMessage, out: &mut Vec<Delta>) {
+        for (index, block) in message.content.unwrap_or_default().into_iter().enumerate() {
+            self.start(index, block, out);
+            self.stop(index, out);
+        }
+        if let Some(usage) = &message.usage {
+            self.count(usage, out);
+        }
+        if let Some(reason) = &message.stop_reason {
+            self.reason(reason);
+        }
+    }
+}
+
+/// A result of a search, or a place in one that is cited.
+fn page(found: &Value) -> Option<FoundPage> {
+    let text = |name: &str| found.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let kind = found.get("type").and_then(Value::as_str)?;
+    let searched = ["web_search_result", "web_search_result_location"].contains(&kind);
+    let (title, url, date, extract) = (text("title"), text("url"), text("page_age"), text("cited_text"));
+    searched.then_some(FoundPage { title, url, date, extract })
+}
+
+fn append(map: &mut Map<String, Value>, name: &str, more: &str) {
+    match map.get_mut(name) {
+        Some(Value::String(text)) => text.push_str(more),
+        _ => {
+            map.insert(name.to_owned(), more.into());
+        }
+    }
+}
+
+impl Decoder for Blocks {
+    fn decode(&mut self, _event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
+        let garbled = |e: &serde_json::Error| {
+            let shown = classify::excerpt(data.as_bytes());
+            Error::Garbled(format!("{} sent something that is not an event of an answer ({e}): {shown}.", self.who))
+        };
+        if data.trim() == "[DONE]" {
+            return Ok(Flow::More);
+        }
+        let event: StreamEvent<'_> = serde_json::from_str(data).map_err(|e| garbled(&e))?;
+        if let Some(error) = event.error.filter(|error| !error.is_null()) {
+            return Err(classify::event(&self.who, &error));
+        }
+        match (event.kind.as_ref(), event.index) {
+            ("content_block_delta", Some(index)) => {
+                if let Some(delta) = event.delta {
+                    self.delta(index, delta, out);
+                }
+            }
+            ("content_block_start", Some(index)) => {
+                if let Some(block) = event.content_block {
+                    self.start(index, block, out);
+                }
+            }
+            ("content_block_stop", Some(index)) => self.stop(index, out),
+            ("message_start", _) => {
+                if let Some(usage) = event.message.and_then(|m| m.usage) {
+                    self.count(&usage, out);
+                }
+            }
+            ("message_delta", _) => {
+                if let Some(reason) = event.delta.and_then(|d| d.stop_reason) {
+                    self.reason(&reason);
+                }
+                if let Some(usage) = &event.usage {
+                    self.count(usage, out);
+                }
+            }
+            ("message_stop", _) => {
+                self.end(out)?;
+                return Ok(Flow::Done);
+            }
+            ("message", _) => {
+                let message: AnthropicMessage = serde_json::from_str(data).map_err(|e| garbled(&e))?;
+                self.whole(message, out);
+                self.end(out)?;
+                return Ok(Flow::Done);
+            }
+            // `ping`, and what may be invented later.
+            _ => {}
+        }
+        Ok(Flow::More)
+    }
+
+    fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
+        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else { return Ok(()) };
+        for index in self.open.keys().copied().collect::<Vec<_>>() {
+            self.stop(index, out);
+        }
+        out.push(Delta::Finish(finish));
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct StreamEvent<'a> {
+    #[serde(borrow, rename = "type", default)]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    index: Option<usize>,
+    #[serde(borrow, default)]
+    delta: Option<BlockDelta<'a>>,
+    #[serde(default)]
+    content_block: Option<Value>,
+    #[serde(default)]
+    message: Option<AnthropicMessage>,
+    #[serde(default)]
+    usage: Option<MessageUsage>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct BlockDelta<'a> {
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    thinking: Option<String>,
+    #[serde(default)]
+    partial_json: Option<String>,
+    #[serde(borrow, default)]
+    signature: Option<Cow<'a, str>>,
+    #[serde(default)]
+    citation: Option<Value>,
+    #[serde(default)]
+    stop_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct AnthropicMessage {
+    #[serde(default)]
+    content: Option<Vec<Value>>,
+    #[serde(default)]
+    stop_reason: Option<String>,
+    #[serde(default)]
+    usage: Option<MessageUsage>,
+}
+
+#[derive(Deserialize)]
+struct MessageUsage {
+    #[serde(default, deserialize_with = "counted")]
+    input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "counted")]
+    output_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "counted")]
+    cache_read_input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "counted")]
+    cache_creation_input_tokens: Option<u64>,
+    #[serde(default)]
+    output_tokens_details: Option<Details>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    #[serde(default, deserialize_with = "counted")]
+    thinking_tokens: Option<u64>,
+}

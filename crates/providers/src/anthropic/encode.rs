@@ -1,0 +1,387 @@
+//! A request as a Messages call.
+
+use std::borrow::Cow;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use super::claude;
+use crate::body::{Element, RequestBody};
+use crate::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput, ToolSpec};
+use crate::target::{Knobs, Target};
+use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
+use crate::{Error, Model, Request};
+use base::text;
+
+/// Fields the user's options cannot replace, and options that are not fields.
+const RESERVED: &[&str] = &[
+    "messages",
+    "tools",
+    "system",
+    "tool_choice",
+    "effort",
+    "cacheControl",
+    "cacheTtl",
+    "sendReasoning",
+    "toolStreaming",
+];
+
+/// How often the provider may search for one question.
+const SEARCHES: u64 = 3;
+
+const NAMES: &[(&str, &str)] =
+    &[("outputConfig", "output_config"), ("contextManagement", "context_management"), ("mcpServers", "mcp_servers")];
+
+pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+    let mut options = renamed(&knobs.options, NAMES);
+    settle(&mut options, request);
+    let thinking = options.get("thinking").cloned().unwrap_or_default();
+    let budget = thinking.get("budget_tokens").and_then(Value::as_u64).unwrap_or(0);
+    let thinks = matches!(thinking.get("type").and_then(Value::as_str), Some("enabled" | "adaptive"));
+
+    let mut head = Map::new();
+    head.insert("model".into(), request.model.api_id.as_str().into());
+    head.insert("stream".into(), true.into());
+    head.insert("max_tokens".into(), most(request, knobs, budget).into());
+    // While it thinks, sampling is not to be touched.
+    if !thinks {
+        let sampling = [("temperature", knobs.temperature), ("top_p", knobs.top_p)];
+        head.extend(sampling.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+        if let Some(top_k) = knobs.top_k {
+            head.insert("top_k".into(), top_k.into());
+        }
+    }
+    let mark = mark(target, knobs);
+    let mut body = RequestBody::new(head, &options, RESERVED)?;
+    if !request.tools.is_empty() {
+        body.field("tools", &request.tools.iter().map(ToolDefinition).collect::<Vec<_>>())?;
+        if request.must_call {
+            body.field("tool_choice", &json!({"type": "any"}))?;
+        }
+    } else if request.params.search {
+        body.field("tools", &[json!({"type": "web_search_20250305", "name": "web_search", "max_uses": SEARCHES})])?;
+    } else if has_calls(request) {
+        // Calls in the history are refused unless tools are defined.
+        let schema = json!({"type": "object", "properties": {}});
+        body.field("tools", &[json!({"name": "_noop", "description": prompts::wire::NOOP, "input_schema": schema})])?;
+        body.field("tool_choice", &json!({"type": "none"}))?;
+    }
+    let system: Vec<&str> = request.system.iter().map(String::as_str).filter(|s| !s.trim().is_empty()).collect();
+    if !system.is_empty() {
+        let last = system.len() - 1;
+        let blocks = system.iter().enumerate().map(|(at, text)| {
+            let marked = mark.clone().filter(|_| at == 0 || at == last);
+            CachedBlock { block: ContentBlock::Text { text: Cow::Borrowed(*text), citations: None }, mark: marked }
+        });
+        body.field("system", &blocks.collect::<Vec<_>>())?;
+    }
+    let body = body.finish("messages", &turns(request, mark.as_ref()), request, target)?;
+    Ok(HttpCall { url: target.url("/messages"), headers: headers(target, &options, request), body })
+}
+
+fn headers(target: &Target, options: &Map<String, Value>, request: &Request) -> Vec<(String, String)> {
+    let mut headers = vec![("anthropic-version".to_owned(), "2023-06-01".to_owned())];
+    if let Some(key) = &target.key {
+        let key = key.expose();
+        // Tokens of an account, as opposed to keys, are bearers.
+        if key.starts_with("sk-ant-oat") {
+            headers.push(("authorization".into(), format!("Bearer {key}")));
+        } else {
+            headers.push(("x-api-key".into(), key.to_owned()));
+        }
+    }
+    let mut betas: Vec<&str> = Vec::new();
+    if target.provider == "anthropic" {
+        betas.extend(["interleaved-thinking-2025-05-14", "fine-grained-tool-streaming-2025-05-14"]);
+        if options.contains_key("output_config") && claude(&request.model.api_id) == Some((4, 5)) {
+            betas.push("effort-2025-11-24");
+        }
+    }
+    for (name, value) in &target.headers {
+        if name.eq_ignore_ascii_case("anthropic-beta") {
+            betas.extend(value.split(',').map(str::trim).filter(|beta| !beta.is_empty()));
+        } else {
+            headers.push((name.clone(), value.clone()));
+        }
+    }
+    betas.dedup();
+    if !betas.is_empty() {
+        headers.push(("anthropic-beta".into(), betas.join(",")));
+    }
+    headers
+}
+
+/// Brings the options into the wire's words, and takes out what this request forbids.
+fn settle(options: &mut Map<String, Value>, request: &Request) {
+    if let Some(Value::Object(thinking)) = options.get_mut("thinking")
+        && let Some(budget) = thinking.remove("budgetTokens")
+    {
+        thinking.insert("budget_tokens".into(), budget);
+    }
+    if let Some(effort) = options.remove("effort") {
+        options.insert("output_config".into(), json!({"effort": effort}));
+    }
+    let kind = options.get("thinking").and_then(|t| t.get("type")).and_then(Value::as_str);
+    let enabled = kind == Some("enabled");
+    // It must not be made to call while it thinks, and cannot begin to think amid its calls.
+    if (enabled || kind == Some("adaptive")) && request.must_call || enabled && !begins_with_thought(request) {
+        options.remove("thinking");
+    }
+}
+
+/// Whether the answer that the last results belong to began with thinking; true where there is none.
+fn begins_with_thought(request: &Request) -> bool {
+    if !matches!(request.messages.last(), Some(ModelMessage::Results(_))) {
+        return true;
+    }
+    let last = request.messages.iter().rev().find_map(|message| match message {
+        ModelMessage::Assistant(outputs) => Some(outputs),
+        _ => None,
+    });
+    match last.and_then(|outputs| outputs.first()) {
+        Some(ModelOutput::Reasoning { provider, .. }) => {
+            provider.contains_key("signature") || provider.contains_key("redacted")
+        }
+        Some(_) => false,
+        None => true,
+    }
+}
+
+/// The longest answer: what is thought counts as well.
+fn most(request: &Request, knobs: &Knobs, budget: u64) -> u64 {
+    let wanted = knobs.max_output.or(Some(request.params.max_output)).filter(|n| *n > 0).unwrap_or(Model::OUTPUT_LIMIT);
+    let with = wanted + budget;
+    let limit = request.model.output.unwrap_or(with);
+    with.min(limit).max(budget + 1)
+}
+
+fn mark(target: &Target, knobs: &Knobs) -> Option<Value> {
+    if target.cache_key == Some(false) {
+        return None;
+    }
+    let ttl = knobs.options.get("cacheTtl").or_else(|| knobs.options.get("cacheControl")?.get("ttl"));
+    match ttl.and_then(Value::as_str) {
+        Some(ttl) => Some(json!({"type": "ephemeral", "ttl": ttl})),
+        None => Some(json!({"type": "ephemeral"})),
+    }
+}
+
+struct ToolDefinition<'a>(&'a ToolSpec);
+
+impl Serialize for ToolDefinition<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("name", &self.0.name)?;
+        map.serialize_entry("description", &self.0.description)?;
+        map.serialize_entry("input_schema", &self.0.schema)?;
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct MessageParam<'a> {
+    role: &'static str,
+    content: Vec<CachedBlock<'a>>,
+}
+
+/// The conversation. What the user's side says in a row is one message, results first.
+fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageParam<'a>>> {
+    let names = CallNames::new(request, text::plain);
+    let model = &request.model;
+    let mut turns: Vec<Element<MessageParam<'a>>> = Vec::new();
+    for (at, message) in request.messages.iter().enumerate() {
+        let (role, blocks): (_, Vec<ContentBlock<'a>>) = match message {
+            ModelMessage::User(inputs) => {
+                ("user", inputs.iter().filter_map(|input| user_block(input, model)).collect())
+            }
+            ModelMessage::Assistant(outputs) => {
+                ("assistant", outputs.iter().filter_map(|output| assistant_block(output, &names, model)).collect())
+            }
+            ModelMessage::Results(results) => {
+                ("user", results.iter().map(|r| result_block(r, &names, model)).collect())
+            }
+        };
+        let blocks = blocks.into_iter().map(|block| CachedBlock { block, mark: None });
+        let upto = at + 1;
+        match turns.last_mut().filter(|turn| turn.value.role == role) {
+            Some(turn) => {
+                turn.upto = upto;
+                turn.value.content.extend(blocks);
+            }
+            None => {
+                turns.push(Element { upto, settled: true, value: MessageParam { role, content: blocks.collect() } });
+            }
+        }
+    }
+    turns.retain(|turn| !turn.value.content.is_empty());
+    // The last message must not end in blanks where it is the model's own.
+    if let Some(MessageParam { role: "assistant", content }) = turns.last_mut().map(|turn| &mut turn.value)
+        && let Some(CachedBlock { block: ContentBlock::Text { text, .. }, .. }) = content.last_mut()
+    {
+        let end = text.trim_end().len();
+        if end < text.len() {
+            text.to_mut().truncate(end);
+        }
+    }
+    for turn in turns.iter_mut().rev().take(2) {
+        turn.settled = false;
+        if let Some(last) = turn.value.content.iter_mut().rev().find(|marked| marked.block.takes_mark()) {
+            last.mark = mark.cloned();
+        }
+    }
+    turns
+}
+
+fn user_block<'a>(input: &'a ModelInput, model: &Model) -> Option<ContentBlock<'a>> {
+    match input {
+        ModelInput::Text(text) if text.trim().is_empty() => None,
+        ModelInput::Text(text) => Some(ContentBlock::Text { text: text.as_str().into(), citations: None }),
+        ModelInput::File(file) => Some(attached(file, model)),
+    }
+}
+
+fn attached<'a>(file: &'a Attachment, model: &Model) -> ContentBlock<'a> {
+    match readable(file, model) {
+        Ok(file) => ContentBlock::File(file),
+        Err(told) => ContentBlock::Text { text: told.into(), citations: None },
+    }
+}
+
+fn assistant_block<'a>(output: &'a ModelOutput, names: &CallNames<'_>, model: &Model) -> Option<ContentBlock<'a>> {
+    match output {
+        ModelOutput::Text { text, .. } if text.trim().is_empty() => None,
+        ModelOutput::Text { text, provider } => {
+            Some(ContentBlock::Text { text: text.into(), citations: provider.get("citations") })
+        }
+        ModelOutput::Reasoning { text, provider } => {
+            let signature = provider.get("signature").and_then(Value::as_str);
+            if let Some(block) = provider.get("block") {
+                Some(ContentBlock::Opaque(block))
+            } else if let Some(data) = provider.get("redacted").and_then(Value::as_str) {
+                Some(ContentBlock::Redacted(data))
+            } else if let Some(signature) = signature.filter(|s| !s.is_empty()) {
+                Some(ContentBlock::Thinking { text, signature })
+            } else if claude(&model.api_id).is_none() && !text.trim().is_empty() {
+                Some(ContentBlock::Thinking { text, signature: "" })
+            } else {
+                None
+            }
+        }
+        ModelOutput::Call { id, name, arguments, .. } => {
+            Some(ContentBlock::Call { id: names.get(id).to_owned(), name, input: arguments })
+        }
+    }
+}
+
+fn result_block<'a>(result: &'a CallResult, names: &CallNames<'_>, model: &Model) -> ContentBlock<'a> {
+    let files = result.attachments.iter().map(|file| attached(file, model)).collect();
+    ContentBlock::Result { id: names.get(&result.id).to_owned(), text: &result.text, files, failed: result.failed }
+}
+
+enum ContentBlock<'a> {
+    Text { text: Cow<'a, str>, citations: Option<&'a Value> },
+    File(&'a Attachment),
+    Thinking { text: &'a str, signature: &'a str },
+    Redacted(&'a str),
+    Opaque(&'a Value),
+    Call { id: String, name: &'a str, input: &'a Value },
+    Result { id: String, text: &'a str, files: Vec<ContentBlock<'a>>, failed: bool },
+}
+
+impl ContentBlock<'_> {
+    fn takes_mark(&self) -> bool {
+        !matches!(self, Self::Thinking { .. } | Self::Redacted(_) | Self::Opaque(_))
+    }
+}
+
+struct CachedBlock<'a> {
+    block: ContentBlock<'a>,
+    mark: Option<Value>,
+}
+
+impl Serialize for CachedBlock<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let ContentBlock::Opaque(whole) = self.block {
+            return whole.serialize(serializer);
+        }
+        let mut map = serializer.serialize_map(None)?;
+        match &self.block {
+            ContentBlock::Opaque(_) => {}
+            ContentBlock::Text { text, citations } => {
+                map.serialize_entry("type", "text")?;
+                map.serialize_entry("text", text)?;
+                if let Some(citations) = citations {
+                    map.serialize_entry("citations", citations)?;
+                }
+            }
+            ContentBlock::File(file) => {
+                let pdf = file.mime == "application/pdf";
+                map.serialize_entry("type", if pdf { "document" } else { "image" })?;
+                map.serialize_entry(
+                    "source",
+                    &Base64Source { r#type: "base64", media_type: &file.mime, data: &file.data },
+                )?;
+                if let Some(name) = file.name.as_ref().filter(|_| pdf) {
+                    map.serialize_entry("title", name)?;
+                }
+            }
+            ContentBlock::Thinking { text, signature } => {
+                map.serialize_entry("type", "thinking")?;
+                map.serialize_entry("thinking", text)?;
+                map.serialize_entry("signature", signature)?;
+            }
+            ContentBlock::Redacted(data) => {
+                map.serialize_entry("type", "redacted_thinking")?;
+                map.serialize_entry("data", data)?;
+            }
+            ContentBlock::Call { id, name, input } => {
+                map.serialize_entry("type", "tool_use")?;
+                map.serialize_entry("id", id)?;
+                map.serialize_entry("name", name)?;
+                map.serialize_entry("input", input)?;
+            }
+            ContentBlock::Result { id, text, files, failed } => {
+                map.serialize_entry("type", "tool_result")?;
+                map.serialize_entry("tool_use_id", id)?;
+                if files.is_empty() {
+                    map.serialize_entry("content", text)?;
+                } else {
+                    map.serialize_entry("content", &ResultContent { text, files })?;
+                }
+                if *failed {
+                    map.serialize_entry("is_error", &true)?;
+                }
+            }
+        }
+        if let Some(mark) = &self.mark {
+            map.serialize_entry("cache_control", mark)?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct Base64Source<'a> {
+    r#type: &'static str,
+    media_type: &'a str,
+    data: &'a str,
+}
+
+struct ResultContent<'a> {
+    text: &'a str,
+    files: &'a [ContentBlock<'a>],
+}
+
+impl Serialize for ResultContent<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let words =
+            (!self.text.trim().is_empty()).then(|| ContentBlock::Text { text: self.text.into(), citations: None });
+        let files = self.files.iter().map(|block| match block {
+            ContentBlock::File(file) => ContentBlock::File(file),
+            ContentBlock::Text { text, .. } => ContentBlock::Text { text: (&**text).into(), citations: None },
+            _ => ContentBlock::Text { text: Cow::default(), citations: None },
+        });
+        serializer.collect_seq(words.into_iter().chain(files).map(|block| CachedBlock { block, mark: None }))
+    }
+}

@@ -1,0 +1,274 @@
+//! Keys that were given once: `auth.json` in the data directory, in OpenCode's format, readable by
+//! its owner alone. OpenCode's own file is read too and never written.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use crate::entry::{Login, Secret};
+use base::environment::{Environment, private_dir, private_note};
+
+/// What is kept for a provider.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Credential {
+    Key(Secret),
+    Tokens(OauthTokens),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct OauthTokens {
+    pub access: Secret,
+    /// Exchanged for the next one.
+    pub refresh: Option<Secret>,
+    /// When the first one runs out, in milliseconds since 1970.
+    pub expires: Option<u64>,
+    pub login: Login,
+}
+
+/// What is known of the user's accounts, by provider.
+#[derive(Clone, Default)]
+pub struct Auth {
+    all: Map<String, Value>,
+    /// Plugins of the user's own are there, which may read what nobody else can.
+    lent: bool,
+}
+
+impl std::fmt::Debug for Auth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.all.keys()).finish()
+    }
+}
+
+impl Auth {
+    /// Reads what there is. A file that cannot be read or is not JSON counts as empty: a key that is
+    /// missing is noticed, and named, when a model is asked.
+    pub fn read(environment: &Environment) -> Self {
+        if let Some(text) = environment.setting("AUTH_CONTENT") {
+            return Self::parse(text);
+        }
+        let mut all = Self::default();
+        for path in Self::their_path(environment).into_iter().chain([Self::path(environment)]) {
+            let text = text_of(&path);
+            all.all.extend(Self::parse(&text).all);
+        }
+        all
+    }
+
+    fn their_path(environment: &Environment) -> Option<PathBuf> {
+        Some(Self::their_data(environment)?.join("auth.json"))
+    }
+
+    /// Where OpenCode keeps what it keeps.
+    pub fn their_data(environment: &Environment) -> Option<PathBuf> {
+        let data = environment.var("XDG_DATA_HOME").map(PathBuf::from);
+        let data = data.or_else(|| Some(environment.home.as_ref()?.join(".local/share")))?;
+        Some(data.join("opencode"))
+    }
+
+    pub fn path(environment: &Environment) -> PathBuf {
+        environment.dirs.data.join("auth.json")
+    }
+
+    /// Reads the text of an `auth.json`.
+    pub fn parse(text: &str) -> Self {
+        let map: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
+        let all = map.into_iter().map(|(id, value)| (id.trim_end_matches('/').to_owned(), value)).collect();
+        Self { all, lent: false }
+    }
+
+    pub fn key(&self, provider: &str) -> Option<Secret> {
+        let entry = self.all.get(provider)?;
+        let field = match entry.get("type")?.as_str()? {
+            "api" => "key",
+            "wellknown" => "token",
+            // GitHub's own token is what Copilot wants; OpenCode keeps it under this name.
+            "oauth" if provider.starts_with("github-copilot") => "refresh",
+            _ => return None,
+        };
+        entry.get(field)?.as_str().filter(|key| !key.trim().is_empty()).map(|key| Secret::new(key.trim()))
+    }
+
+    /// What is kept for a provider, as it stands in the file.
+    pub fn entry(&self, provider: &str) -> Option<&Value> {
+        self.all.get(provider)
+    }
+
+    /// The tokens of a login of ours.
+    pub fn tokens(&self, provider: &str) -> Option<OauthTokens> {
+        let entry = self.all.get(provider).filter(|entry| entry.get("type").is_some_and(|kind| kind == "oauth"))?;
+        let of = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let login = serde_json::from_value(entry.get("login")?.clone()).ok()?;
+        Some(OauthTokens {
+            access: Secret::new(of("access")?),
+            refresh: of("refresh").map(Secret::new),
+            expires: entry.get("expires").and_then(Value::as_u64).filter(|at| *at > 0),
+            login,
+        })
+    }
+
+    /// Everything in it that nobody else should get to see.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let named = ["key", "token", "access", "refresh"];
+        self.all.values().flat_map(move |entry| named.into_iter().filter_map(|name| entry.get(name)?.as_str()))
+    }
+
+    /// Tokens and secrets of logins at MCP servers, ours and OpenCode's.
+    pub fn server_secrets(environment: &Environment) -> Vec<String> {
+        let files = [Some(environment.dirs.data.clone()), Self::their_data(environment)];
+        let mut found = Vec::new();
+        for data in files.into_iter().flatten() {
+            let text = text_of(&data.join("mcp-auth.json"));
+            let all: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+            let named = [("tokens", "accessToken"), ("tokens", "refreshToken"), ("clientInfo", "clientSecret")];
+            let of = |entry: &Value| named.map(|(part, name)| entry[part][name].as_str().map(str::to_owned));
+            found.extend(all.values().flat_map(of).flatten());
+        }
+        found
+    }
+
+    /// Whether there is a key, or something that gives one.
+    pub fn has(&self, provider: &str) -> bool {
+        self.key(provider).is_some() || self.tokens(provider).is_some()
+    }
+
+    /// The same, where plugins of the user's own are there or not.
+    #[must_use]
+    pub fn lent(self, lent: bool) -> Self {
+        Self { lent, ..self }
+    }
+
+    /// Whether there is a login that only a plugin may know how to use: what comes of it is known once it is asked.
+    pub fn lends(&self, provider: &str) -> bool {
+        self.lent && !self.has(provider) && self.is_login(provider)
+    }
+
+    fn is_login(&self, provider: &str) -> bool {
+        self.entry(provider).and_then(|entry| entry.get("type")).is_some_and(|kind| kind == "oauth")
+    }
+
+    /// Our file, for people.
+    pub const OURS: &str = "in adjutant's auth.json";
+    pub const THEIRS: &str = "in OpenCode's auth.json";
+    /// The variable that stands for both.
+    pub const VARIABLE: &str = "in AUTH_CONTENT";
+
+    /// Provider, kind (`key` or `login`) and place of everything that is kept and can be used, ours first.
+    pub fn places(environment: &Environment) -> Vec<(String, &'static str, &'static str)> {
+        let of = |auth: Self, place: &'static str| -> Vec<_> {
+            // What a plugin has logged in to is used by that plugin.
+            let lent = |id: &String| place == Self::OURS && auth.is_login(id);
+            let usable = auth.all.keys().filter(|id| auth.has(id) || lent(id));
+            let kind = |id: &String| match (auth.key(id), auth.tokens(id)) {
+                (Some(_), _) => "key",
+                (None, Some(_)) => "login",
+                (None, None) => "login of a plugin",
+            };
+            usable.map(|id| (id.clone(), kind(id), place)).collect()
+        };
+        if let Some(text) = environment.setting("AUTH_CONTENT") {
+            return of(Self::parse(text), Self::VARIABLE);
+        }
+        let read = |path: PathBuf| Self::parse(&text_of(&path));
+        let mut all = of(read(Self::path(environment)), Self::OURS);
+        all.extend(Self::their_path(environment).into_iter().flat_map(|path| of(read(path), Self::THEIRS)));
+        all
+    }
+
+    /// Keeps a key or a login in our file; none forgets it. What else is in the file stays, whatever
+    /// other processes do to it at the same moment.
+    ///
+    /// # Errors
+    /// The system's, where the file cannot be written; it is then as it was.
+    pub fn keep(path: &Path, provider: &str, kept: Option<&Credential>) -> io::Result<()> {
+        let entry = kept.map(|kept| match kept {
+            Credential::Key(key) => json!({"type": "api", "key": key.expose()}),
+            Credential::Tokens(tokens) => json!({"type": "oauth", "access": tokens.access.expose(),
+                "refresh": tokens.refresh.as_ref().map_or("", Secret::expose), "expires": tokens.expires.unwrap_or(0),
+                "login": tokens.login}),
+        });
+        Self::change(path, |map| match entry {
+            Some(entry) => drop(map.insert(provider.to_owned(), entry)),
+            None => drop(map.shift_remove(provider)),
+        })
+    }
+
+    /// Forgets everything in our file.
+    ///
+    /// # Errors
+    /// As [`Auth::keep`].
+    pub fn forget_all(environment: &Environment) -> io::Result<()> {
+        let path = Self::path(environment);
+        if path.exists() { Self::change(&path, Map::clear) } else { Ok(()) }
+    }
+
+    /// Changes a file of secrets in one step, whoever else does so at the same moment. It is made for its owner
+    /// alone.
+    ///
+    /// # Errors
+    /// As [`Auth::keep`].
+    pub fn change(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) -> io::Result<()> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        private_dir(dir)?;
+        let lock = dir.join("auth.lock");
+        private_note(&lock, b"")?;
+        let lock = std::fs::File::open(lock)?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
+        let mut map: Map<String, Value> = match base::file::read_regular_text(path) {
+            Ok(text) => serde_json::from_str(&text).map_err(io::Error::other)?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Map::new(),
+            Err(e) => return Err(e),
+        };
+        change(&mut map);
+        // A temporary file is made with mode 0600, and takes the old one's place in one step.
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        file.write_all(&serde_json::to_vec_pretty(&map)?)?;
+        file.as_file().sync_all()?;
+        file.persist(path).map(drop).map_err(|e| e.error)
+    }
+}
+
+/// Reads a file of secrets; empty if that is not possible. Reading a pipe would wait for its writer.
+fn text_of(path: &Path) -> String {
+    if path.is_file() { base::file::read_regular_text(path).unwrap_or_default() } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_every_kind() {
+        let auth = Auth::parse(
+            r#"{"a": {"type": "api", "key": " k1 "}, "b": {"type": "oauth", "access": "x"},
+                "https://c/": {"type": "wellknown", "key": "V", "token": "t"}, "d": {"type": "api", "key": ""}, "e": 7}"#,
+        );
+        let key = |id: &str| auth.key(id).map(|k| k.expose().to_owned());
+        assert_eq!(key("a").as_deref(), Some("k1"));
+        assert_eq!(key("https://c").as_deref(), Some("t"));
+        for none in ["b", "d", "e", "f"] {
+            assert_eq!(key(none), None, "{none}");
+        }
+        assert!(!format!("{auth:?}").contains("k1"));
+        assert!(Auth::parse("oops").all.is_empty());
+    }
+
+    #[test]
+    fn a_key_is_kept_for_its_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data/auth.json");
+        Auth::keep(&path, "a", Some(&Credential::Key(Secret::new("k")))).unwrap();
+        Auth::keep(&path, "b", Some(&Credential::Key(Secret::new("l")))).unwrap();
+        Auth::keep(&path, "a", None).unwrap();
+        let auth = Auth::parse(&std::fs::read_to_string(&path).unwrap());
+        assert_eq!((auth.all.len(), auth.all["b"]["type"].as_str()), (1, Some("api")));
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        std::fs::write(&path, "damaged").unwrap();
+        assert!(Auth::keep(&path, "a", None).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "damaged");
+    }
+}

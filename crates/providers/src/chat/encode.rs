@@ -1,0 +1,441 @@
+//! A request as a Chat Completions call.
+
+use std::borrow::Cow;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use crate::body::{Element, RequestBody};
+use crate::request::{Attachment, CallResult, DataUrl, ModelInput, ModelMessage, ModelOutput, ToolSpec};
+use crate::target::{Knobs, Target};
+use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
+use crate::{Error, Model, Request};
+
+/// Fields the user's options cannot replace.
+const RESERVED: &[&str] = &["messages", "tools", "includeUsage"];
+
+/// OpenCode's names for options, and the wire's.
+const NAMES: &[(&str, &str)] = &[
+    ("reasoningEffort", "reasoning_effort"),
+    ("textVerbosity", "verbosity"),
+    ("parallelToolCalls", "parallel_tool_calls"),
+    ("promptCacheKey", "prompt_cache_key"),
+    ("serviceTier", "service_tier"),
+    ("logitBias", "logit_bias"),
+    ("maxCompletionTokens", "max_completion_tokens"),
+    ("topK", "top_k"),
+];
+
+pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+    let dialect = ChatDialect::of(&request.model, target);
+    let head = head(request, target, knobs, &dialect);
+    let mut body = RequestBody::new(head, &renamed(&knobs.options, NAMES), RESERVED)?;
+    // Some gateways refuse calls in the history of a request that offers no tools.
+    let noop = request.tools.is_empty() && has_calls(request) && dialect.wants_tools;
+    if noop {
+        body.field("tools", &[noop_tool()])?;
+        body.field("tool_choice", "none")?;
+    } else if !request.tools.is_empty() {
+        body.field("tools", &Tools(&request.tools))?;
+        if request.must_call {
+            body.field("tool_choice", "required")?;
+        }
+    }
+    let names = CallNames::new(request, |id| dialect.call_id(id));
+    let conversation = ChatMessages { request, dialect: &dialect, names };
+    let mut headers = Vec::new();
+    if let Some(key) = &target.key {
+        headers.push(("authorization".to_owned(), format!("Bearer {}", key.expose())));
+    }
+    if !request.session.is_empty() {
+        headers.push(("x-session-affinity".to_owned(), request.session.clone()));
+    }
+    headers.extend(target.headers.iter().cloned());
+    let body = body.finish("messages", &conversation.elements(), request, target)?;
+    Ok(HttpCall { url: target.url("/chat/completions"), headers, body })
+}
+
+fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &ChatDialect) -> Map<String, Value> {
+    let mut head = Map::new();
+    head.insert("model".into(), request.model.api_id.as_str().into());
+    head.insert("stream".into(), true.into());
+    if knobs.options.get("includeUsage") != Some(&Value::Bool(false)) {
+        head.insert("stream_options".into(), json!({"include_usage": true}));
+    }
+    if let Some(most) = knobs.max_output {
+        let name = if dialect.openai { "max_completion_tokens" } else { "max_tokens" };
+        head.insert(name.into(), most.into());
+    }
+    if let Some(temperature) = knobs.temperature {
+        head.insert("temperature".into(), temperature.into());
+    }
+    if let Some(top_p) = knobs.top_p {
+        head.insert("top_p".into(), top_p.into());
+    }
+    if let Some(top_k) = knobs.top_k.filter(|_| !dialect.openai) {
+        head.insert("top_k".into(), top_k.into());
+    }
+    if target.cache_key.unwrap_or(dialect.openai) && !request.session.is_empty() {
+        head.insert("prompt_cache_key".into(), request.session.as_str().into());
+    }
+    head
+}
+
+/// What is different from server to server and model to model.
+struct ChatDialect {
+    /// OpenAI itself, or Azure.
+    openai: bool,
+    /// Marks for a prompt cache that does not work by itself.
+    marks: bool,
+    /// Mistral's ids and order of roles.
+    mistral: bool,
+    /// Every assistant message must have reasoning, if only an empty one.
+    always_reasons: bool,
+    wants_tools: bool,
+    reasoning_field: Option<String>,
+}
+
+impl ChatDialect {
+    fn of(model: &Model, target: &Target) -> Self {
+        let id = model.api_id.to_lowercase();
+        let any = |words: &[&str]| words.iter().any(|word| id.contains(word));
+        let claude = any(&["claude", "anthropic"]);
+        let provider = target.provider.as_str();
+        Self {
+            openai: provider.starts_with("azure") || target.base_url.contains("api.openai.com"),
+            marks: claude && target.cache_key != Some(false),
+            mistral: provider == "mistral" || any(&["mistral", "devstral", "codestral", "pixtral", "mixtral"]),
+            always_reasons: any(&["deepseek"]) && model.reasoning,
+            wants_tools: claude || provider.starts_with("github-copilot") || provider.contains("litellm"),
+            reasoning_field: target.reasoning_field.clone(),
+        }
+    }
+
+    fn call_id<'a>(&self, id: &'a str) -> Cow<'a, str> {
+        if !self.mistral {
+            return id.into();
+        }
+        // Exactly nine letters and digits. The last ones, because ids begin alike.
+        let letters: Vec<char> = id.chars().filter(char::is_ascii_alphanumeric).collect();
+        let mut short: String = letters[letters.len().saturating_sub(9)..].iter().collect();
+        while short.len() < 9 {
+            short.push('0');
+        }
+        short.into()
+    }
+}
+
+fn noop_tool() -> Value {
+    json!({"type": "function", "function": {
+        "name": "_noop", "description": prompts::wire::NOOP, "parameters": {"type": "object", "properties": {}}
+    }})
+}
+
+struct Tools<'a>(&'a [ToolSpec]);
+
+impl Serialize for Tools<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct ToolDefinition<'a> {
+            r#type: &'static str,
+            function: FunctionDefinition<'a>,
+        }
+        #[derive(Serialize)]
+        struct FunctionDefinition<'a> {
+            name: &'a str,
+            description: &'a str,
+            parameters: &'a Value,
+        }
+        serializer.collect_seq(self.0.iter().map(|tool| ToolDefinition {
+            r#type: "function",
+            function: FunctionDefinition { name: &tool.name, description: &tool.description, parameters: &tool.schema },
+        }))
+    }
+}
+
+struct ChatMessages<'a> {
+    request: &'a Request,
+    dialect: &'a ChatDialect,
+    names: CallNames<'a>,
+}
+
+/// One message as this wire has them.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ChatMessage<'a> {
+    Text(TextMessage<'a>),
+    Assistant(AssistantMessage<'a>),
+    Tool(ToolMessage<'a>),
+}
+
+impl ChatMessages<'_> {
+    fn elements(&self) -> Vec<Element<ChatMessage<'_>>> {
+        let messages = &self.request.messages;
+        let mut elements = Vec::with_capacity(messages.len() + 1);
+        elements.extend(self.system().map(|value| Element { upto: 0, settled: true, value }));
+        for (at, message) in messages.iter().enumerate() {
+            let marked = self.dialect.marks && at + 2 >= messages.len();
+            let mut add = |value| elements.push(Element { upto: at + 1, settled: !marked, value });
+            match message {
+                ModelMessage::User(inputs) => {
+                    let ends_with_results = |message: &ModelMessage| matches!(message, ModelMessage::Results(results) if !has_files(results));
+                    if at > 0 && ends_with_results(&messages[at - 1]) {
+                        self.between().into_iter().for_each(&mut add);
+                    }
+                    add(ChatMessage::Text(TextMessage { role: "user", content: self.inputs(inputs, marked) }));
+                }
+                ModelMessage::Assistant(outputs) => {
+                    let message = AssistantMessage { outputs, names: &self.names, dialect: self.dialect, marked };
+                    if !message.is_empty() {
+                        add(ChatMessage::Assistant(message));
+                    }
+                }
+                ModelMessage::Results(results) => self.results(results, marked, add),
+            }
+        }
+        elements
+    }
+
+    /// What stands between a result and the user's place: Mistral refuses a user directly after a tool.
+    fn between(&self) -> Option<ChatMessage<'static>> {
+        let content = ChatContent::Text("Done.".into());
+        self.dialect.mistral.then_some(ChatMessage::Text(TextMessage { role: "assistant", content }))
+    }
+
+    fn system(&self) -> Option<ChatMessage<'_>> {
+        let system: Vec<&str> = self.request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
+        let last = system.len().checked_sub(1)?;
+        let content = if self.dialect.marks {
+            ChatContent::Parts(system.iter().enumerate().map(|(i, text)| ContentPart::text(text, i == last)).collect())
+        } else {
+            ChatContent::Text(system.join("\n\n").into())
+        };
+        Some(ChatMessage::Text(TextMessage { role: "system", content }))
+    }
+
+    fn inputs<'a>(&self, inputs: &'a [ModelInput], marked: bool) -> ChatContent<'a> {
+        if let ([ModelInput::Text(text)], false) = (inputs, marked) {
+            return ChatContent::Text(text.as_str().into());
+        }
+        let only_text = inputs.iter().all(|input| matches!(input, ModelInput::Text(_)));
+        if only_text && !marked {
+            let texts = inputs.iter().filter_map(|input| match input {
+                ModelInput::Text(text) => Some(text.as_str()),
+                ModelInput::File(_) => None,
+            });
+            return ChatContent::Text(texts.collect::<Vec<_>>().join("\n\n").into());
+        }
+        let last = inputs.len().saturating_sub(1);
+        let pieces = inputs.iter().enumerate().map(|(i, input)| match input {
+            ModelInput::Text(text) => ContentPart::text(text, marked && i == last),
+            ModelInput::File(file) => self.file(file),
+        });
+        ChatContent::Parts(pieces.collect())
+    }
+
+    fn file<'a>(&self, file: &'a Attachment) -> ContentPart<'a> {
+        match readable(file, &self.request.model) {
+            Err(told) => ContentPart::Text { text: told.into(), marked: false },
+            Ok(file) if file.mime == "application/pdf" => ContentPart::Pdf(file),
+            Ok(file) if file.mime.starts_with("audio/") => ContentPart::Audio(file),
+            Ok(file) => ContentPart::Image(file),
+        }
+    }
+
+    /// A tool message holds words only, so pictures follow in the user's place.
+    fn results<'a>(&'a self, results: &'a [CallResult], marked: bool, mut add: impl FnMut(ChatMessage<'a>)) {
+        let last = results.len().saturating_sub(1);
+        for (i, result) in results.iter().enumerate() {
+            let content = if marked && i == last {
+                ChatContent::Parts(vec![ContentPart::text(&result.text, !result.text.is_empty())])
+            } else {
+                ChatContent::Text((&*result.text).into())
+            };
+            add(ChatMessage::Tool(ToolMessage { role: "tool", tool_call_id: self.names.get(&result.id), content }));
+        }
+        let mut pieces: Vec<ContentPart<'_>> =
+            results.iter().flat_map(|r| &r.attachments).map(|file| self.file(file)).collect();
+        if !pieces.is_empty() {
+            pieces.insert(0, ContentPart::text(prompts::wire::FROM_RESULT, false));
+            self.between().into_iter().for_each(&mut add);
+            add(ChatMessage::Text(TextMessage { role: "user", content: ChatContent::Parts(pieces) }));
+        }
+    }
+}
+
+fn has_files(results: &[CallResult]) -> bool {
+    results.iter().any(|result| !result.attachments.is_empty())
+}
+
+#[derive(Serialize)]
+struct TextMessage<'a> {
+    role: &'static str,
+    content: ChatContent<'a>,
+}
+
+#[derive(Serialize)]
+struct ToolMessage<'a> {
+    role: &'static str,
+    tool_call_id: &'a str,
+    content: ChatContent<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ChatContent<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<ContentPart<'a>>),
+}
+
+enum ContentPart<'a> {
+    Text { text: Cow<'a, str>, marked: bool },
+    Image(&'a Attachment),
+    Audio(&'a Attachment),
+    Pdf(&'a Attachment),
+}
+
+impl<'a> ContentPart<'a> {
+    fn text(text: &'a str, marked: bool) -> Self {
+        Self::Text { text: text.into(), marked }
+    }
+}
+
+#[derive(Serialize)]
+struct ImageUrl<'a> {
+    url: DataUrl<'a>,
+}
+
+#[derive(Serialize)]
+struct FileData<'a> {
+    filename: &'a str,
+    file_data: DataUrl<'a>,
+}
+
+#[derive(Serialize)]
+struct InputAudio<'a> {
+    data: &'a str,
+    format: &'a str,
+}
+
+impl Serialize for ContentPart<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self {
+            Self::Text { text, marked } => {
+                map.serialize_entry("type", "text")?;
+                map.serialize_entry("text", text)?;
+                if *marked {
+                    map.serialize_entry("cache_control", &json!({"type": "ephemeral"}))?;
+                }
+            }
+            Self::Image(file) => {
+                map.serialize_entry("type", "image_url")?;
+                map.serialize_entry("image_url", &ImageUrl { url: file.data_url() })?;
+            }
+            Self::Audio(file) => {
+                let kind = file.mime.trim_start_matches("audio/").trim_start_matches("x-");
+                let format = match kind {
+                    "mpeg" => "mp3",
+                    "wave" | "vnd.wave" => "wav",
+                    kind => kind,
+                };
+                map.serialize_entry("type", "input_audio")?;
+                map.serialize_entry("input_audio", &InputAudio { data: &file.data, format })?;
+            }
+            Self::Pdf(file) => {
+                let filename = file.name.as_deref().unwrap_or("document.pdf");
+                map.serialize_entry("type", "file")?;
+                map.serialize_entry("file", &FileData { filename, file_data: file.data_url() })?;
+            }
+        }
+        map.end()
+    }
+}
+
+struct AssistantMessage<'a> {
+    outputs: &'a [ModelOutput],
+    names: &'a CallNames<'a>,
+    dialect: &'a ChatDialect,
+    marked: bool,
+}
+
+impl AssistantMessage<'_> {
+    fn is_empty(&self) -> bool {
+        self.outputs.is_empty()
+    }
+}
+
+impl Serialize for AssistantMessage<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (mut text, mut refusal, mut reasoning) = (String::new(), String::new(), String::new());
+        let (mut details, mut calls, mut field) = (Vec::new(), Vec::new(), None);
+        for output in self.outputs {
+            match output {
+                ModelOutput::Text { text: t, provider } if provider.contains_key("refusal") => refusal.push_str(t),
+                ModelOutput::Text { text: t, .. } => text.push_str(t),
+                ModelOutput::Reasoning { text: t, provider } => {
+                    reasoning.push_str(t);
+                    field = provider.get("field").and_then(Value::as_str).or(field);
+                    details.extend(provider.get("reasoning_details").and_then(Value::as_array).into_iter().flatten());
+                }
+                ModelOutput::Call { id, name, arguments, provider, .. } => {
+                    calls.push(ToolCall {
+                        id: self.names.get(id),
+                        name,
+                        arguments,
+                        extra: provider.get("extra_content"),
+                    });
+                }
+            }
+        }
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("role", "assistant")?;
+        match (text.is_empty(), calls.is_empty() && refusal.is_empty()) {
+            (false, _) if self.marked => map.serialize_entry("content", &[ContentPart::text(&text, true)])?,
+            (true, false) => map.serialize_entry("content", &Value::Null)?,
+            _ => map.serialize_entry("content", &text)?,
+        }
+        if !refusal.is_empty() {
+            map.serialize_entry("refusal", &refusal)?;
+        }
+        // A server wants its reasoning back where it put it; `<think>` in the text is not wanted back.
+        let field = field.filter(|f| *f != "think").or(self.dialect.reasoning_field.as_deref());
+        if !details.is_empty() {
+            map.serialize_entry("reasoning_details", &details)?;
+        } else if let Some(field) = field.filter(|_| !reasoning.is_empty()) {
+            map.serialize_entry(field, &reasoning)?;
+        } else if self.dialect.always_reasons {
+            map.serialize_entry("reasoning_content", "")?;
+        }
+        if !calls.is_empty() {
+            map.serialize_entry("tool_calls", &calls)?;
+        }
+        map.end()
+    }
+}
+
+struct ToolCall<'a> {
+    id: &'a str,
+    name: &'a str,
+    arguments: &'a Value,
+    extra: Option<&'a Value>,
+}
+
+impl Serialize for ToolCall<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Function<'a> {
+            name: &'a str,
+            arguments: String,
+        }
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("id", self.id)?;
+        map.serialize_entry("type", "function")?;
+        map.serialize_entry("function", &Function { name: self.name, arguments: self.arguments.to_string() })?;
+        if let Some(extra) = self.extra {
+            map.serialize_entry("extra_content", extra)?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,296 @@
+//! The chunks of a generateContent answer as deltas.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::sse::Flow;
+use crate::wire::{Decoder, counted, entry, finished};
+use crate::{Delta, Error, FoundPage, classify};
+use transcript::{Finish, Usage};
+
+/// One answer, as far as it came.
+pub(super) struct Parts {
+    who: String,
+    next: usize,
+    open: Option<(usize, Kind)>,
+    called: bool,
+    /// It comes with every chunk; the last one is passed on.
+    usage: Option<Usage>,
+    finish: Option<Finish>,
+    over: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Thought,
+}
+
+impl Parts {
+    pub(super) fn new(who: &str) -> Self {
+        Self { who: who.to_owned(), next: 0, open: None, called: false, usage: None, finish: None, over: false }
+    }
+
+    fn block(&mut self) -> usize {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn part(&mut self, mut part: GeminiPart, out: &mut Vec<Delta>) {
+        let signed = part.signature.take().map(|s| entry("thoughtSignature", s));
+        if let Some(call) = part.call {
+            self.open = None;
+            self.called = true;
+            let index = self.block();
+            out.push(Delta::Call { index, id: call.id.filter(|id| !id.is_empty()), name: call.name });
+            let args = call.args.unwrap_or_else(|| Value::Object(Map::new()));
+            out.push(Delta::Arguments { index, json: args.to_string() });
+            out.extend(signed.map(|data| Delta::Provider { index, data }));
+            return;
+        }
+        let kind = if part.thought { Kind::Thought } else { Kind::Text };
+        match part.text {
+            Some(text) => {
+                let open = self.open.filter(|(_, open)| *open == kind).map(|(index, _)| index);
+                // A signature may come behind the words it belongs to, with no words of its own. If
+                // there were none at all, it needs a block that is kept although nothing is to see.
+                if open.is_none() && text.is_empty() {
+                    if let Some(mut data) = signed {
+                        let index = self.block();
+                        if kind == Kind::Text {
+                            data.insert("plain".into(), true.into());
+                        }
+                        out.push(Delta::Reasoning { index, text });
+                        out.push(Delta::Provider { index, data });
+                    }
+                    return;
+                }
+                let index = open.unwrap_or_else(|| self.block());
+                self.open = Some((index, kind));
+                if !text.is_empty() {
+                    out.push(if part.thought { Delta::Reasoning { index, text } } else { Delta::Text { index, text } });
+                }
+                if let Some(data) = signed {
+                    out.push(Delta::Provider { index, data });
+                    // What follows is another part, with a signature of its own or none.
+                    self.open = None;
+                }
+            }
+            // Code that was run there, pictures, and what may be invented later: kept whole.
+            None if !part.rest.is_empty() => {
+                self.open = None;
+                let index = self.block();
+                let mut whole = part.rest;
+                whole.extend(signed.into_iter().flatten());
+                out.push(Delta::Reasoning { index, text: String::new() });
+                out.push(Delta::Provider { index, data: entry("part", whole) });
+            }
+            None => {
+                if let (Some(data), Some((index, _))) = (signed, self.open) {
+                    out.push(Delta::Provider { index, data });
+                }
+            }
+        }
+    }
+}
+
+impl Decoder for Parts {
+    fn decode(&mut self, _event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
+        if data.trim() == "[DONE]" {
+            return Ok(Flow::More);
+        }
+        let garbled = |e: &serde_json::Error| {
+            let shown = classify::excerpt(data.as_bytes());
+            Error::Garbled(format!("{} sent something that is not a chunk of an answer ({e}): {shown}.", self.who))
+        };
+        // Without `alt=sse`, or from a proxy that gathers, all chunks come in one list.
+        let chunks: Vec<Chunk> = if data.trim_start().starts_with('[') {
+            serde_json::from_str(data).map_err(|e| garbled(&e))?
+        } else {
+            vec![serde_json::from_str(data).map_err(|e| garbled(&e))?]
+        };
+        for chunk in chunks {
+            if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
+                return Err(classify::event(&self.who, &error));
+            }
+            let candidate = chunk.candidates.unwrap_or_default().into_iter().next().unwrap_or_default();
+            for part in candidate.content.and_then(|content| content.parts).unwrap_or_default() {
+                self.part(part, out);
+            }
+            if let Some(usage) = chunk.usage {
+                self.usage = Some(usage.counted());
+            }
+            if chunk.feedback.is_some_and(|feedback| feedback.block_reason.is_some()) {
+                self.finish = Some(Finish::Refusal);
+            }
+            let found = candidate.grounding_metadata.map(Grounding::pages).unwrap_or_default();
+            if !found.is_empty() {
+                out.push(Delta::Found(found));
+            }
+            let Some(reason) = candidate.finish_reason else { continue };
+            self.finish = Some(match reason.as_str() {
+                "STOP" | "FINISH_REASON_UNSPECIFIED" if self.called => Finish::ToolCalls,
+                "STOP" | "FINISH_REASON_UNSPECIFIED" => Finish::Stop,
+                "MAX_TOKENS" => Finish::Length,
+                "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
+                    Finish::Refusal
+                }
+                // The model said a call that is none; asked again it usually does better.
+                "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
+                    let detail = candidate.finish_message.unwrap_or_default();
+                    return Err(Error::Garbled(
+                        format!("{} made a call that cannot be read. {detail}", self.who).trim_end().to_owned(),
+                    ));
+                }
+                _ => Finish::Other,
+            });
+        }
+        Ok(Flow::More)
+    }
+
+    fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
+        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else { return Ok(()) };
+        out.extend(self.usage.map(Delta::Usage));
+        out.push(Delta::Finish(finish));
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    #[serde(default)]
+    candidates: Option<Vec<Candidate>>,
+    #[serde(default, rename = "usageMetadata")]
+    usage: Option<UsageMetadata>,
+    #[serde(default, rename = "promptFeedback")]
+    feedback: Option<PromptFeedback>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Candidate {
+    content: Option<GeminiContent>,
+    finish_reason: Option<String>,
+    finish_message: Option<String>,
+    grounding_metadata: Option<Grounding>,
+}
+
+/// What Google's search has found, and which words of the answer stand on which page.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Grounding {
+    grounding_chunks: Vec<GroundingChunk>,
+    grounding_supports: Vec<GroundingSupport>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct GroundingChunk {
+    web: Option<GroundingPage>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct GroundingPage {
+    uri: String,
+    title: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct GroundingSupport {
+    segment: GroundingSegment,
+    grounding_chunk_indices: Vec<usize>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct GroundingSegment {
+    text: String,
+}
+
+impl Grounding {
+    fn pages(self) -> Vec<FoundPage> {
+        let page = |chunk: GroundingChunk| {
+            let web = chunk.web.unwrap_or_default();
+            FoundPage { title: web.title, url: web.uri, ..FoundPage::default() }
+        };
+        let mut pages: Vec<FoundPage> = self.grounding_chunks.into_iter().map(page).collect();
+        for support in self.grounding_supports {
+            for at in support.grounding_chunk_indices {
+                let Some(page) = pages.get_mut(at) else { continue };
+                let space = if page.extract.is_empty() { "" } else { " " };
+                page.extract.push_str(&format!("{space}{}", support.segment.text));
+            }
+        }
+        pages
+    }
+}
+
+#[derive(Deserialize)]
+struct GeminiContent {
+    #[serde(default)]
+    parts: Option<Vec<GeminiPart>>,
+}
+
+#[derive(Deserialize)]
+struct GeminiPart {
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    thought: bool,
+    #[serde(default, rename = "thoughtSignature")]
+    signature: Option<String>,
+    #[serde(default, rename = "functionCall")]
+    call: Option<FunctionCall>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct FunctionCall {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    args: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PromptFeedback {
+    #[serde(default)]
+    block_reason: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct UsageMetadata {
+    #[serde(deserialize_with = "counted")]
+    prompt_token_count: Option<u64>,
+    #[serde(deserialize_with = "counted")]
+    tool_use_prompt_token_count: Option<u64>,
+    #[serde(deserialize_with = "counted")]
+    cached_content_token_count: Option<u64>,
+    #[serde(deserialize_with = "counted")]
+    candidates_token_count: Option<u64>,
+    #[serde(deserialize_with = "counted")]
+    thoughts_token_count: Option<u64>,
+}
+
+impl UsageMetadata {
+    fn counted(&self) -> Usage {
+        let [prompt, of_tools, cache_read, output, reasoning] = [
+            self.prompt_token_count,
+            self.tool_use_prompt_token_count,
+            self.cached_content_token_count,
+            self.candidates_token_count,
+            self.thoughts_token_count,
+        ]
+        .map(Option::unwrap_or_default);
+        Usage { input: (prompt + of_tools).saturating_sub(cache_read), output, reasoning, cache_read, cache_write: 0 }
+    }
+}

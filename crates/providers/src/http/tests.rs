@@ -1,0 +1,481 @@
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::stream::LONGEST_ANSWER;
+use super::*;
+use crate::Delta;
+use crate::anthropic::Messages;
+use crate::chat::Chat;
+use crate::target::Target;
+use crate::wire::Wire;
+use transcript::Finish;
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+const END: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+
+fn words(text: &str) -> String {
+    format!("data: {{\"choices\":[{{\"delta\":{{\"content\":{}}}}}]}}\n\n", serde_json::json!(text))
+}
+
+fn chunk(text: &str) -> String {
+    format!("{:x}\r\n{text}\r\n", text.len())
+}
+
+/// What the server does after it has read a request.
+#[derive(Clone)]
+enum Act {
+    Say(String),
+    Bytes(Vec<u8>),
+    SayByByte(String),
+    ChunkByByte(String),
+    Wait(u64),
+    Reset,
+    Close,
+}
+
+use Act::{ChunkByByte, Close, Reset, Say, SayByByte, Wait};
+
+/// Serves one connection after another; each request is answered with the next list of acts.
+async fn serve(answers: Vec<Vec<Act>>) -> (SocketAddr, tokio::task::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        let mut answers = answers.into_iter();
+        let mut seen = Vec::new();
+        'accept: while answers.len() > 0 {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            while let Some(request) = read_request(&mut socket).await {
+                seen.push(request);
+                let Some(acts) = answers.next() else { break 'accept };
+                for act in acts {
+                    match act {
+                        Say(text) => socket.write_all(text.as_bytes()).await.unwrap(),
+                        Act::Bytes(bytes) => socket.write_all(&bytes).await.unwrap(),
+                        SayByByte(text) => {
+                            for byte in text.as_bytes() {
+                                let _ = socket.write_all(&[*byte]).await;
+                                let _ = socket.flush().await;
+                            }
+                        }
+                        ChunkByByte(text) => {
+                            for byte in text.as_bytes() {
+                                socket.write_all(&[b"1\r\n".as_slice(), &[*byte], b"\r\n"].concat()).await.unwrap();
+                            }
+                        }
+                        Wait(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+                        Reset => {
+                            socket.set_zero_linger().unwrap();
+                            continue 'accept;
+                        }
+                        Close => continue 'accept,
+                    }
+                }
+                if answers.len() == 0 {
+                    // Stay until the client is done with the last answer.
+                    let _ = socket.read(&mut [0; 1]).await;
+                    break 'accept;
+                }
+            }
+        }
+        seen
+    });
+    (address, server)
+}
+
+async fn read_request(socket: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut buffer = [0; 4096];
+        let n = socket.read(&mut buffer).await.ok().filter(|n| *n > 0)?;
+        bytes.extend_from_slice(&buffer[..n]);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length =
+                head.lines().find_map(|l| l.to_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok());
+            if body.len() >= length.unwrap_or(0) {
+                return Some(text);
+            }
+        }
+    }
+}
+
+fn client() -> Arc<HttpClient> {
+    Arc::new(HttpClient::new(&Environment::from_vars(BTreeMap::from([("HOME".into(), "/proc/nobody".into())]))))
+}
+
+fn limits(ms: u64) -> RequestTimeouts {
+    let limit = Some(Duration::from_millis(ms));
+    RequestTimeouts { first: limit, idle: limit, total: None }
+}
+
+async fn ask(client: &Arc<HttpClient>, address: SocketAddr, limits: RequestTimeouts) -> Vec<Result<Delta, Error>> {
+    let call = HttpCall {
+        url: format!("http://{address}/v1/x"),
+        headers: vec![("x-key".into(), "k".into())],
+        body: "{}".into(),
+    };
+    let target = Target { name: "Acme".into(), ..Target::default() };
+    client.ask("Acme".into(), call, Chat.decoder(&target), limits, None).collect().await
+}
+
+fn text(answer: &[Result<Delta, Error>]) -> String {
+    let words = answer.iter().filter_map(|delta| match delta {
+        Ok(Delta::Text { text, .. }) => Some(text.as_str()),
+        _ => None,
+    });
+    words.collect()
+}
+
+async fn one(acts: Vec<Act>, limits: RequestTimeouts) -> Vec<Result<Delta, Error>> {
+    let (address, server) = serve(vec![acts]).await;
+    let answer = ask(&client(), address, limits).await;
+    server.abort();
+    answer
+}
+
+fn stream(events: &[&str]) -> String {
+    format!("{HEAD}{}0\r\n\r\n", events.iter().map(|event| chunk(event)).collect::<String>())
+}
+
+#[tokio::test]
+async fn an_answer_comes_whole_however_it_is_cut() {
+    let events = format!("{}: ping\n\n{}{END}", words("ä🦀 "), words("漢字"));
+    let whole = vec![Say(stream(&[&events]))];
+    let by_byte = vec![SayByByte(stream(&[&events]))];
+    let chunks = vec![Say(HEAD.into()), ChunkByByte(events.clone()), Say("0\r\n\r\n".into())];
+    for acts in [whole, by_byte, chunks] {
+        let answer = one(acts, RequestTimeouts::default()).await;
+        assert_eq!(text(&answer), "ä🦀 漢字");
+        assert_eq!(answer.last(), Some(&Ok(Delta::Finish(Finish::Stop))));
+    }
+}
+
+#[tokio::test]
+async fn characters_cut_between_packets_are_put_together() {
+    let mut parser = ResponseStream::new(
+        "Acme".into(),
+        futures_util::stream::iter(
+            format!("{}{END}", words("ä🦀漢字")).into_bytes().into_iter().map(|b| Ok(Bytes::from(vec![b]))),
+        ),
+        Chat.decoder(&Target::default()),
+        RequestTimeouts::default(),
+        None,
+    );
+    let mut seen = Vec::new();
+    while let Some(delta) = parser.next().await {
+        seen.push(delta);
+    }
+    assert_eq!(text(&seen), "ä🦀漢字");
+}
+
+#[tokio::test]
+async fn connections_are_used_again() {
+    let answer = || vec![Say(stream(&[&words("x"), END]))];
+    let (address, server) = serve(vec![answer(), answer(), answer()]).await;
+    let client = client();
+    for _ in 0..3 {
+        assert_eq!(text(&ask(&client, address, RequestTimeouts::default()).await), "x");
+    }
+    drop(client);
+    let seen = server.await.unwrap();
+    // One accept served all: a second connection would never have been accepted.
+    assert_eq!(seen.len(), 3);
+    let head = seen[0].to_lowercase();
+    assert!(
+        head.starts_with("post /v1/x http/1.1") && head.contains("x-key: k") && head.contains("user-agent: adjutant/"),
+        "{head}"
+    );
+}
+
+#[tokio::test]
+async fn what_ends_badly_is_a_fault_and_what_was_said_is_kept() {
+    let said = chunk(&words("so far"));
+    let cases: &[(&str, Vec<Act>, &str, &str)] = &[
+        ("reset", vec![Say(format!("{HEAD}{said}")), Wait(50), Reset], "network", "so far"),
+        ("closed without the last chunk", vec![Say(format!("{HEAD}{said}")), Wait(20), Close], "network", "so far"),
+        ("closed politely without an end", vec![Say(stream(&[&words("so far")])), Close], "garbled", "so far"),
+        (
+            "half an event",
+            vec![Say(stream(&[&words("so far"), "data: {\"choices\":[{\"del"])), Close],
+            "garbled",
+            "so far",
+        ),
+        (
+            "not JSON",
+            vec![Say(stream(&[&words("so far"), "data: {oops\n\n", &words("more")])), Close],
+            "garbled",
+            "so far",
+        ),
+        ("stall", vec![Say(format!("{HEAD}{said}")), Wait(5000)], "stalled", "so far"),
+        ("stall before the first word", vec![Say(HEAD.into()), Wait(5000)], "stalled", ""),
+        ("stall before the head", vec![Wait(5000)], "stalled", ""),
+        ("closed before the head", vec![Close], "network", ""),
+        ("nothing", vec![Say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".into())], "garbled", ""),
+        (
+            "a web page",
+            vec![Say(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 22\r\n\r\n<html>\u{1b}Log in</html>.."
+                    .into(),
+            )],
+            "garbled",
+            "",
+        ),
+        ("plain words", vec![Say("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello".into())], "garbled", ""),
+        ("not text", vec![Say(stream(&["data: \u{1}\n\n"])), Close], "garbled", ""),
+        (
+            "an error with status 200",
+            vec![Say("HTTP/1.1 200 OK\r\ncontent-length: 38\r\n\r\n{\"error\":{\"code\":429,\"message\":\"slow\"}}"
+                .replace("38", "39"))],
+            "rate",
+            "",
+        ),
+        ("an error status", vec![Say("HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\n\r\nno".into())], "auth", ""),
+        (
+            "a redirect elsewhere",
+            vec![Say("HTTP/1.1 307 T\r\nlocation: http://192.0.2.1/\r\ncontent-length: 0\r\n\r\n".into())],
+            "bad",
+            "",
+        ),
+        ("a wait", vec![Say("HTTP/1.1 429 T\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n".into())], "rate", ""),
+    ];
+    for (name, acts, fault, said) in cases {
+        let answer = one(acts.clone(), limits(300)).await;
+        let error = answer.last().unwrap().as_ref().expect_err(name);
+        let kind = match error {
+            Error::Network(_) => "network",
+            Error::Garbled(_) => "garbled",
+            Error::TooMuch(_) => "too much",
+            Error::Stalled(_) => "stalled",
+            Error::RateLimited { .. } => "rate",
+            Error::Auth(_) => "auth",
+            Error::Keyless(_) => "keyless",
+            Error::BadRequest(_) => "bad",
+            _ => "other",
+        };
+        assert_eq!((kind, text(&answer).as_str()), (*fault, *said), "{name}: {error}");
+        assert!(!error.to_string().contains('\u{1b}'), "{name}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_complete_is_no_fault_however_the_connection_ends() {
+    let stop = END.split("\n\n").next().unwrap().to_owned() + "\n\n";
+    for acts in [
+        vec![Say(format!("{HEAD}{}{}", chunk(&words("x")), chunk(&stop))), Wait(20), Reset],
+        vec![Say(format!("{HEAD}{}{}", chunk(&words("x")), chunk(&stop))), Wait(5000)],
+        vec![Say(format!("{HEAD}{}{}", chunk(&words("x")), chunk(END))), Wait(5000)],
+        vec![Say(format!("HTTP/1.1 200 OK\r\n\r\n{}{}", words("x"), END.trim_end())), Close],
+        vec![
+            Say(format!("HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n\r\n{}{END}", words("x"))
+                .replace("\n\n", "\r\n\r\n")),
+            Close,
+        ],
+    ] {
+        let answer = one(acts, limits(300)).await;
+        assert_eq!((text(&answer).as_str(), answer.last()), ("x", Some(&Ok(Delta::Finish(Finish::Stop)))));
+    }
+}
+
+#[tokio::test]
+async fn nobody_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let answer = ask(&client(), address, RequestTimeouts::default()).await;
+    let Some(Err(Error::Network(message))) = answer.last() else { panic!("{answer:?}") };
+    assert!(message.starts_with("Acme (127.0.0.1) could not be reached") && message.contains("refused"), "{message}");
+}
+
+#[tokio::test]
+async fn certificates_that_cannot_be_read_are_named() {
+    let vars = [("NODE_EXTRA_CA_CERTS".to_owned(), "/no/such/file".to_owned())];
+    let client = HttpClient::new(&Environment::from_vars(vars.into()));
+    let error = client.get("Acme", "https://192.0.2.1/", &[], 10).await.unwrap_err();
+    assert!(error.to_string().contains("NODE_EXTRA_CA_CERTS names /no/such/file: No such file"), "{error}");
+}
+
+#[tokio::test]
+async fn dropping_the_answer_hangs_up() {
+    let (address, server) = serve(vec![vec![Say(format!("{HEAD}{}", chunk(&words("x"))))]]).await;
+    let call = HttpCall { url: format!("http://{address}/"), headers: Vec::new(), body: "{}".into() };
+    let mut answer =
+        client().ask("Acme".into(), call, Chat.decoder(&Target::default()), RequestTimeouts::default(), None);
+    assert!(answer.next().await.unwrap().is_ok());
+    drop(answer);
+    // The server's last read ends when the connection does.
+    assert_eq!(timeout(Duration::from_secs(5), server).await.unwrap().unwrap().len(), 1);
+}
+
+/// A decoder with a defect.
+struct Broken;
+
+impl Decoder for Broken {
+    fn decode(&mut self, _: &str, _: &str, _: &mut Vec<Delta>) -> Result<crate::sse::Flow, Error> {
+        panic!("on purpose")
+    }
+
+    fn end(&mut self, _: &mut Vec<Delta>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+#[should_panic(expected = "on purpose")]
+async fn a_defect_is_not_the_end_of_an_answer() {
+    let bytes = futures_util::stream::iter([Ok(Bytes::from(words("x") + END))]).boxed();
+    let answer = read("Acme".into(), bytes, Box::new(Broken), RequestTimeouts::default());
+    answer.collect::<Vec<_>>().await;
+}
+
+/// What says nothing keeps a connection alive, but not for ever: comments, pings, empty pieces, counts of tokens.
+#[tokio::test(start_paused = true)]
+async fn nothings_keep_a_connection_alive_but_not_for_ever() {
+    let chat: &dyn Wire = &Chat;
+    let table: [(&dyn Wire, &str); 5] = [
+        (chat, ": wait\n\n"),
+        (chat, "data: {\"choices\":[]}\n\n"),
+        (chat, "data: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n"),
+        (chat, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n"),
+        (&Messages, "event: ping\ndata: {\"type\":\"ping\"}\n\n"),
+    ];
+    for (wire, nothing) in table {
+        let nothings = futures_util::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            Some((Ok(Bytes::from_static(nothing.as_bytes())), ()))
+        });
+        let begun = Instant::now();
+        let decoder = wire.decoder(&Target::default());
+        let mut reading =
+            ResponseStream::new("Acme".into(), Box::pin(nothings), decoder, RequestTimeouts::default(), None);
+        let end = async {
+            loop {
+                match reading.next().await {
+                    Some(Ok(_)) => {}
+                    end => break end,
+                }
+            }
+        };
+        let end = timeout(Duration::from_secs(2_000), end).await;
+        assert_eq!(end, Ok(Some(Err(Error::Stalled(Duration::from_secs(900))))), "{nothing}");
+        assert_eq!(begun.elapsed().as_secs(), 900, "{nothing}");
+    }
+
+    let silence = futures_util::stream::pending();
+    let total = RequestTimeouts { total: Some(Duration::from_secs(7)), ..RequestTimeouts::default() };
+    let deadline = Some(Instant::now() + Duration::from_secs(7));
+    let mut reading = ResponseStream::new("Acme".into(), silence, Chat.decoder(&Target::default()), total, deadline);
+    assert_eq!(reading.next().await, Some(Err(Error::Stalled(Duration::from_secs(7)))));
+}
+
+#[tokio::test]
+async fn pieces_of_one_packet_become_one() {
+    let packet: String = (0..1000).map(|_| words("ab")).collect::<String>() + END;
+    let bytes = futures_util::stream::iter([Ok(Bytes::from(packet))]);
+    let mut reading =
+        ResponseStream::new("Acme".into(), bytes, Chat.decoder(&Target::default()), RequestTimeouts::default(), None);
+    assert_eq!(reading.next().await, Some(Ok(Delta::Text { index: 0, text: "ab".repeat(1000) })));
+    assert_eq!(reading.next().await, Some(Ok(Delta::Finish(Finish::Stop))));
+    assert_eq!(reading.next().await, None);
+}
+
+/// An answer without end is cut off, and no more of it is kept than may be; one of many calls as well.
+#[tokio::test]
+async fn an_answer_without_end_is_cut_off() {
+    let word = words(&"again and again ".repeat(4 << 10));
+    let call = |n: usize| {
+        format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{{\"index\":{n},\"id\":\"c{n}\",\"function\":{{\"name\":\"list\",\"arguments\":\"{{}}\"}}}}]}}}}]}}\n\n"
+        )
+    };
+    let words: Box<dyn Iterator<Item = String> + Send> = Box::new(std::iter::repeat(word));
+    let calls: Box<dyn Iterator<Item = String> + Send> = Box::new((0..).map(call));
+    for (pieces, what) in [(words, "larger than 8 MiB"), (calls, "more than 2048 calls")] {
+        let bytes = futures_util::stream::iter(pieces.map(|piece| Ok(Bytes::from(piece))));
+        let mut reading = ResponseStream::new(
+            "Acme".into(),
+            bytes,
+            Chat.decoder(&Target::default()),
+            RequestTimeouts::default(),
+            None,
+        );
+        let (mut size, mut pieces) = (0, 0);
+        let error = loop {
+            match reading.next().await.unwrap() {
+                Ok(delta) => size += text(&[Ok(delta)]).len(),
+                Err(error) => break error,
+            }
+            pieces += 1;
+            assert!(size <= 2 * LONGEST_ANSWER && pieces < 100_000, "it goes on after {pieces} pieces, {size} bytes");
+        };
+        assert!(matches!(&error, Error::TooMuch(said) if said.contains(what)), "{error}");
+        assert!(size <= LONGEST_ANSWER && !error.is_transient(), "{size}");
+        assert_eq!(reading.next().await, None);
+    }
+}
+
+/// Not a timed test: prints what a flood costs, to be read with `--nocapture` in a release build.
+#[tokio::test]
+async fn a_flood_is_read() {
+    let flood: Vec<Bytes> = (0..20_000)
+        .map(|i| Bytes::from(format!("data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"bench-model\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{i:05} some words here\"}},\"finish_reason\":null}}]}}\n\n")))
+        .collect();
+    let size: usize = flood.iter().map(Bytes::len).sum();
+    let begun = std::time::Instant::now();
+    let items = flood.into_iter().map(Ok).chain([Ok(Bytes::from_static(END.as_bytes()))]);
+    let mut reading = ResponseStream::new(
+        "Acme".into(),
+        futures_util::stream::iter(items),
+        Chat.decoder(&Target::default()),
+        RequestTimeouts::default(),
+        None,
+    );
+    let (mut deltas, mut letters) = (0, 0);
+    while let Some(delta) = reading.next().await {
+        deltas += 1;
+        letters += text(&[delta]).len();
+    }
+    let took = begun.elapsed();
+    println!("{deltas} deltas, {size} bytes in {took:?}: {:.0} MB/s", size as f64 / took.as_secs_f64() / 1e6);
+    assert_eq!(letters, 20_000 * "00000 some words here".len());
+}
+
+/// Some gateways compress what they pass on, whatever was asked for.
+#[tokio::test]
+async fn a_compressed_answer_is_read() {
+    use std::io::Write as _;
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(format!("{}{END}", words("Grüße, packed 🦀")).as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",
+        packed.len()
+    );
+    let (half, rest) = packed.split_at(packed.len() / 2);
+    let acts = vec![Say(head.clone()), Act::Bytes(half.to_vec()), Wait(20), Act::Bytes(rest.to_vec())];
+    assert_eq!(text(&one(acts, RequestTimeouts::default()).await), "Grüße, packed 🦀");
+    // What only says that it is compressed is not an answer.
+    let acts = vec![Say(head), Act::Bytes(vec![b'x'; packed.len()])];
+    let answer = one(acts, RequestTimeouts::default()).await;
+    assert!(matches!(answer.last(), Some(Err(e)) if e.is_transient()), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_found_is_told_as_that() {
+    struct Nobody;
+    impl reqwest::dns::Resolve for Nobody {
+        fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
+            Box::pin(async { Err("failed to lookup address information: Name or service not known".into()) })
+        }
+    }
+    let client =
+        build(reqwest::Client::builder().no_proxy().tls_certs_only([]).dns_resolver(Arc::new(Nobody))).unwrap();
+    let failed = client.get("http://models.example/v1?key=secret").send().await.unwrap_err();
+    let error = broken("Acme", &failed);
+    let text = error.to_string();
+    assert!(text.starts_with("The host of Acme (models.example) was not found: "), "{text}");
+    assert!(!text.contains("secret") && error.is_transient(), "{text}");
+    assert!(error.fault().advice.unwrap().contains("HTTPS_PROXY"));
+}

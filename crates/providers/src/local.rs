@@ -1,0 +1,178 @@
+//! Model servers on this machine. Looked for only when nothing else is configured, all at once,
+//! and never for longer than a moment.
+//!
+//! `ADJUTANT_LOCAL_SERVERS` says which, for people whose server has another port and for those who want none to be
+//! looked for. It names ports of this machine and no addresses: nothing leaves the machine because of it.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::http::HttpClient;
+use crate::entry as said;
+use base::environment::Environment;
+
+/// How long all of the looking may take.
+pub const MOMENT: Duration = Duration::from_millis(100);
+
+/// A server that may run here.
+#[derive(Debug, Clone)]
+pub struct Local {
+    pub id: &'static str,
+    pub name: &'static str,
+    pub port: u16,
+}
+
+/// The variable that says which servers are looked for, in place of those at their usual ports.
+pub const VARIABLE: &str = "ADJUTANT_LOCAL_SERVERS";
+
+/// The value of [`VARIABLE`] for none.
+pub const NONE: &str = "none";
+
+/// The servers people run, at their usual ports.
+const SERVERS: &[Local] = &[
+    Local { id: "ollama", name: "Ollama", port: 11434 },
+    Local { id: "lmstudio", name: "LM Studio", port: 1234 },
+    Local { id: "llama.cpp", name: "llama.cpp", port: 8080 },
+    Local { id: "vllm", name: "vLLM", port: 8000 },
+];
+
+/// Whether a provider of this name is a server that is looked for on this machine.
+pub fn is_known(id: &str) -> bool {
+    SERVERS.iter().any(|server| server.id == id)
+}
+
+/// Returns the servers to look for: those that [`VARIABLE`] names, else all at their usual ports.
+///
+/// # Errors
+/// The variable is not understood, in a sentence for its user.
+pub fn servers(environment: &Environment) -> Result<Vec<Local>, String> {
+    let Some(list) = environment.var(VARIABLE) else { return Ok(SERVERS.to_vec()) };
+    if list.trim() == NONE {
+        return Ok(Vec::new());
+    }
+    list.split(',').map(|entry| server(entry.trim())).collect()
+}
+
+/// Parses `NAME=PORT`; a name alone stands for its usual port.
+fn server(entry: &str) -> Result<Local, String> {
+    let (name, port) = entry.split_once('=').map_or((entry, None), |(name, port)| (name, Some(port)));
+    let usual = SERVERS.iter().find(|server| server.id == name).ok_or_else(|| {
+        let names: Vec<&str> = SERVERS.iter().map(|server| server.id).collect();
+        format!("{VARIABLE}: there is no server \"{name}\"; write {NONE}, or some of {}", names.join(", "))
+    })?;
+    let port = match port {
+        None => usual.port,
+        Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
+            format!("{VARIABLE}: \"{port}\" is no port of {name}; write {name}={}, for example", usual.port)
+        })?,
+    };
+    Ok(Local { port, ..usual.clone() })
+}
+
+/// Asks each server for its models. Those that do not answer in time, or with something else, are
+/// not there.
+pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<said::ProviderEntry> {
+    let end = Instant::now() + MOMENT;
+    let looks = servers.iter().map(|server| async move {
+        let base_url = format!("http://127.0.0.1:{}/v1", server.port);
+        let url = format!("{base_url}/models");
+        let body = timeout_at(end, client.get(server.name, &url, &[], 1 << 20)).await.ok()?.ok()?;
+        let models = models(&body);
+        (!models.is_empty()).then(|| said::ProviderEntry {
+            id: server.id.into(),
+            name: Some(server.name.into()),
+            base_url: Some(base_url),
+            models,
+            ..said::ProviderEntry::default()
+        })
+    });
+    join_all(looks).await.into_iter().flatten().collect()
+}
+
+/// The models in an OpenAI-like list that can hold a conversation.
+fn models(body: &[u8]) -> Vec<said::ModelEntry> {
+    let list: Value = serde_json::from_slice(body).unwrap_or_default();
+    let entries = list.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let model = |entry: &Value| {
+        let key = entry.get("id")?.as_str().filter(|id| !id.is_empty())?;
+        let lower = key.to_lowercase();
+        if ["embed", "rerank", "whisper"].iter().any(|kind| lower.contains(kind)) {
+            return None;
+        }
+        let context = ["/max_model_len", "/meta/n_ctx", "/max_context_length", "/context_length"];
+        let context = context.iter().find_map(|path| entry.pointer(path)).and_then(Value::as_u64);
+        Some(said::ModelEntry { key: key.into(), context, ..said::ModelEntry::default() })
+    };
+    entries.iter().filter_map(model).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn server(answer: Option<&'static str>) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        base::task::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let _ = socket.read(&mut [0; 1024]).await;
+            match answer {
+                Some(body) => {
+                    let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                    let _ = socket.write_all(text.as_bytes()).await;
+                }
+                None => std::future::pending().await,
+            }
+        });
+        port
+    }
+
+    #[test]
+    fn servers_are_those_of_the_variable() {
+        let of = |value: &str| {
+            let vars = BTreeMap::from([(VARIABLE.to_owned(), value.to_owned())]);
+            let found = servers(&Environment::from_vars(vars))?;
+            Ok::<_, String>(found.iter().map(|server| (server.id, server.port)).collect::<Vec<_>>())
+        };
+        let usual = [("ollama", 11434), ("lmstudio", 1234), ("llama.cpp", 8080), ("vllm", 8000)];
+        assert_eq!(of("").unwrap(), usual);
+        assert_eq!(of("none").unwrap(), []);
+        assert_eq!(of("vllm=8001, ollama").unwrap(), [("vllm", 8001), ("ollama", 11434)]);
+        for (value, why) in [
+            ("olama=1", "there is no server \"olama\"; write none, or some of ollama, lmstudio, llama.cpp, vllm"),
+            ("ollama=0", "\"0\" is no port of ollama; write ollama=11434"),
+            ("vllm=10.0.0.1:80", "is no port of vllm"),
+            ("ollama,", "there is no server \"\""),
+        ] {
+            let said = of(value).unwrap_err();
+            assert!(said.starts_with("ADJUTANT_LOCAL_SERVERS: ") && said.contains(why), "{value}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn those_that_answer_are_found_and_the_others_not_waited_for() {
+        let list = r#"{"object":"list","data":[{"id":"qwen:7b"},{"id":"nomic-embed-text"},{"id":"","x":1},{"id":"b","max_model_len":4096}]}"#;
+        let servers = [
+            Local { id: "a", name: "A", port: server(Some(list)).await },
+            Local { id: "b", name: "B", port: server(None).await },
+            Local { id: "c", name: "C", port: server(Some("<html>")).await },
+            Local { id: "d", name: "D", port: 1 },
+        ];
+        let client = HttpClient::new(&Environment::from_vars(BTreeMap::new()));
+        let begun = Instant::now();
+        let found = find(&client, &servers).await;
+        assert!(begun.elapsed() < MOMENT * 5, "{:?}", begun.elapsed());
+        assert_eq!(found.len(), 1);
+        let models: Vec<_> = found[0].models.iter().map(|m| (m.key.as_str(), m.context)).collect();
+        assert_eq!(models, [("qwen:7b", None), ("b", Some(4096))]);
+        assert_eq!(found[0].base_url.as_deref(), Some(format!("http://127.0.0.1:{}/v1", servers[0].port).as_str()));
+    }
+}

@@ -1,0 +1,393 @@
+//! Which wire a provider speaks, where it is, and how a call is signed there: what is known of
+//! providers beyond the wires themselves.
+//!
+//! Wires are named by the SDK packages of OpenCode's catalogue. A package nobody here knows is
+//! taken for one that speaks Chat Completions, as nearly all of them do.
+
+use serde_json::{Map, Value};
+
+use super::anthropic::Messages;
+use super::chat::Chat;
+use super::gemini::Gemini;
+use super::responses::Responses;
+use super::target::Target;
+use super::wire::Wire;
+use super::{Error, Model, is_loopback};
+use crate::entry as said;
+use crate::entry::LOCATION_OPTIONS;
+use crate::entry::Secret;
+use base::environment::Environment;
+use transcript::ModelRef;
+
+/// What is spoken by those nobody knows.
+pub const CHAT: &dyn Wire = &Chat;
+
+pub fn wire(name: &str) -> Option<&'static dyn Wire> {
+    let all: [&'static dyn Wire; 4] = [&Messages, &Responses, CHAT, &Gemini];
+    all.into_iter().find(|wire| wire.name() == name)
+}
+
+/// A wire and where it is spoken.
+pub struct WireAddress {
+    pub wire: &'static dyn Wire,
+    pub base_url: String,
+}
+
+/// SDK packages and providers that need a login or a protocol that is not spoken here, with what
+/// their user is told.
+const NOT_SPOKEN: &[(&str, &str)] = &[
+    ("@ai-sdk/google-vertex/anthropic", "Claude on Vertex is not supported; use the provider anthropic or openrouter"),
+    ("gitlab-ai-provider", "GitLab's login is not supported"),
+    ("@jerome-benoit/sap-ai-provider", "SAP's login is not supported"),
+    ("watsonx-ai-provider", "watsonx's login is not supported"),
+    ("@qvac/ai-sdk-provider", "it runs inside a JavaScript process"),
+];
+
+fn not_spoken(id: &str, npm: Option<&str>) -> Option<&'static str> {
+    let named = |name: &str| npm.is_some_and(|npm| npm.starts_with(name)) || id.starts_with(name);
+    NOT_SPOKEN.iter().find(|(name, _)| named(name)).map(|(_, why)| *why)
+}
+
+/// Whether a provider that is only known from the catalogue can be asked with a key alone.
+pub fn is_spoken(settings: &said::ProviderEntry) -> bool {
+    not_spoken(&settings.id, settings.npm.as_deref()).is_none()
+}
+
+/// The wire and the address for an SDK package.
+///
+/// # Errors
+/// What is missing, for the user.
+pub fn address(
+    npm: Option<&str>,
+    base_url: Option<&str>,
+    settings: &said::ProviderEntry,
+    model: &Model,
+    environment: &Environment,
+) -> Result<WireAddress, Error> {
+    let id = settings.id.as_str();
+    // Who configures an address of his own knows what is spoken there.
+    if let Some(why) = not_spoken(id, npm).filter(|_| base_url.is_none()) {
+        return Err(Error::BadRequest(format!("The provider \"{id}\" cannot be asked: {why}.")));
+    }
+    let at = |usual: &str| base_url.map_or_else(|| usual.to_owned(), str::to_owned);
+    let variable = |name: &str| environment.var(name).map(rooted);
+    let own =
+        |usual: &str, name: &str| base_url.map(str::to_owned).or_else(|| variable(name)).unwrap_or(usual.to_owned());
+    let (wire, base): (&'static dyn Wire, Option<String>) = match npm.unwrap_or_default() {
+        "@ai-sdk/anthropic" => (&Messages, Some(own("https://api.anthropic.com/v1", "ANTHROPIC_BASE_URL"))),
+        "@ai-sdk/openai" => (&Responses, Some(own("https://api.openai.com/v1", "OPENAI_BASE_URL"))),
+        "@ai-sdk/google" => (&Gemini, Some(at("https://generativelanguage.googleapis.com/v1beta"))),
+        "@ai-sdk/google-vertex" => {
+            (&Gemini, Some(base_url.map_or_else(|| vertex(settings, environment), str::to_owned)))
+        }
+        "@ai-sdk/azure" => {
+            let chat = settings.options.get("useCompletionUrls").and_then(Value::as_bool) == Some(true);
+            (if chat { CHAT } else { &Responses }, Some(azure(base_url, settings, environment)?))
+        }
+        "@ai-sdk/amazon-bedrock" => {
+            (CHAT, Some(base_url.map_or_else(|| bedrock(settings, environment), str::to_owned)))
+        }
+        "@ai-sdk/groq" => (CHAT, Some(at("https://api.groq.com/openai/v1"))),
+        "@ai-sdk/mistral" => (CHAT, Some(at("https://api.mistral.ai/v1"))),
+        "@ai-sdk/xai" => (CHAT, Some(at("https://api.x.ai/v1"))),
+        "@ai-sdk/cerebras" => (CHAT, Some(at("https://api.cerebras.ai/v1"))),
+        "@ai-sdk/deepinfra" => (CHAT, Some(at("https://api.deepinfra.com/v1/openai"))),
+        "@ai-sdk/deepseek" => (CHAT, Some(at("https://api.deepseek.com"))),
+        "@ai-sdk/togetherai" => (CHAT, Some(at("https://api.together.xyz/v1"))),
+        "@ai-sdk/perplexity" => (CHAT, Some(at("https://api.perplexity.ai"))),
+        "@ai-sdk/cohere" => (CHAT, Some(at("https://api.cohere.ai/compatibility/v1"))),
+        "@ai-sdk/vercel" => (CHAT, Some(at("https://api.v0.dev/v1"))),
+        "@ai-sdk/gateway" => (CHAT, Some(at("https://ai-gateway.vercel.sh/v1"))),
+        "@ai-sdk/alibaba" => (CHAT, Some(at("https://dashscope-intl.aliyuncs.com/compatible-mode/v1"))),
+        "@openrouter/ai-sdk-provider" => (CHAT, Some(at("https://openrouter.ai/api/v1"))),
+        "venice-ai-sdk-provider" => (CHAT, Some(at("https://api.venice.ai/api/v1"))),
+        _ => (CHAT, base_url.map(str::to_owned)),
+    };
+    let Some(base) = base else {
+        let text =
+            format!("The provider \"{id}\" has no address. Set provider.{id}.options.baseURL in the configuration.");
+        return Err(Error::BadRequest(text));
+    };
+    if npm == Some("@ai-sdk/amazon-bedrock") && base_url.is_none() && model.api_id.contains("anthropic.") {
+        let text = "Claude on Bedrock is not supported: it answers in AWS's own event streams. Use the provider anthropic or openrouter.";
+        return Err(Error::BadRequest(text.into()));
+    }
+    Ok(WireAddress { wire, base_url: filled(&base, id, environment)? })
+}
+
+/// Where a provider is asked where nobody has said otherwise; none where nothing is known of it.
+pub fn usual_address(settings: &said::ProviderEntry, environment: &Environment) -> Option<String> {
+    let model = Model::unknown(ModelRef { provider: settings.id.clone(), model: String::new(), effort: None });
+    let address = address(settings.npm.as_deref(), settings.base_url.as_deref(), settings, &model, environment);
+    address.ok().map(|address| address.base_url)
+}
+
+/// An address from a variable, which may lack the version.
+fn rooted(base: &str) -> String {
+    let base = base.trim_end_matches('/');
+    let has_path = base.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+    if has_path { base.to_owned() } else { format!("{base}/v1") }
+}
+
+fn option<'a>(settings: &'a said::ProviderEntry, name: &str) -> Option<&'a str> {
+    settings.options.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
+}
+
+fn first<'a>(environment: &'a Environment, names: &[&str]) -> Option<&'a str> {
+    names.iter().find_map(|name| environment.var(name))
+}
+
+fn azure(base_url: Option<&str>, settings: &said::ProviderEntry, environment: &Environment) -> Result<String, Error> {
+    if let Some(base) = base_url {
+        let base = base.trim_end_matches('/');
+        return Ok(if base.ends_with("/v1") || base.contains('?') { base.to_owned() } else { format!("{base}/v1") });
+    }
+    let resource = option(settings, "resourceName").or_else(|| environment.var("AZURE_RESOURCE_NAME"));
+    match resource {
+        Some(name) => Ok(format!("https://{name}.openai.azure.com/openai/v1")),
+        None => Err(Error::Keyless(format!(
+            "Azure needs the name of your resource. Set AZURE_RESOURCE_NAME, or provider.{}.options.resourceName.",
+            settings.id
+        ))),
+    }
+}
+
+/// Bedrock's OpenAI-compatible address, for its API keys.
+fn bedrock(settings: &said::ProviderEntry, environment: &Environment) -> String {
+    let region = option(settings, "region").or_else(|| first(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]));
+    format!("https://bedrock-runtime.{}.amazonaws.com/openai/v1", region.unwrap_or("us-east-1"))
+}
+
+fn vertex_project<'a>(settings: &'a said::ProviderEntry, environment: &'a Environment) -> Option<&'a str> {
+    let names = ["GOOGLE_VERTEX_PROJECT", "GOOGLE_CLOUD_PROJECT", "GCP_PROJECT", "GCLOUD_PROJECT"];
+    option(settings, "project").or_else(|| first(environment, &names))
+}
+
+fn vertex(settings: &said::ProviderEntry, environment: &Environment) -> String {
+    let names = ["GOOGLE_VERTEX_LOCATION", "GOOGLE_CLOUD_LOCATION", "VERTEX_LOCATION"];
+    let location = option(settings, "location").or_else(|| first(environment, &names)).unwrap_or("us-central1");
+    let host = if location == "global" { String::new() } else { format!("{location}-") };
+    match vertex_project(settings, environment) {
+        Some(project) => format!(
+            "https://{host}aiplatform.googleapis.com/v1/projects/{project}/locations/{location}/publishers/google"
+        ),
+        // With a key instead of an account there is no project.
+        None => "https://aiplatform.googleapis.com/v1/publishers/google".to_owned(),
+    }
+}
+
+/// An address with its `${VAR}` filled in.
+fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Error> {
+    let mut out = String::new();
+    let mut rest = base;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, behind)) = after.split_once('}') else { break };
+        let Some(value) = environment.var(name) else {
+            let text = format!("The address of the provider \"{id}\" needs the variable {name}, which is not set.");
+            return Err(Error::Keyless(text));
+        };
+        out.push_str(before);
+        out.push_str(value);
+        rest = behind;
+    }
+    Ok(out + rest)
+}
+
+/// The key in one of these variables. Those that name places, not keys, are not taken for one.
+pub fn key_variable<'a>(names: &'a [String], environment: &'a Environment) -> Option<(&'a str, &'a str)> {
+    const PLACES: &[&str] = &[
+        "_HOST",
+        "_URL",
+        "_ENDPOINT",
+        "_ACCOUNT",
+        "_ACCOUNT_ID",
+        "_PROJECT",
+        "_PROJECT_ID",
+        "_LOCATION",
+        "_REGION",
+        "_RESOURCE_NAME",
+        "_PRODUCT_ID",
+        "_GATEWAY_ID",
+        "_PROFILE",
+    ];
+    // Halves of a signature, and files.
+    const OTHERS: &[&str] = &["_CREDENTIALS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+    let is_key = |name: &&String| !PLACES.iter().chain(OTHERS).any(|end| name.ends_with(end));
+    names.iter().filter(is_key).find_map(|name| Some((name.as_str(), environment.var(name)?)))
+}
+
+/// A Vertex account's token, which no catalogue names a variable for.
+pub fn token<'a>(npm: Option<&str>, environment: &'a Environment) -> Option<(&'static str, &'a str)> {
+    let names = ["GOOGLE_VERTEX_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_VERTEX_API_KEY"];
+    let vertex = npm == Some("@ai-sdk/google-vertex");
+    names.into_iter().filter(|_| vertex).find_map(|name| Some((name, environment.var(name)?)))
+}
+
+/// Where providers look for a key.
+const KEY_HEADERS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+
+/// The header that a platform wants its key in, and what stands before the key there, where that is not where its
+/// wire has it. `token` says that the key of Vertex is one of a project's.
+fn key_header(npm: Option<&str>, token: bool) -> Option<(&'static str, &'static str)> {
+    match npm {
+        Some("@ai-sdk/azure") => Some(("api-key", "")),
+        Some("@ai-sdk/google-vertex") if token => Some(("authorization", "Bearer ")),
+        _ => None,
+    }
+}
+
+/// Why a provider cannot be asked without a key, if it cannot.
+pub fn needs_key(npm: Option<&str>, settings: &said::ProviderEntry, key: Option<&Secret>, name: &str) -> Option<Error> {
+    // A server on this machine is asked without one, unless somebody can log in to it.
+    let local = settings.login.is_none() && settings.base_url.as_deref().is_some_and(is_local);
+    let own = settings.headers.iter().any(|(name, _)| {
+        let name = name.to_lowercase();
+        KEY_HEADERS.contains(&name.as_str()) || key_header(npm, false).is_some_and(|(header, _)| header == name)
+    });
+    if key.is_some() || own || local || settings.env.is_empty() {
+        return None;
+    }
+    let id = &settings.id;
+    if npm == Some("@ai-sdk/google-vertex") {
+        let text = "There is no access to Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what `gcloud auth print-access-token` prints, or GOOGLE_VERTEX_API_KEY.";
+        return Some(Error::Keyless(text.into()));
+    }
+    let names: Vec<&str> = match npm {
+        Some("@ai-sdk/amazon-bedrock") => vec!["AWS_BEARER_TOKEN_BEDROCK"],
+        _ => settings.env.iter().map(String::as_str).collect(),
+    };
+    Some(Error::Keyless(keyless(id, &names, name)))
+}
+
+/// What to do about the missing key of a provider of the catalogue.
+pub fn missing_key(id: &str, name: &str, env: &[String]) -> String {
+    let names: Vec<&str> = env.iter().map(String::as_str).collect();
+    keyless(id, &names, name)
+}
+
+fn keyless(id: &str, names: &[&str], name: &str) -> String {
+    format!("There is no key for {name}. Set {}, or run `adjutant auth login {id}`.", names.join(" or "))
+}
+
+fn is_local(base: &str) -> bool {
+    reqwest::Url::parse(base).is_ok_and(|url| is_loopback(&url))
+}
+
+/// Headers a provider wants for itself.
+pub fn headers(settings: &said::ProviderEntry) -> Vec<(String, String)> {
+    match settings.id.as_str() {
+        id if id.starts_with("github-copilot") => vec![("openai-intent".into(), "conversation-edits".into())],
+        "openrouter" | "vercel" | "zenmux" | "kilo" | "llmgateway" => vec![("x-title".into(), "adjutant".into())],
+        _ => Vec::new(),
+    }
+}
+
+/// Moves the key where this provider looks for it, if that is not where the wire puts it.
+pub fn sign(npm: Option<&str>, settings: &said::ProviderEntry, environment: &Environment, target: &mut Target) {
+    let token = vertex_project(settings, environment).is_some();
+    let Some((header, before)) = key_header(npm, token) else { return };
+    // Kept in `target.key` as well it would be sent twice; the header alone still is redacted.
+    if let Some(key) = target.key.take() {
+        target.headers.push((header.to_owned(), format!("{before}{}", key.expose())));
+    }
+}
+
+/// The options that go into bodies: without those that say where and how to ask.
+pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
+    const HOW: &[&str] = &[
+        "apiVersion",
+        "useCompletionUrls",
+        "useDeploymentBasedUrls",
+        "setCacheKey",
+        "timeout",
+        "headerTimeout",
+        "chunkTimeout",
+        "compatibility",
+    ];
+    let kept =
+        options.iter().filter(|(name, _)| !LOCATION_OPTIONS.contains(&name.as_str()) && !HOW.contains(&name.as_str()));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::entry;
+    use transcript::ModelRef;
+
+    fn environment(vars: &[(&str, &str)]) -> Environment {
+        Environment::from_vars(vars.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect())
+    }
+
+    fn at(npm: &str, base: Option<&str>, options: Map<String, Value>, vars: &[(&str, &str)], model: &str) -> String {
+        let settings = said::ProviderEntry { id: "p".into(), options, ..Default::default() };
+        let model = Model::unknown(ModelRef { provider: "p".into(), model: model.into(), effort: None });
+        match address(Some(npm), base, &settings, &model, &environment(vars)) {
+            Ok(address) => address.base_url,
+            Err(e) => format!("error: {e}"),
+        }
+    }
+
+    #[test]
+    fn places() {
+        let none = Map::new;
+        assert_eq!(at("@ai-sdk/anthropic", None, none(), &[], "m"), "https://api.anthropic.com/v1");
+        let proxy = [("ANTHROPIC_BASE_URL", "http://proxy:1/")];
+        assert_eq!(at("@ai-sdk/anthropic", None, none(), &proxy, "m"), "http://proxy:1/v1");
+        assert_eq!(at("@ai-sdk/anthropic", Some("http://mine/x"), none(), &proxy, "m"), "http://mine/x");
+        assert_eq!(
+            at("@ai-sdk/azure", None, entry("resourceName", "r"), &[], "m"),
+            "https://r.openai.azure.com/openai/v1"
+        );
+        assert_eq!(at("@ai-sdk/azure", Some("https://x/openai"), none(), &[], "m"), "https://x/openai/v1");
+        assert!(at("@ai-sdk/azure", None, none(), &[], "m").contains("AZURE_RESOURCE_NAME"));
+        let region = [("AWS_REGION", "eu-west-1")];
+        let expected = "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1";
+        assert_eq!(at("@ai-sdk/amazon-bedrock", None, none(), &region, "openai.gpt-oss-120b-1:0"), expected);
+        assert!(
+            at("@ai-sdk/amazon-bedrock", None, none(), &region, "us.anthropic.claude-x")
+                .starts_with("error: Claude on Bedrock")
+        );
+        let account = [("GOOGLE_VERTEX_PROJECT", "mine"), ("GOOGLE_VERTEX_LOCATION", "global")];
+        let expected = "https://aiplatform.googleapis.com/v1/projects/mine/locations/global/publishers/google";
+        assert_eq!(at("@ai-sdk/google-vertex", None, none(), &account, "m"), expected);
+        assert_eq!(
+            at("@ai-sdk/google-vertex", None, none(), &[], "m"),
+            "https://aiplatform.googleapis.com/v1/publishers/google"
+        );
+        assert_eq!(
+            at("@ai-sdk/openai-compatible", Some("http://${H}/v1"), none(), &[("H", "h:1")], "m"),
+            "http://h:1/v1"
+        );
+        assert!(
+            at("gitlab-ai-provider", None, none(), &[], "m").starts_with("error: The provider \"p\" cannot be asked")
+        );
+        assert!(at("who-knows", None, none(), &[], "m").contains("has no address"));
+    }
+
+    #[test]
+    fn variables_that_name_places_are_no_keys() {
+        let names: Vec<String> =
+            ["DATABRICKS_HOST", "AWS_REGION", "AWS_ACCESS_KEY_ID", "X_TOKEN"].map(str::to_owned).to_vec();
+        let vars = [("DATABRICKS_HOST", "h"), ("AWS_REGION", "r"), ("AWS_ACCESS_KEY_ID", "i")];
+        assert_eq!(key_variable(&names, &environment(&vars)), None);
+        assert_eq!(key_variable(&names, &environment(&[vars[0], ("X_TOKEN", "t")])), Some(("X_TOKEN", "t")));
+    }
+
+    #[test]
+    fn keys_go_where_they_are_looked_for() {
+        let signed = |npm: &str, vars: &[(&str, &str)]| {
+            let mut target = Target { key: Some(Secret::new("k")), ..Target::default() };
+            sign(Some(npm), &said::ProviderEntry::default(), &environment(vars), &mut target);
+            (target.key.is_some(), target.headers)
+        };
+        assert_eq!(signed("@ai-sdk/azure", &[]), (false, vec![("api-key".into(), "k".into())]));
+        let account = [("GOOGLE_CLOUD_PROJECT", "p")];
+        assert_eq!(
+            signed("@ai-sdk/google-vertex", &account),
+            (false, vec![("authorization".into(), "Bearer k".into())])
+        );
+        assert_eq!(signed("@ai-sdk/google-vertex", &[]), (true, vec![]));
+        assert_eq!(signed("@ai-sdk/openai", &[]), (true, vec![]));
+    }
+}

@@ -1,0 +1,228 @@
+use futures_util::StreamExt;
+
+use super::*;
+use crate::scripted::{Scripted, ScriptedAnswer};
+use crate::wire::entry;
+use crate::{Delta, Error, Request, request};
+use transcript::Finish;
+
+fn environment(vars: &[(&str, &str)]) -> Environment {
+    let vars = vars.iter().chain(&[("HOME", "/proc/nobody")]).map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+    Environment::from_vars(vars.collect())
+}
+
+fn model(key: &str) -> said::ModelEntry {
+    said::ModelEntry { key: key.into(), ..Default::default() }
+}
+
+fn provider(id: &str, models: &[&str]) -> said::ProviderEntry {
+    said::ProviderEntry {
+        id: id.into(),
+        base_url: Some("http://127.0.0.1:9/v1".into()),
+        models: models.iter().map(|key| model(key)).collect(),
+        ..Default::default()
+    }
+}
+
+const KNOWN: &str = r#"{"acme": {"name": "Acme", "env": ["ACME_KEY"], "api": "http://127.0.0.1:9/v1", "models": {
+    "gpt-5": {"id": "gpt-5", "release_date": "2025-08-07"},
+    "gpt-5-nano": {"id": "gpt-5-nano", "release_date": "2025-08-07"},
+    "gpt-4-nano": {"id": "gpt-4-nano", "release_date": "2025-01-01"},
+    "soon": {"id": "soon", "status": "alpha"},
+    "thinker": {"id": "thinker", "reasoning": true}}},
+    "opencode": {"env": ["OPENCODE_API_KEY"], "api": "https://opencode.example/v1", "models": {
+        "big-pickle": {"id": "big-pickle", "cost": {"input": 0, "output": 0}},
+        "dear": {"id": "dear", "cost": {"input": 1, "output": 2}}}},
+    "gitlab": {"env": ["GITLAB_TOKEN"], "npm": "gitlab-ai-provider", "models": {"m": {"id": "m"}}}}"#;
+
+fn registry(configured: Vec<said::ProviderEntry>, vars: &[(&str, &str)]) -> Registry {
+    let environment = environment(vars);
+    Registry::new(Sources {
+        configured,
+        local: Vec::new(),
+        catalog: &Arc::new(Catalog::parse(KNOWN).unwrap()),
+        disabled: &["off".into()],
+        enabled: None,
+        everything: false,
+        auth: &Auth::parse(r#"{"kept":{"type":"api","key":"k"}}"#),
+        environment: &environment,
+        client: Arc::new(HttpClient::new(&environment)),
+        offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+    })
+}
+
+fn names(registry: &Registry) -> Vec<String> {
+    registry.models().iter().map(|m| m.id.to_string()).collect()
+}
+
+fn wanted(name: &str) -> ModelRef {
+    ModelRef::parse(name).unwrap()
+}
+
+#[test]
+fn who_is_there() {
+    let bare = registry(Vec::new(), &[("GITLAB_TOKEN", "of something else")]);
+    assert_eq!(names(&bare), ["offline/offline"]);
+    assert!(bare.is_bare());
+    assert_eq!(bare.default_model().id.to_string(), "offline/offline");
+
+    let by_key = registry(Vec::new(), &[("ACME_KEY", "k")]);
+    let all = ["acme/gpt-4-nano", "acme/gpt-5", "acme/gpt-5-nano", "acme/thinker", "offline/offline"];
+    assert_eq!(names(&by_key), all);
+    assert_eq!(by_key.default_model().id.model, "gpt-5");
+    assert_eq!(by_key.small_model(&wanted("acme/gpt-5")).unwrap().model, "gpt-5-nano");
+
+    let narrowed =
+        said::ProviderEntry { whitelist: Some(vec!["gpt-5".into(), "mine".into()]), ..provider("acme", &["mine"]) };
+    let narrowed = registry(vec![narrowed, provider("off", &["x"])], &[("ACME_KEY", "k")]);
+    assert_eq!(names(&narrowed), ["acme/gpt-5", "acme/mine", "offline/offline"]);
+
+    // What the user configured comes before what a key lying around offers.
+    let own = registry(vec![provider("own", &["a", "b-latest", "c"])], &[("ACME_KEY", "k")]);
+    assert_eq!(own.default_model().id.to_string(), "own/b-latest");
+}
+
+#[test]
+fn what_is_not_there_is_named_with_what_is_near() {
+    let registry = registry(vec![provider("own", &["qwen3-coder:30b"])], &[("ACME_KEY", "k")]);
+    let near = |name: &str| registry.find(&wanted(name)).err().unwrap();
+    assert_eq!(near("acme/gtp-5").nearest[0], "acme/gpt-5");
+    assert_eq!(near("own/qwen3-coder").nearest, ["own/qwen3-coder:30b"]);
+    assert_eq!(near("amce/gpt-5").nearest[0], "acme/gpt-5");
+    assert!(near("x/completely-different-thing").nearest.is_empty());
+    let text = near("acme/gtp-5").to_string();
+    assert!(text.starts_with("There is no model \"acme/gtp-5\" here. Did you mean acme/gpt-5"), "{text}");
+}
+
+#[test]
+fn efforts_are_those_it_has() {
+    let mut tuned = model("tuned");
+    tuned.reasoning = Some(true);
+    tuned.variants = vec![("low".into(), None), ("huge".into(), Some(entry("budget", 9)))];
+    let configured = said::ProviderEntry { models: vec![tuned], ..provider("own", &[]) };
+    let registry = registry(vec![configured], &[("ACME_KEY", "k")]);
+    let efforts = |name: &str| registry.find(&wanted(name)).unwrap().0.efforts.clone();
+    assert_eq!(efforts("acme/gpt-5"), [""; 0]);
+    assert_eq!(efforts("acme/thinker"), ["low", "medium", "high"]);
+    assert_eq!(efforts("own/tuned"), ["medium", "high", "huge"]);
+    let chosen = |effort: &str| ModelRef { effort: Some(effort.into()), ..wanted("own/tuned") };
+    assert_eq!(registry.find(&chosen("huge")).unwrap().0.id.effort.as_deref(), Some("huge"));
+    assert_eq!(registry.find(&chosen("low")).unwrap().0.id.effort, None);
+}
+
+fn ask(registry: &Registry, name: &str) -> crate::AnswerStream {
+    let (model, provider) = registry.find(&wanted(name)).unwrap();
+    provider.ask(Arc::new(Request {
+        model,
+        system: Vec::new(),
+        messages: vec![request::ModelMessage::User(vec![request::ModelInput::Text("hi".into())])],
+        tools: Vec::new(),
+        must_call: false,
+        params: request::ModelParams::default(),
+        session: String::new(),
+        body_cache: request::BodyCache::default(),
+    }))
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said_when_it_is_asked() {
+    let nowhere = said::ProviderEntry { base_url: None, ..provider("nowhere", &["m"]) };
+    let half = said::ProviderEntry { base_url: Some("http://${SOME_HOST}/v1".into()), ..provider("half", &["m"]) };
+    let acme = said::ProviderEntry { base_url: Some("https://acme.example/v1".into()), ..provider("acme", &[]) };
+    let registry = registry(vec![acme, nowhere, half, provider("open", &[])], &[]);
+    let cases = [
+        ("acme/gpt-5", "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`."),
+        (
+            "nowhere/m",
+            "The provider \"nowhere\" has no address. Set provider.nowhere.options.baseURL in the configuration.",
+        ),
+        ("half/m", "The address of the provider \"half\" needs the variable SOME_HOST, which is not set."),
+    ];
+    for (name, expected) in cases {
+        let error = ask(&registry, name).next().await.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+    // A provider whose models nobody listed takes any name; this one is not there at all.
+    let error = ask(&registry, "open/whatever").next().await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Network(_)), "{error}");
+    let answer: Vec<_> = ask(&registry, "offline/offline").collect().await;
+    assert_eq!(answer.last(), Some(&Ok(Delta::Finish(Finish::Stop))));
+}
+
+#[tokio::test]
+async fn keys_are_never_shown() {
+    let reply =
+        "HTTP/1.1 401 Unauthorized\r\ncontent-length: 31\r\nconnection: close\r\n\r\nIncorrect API key: sk-secret-k1";
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let _ = socket.read(&mut [0; 4096]).await;
+        let _ = socket.write_all(reply.as_bytes()).await;
+    });
+    let own = said::ProviderEntry {
+        base_url: Some(base),
+        api_key: Some(Secret::new("sk-secret-k1")),
+        ..provider("own", &["m"])
+    };
+    let error = ask(&registry(vec![own], &[]), "own/m").next().await.unwrap().unwrap_err();
+    assert_eq!(error, Error::Auth("own answered 401 Unauthorized: Incorrect API key: [key].".into()));
+}
+
+#[test]
+fn a_server_on_this_machine_needs_no_key() {
+    let access = |base: &str| {
+        let (base_url, env) = (Some(base.into()), vec!["MINE_KEY".into()]);
+        let mine = said::ProviderEntry { base_url, env, ..provider("mine", &["m"]) };
+        registry(vec![mine], &[]).providers().iter().find(|found| found.id == "mine").unwrap().access.clone()
+    };
+    for base in ["http://127.0.0.1:1234/v1", "http://localhost:1234/v1", "http://[::1]:1234/v1"] {
+        assert_eq!(access(base), KeySource::Free, "{base}");
+    }
+    for base in ["https://api.mine.example/v1", "http://localhost.example/v1", "http://10.0.0.1/v1"] {
+        assert!(matches!(access(base), KeySource::Missing(_)), "{base}");
+    }
+}
+
+#[test]
+fn a_known_provider_without_a_key_is_told_from_one_that_nobody_knows() {
+    let registry = registry(vec![], &[]);
+    let said = |name: &str| registry.find(&wanted(name)).err().unwrap().to_string();
+    let keyless = "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`.";
+    assert_eq!(said("acme/gpt-5"), format!("The model \"acme/gpt-5\" cannot be asked. {keyless}"));
+    assert!(said("nobody/m").starts_with("There is no model \"nobody/m\" here."));
+}
+
+#[test]
+fn a_login_that_a_plugin_may_know_is_no_missing_key() {
+    let environment = environment(&[]);
+    let with = |lent: bool| {
+        Registry::new(Sources {
+            configured: Vec::new(),
+            local: Vec::new(),
+            catalog: &Arc::new(Catalog::parse(KNOWN).unwrap()),
+            disabled: &[],
+            enabled: None,
+            everything: false,
+            auth: &Auth::parse(r#"{"acme":{"type":"oauth","refresh":"r","access":"a"}}"#).lent(lent),
+            environment: &environment,
+            client: Arc::new(HttpClient::new(&environment)),
+            offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+        })
+    };
+    let (lent, alone) = (with(true), with(false));
+    assert!(lent.lends("acme") && lent.find(&wanted("acme/gpt-5")).is_ok());
+    // Nobody is given it unasked.
+    assert!(!names(&lent).contains(&"acme/gpt-5".to_owned()));
+    assert!(!alone.lends("acme") && alone.find(&wanted("acme/gpt-5")).is_err());
+}
+
+#[test]
+fn opencodes_free_models_are_there_for_those_who_name_them() {
+    let registry = registry(vec![], &[]);
+    assert!(registry.find(&wanted("opencode/big-pickle")).is_ok());
+    let missing = registry.find(&wanted("opencode/dear")).err().unwrap();
+    assert!(missing.to_string().contains("Set OPENCODE_API_KEY"), "{missing}");
+    assert!(names(&registry).iter().all(|name| !name.starts_with("opencode/")), "never by itself");
+}

@@ -1,0 +1,290 @@
+//! A request as a Responses call.
+
+use std::borrow::Cow;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use super::gpt;
+use crate::body::{Element, RequestBody};
+use crate::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput, ToolSpec};
+use crate::target::{Knobs, Target};
+use crate::wire::{CallNames, HttpCall, merge, readable, renamed};
+use crate::{Error, Request};
+
+/// Fields the user's options cannot replace, and options that are not fields.
+const RESERVED: &[&str] = &["input", "tools", "instructions", "stream", "strictJsonSchema", "forceReasoning"];
+
+const NAMES: &[(&str, &str)] = &[
+    ("parallelToolCalls", "parallel_tool_calls"),
+    ("promptCacheKey", "prompt_cache_key"),
+    ("promptCacheRetention", "prompt_cache_retention"),
+    ("serviceTier", "service_tier"),
+    ("safetyIdentifier", "safety_identifier"),
+    ("maxToolCalls", "max_tool_calls"),
+    ("previousResponseId", "previous_response_id"),
+];
+
+pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
+    let mut body = RequestBody::new(head(request, target, knobs), &options(knobs), RESERVED)?;
+    let system: Vec<&str> = request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
+    if !system.is_empty() {
+        body.field("instructions", &system.join("\n\n"))?;
+    }
+    if !request.tools.is_empty() {
+        body.field("tools", &request.tools.iter().map(FunctionTool).collect::<Vec<_>>())?;
+        if request.must_call {
+            body.field("tool_choice", "required")?;
+        }
+    }
+    if request.tools.is_empty() && request.params.search {
+        body.field("tools", &[json!({"type": "web_search"})])?;
+    }
+    let conversation = ResponsesInput { request, names: CallNames::new(request, call_id) };
+    let mut headers = Vec::new();
+    if let Some(key) = &target.key {
+        headers.push(("authorization".to_owned(), format!("Bearer {}", key.expose())));
+    }
+    headers.extend(target.headers.iter().cloned());
+    let body = body.finish("input", &conversation.elements(), request, target)?;
+    Ok(HttpCall { url: target.url("/responses"), headers, body })
+}
+
+fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value> {
+    let model = &request.model;
+    let mut head = Map::new();
+    head.insert("model".into(), model.api_id.as_str().into());
+    head.insert("stream".into(), true.into());
+    head.insert("store".into(), false.into());
+    if let Some(most) = knobs.max_output {
+        head.insert("max_output_tokens".into(), most.into());
+    }
+    // Reasoning models take no sampling.
+    if !model.reasoning {
+        let sampling = [("temperature", knobs.temperature), ("top_p", knobs.top_p)];
+        head.extend(sampling.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+    } else {
+        head.insert("include".into(), json!(["reasoning.encrypted_content"]));
+        let id = model.api_id.to_lowercase();
+        if gpt(&id).is_some_and(|(major, _)| major >= 5) && !id.contains("-chat") {
+            head.insert("reasoning".into(), json!({"summary": "auto"}));
+        }
+    }
+    if target.cache_key != Some(false) && !request.session.is_empty() {
+        head.insert("prompt_cache_key".into(), request.session.as_str().into());
+    }
+    head
+}
+
+/// OpenCode's flat options, in the places this wire has for them.
+fn options(knobs: &Knobs) -> Map<String, Value> {
+    let mut options = Value::Object(renamed(&knobs.options, NAMES));
+    for (flat, outer, inner) in [
+        ("reasoningEffort", "reasoning", "effort"),
+        ("reasoningSummary", "reasoning", "summary"),
+        ("textVerbosity", "text", "verbosity"),
+    ] {
+        if let Some(value) = options.as_object_mut().and_then(|map| map.shift_remove(flat)) {
+            merge(&mut options, &json!({outer: {inner: value}}));
+        }
+    }
+    match options {
+        Value::Object(options) => options,
+        _ => Map::new(),
+    }
+}
+
+fn call_id(id: &str) -> Cow<'_, str> {
+    // At most 64 characters are taken; the ends of ids differ.
+    let skip = id.chars().count().saturating_sub(64);
+    id.char_indices().nth(skip).map_or("", |(at, _)| &id[at..]).into()
+}
+
+struct FunctionTool<'a>(&'a ToolSpec);
+
+impl Serialize for FunctionTool<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", "function")?;
+        map.serialize_entry("name", &self.0.name)?;
+        map.serialize_entry("description", &self.0.description)?;
+        map.serialize_entry("parameters", &self.0.schema)?;
+        map.serialize_entry("strict", &false)?;
+        map.end()
+    }
+}
+
+struct ResponsesInput<'a> {
+    request: &'a Request,
+    names: CallNames<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum InputItem<'a> {
+    Message(MessageItem<'a>),
+    FunctionCall(FunctionCall<'a>),
+    FunctionCallOutput(FunctionCallOutput<'a>),
+    Opaque(&'a Value),
+}
+
+impl ResponsesInput<'_> {
+    fn elements(&self) -> Vec<Element<InputItem<'_>>> {
+        let mut elements = Vec::with_capacity(self.request.messages.len());
+        for (at, message) in self.request.messages.iter().enumerate() {
+            let element = |value| Element { upto: at + 1, settled: true, value };
+            match message {
+                ModelMessage::User(inputs) => {
+                    let pieces: Vec<ContentPart<'_>> = inputs.iter().filter_map(|input| self.input(input)).collect();
+                    if !pieces.is_empty() {
+                        elements.push(element(InputItem::Message(MessageItem { role: "user", pieces, phase: None })));
+                    }
+                }
+                ModelMessage::Assistant(outputs) => {
+                    elements.extend(outputs.iter().filter_map(|output| self.output(output)).map(element));
+                }
+                ModelMessage::Results(results) => {
+                    elements.extend(
+                        results.iter().map(|result| element(InputItem::FunctionCallOutput(self.result(result)))),
+                    );
+                }
+            }
+        }
+        elements
+    }
+
+    fn input<'a>(&self, input: &'a ModelInput) -> Option<ContentPart<'a>> {
+        match input {
+            ModelInput::Text(text) if text.is_empty() => None,
+            ModelInput::Text(text) => Some(ContentPart::Text(text.as_str().into())),
+            ModelInput::File(file) => Some(self.file(file)),
+        }
+    }
+
+    fn file<'a>(&self, file: &'a Attachment) -> ContentPart<'a> {
+        match readable(file, &self.request.model) {
+            Ok(file) => ContentPart::File(file),
+            Err(told) => ContentPart::Text(told.into()),
+        }
+    }
+
+    fn output<'a>(&'a self, output: &'a ModelOutput) -> Option<InputItem<'a>> {
+        match output {
+            ModelOutput::Text { text, provider } => {
+                let piece = if provider.contains_key("refusal") {
+                    ContentPart::Refusal(text)
+                } else {
+                    ContentPart::OutputText(text)
+                };
+                Some(InputItem::Message(MessageItem {
+                    role: "assistant",
+                    pieces: vec![piece],
+                    phase: provider.get("phase"),
+                }))
+            }
+            // Without its encrypted content the provider would look for it where nothing is stored.
+            ModelOutput::Reasoning { provider, .. } => {
+                let of = |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
+                let reasoning = |item: &Value| item.get("type").and_then(Value::as_str) == Some("reasoning");
+                let kept = |item: &&Value| !reasoning(item) || of(item, "encrypted_content");
+                provider.get("item").filter(kept).map(InputItem::Opaque)
+            }
+            ModelOutput::Call { id, name, arguments, .. } => Some(InputItem::FunctionCall(FunctionCall {
+                r#type: "function_call",
+                call_id: self.names.get(id),
+                name,
+                arguments: arguments.to_string(),
+            })),
+        }
+    }
+
+    fn result<'a>(&'a self, result: &'a CallResult) -> FunctionCallOutput<'a> {
+        let files: Vec<ContentPart<'a>> = result.attachments.iter().map(|file| self.file(file)).collect();
+        let output = if files.is_empty() {
+            CallOutput::Text(&result.text)
+        } else {
+            let words = (!result.text.is_empty()).then(|| ContentPart::Text((&*result.text).into()));
+            CallOutput::Parts(words.into_iter().chain(files).collect())
+        };
+        FunctionCallOutput { r#type: "function_call_output", call_id: self.names.get(&result.id), output }
+    }
+}
+
+struct MessageItem<'a> {
+    role: &'static str,
+    pieces: Vec<ContentPart<'a>>,
+    phase: Option<&'a Value>,
+}
+
+impl Serialize for MessageItem<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", "message")?;
+        map.serialize_entry("role", self.role)?;
+        map.serialize_entry("content", &self.pieces)?;
+        if let Some(phase) = self.phase {
+            map.serialize_entry("phase", phase)?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct FunctionCall<'a> {
+    r#type: &'static str,
+    call_id: &'a str,
+    name: &'a str,
+    arguments: String,
+}
+
+#[derive(Serialize)]
+struct FunctionCallOutput<'a> {
+    r#type: &'static str,
+    call_id: &'a str,
+    output: CallOutput<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum CallOutput<'a> {
+    Text(&'a str),
+    Parts(Vec<ContentPart<'a>>),
+}
+
+enum ContentPart<'a> {
+    Text(Cow<'a, str>),
+    File(&'a Attachment),
+    OutputText(&'a str),
+    Refusal(&'a str),
+}
+
+impl Serialize for ContentPart<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self {
+            Self::Text(text) => {
+                map.serialize_entry("type", "input_text")?;
+                map.serialize_entry("text", text)?;
+            }
+            Self::File(file) if file.mime == "application/pdf" => {
+                map.serialize_entry("type", "input_file")?;
+                map.serialize_entry("filename", file.name.as_deref().unwrap_or("document.pdf"))?;
+                map.serialize_entry("file_data", &file.data_url())?;
+            }
+            Self::File(file) => {
+                map.serialize_entry("type", "input_image")?;
+                map.serialize_entry("image_url", &file.data_url())?;
+            }
+            Self::OutputText(text) => {
+                map.serialize_entry("type", "output_text")?;
+                map.serialize_entry("text", text)?;
+            }
+            Self::Refusal(text) => {
+                map.serialize_entry("type", "refusal")?;
+                map.serialize_entry("refusal", text)?;
+            }
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,233 @@
+//! Traffic with providers, written down: for bug reports, and for tests of what a real provider once said.
+//!
+//! With `ADJUTANT_RECORD=dir` every exchange becomes a file `0001.jsonl`, `0002.jsonl` … in that
+//! directory: what was asked, then what came, piece by piece. Keys are left out: of the request's
+//! headers only harmless ones are written, addresses lose their query, and the key itself is
+//! replaced wherever it stands. What was said in the conversation is in it as it was said.
+//!
+//! [`super::replay`] plays such a directory back.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::header::{HeaderMap, HeaderValue};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::wire::HttpCall;
+use super::{Error, Model};
+use crate::entry::{Rates, Secret};
+use base::environment::{Environment, private_dir, private_file};
+use base::lock::locked;
+use transcript::ModelRef;
+
+/// Headers worth keeping; all others may hold keys.
+const HARMLESS: &[&str] = &[
+    "accept",
+    "anthropic-beta",
+    "anthropic-version",
+    "content-type",
+    "content-encoding",
+    "retry-after",
+    "retry-after-ms",
+    "request-id",
+    "x-request-id",
+    "user-agent",
+];
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RecordLine {
+    Asked(Box<RecordedRequest>),
+    /// What came, first of all.
+    Came {
+        status: u16,
+        headers: Vec<(String, String)>,
+    },
+    Text(String),
+    /// A piece of the answer that is not text by itself.
+    Bytes(String),
+    /// The connection broke, or none could be made.
+    Broken(String),
+    End,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RecordedRequest {
+    adjutant: String,
+    pub(super) wire: String,
+    pub(super) provider: String,
+    pub(super) model: RecordedModel,
+    url: String,
+    headers: Vec<(String, String)>,
+    pub(super) body: Box<RawValue>,
+}
+
+/// What of a model has a part in what the user sees.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RecordedModel {
+    id: String,
+    name: String,
+    api_id: String,
+    context: Option<u64>,
+    input: Option<u64>,
+    output: Option<u64>,
+    /// Input, output, cache read, cache write.
+    price: Option<[f64; 4]>,
+    images: bool,
+    pdf: bool,
+    audio: bool,
+    tools: bool,
+    reasoning: bool,
+    temperature: bool,
+}
+
+impl RecordedModel {
+    fn of(model: &Model) -> Self {
+        let rates = |rates: Rates| [rates.input, rates.output, rates.cache_read, rates.cache_write];
+        Self {
+            id: model.id.to_string(),
+            name: model.name.clone(),
+            api_id: model.api_id.clone(),
+            context: model.context,
+            input: model.input,
+            output: model.output,
+            price: model.price.as_ref().map(|price| rates(price.base)),
+            images: model.images.get(),
+            pdf: model.pdf,
+            audio: model.audio,
+            tools: model.tools,
+            reasoning: model.reasoning,
+            temperature: model.temperature,
+        }
+    }
+
+    pub(super) fn model(self, id: ModelRef) -> Model {
+        let rates = |[input, output, read, write]: [f64; 4]| Rates::new(input, output, Some(read), Some(write)).into();
+        Model {
+            name: self.name,
+            provider_name: "Replay".into(),
+            api_id: self.api_id,
+            context: self.context,
+            input: self.input,
+            output: self.output,
+            price: self.price.map(rates),
+            images: self.images.into(),
+            pdf: self.pdf,
+            audio: self.audio,
+            tools: self.tools,
+            reasoning: self.reasoning,
+            temperature: self.temperature,
+            ..Model::unknown(id)
+        }
+    }
+}
+
+/// One exchange that is being written down. Files are short and appended to as the answer comes: who
+/// records wants to know what came before a crash.
+pub struct Tape {
+    // A leaf lock around a file; never held across an await.
+    file: Mutex<File>,
+    key: Option<Secret>,
+}
+
+impl Tape {
+    /// Begins one, where the user wants that.
+    pub fn begin(
+        environment: &Environment,
+        wire: &str,
+        provider: &str,
+        model: &Model,
+        call: &HttpCall,
+        key: Option<&Secret>,
+    ) -> Option<Arc<Self>> {
+        let dir = PathBuf::from(environment.var("ADJUTANT_RECORD")?);
+        match Self::open(&dir) {
+            Ok(file) => {
+                let tape = Self { file: Mutex::new(file), key: key.cloned() };
+                let body = String::from_utf8_lossy(&call.body).into_owned();
+                let body = RawValue::from_string(tape.clean(&body)).or_else(|_| RawValue::from_string("null".into()));
+                let headers = call.headers.iter().filter(|(name, _)| is_harmless(name)).cloned().collect();
+                tape.write(&RecordLine::Asked(Box::new(RecordedRequest {
+                    adjutant: env!("CARGO_PKG_VERSION").into(),
+                    wire: wire.into(),
+                    provider: provider.into(),
+                    model: RecordedModel::of(model),
+                    url: call.url.split(['?', '#']).next().unwrap_or_default().into(),
+                    headers,
+                    body: body.ok()?,
+                })));
+                Some(Arc::new(tape))
+            }
+            Err(e) => {
+                tracing::error!("ADJUTANT_RECORD names {}, where nothing can be written: {e}", dir.display());
+                None
+            }
+        }
+    }
+
+    /// The next file that is not there yet, whoever else is recording.
+    fn open(dir: &Path) -> io::Result<File> {
+        // One that the user has made stays as it is: it may be `/tmp`.
+        if !dir.is_dir() {
+            private_dir(dir)?;
+        }
+        let taken = std::fs::read_dir(dir)?.count();
+        let mut number = taken + 1;
+        loop {
+            let path = dir.join(format!("{number:04}.jsonl"));
+            match private_file().append(true).create_new(true).open(path) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                done => return done,
+            }
+        }
+    }
+
+    pub fn came(&self, status: u16, headers: &HeaderMap) {
+        let kept = headers.iter().filter(|(name, _)| is_harmless(name.as_str()));
+        let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+        let headers = kept.map(|(name, value)| (name.to_string(), text(value))).collect();
+        self.write(&RecordLine::Came { status, headers });
+    }
+
+    pub fn piece(&self, bytes: &[u8]) {
+        self.write(&match std::str::from_utf8(bytes) {
+            Ok(text) => RecordLine::Text(self.clean(text)),
+            Err(_) => RecordLine::Bytes(STANDARD.encode(bytes)),
+        });
+    }
+
+    /// The connection broke, or none could be made.
+    pub fn broke(&self, e: &Error) {
+        self.write(&RecordLine::Broken(self.clean(&e.to_string())));
+    }
+
+    pub fn ended(&self) {
+        self.write(&RecordLine::End);
+    }
+
+    fn clean(&self, text: &str) -> String {
+        match self.key.as_ref().map(Secret::expose).filter(|key| key.len() >= 6) {
+            Some(key) => text.replace(key, "[key]"),
+            None => text.to_owned(),
+        }
+    }
+
+    fn write(&self, line: &RecordLine) {
+        let mut file = locked(&self.file);
+        let written = serde_json::to_string(line).map_err(io::Error::other).and_then(|text| writeln!(file, "{text}"));
+        if let Err(e) = written {
+            tracing::error!("a recording cannot be written: {e}");
+        }
+    }
+}
+
+fn is_harmless(name: &str) -> bool {
+    HARMLESS.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
