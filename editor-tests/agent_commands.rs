@@ -9,9 +9,9 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use adjutant::agent::Agents;
-use adjutant::config;
 use base::environment::Environment;
 use base::worktree::Worktree;
+use config;
 use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
 
 const ROWS: &[u8] = include_bytes!("data/agent_commands.jsonl.gz");

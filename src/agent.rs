@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use crate::config::settings::Mode;
+pub use config::settings::Mode;
 pub use registry::Agents;
 
 use permission::Rules;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::config::settings::{CommandEntry, Settings};
+use config::settings::{CommandEntry, Settings};
 
 /// The commands that come with the program, then those of the settings; the later of two with one
 /// name wins and keeps the earlier one's place.

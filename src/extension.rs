@@ -29,12 +29,12 @@ use serde_json::{Value, json};
 use self::advice::{Advice, HookAnswer};
 use self::moment::Moment;
 use self::scripts::Scripts;
-use crate::config::Settings;
-use crate::config::settings::{HookEntry, HookPoint};
 use crate::event::{Event, Severity};
 use crate::tool::{Failure, ToolContext};
 use base::lock::locked;
 use base::text;
+use config::Settings;
+use config::settings::{HookEntry, HookPoint};
 use permission::{shell, wildcard};
 use providers::{Model, Request};
 use transcript::ModelRef;
@@ -254,7 +254,7 @@ pub(crate) fn head(hook: &HookEntry, moment: &Moment, context: &ToolContext) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::settings::HookFormat;
+    use config::settings::HookFormat;
 
     #[test]
     fn what_a_hook_may_refuse() {

@@ -10,12 +10,12 @@ use std::collections::HashSet;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-use crate::config::node::{ConfigOrigin, Layer, SourceLocation};
-use crate::config::settings::{InstructionEntry, Settings};
-use crate::config::{ConfigFingerprint, Problem, ProblemCode};
 use base::environment::Environment;
 use base::text::visible;
 use base::worktree::{Worktree, normal};
+use config::node::{ConfigOrigin, Layer, SourceLocation};
+use config::settings::{InstructionEntry, Settings};
+use config::{ConfigFingerprint, Problem, ProblemCode};
 use permission::Action;
 use permission::sight::Sight;
 
@@ -197,7 +197,7 @@ impl InstructionReader<'_> {
             Ok(Some(meta)) => meta,
             Ok(None) => return false,
             Err(e) => {
-                let text = format!("not read: {}", crate::config::disk::plain(&e));
+                let text = format!("not read: {}", config::disk::plain(&e));
                 self.problem(ProblemCode::Unreadable, path, text);
                 return false;
             }
@@ -226,7 +226,7 @@ impl InstructionReader<'_> {
                 true
             }
             Err(e) => {
-                let text = format!("not read: {}", crate::config::disk::plain(&e));
+                let text = format!("not read: {}", config::disk::plain(&e));
                 self.problem(ProblemCode::Unreadable, path, text);
                 false
             }
@@ -236,7 +236,7 @@ impl InstructionReader<'_> {
     /// Notes something about an instruction file as a whole.
     fn problem(&mut self, code: ProblemCode, path: &Path, text: String) {
         let name = match path.is_absolute() {
-            true => crate::config::disk::shown(path, self.worktree, self.environment),
+            true => config::disk::shown(path, self.worktree, self.environment),
             false => path.display().to_string(),
         };
         let project = path.starts_with(&self.worktree.root);

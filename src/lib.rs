@@ -25,8 +25,6 @@ pub mod lsp;
 pub mod picture;
 pub mod skill;
 
-pub mod config;
-
 pub mod grants;
 pub mod user_store;
 

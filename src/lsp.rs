@@ -27,8 +27,8 @@ use self::server::LspLink;
 pub use self::server::{LspFailure, Unready};
 pub use self::shape::{Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
 pub use self::units::Units;
-use crate::config::language_server::ServerRun;
 use base::lock::locked;
+use config::language_server::ServerRun;
 use sandbox::process::Program;
 
 /// The language servers of this process. A std mutex: a leaf around a map.

@@ -9,7 +9,7 @@ use image::codecs::jpeg::JpegEncoder;
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageFormat, ImageReader};
 
-use crate::config::settings::ImageSettings;
+use config::settings::ImageSettings;
 use transcript::File;
 
 /// The largest picture that is decoded: its memory, in bytes.

@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::disk::{ConfigReader, plain};
-use crate::config::layers::down_to;
-use crate::config::node::{ConfigOrigin, Layer, Node, SourceLocation};
-use crate::config::settings::Settings;
-use crate::config::{ConfigFingerprint, Problem, ProblemCode, markdown};
 use base::environment::Environment;
 use base::text;
 use base::worktree::{Worktree, normal};
+use config::disk::{ConfigReader, plain};
+use config::layers::down_to;
+use config::node::{ConfigOrigin, Layer, Node, SourceLocation};
+use config::settings::Settings;
+use config::{ConfigFingerprint, Problem, ProblemCode, markdown};
 use permission::{Action, Need, Rules, evaluate, wildcard};
 
 /// The file that makes a folder a skill.
@@ -381,7 +381,7 @@ mod tests {
             let environment = Environment::from_vars(vars);
             let cwd = self.root.join("p/app");
             let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());
-            let mut settings = crate::config::load(&environment, &worktree, &cwd).settings;
+            let mut settings = config::load(&environment, &worktree, &cwd).settings;
             settings.skills.paths = paths.iter().map(|path| (*path).to_owned()).collect();
             load(&settings, &environment, &worktree, &cwd)
         }
@@ -439,7 +439,7 @@ mod tests {
         let environment = Environment::from_vars(vars);
         let cwd = place.root.join("p/app");
         let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());
-        let mut settings = crate::config::load(&environment, &worktree, &cwd).settings;
+        let mut settings = config::load(&environment, &worktree, &cwd).settings;
         settings.skills.urls = vec!["https://a.example/s".into(), "https://b.example".into()];
         for name in ["a", "b"] {
             let dir = index::kept(&environment, "https://a.example/s").join(name);

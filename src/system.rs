@@ -202,9 +202,9 @@ mod tests {
 
     use super::*;
     use crate::agent::Agents;
-    use crate::config::Settings;
     use base::environment::Environment;
     use base::worktree::Worktree;
+    use config::Settings;
     use transcript::ModelRef;
 
     /// Every tool that a prompt may speak of.

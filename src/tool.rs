@@ -88,8 +88,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Settings;
-use crate::config::settings::OutputLimits;
 use crate::event::{
     CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, ToolKind, TurnMessage,
     WriteFile,
@@ -102,6 +100,8 @@ use base::id::{CallId, MessageId, SessionId};
 use base::text;
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use config::Settings;
+use config::settings::OutputLimits;
 use permission::{Need, Policy};
 use sandbox::WriteObserver;
 use transcript::{CallFacts, Change, File};

@@ -53,7 +53,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::registry::Agents;
-use crate::config::settings::Settings;
 use crate::event::{Event, Outlet, SessionRequestSender, Severity};
 use crate::extension::Extensions;
 use crate::grants::Grants;
@@ -69,6 +68,7 @@ use base::id::{CallId, MessageId, PartId, SessionId};
 use base::lock::locked;
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use config::settings::Settings;
 use permission::Rules;
 use permission::account::AccountAccess;
 use snapshot::Tracker;

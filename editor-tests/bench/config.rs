@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
-use adjutant::config;
 use adjutant::session::Sessions;
 use adjutant::session::open::OpenOptions;
 use adjutant::tool::FileCapabilities;
 use base::environment::Environment;
 use base::worktree::Worktree;
+use config;
 use divan::Bencher;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

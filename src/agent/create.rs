@@ -117,7 +117,7 @@ mod tests {
             system_prompt: "Do.\n---\nNot the end.".into(),
         };
         let text = markdown(&proposal, Mode::Subagent, &["bash", "edit"]);
-        let split = crate::config::markdown::split(&text).unwrap();
+        let split = config::markdown::split(&text).unwrap();
         assert_eq!(split.body.trim(), proposal.system_prompt);
         assert!(split.matter.unwrap().contains("bash: deny"));
     }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Agent;
-use crate::config::roster::{Roster, RosterEntry};
-use crate::config::settings::{AgentEntry, Settings};
-use crate::config::{Problem, ProblemCode};
 use base::environment::Environment;
 use base::text::nearest;
 use base::worktree::Worktree;
+use config::roster::{Roster, RosterEntry};
+use config::settings::{AgentEntry, Settings};
+use config::{Problem, ProblemCode};
 use permission::{Action, Need, Rule, Rules, evaluate};
 
 /// All agents, the built-in ones first, then in the order of the settings.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::Agents;
-use crate::config;
 use base::environment::Environment;
 use base::worktree::Worktree;
+use config;
 use permission::testing::records;
 use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need, evaluate};
 

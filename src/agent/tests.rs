@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Agents, Mode, show};
-use crate::config;
-use crate::config::builtin::AGENTS;
 use base::environment::Environment;
 use base::worktree::Worktree;
+use config;
+use config::builtin::AGENTS;
 use permission::{Action, Need, Rules, evaluate};
 
 struct Set {

@@ -7,15 +7,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::place::Here;
-use crate::config::settings::SandboxMode;
-use crate::config::trust::{Review, TrustKind};
-use crate::config::{Problem, ProblemSeverity};
 use crate::extension::scripts::Scripts;
 use crate::extension::{survey, tally};
 use crate::mcp::survey::ReportedState;
 use crate::session::models::ModelSources;
 use crate::tool::hidden;
 use base::environment::Environment;
+use config::settings::SandboxMode;
+use config::trust::{Review, TrustKind};
+use config::{Problem, ProblemSeverity};
 use permission::credentials;
 use providers::local;
 use providers::registry::KeySource;

@@ -11,9 +11,6 @@ use serde_json::{Map, Value, json};
 use super::place::Here;
 use super::reply;
 use super::terminal;
-use crate::config::ProblemSeverity;
-use crate::config::settings::{McpEntry, OAuth, Transport};
-use crate::config::trust::{Review, TrustKind};
 use crate::event::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
 use crate::mcp::kept::KeptLogin;
 use crate::mcp::login;
@@ -21,6 +18,9 @@ use crate::mcp::survey::{ReportedState, ServerReport};
 use crate::mcp::{ForSession, McpServers};
 use base::environment::Environment;
 use base::text;
+use config::ProblemSeverity;
+use config::settings::{McpEntry, OAuth, Transport};
+use config::trust::{Review, TrustKind};
 use permission::{Action, Need, evaluate};
 use providers::http::HttpClient;
 
@@ -471,7 +471,7 @@ fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
         Some(url) => {
             let headers = pairs(header, ':', "'NAME: VALUE'")?;
             let given: Vec<_> = headers.iter().map(|(name, value)| (name.clone(), value.to_string())).collect();
-            if let Some(why) = crate::config::mcp::refused(url, &given) {
+            if let Some(why) = config::mcp::refused(url, &given) {
                 bail!("--url {url}: {why}");
             }
             entry.insert("type".into(), "remote".into());
@@ -495,7 +495,7 @@ fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let path = environment.dirs.config.join("adjutant.json");
-    crate::config::mcp::add(&path, name, &Value::Object(entry)).map_err(|why| anyhow!("{}: {why}", path.display()))?;
+    config::mcp::add(&path, name, &Value::Object(entry)).map_err(|why| anyhow!("{}: {why}", path.display()))?;
     super::say(&format!("{name}: written into {}.", path.display()));
     Ok(0)
 }

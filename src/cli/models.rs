@@ -7,10 +7,10 @@ use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::place::Here;
-use crate::config::settings::Rates;
-use crate::config::trust::TrustKind;
 use crate::session::models::ModelSources;
 use base::environment::Environment;
+use config::settings::Rates;
+use config::trust::TrustKind;
 use providers::Model;
 use providers::catalog::CatalogRefresh;
 use providers::registry::{KeySource, ProviderSummary, Registry};

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::config::Problem;
 use crate::session::configuration::Configuration;
 use crate::session::models::ModelSources;
 use base::environment::Environment;
 use base::worktree::Worktree;
+use config::Problem;
 
 /// The settings and agents of a directory.
 pub(super) struct Here {

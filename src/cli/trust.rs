@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::config::trust::{Decision, TrustStore};
 use crate::session::elsewhere::share_trust;
 use base::environment::Environment;
 use base::worktree::Worktree;
+use config::trust::{Decision, TrustStore};
 
 use super::place::Here;
 use super::reply;

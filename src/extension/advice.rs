@@ -5,8 +5,8 @@ use std::process::ExitStatus;
 use serde_json::Value;
 
 use super::moment::{camel, renamed};
-use crate::config::settings::{HookEntry, HookFormat, HookPoint};
 use base::text;
+use config::settings::{HookEntry, HookFormat, HookPoint};
 
 /// The longest words of a hook's, in characters.
 const WORDS: usize = 10_000;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::advice::HookAnswer;
 use super::moment::Moment;
-use crate::config::settings::{HookEntry, HookFormat};
 use crate::tool::{Failure, ToolContext};
 use base::variables::GIT_HELD;
+use config::settings::{HookEntry, HookFormat};
 use sandbox::process::Program;
 
 /// The most bytes a hook may print.

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::claude::TOOLS;
-use crate::config::settings::{HookEntry, HookFormat, HookPoint};
 use crate::tool::ToolContext;
+use config::claude::TOOLS;
+use config::settings::{HookEntry, HookFormat, HookPoint};
 
 /// The longest text an event brings along, in bytes.
 const TEXT: usize = 256 << 10;

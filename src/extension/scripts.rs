@@ -16,14 +16,14 @@ use super::load::{self, LoadPurpose, LoadedScripts};
 use super::subagents::{SessionDoor, Subagents, TurnLoan};
 use super::tally::Tallies;
 use super::tool::{CustomTool, Home};
-use crate::config::Settings;
-use crate::config::contribution::Contribution;
-use crate::config::script::ScriptEntry;
 use crate::event::{Event, Severity};
 use crate::tool::registry::find_properties;
 use crate::tool::{AnyTool, BoxFuture, Failure, ToolContext};
 use base::lock::locked;
 use base::text;
+use config::Settings;
+use config::contribution::Contribution;
+use config::script::ScriptEntry;
 use permission::Rules;
 use transcript::Message;
 

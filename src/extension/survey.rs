@@ -9,9 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::scripts::{ScriptReport, Scripts};
 use super::tally::{Tallies, Tally};
-use crate::config::node::SourceLocation;
-use crate::config::script::{ScriptEntry, ScriptKind};
-use crate::config::{Problem, ProblemCode, Settings};
 use crate::event::{LiveFacts, Outlet};
 use crate::lsp::SessionServers;
 use crate::tool::confinement::Confinement;
@@ -20,6 +17,9 @@ use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text;
 use base::worktree::Worktree;
+use config::node::SourceLocation;
+use config::script::{ScriptEntry, ScriptKind};
+use config::{Problem, ProblemCode, Settings};
 use permission::Policy;
 use sandbox::Sandbox;
 

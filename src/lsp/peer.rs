@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::frame::frame;
 use super::shape::{self, Diagnostic};
 use super::units::Units;
-use crate::config::language_server;
 use base::lock::locked;
+use config::language_server;
 
 /// How many messages may wait for a server that does not read.
 pub(super) const QUEUE: usize = 256;

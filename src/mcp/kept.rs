@@ -14,8 +14,8 @@ use rmcp::transport::auth::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::config::settings::Secret;
 use base::environment::Environment;
+use config::settings::Secret;
 use providers::auth::Auth;
 
 /// Where the login of one server is kept.

@@ -16,8 +16,8 @@ use super::asker::Asker;
 use super::catalog::ServerOffer;
 use super::kept::KeptLogin;
 use super::memory::CatalogMemory;
-use crate::config::settings::{McpEntry, McpLog};
 use base::lock::locked;
+use config::settings::{McpEntry, McpLog};
 
 /// How many failures in a row rest a server.
 pub(super) const FAILURES: u32 = 3;
@@ -520,7 +520,7 @@ impl Drop for Asking<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::settings::Transport;
+    use config::settings::Transport;
 
     fn link() -> Arc<McpLink> {
         let entry = McpEntry {

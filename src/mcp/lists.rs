@@ -15,8 +15,8 @@ use rmcp::service::{Peer, RoleClient};
 use super::catalog::{MAX_WORDS, ServerCatalog};
 use super::link::{McpLink, ReadyServer, Resources};
 use super::reading::{ListReading, NoList};
-use crate::config::settings::McpLog;
 use base::text;
+use config::settings::McpLog;
 
 /// Pages in which a server may list things of one kind.
 const PAGES: usize = 64;

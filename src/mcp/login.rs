@@ -14,9 +14,9 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::kept::KeptLogin;
-use crate::config::mcp::is_near;
-use crate::config::settings::{OAuth, Secret};
 use base::text;
+use config::mcp::is_near;
+use config::settings::{OAuth, Secret};
 use providers::http::HttpClient;
 use providers::oauth;
 

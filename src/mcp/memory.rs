@@ -14,10 +14,10 @@ use tokio_util::task::TaskTracker;
 
 use super::catalog::ServerCatalog;
 use super::kept::KeptLogin;
-use crate::config::settings::{McpEntry, Transport};
 use base::environment::{Environment, private_dir, private_file};
 use base::lock::locked;
 use base::text;
+use config::settings::{McpEntry, Transport};
 
 /// The format of a file; one of another format is not read.
 const FORMAT: u32 = 1;

@@ -19,7 +19,7 @@ use super::failure::{Disconnect, refusal, streamable};
 use super::kept::KeptLogin;
 use super::login;
 use super::sse::{SseError, SseTransport};
-use crate::config::mcp as address;
+use config::mcp as address;
 use providers::http::{self, HttpClient};
 
 pub(super) struct RemoteServer {

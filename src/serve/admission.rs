@@ -11,7 +11,7 @@ use hyper::http::request::Parts;
 
 use super::places::SocketPlace;
 use super::tokens::{Tokens, is_user, real};
-use crate::config::settings::{ServeSettings, TrustedProxy};
+use config::settings::{ServeSettings, TrustedProxy};
 
 /// Somebody who was let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,7 +211,7 @@ mod tests {
 
     use super::super::tokens;
     use super::*;
-    use crate::config::settings::{TlsFiles, TokenEntry};
+    use config::settings::{TlsFiles, TokenEntry};
 
     fn caller(address: &str) -> Caller {
         Caller { address: format!("{address}:9").parse().unwrap(), certificate: None, place: None }

@@ -18,7 +18,6 @@ use super::admission::{Admission, Identity};
 use super::budget::MessageBudget;
 use super::places::{Counted, SocketPlace};
 use super::{InFlightEnd, serve_until};
-use crate::config::settings::ServeSettings;
 use crate::editor::hosted::{Hosted, Liveness, UserLimits};
 use crate::editor::meters::Meters;
 use crate::editor::server::{RemoteClient, Server};
@@ -26,6 +25,7 @@ use crate::editor::{v1, v2};
 use crate::session::{ServedPlaces, Sessions};
 use base::environment::Environment;
 use base::lock::locked;
+use config::settings::ServeSettings;
 use permission::account::AccountAccess;
 use store::{StoreMeters, StoreNumber};
 

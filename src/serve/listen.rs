@@ -22,7 +22,7 @@ use super::admission::Caller;
 use super::host::Host;
 use super::route::{self, Doors};
 use super::tokens::fingerprint;
-use crate::config::settings::TlsFiles;
+use config::settings::TlsFiles;
 
 /// How long somebody who connects may take until the first request has come whole, TLS included, and to send the head
 /// of each further one.

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::config::settings::TokenEntry;
 use base::lock::locked;
+use config::settings::TokenEntry;
 
 /// Somebody a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]

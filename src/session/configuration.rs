@@ -5,14 +5,14 @@ use std::path::Path;
 
 use super::models::ModelSources;
 use crate::agent::registry::Agents;
-use crate::config::node::SourceLocation;
-use crate::config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings};
 use crate::event::{Event, Severity};
 use crate::instruction::{self, Instructions};
 use crate::skill::{self, Skills};
 use base::environment::Environment;
 use base::text::nearest;
 use base::worktree::Worktree;
+use config::node::SourceLocation;
+use config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings};
 use permission::sight::Sight;
 use permission::{PermissionContext, Policy};
 use providers::local;

@@ -6,12 +6,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::sessions::Sessions;
-use crate::config::trust;
 use crate::tool::truncate;
 use crate::turn::record::output_name;
 use base::environment::{Environment, private_dir, private_file};
 use base::id::{MessageId, SessionId};
 use base::worktree::Worktree;
+use config::trust;
 use store::{Store, StoredSession};
 use transcript::{CallState, Content, FileChange, Message, Part};
 

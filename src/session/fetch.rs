@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 
-use crate::config::reference::RepositoryClone;
-use crate::config::remote::{self, DefaultsAnswer, RemoteDefaults};
 use crate::instruction;
 use crate::skill::index::{self, FetchedSkill, IndexedSkill, SkillIndex};
 use base::environment::{Environment, private_dir};
+use config::reference::RepositoryClone;
+use config::remote::{self, DefaultsAnswer, RemoteDefaults};
 use providers::http::HttpClient;
 use sandbox::process;
 

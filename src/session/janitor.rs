@@ -11,11 +11,11 @@ use tokio_util::task::TaskTracker;
 
 use super::models::ModelSources;
 use super::{fetch, prune};
-use crate::config::reference::RepositoryClone;
-use crate::config::remote;
 use crate::tool::truncate;
 use base::environment::Environment;
 use base::task::JoinHandle;
+use config::reference::RepositoryClone;
+use config::remote;
 use providers::registry::Registry;
 use store::Store;
 

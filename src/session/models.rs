@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::config::settings::{ProviderEntry, Settings};
 use base::environment::Environment;
 use base::lock::locked;
+use config::settings::{ProviderEntry, Settings};
 use providers::Error;
 use providers::auth::Auth;
 use providers::catalog::{self, Catalog, CatalogRefresh};

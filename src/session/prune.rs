@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::config;
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use base::worktree::Worktree;
+use config;
 use store::{Error, Record, Store};
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -260,35 +260,3 @@ fn what_was_heard_names_no_machine() {
         }
     }
 }
-
-/// The table of settings in `src/config/README.md` and the schema that files are checked against say what the
-/// declarations say. `BLESS=1` writes both.
-#[test]
-#[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
-fn every_setting_is_listed() {
-    let page = root().join("src/config/README.md");
-    let text = fs::read_to_string(&page).unwrap();
-    let (before, rest) = text.split_once("<!-- config:begin").unwrap();
-    let (mark, rest) = rest.split_once("-->\n").unwrap();
-    let (_, after) = rest.split_once("<!-- config:end -->").unwrap();
-    let table = crate::config::table();
-    let wanted = format!("{before}<!-- config:begin{mark}-->\n{table}<!-- config:end -->{after}");
-    let lean = root().join("src/config/declare/lean.json");
-    if std::env::var_os("BLESS").is_some() {
-        fs::write(page, wanted).unwrap();
-        fs::write(lean, crate::config::lean_text()).unwrap();
-    } else {
-        assert!(
-            fs::read_to_string(lean).unwrap() == crate::config::lean_text(),
-            "src/config/declare/lean.json is not what the settings declare.\n\
-             BLESS=1 cargo test --lib every_setting_is_listed writes it."
-        );
-        let differs = text.lines().zip(wanted.lines()).find(|(has, wants)| has != wants);
-        let (has, wants) = differs.unwrap_or(("", "more or fewer lines"));
-        assert!(
-            text == wanted,
-            "src/config/README.md does not list the settings as they are declared.\nIt has:  {has}\nwanted:  {wants}\n\
-             BLESS=1 cargo test --lib every_setting_is_listed writes the table."
-        );
-    }
-}

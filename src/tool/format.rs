@@ -13,12 +13,12 @@ use base::task::spawn_blocking;
 
 use super::screen::TerminalScreen;
 use super::{Failure, ToolContext, disk};
-use crate::config::Settings;
-use crate::config::formatter::{FormatterEntry, FormatterRun};
 use crate::event::{Event, Severity};
 use base::lock::locked;
 use base::text;
 use base::variables::GIT_HELD;
+use config::Settings;
+use config::formatter::{FormatterEntry, FormatterRun};
 use sandbox::process::Program;
 
 /// How long one formatter may take.
@@ -145,10 +145,10 @@ mod tests {
     use super::super::test::{EditorReply, TestProject, call};
     use super::super::{apply_patch, edit, erase, write};
     use super::*;
-    use crate::config::formatter::entries;
+    use config::formatter::from_json;
 
     fn with(context: &mut ToolContext, written: serde_json::Value) {
-        let (formatters, _) = entries(Some(serde_json::from_value(written).unwrap()));
+        let formatters = from_json(written).unwrap();
         context.project.settings = Arc::new(Settings { formatters, ..Settings::default() });
     }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::ToolContext;
-use crate::config::settings::SandboxSettings;
 use base::environment::Environment;
+use config::settings::SandboxSettings;
 use permission::credentials::{CredentialRow, are_named, git_signs, is_mentioned, rows};
 use permission::protected;
 use permission::shell::JudgedLine;

@@ -430,7 +430,7 @@ impl LanguageFindings {
 pub const DIAGNOSTICS: &str = "diagnostics";
 
 /// Whether the agent has language servers to ask.
-pub fn offered(settings: &crate::config::Settings) -> bool {
+pub fn offered(settings: &config::Settings) -> bool {
     settings.trusted && !settings.language_servers.is_empty()
 }
 

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use super::screen::TerminalScreen;
 use super::truncate::{KeepEnd, create, full, has_room, hint};
-use crate::config::settings::OutputLimits;
 use base::environment::Environment;
 use base::text;
+use config::settings::OutputLimits;
 
 /// The most that is kept of the output of one command, in bytes.
 const FILED: u64 = 256 << 20;

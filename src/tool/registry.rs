@@ -114,7 +114,7 @@ fn patches(model: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::file::PERMISSIONS;
+    use config::file::PERMISSIONS;
     use transcript::ModelRef;
 
     fn names(rules: &[(&str, &str, Action)], model: &str) -> String {
@@ -129,7 +129,7 @@ mod tests {
         let acts = ["bash", "edit", "read", "list", "glob", "grep", "webfetch", "websearch", "task", "skill", "lsp"];
         let tools = PROPERTIES.iter().filter(|tool| acts.contains(&tool.name) || tool.permission == "edit");
         let names = tools.flat_map(|tool| tool.aliases.also);
-        let unknown: Vec<_> = names.filter(|name| crate::config::meant_permission(name).is_none()).collect();
+        let unknown: Vec<_> = names.filter(|name| config::meant_permission(name).is_none()).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
     }
 

@@ -12,13 +12,13 @@ use super::{
     AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext, ToolContext,
     ToolOutput,
 };
-use crate::config::settings::OutputLimits;
 use crate::event::{NotWritten, Outlet, TurnMessage};
 use base::channel::Receiver;
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use config::settings::OutputLimits;
 use permission::{Need, PermissionContext, Policy, rule};
 
 pub(super) struct TestProject {

@@ -8,9 +8,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::{ToolContext, ToolOutput};
-use crate::config::settings::OutputLimits;
 use base::environment::{Dirs, Environment, private_dir, private_file};
 use base::text;
+use config::settings::OutputLimits;
 
 /// How long the files with the whole results are kept.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);

@@ -19,11 +19,11 @@ use tokio::time::{Instant, timeout_at};
 
 use super::aliases::Aliases;
 use super::{BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext, ToolOutput};
-use crate::config::mcp::is_secret;
-use crate::config::settings::{McpEntry, Settings, Transport};
 use crate::event::ToolKind;
 use base::environment::Environment;
 use base::text;
+use config::mcp::is_secret;
+use config::settings::{McpEntry, Settings, Transport};
 use page::FetchedPage;
 use permission::Need;
 use permission::url::Address;
@@ -291,7 +291,7 @@ mod tests {
     use super::super::test::{TestProject, call};
     use super::super::{ProjectContext, erase};
     use super::*;
-    use crate::config::Settings;
+    use config::Settings;
 
     /// A server that answers once with a head and a body, and then, if it is `slow`, says no more.
     async fn server(head: &'static str, body: Vec<u8>, slow: bool) -> String {
@@ -311,7 +311,7 @@ mod tests {
         url
     }
 
-    fn with_settings(context: ToolContext, settings: crate::config::Settings) -> ToolContext {
+    fn with_settings(context: ToolContext, settings: config::Settings) -> ToolContext {
         ToolContext { project: ProjectContext { settings: Arc::new(settings), ..context.project }, ..context }
     }
 

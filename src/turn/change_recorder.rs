@@ -19,7 +19,6 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 
 use super::TurnContext;
-use crate::config::settings::HookPoint;
 use crate::event::{Event, Severity};
 use crate::extension::any;
 use crate::mcp;
@@ -30,6 +29,7 @@ use crate::tool::{Tool as _, ToolContext, format};
 use base::id::{CallId, MessageId, PartId};
 use base::lock::locked;
 use base::task::{JoinHandle, spawn_blocking};
+use config::settings::HookPoint;
 use permission::Need;
 use permission::shell::Unit;
 use sandbox::{PendingWrite, WriteObserver};

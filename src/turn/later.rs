@@ -12,11 +12,11 @@ use tokio::time::Instant;
 
 use super::TurnContext;
 use crate::agent::{Agent, Agents};
-use crate::config::{self, ConfigFingerprint, Problem};
 use crate::tool::{Failure, refusal};
 use base::environment::Environment;
 use base::lock::locked;
 use base::worktree::Worktree;
+use config::{self, ConfigFingerprint, Problem};
 use permission::rule::BUILT_IN;
 use permission::{Action, Denial, Need, Rules, evaluate};
 

@@ -2,11 +2,11 @@
 //! never blocks a session.
 
 use super::{History, TurnContext, view};
-use crate::config::settings::ImageSettings;
 use crate::event::{Event, Severity};
 use crate::picture::{self, is_picture};
 use crate::tool::{ToolContext, ToolOutput, pdf};
 use base::text;
+use config::settings::ImageSettings;
 use transcript::{CallState, Content, File, Message, Part};
 
 /// Makes the pictures of a result fit. Of one that cannot be sent the result says why.

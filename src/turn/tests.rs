@@ -243,7 +243,7 @@ async fn the_step_limit_is_hard() {
     let call = |n: u32| ScriptedAnswer::calls(&[("list", json!({ "path": format!("{n}") }))]);
     let mut stage = Stage::new([call(0), ScriptedAnswer::text("had to stop")]);
     stage.settings.agents =
-        vec![crate::config::settings::AgentEntry { name: "build".into(), steps: Some(2), ..Default::default() }];
+        vec![config::settings::AgentEntry { name: "build".into(), steps: Some(2), ..Default::default() }];
     let played = stage.play("go").await;
     assert_eq!(played.outcome, Outcome::Ended);
     let last = &stage.model.asked()[1];
@@ -380,8 +380,7 @@ async fn every_exit_leaves_a_session_that_goes_on() {
     let overflow = || fails(Error::ContextOverflow("too long".into()));
     let steps = |stage: Stage, most: u32| {
         let mut stage = stage;
-        let entry =
-            crate::config::settings::AgentEntry { name: "build".into(), steps: Some(most), ..Default::default() };
+        let entry = config::settings::AgentEntry { name: "build".into(), steps: Some(most), ..Default::default() };
         stage.settings.agents = vec![entry];
         stage
     };

@@ -8,10 +8,10 @@ use protocol::table::{Cx, Reply};
 
 use super::kept::{filter, info, words};
 use super::options::choices;
-use crate::config::settings::McpEntry;
 use crate::editor::meta::{self, BEFORE};
 use crate::editor::server::Server;
 use crate::editor::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
+use config::settings::McpEntry;
 
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1::NewSessionResponse> {

@@ -9,12 +9,12 @@ use protocol::table::{Cx, Reply};
 use super::kept::{filter, info, words};
 use super::options::choices;
 use super::update;
-use crate::config::settings::McpEntry;
 use crate::editor::error::Refusal;
 use crate::editor::meta::{self, BEFORE};
 use crate::editor::server::Server;
 use crate::editor::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
 use crate::session::Handle;
+use config::settings::McpEntry;
 
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: v2::NewSessionRequest) -> Reply<v2::NewSessionResponse> {

@@ -107,7 +107,7 @@ async fn what_the_parent_may_not_do_a_child_may_not() {
     let scripts =
         [ScriptedAnswer::calls(&[task("fixer")]), write, ScriptedAnswer::text("no"), ScriptedAnswer::text("ok")];
     let mut stage = Stage::new(scripts).rules(&[("webfetch", "*", Action::Deny)]).answering([PermissionReply::Once]);
-    let entry = |name: &str, rules: Rules| crate::config::settings::AgentEntry {
+    let entry = |name: &str, rules: Rules| config::settings::AgentEntry {
         name: name.into(),
         mode: Some(crate::agent::Mode::All),
         rules,

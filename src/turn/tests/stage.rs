@@ -9,7 +9,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::registry::Agents;
-use crate::config::settings::Settings;
 use crate::event::{Event, Outlet, PermissionReply, Progress, Status, TurnMessage};
 use crate::grants::Grants;
 use crate::system::Surroundings;
@@ -24,6 +23,7 @@ use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
+use config::settings::Settings;
 use permission::account::AccountAccess;
 use permission::{Action, Rules};
 use providers::Delta;

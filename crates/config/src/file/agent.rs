@@ -13,7 +13,7 @@ use permission::Action;
 /// An agent, in a settings file or in the front matter of a Markdown file.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct AgentConfig {
+pub struct AgentConfig {
     /// The name people see. Default: the key, or the file's path.
     pub name: Option<String>,
     /// What it is good for: shown in mode lists, and to the model that chooses a subagent.
@@ -85,7 +85,7 @@ impl Mode {
 }
 
 /// The keys of a permission object that we know, and what they are about. MCP servers bring more.
-pub(crate) const PERMISSIONS: [(&str, &str); 20] = [
+pub const PERMISSIONS: [(&str, &str); 20] = [
     ("*", "Every tool that has no rule of its own."),
     ("read", "Reading a file; patterns are paths relative to the project."),
     ("edit", "Changing files with edit, multiedit, write and apply_patch; patterns are paths."),
@@ -111,7 +111,7 @@ pub(crate) const PERMISSIONS: [(&str, &str); 20] = [
 /// Rules: `"ask"` for everything, or an action per tool, or patterns with an action each per tool.
 /// Kept as a tree, because the order counts; see `config/rules.rs`.
 #[derive(Debug, Default)]
-pub(crate) struct Permission;
+pub struct Permission;
 
 impl<'de> Deserialize<'de> for Permission {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -158,7 +158,7 @@ impl JsonSchema for Permission {
             "properties": { "allow": cases("allow"), "ask": cases("ask about"), "deny": cases("deny") },
             "additionalProperties": false,
         });
-        known.insert(crate::config::examples::KEY.into(), examples.to_value());
+        known.insert(crate::examples::KEY.into(), examples.to_value());
         json_schema!({
             "anyOf": [action, { "type": "object", "properties": known, "additionalProperties": rule }],
         })

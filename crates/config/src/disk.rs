@@ -79,11 +79,11 @@ fn stamp_of(meta: &Metadata) -> PathStamp {
     }
 }
 
-pub(crate) struct ConfigReader<'a> {
+pub struct ConfigReader<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) worktree: &'a Worktree,
-    pub(crate) seen: ConfigFingerprint,
-    pub(crate) problems: Vec<Problem>,
+    pub seen: ConfigFingerprint,
+    pub problems: Vec<Problem>,
     /// What a project's settings are filled in with.
     pub(crate) uses: Vec<ExternalValue>,
     /// Variables that an organisation's settings may mention: they came with the login to it.
@@ -104,7 +104,7 @@ pub(crate) struct ExternalValue {
 }
 
 impl<'a> ConfigReader<'a> {
-    pub(crate) fn new(environment: &'a Environment, worktree: &'a Worktree) -> Self {
+    pub fn new(environment: &'a Environment, worktree: &'a Worktree) -> Self {
         Self {
             environment,
             worktree,
@@ -116,13 +116,13 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// What to call a file.
-    pub(crate) fn origin(&self, path: &Path, layer: Layer, project: bool) -> Arc<ConfigOrigin> {
+    pub fn origin(&self, path: &Path, layer: Layer, project: bool) -> Arc<ConfigOrigin> {
         let name = shown(path, self.worktree, self.environment);
         Arc::new(ConfigOrigin { name, path: Some(path.to_path_buf()), layer, project })
     }
 
     /// Notes what a path looks like.
-    pub(crate) fn look(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
+    pub fn look(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
         self.seen.look(path)
     }
 
@@ -183,7 +183,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// Where a path in the project really leads, if that is outside.
-    pub(crate) fn leads_outside(&self, path: &Path) -> Option<PathBuf> {
+    pub fn leads_outside(&self, path: &Path) -> Option<PathBuf> {
         let resolved = std::fs::canonicalize(path).ok()?;
         (!self.worktree.contains(&resolved)).then_some(resolved)
     }
@@ -309,7 +309,7 @@ impl ReadError {
 }
 
 /// An error of the system, without its number.
-pub(crate) fn plain(e: &io::Error) -> String {
+pub fn plain(e: &io::Error) -> String {
     if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
         return "its links lead in a circle".into();
     }
@@ -320,7 +320,7 @@ pub(crate) fn plain(e: &io::Error) -> String {
 }
 
 /// A path for people: from the project's root, or from home.
-pub(crate) fn shown(path: &Path, worktree: &Worktree, environment: &Environment) -> String {
+pub fn shown(path: &Path, worktree: &Worktree, environment: &Environment) -> String {
     let path = normal(path);
     if let Ok(rest) = path.strip_prefix(&worktree.root) {
         return rest.display().to_string();

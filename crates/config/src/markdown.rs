@@ -123,10 +123,7 @@ enum OnBadYaml {
 }
 
 /// Front matter and body of a file; the front matter is always an object.
-pub(crate) fn page(
-    origin: &Arc<ConfigOrigin>,
-    disk: &mut ConfigReader<'_>,
-) -> Option<(Option<Node>, String, SourceLocation)> {
+pub fn page(origin: &Arc<ConfigOrigin>, disk: &mut ConfigReader<'_>) -> Option<(Option<Node>, String, SourceLocation)> {
     page_or(origin, disk, OnBadYaml::Unused)
 }
 

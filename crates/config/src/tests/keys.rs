@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::config::declare;
+use crate::declare;
 
 /// What an untrusted project's word for a key is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -371,9 +371,14 @@ fn leaving_one_off_switches_no_other_on() {
     }
 }
 
+/// Returns the root of the repository.
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
 /// The fields that a file of ours declares, without those whose attributes say why nobody reads them.
 fn fields(path: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(path)).unwrap();
+    let text = std::fs::read_to_string(repository().join(path)).unwrap();
     let (mut found, mut explained) = (Vec::new(), false);
     for line in text.lines().map(str::trim) {
         if line.starts_with("#[") {
@@ -392,8 +397,9 @@ fn fields(path: &str) -> Vec<String> {
 
 /// The text of all sources but tests, for which `counts` holds.
 fn sources(counts: fn(&str) -> bool) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let (mut text, mut folders) = (String::new(), vec![root.clone()]);
+    let root = repository();
+    let mut text = String::new();
+    let mut folders = vec![root.join("src"), root.join("crates")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
             let path = entry.path();
@@ -424,29 +430,56 @@ const EXPLAINED: [&str; 7] =
 #[test]
 fn every_key_has_a_reader_or_says_that_it_has_none() {
     let resolved = sources(|name| {
-        [
-            "config.rs",
-            "config/hook.rs",
-            "config/kept.rs",
-            "config/script.rs",
-            "config/resolve.rs",
-            "config/legacy.rs",
-            "config/layers.rs",
-            "config/substitute.rs",
-        ]
-        .contains(&name)
+        ["lib.rs", "hook.rs", "store.rs", "script.rs", "resolve.rs", "legacy.rs", "layers.rs", "substitute.rs"]
+            .iter()
+            .any(|file| name == format!("crates/config/src/{file}"))
     });
-    let used = sources(|name| !["config/settings.rs", "config/provider.rs", "config/resolve.rs"].contains(&name));
+    let used = sources(|name| {
+        !["crates/config/src/settings.rs", "crates/providers/src/entry.rs", "crates/config/src/resolve.rs"]
+            .contains(&name)
+    });
     let mut unread = Vec::new();
     for file in ["", "/agent", "/hook", "/limits", "/mcp", "/provider", "/sandbox"] {
-        let path = format!("config/file{file}.rs");
+        let path = format!("crates/config/src/file{file}.rs");
         let all = fields(&path).into_iter().filter(|name| !EXPLAINED.contains(&name.as_str()));
         unread.extend(all.filter(|name| !is_read(name, &resolved)).map(|name| format!("{path}: {name}")));
     }
-    for path in ["config/settings.rs", "config/provider.rs"] {
+    for path in ["crates/config/src/settings.rs", "crates/providers/src/entry.rs"] {
         unread.extend(
             fields(path).into_iter().filter(|name| !is_read(name, &used)).map(|name| format!("{path}: {name}")),
         );
     }
     assert!(unread.is_empty(), "declared, and read by nobody: {unread:#?}");
+}
+
+/// The table of settings in `crates/config/README.md` and the schema that files are checked against say what the
+/// declarations say. `BLESS=1` writes both.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
+fn every_setting_is_listed() {
+    let page = repository().join("crates/config/README.md");
+    let text = std::fs::read_to_string(&page).unwrap();
+    let (before, rest) = text.split_once("<!-- config:begin").unwrap();
+    let (mark, rest) = rest.split_once("-->\n").unwrap();
+    let (_, after) = rest.split_once("<!-- config:end -->").unwrap();
+    let table = crate::table();
+    let wanted = format!("{before}<!-- config:begin{mark}-->\n{table}<!-- config:end -->{after}");
+    let lean = repository().join("crates/config/src/declare/lean.json");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(page, wanted).unwrap();
+        std::fs::write(lean, crate::lean_text()).unwrap();
+    } else {
+        assert!(
+            std::fs::read_to_string(lean).unwrap() == crate::lean_text(),
+            "crates/config/src/declare/lean.json is not what the settings declare.\n\
+             BLESS=1 cargo test -p config every_setting_is_listed writes it."
+        );
+        let differs = text.lines().zip(wanted.lines()).find(|(has, wants)| has != wants);
+        let (has, wants) = differs.unwrap_or(("", "more or fewer lines"));
+        assert!(
+            text == wanted,
+            "crates/config/README.md does not list the settings as they are declared.\nIt has:  {has}\nwanted:  {wants}\n\
+             BLESS=1 cargo test -p config every_setting_is_listed writes the table."
+        );
+    }
 }

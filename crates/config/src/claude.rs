@@ -152,7 +152,7 @@ fn tools(matcher: &str) -> Option<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::node::Layer;
+    use crate::node::Layer;
 
     #[test]
     fn matchers() {
@@ -179,7 +179,7 @@ mod tests {
             "Notification": []}}"#;
         let origin = Arc::new(ConfigOrigin { name: "f".into(), path: None, layer: Layer::Project, project: true });
         let mut problems = Vec::new();
-        let node = crate::config::jsonc::parse(text, &origin, &mut problems).unwrap();
+        let node = crate::jsonc::parse(text, &origin, &mut problems).unwrap();
         let hooks = hooks(&node, &origin, &mut problems);
         let wanted = serde_json::json!({"hook": {
             "f PreToolUse 1": {"on": "tool.before", "command": ["sh", "-c", "./check"], "format": "claude",

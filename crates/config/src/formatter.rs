@@ -197,6 +197,15 @@ impl FormatterEntry {
     }
 }
 
+/// Returns the formatters of a settings file's `formatter`, for tests.
+///
+/// # Errors
+/// The value is no such setting.
+#[cfg(any(test, feature = "testing"))]
+pub fn from_json(written: serde_json::Value) -> serde_json::Result<Vec<FormatterEntry>> {
+    Ok(entries(Some(serde_json::from_value(written)?)).0)
+}
+
 /// What the settings make of the known ones. An entry without a command changes a known one.
 ///
 /// The second list has the names of entries that are neither known nor have a command.

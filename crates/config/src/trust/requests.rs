@@ -1,7 +1,7 @@
 //! What a project says about requests to models that needs trust: where they go, with which key, and options that
 //! have a provider send the conversation on.
 
-use crate::config::node::{Node, NodeValue};
+use crate::node::{Node, NodeValue};
 use providers::entry::LOCATION_OPTIONS;
 
 /// The parts of a provider that decide where requests go and with which key.

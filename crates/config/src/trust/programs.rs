@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::config::layers::ParsedLayer;
-use crate::config::node::{MapEntry, Node, NodeValue};
+use crate::layers::ParsedLayer;
+use crate::node::{MapEntry, Node, NodeValue};
 
 /// What the user's own settings say of programs.
 #[derive(Debug, Default)]

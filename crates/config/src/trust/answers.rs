@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::guards::TrustedGuard;
 use super::{Decision, Review};
-use crate::config::disk::plain;
-use crate::config::node::{ConfigOrigin, Layer, SourceLocation};
-use crate::config::problem::{Problem, ProblemCode};
+use crate::disk::plain;
+use crate::node::{ConfigOrigin, Layer, SourceLocation};
+use crate::problem::{Problem, ProblemCode};
 use base::environment::{Environment, Timestamp, private_dir};
 
 /// The largest file of answers that is read.
@@ -77,7 +77,7 @@ impl TrustStore {
     }
 
     /// Returns why the answers cannot be read. `shown` is what the file is called for people.
-    pub(crate) fn problem(&self, shown: String) -> Option<Problem> {
+    pub fn problem(&self, shown: String) -> Option<Problem> {
         let unread = self.unread.as_ref()?;
         let origin = ConfigOrigin { name: shown, path: Some(self.path.clone()), layer: Layer::Global, project: false };
         let place =

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use crate::config::disk::ExternalValue;
-use crate::config::node::Node;
-use crate::config::resolve;
-use crate::config::roster::Roster;
+use crate::disk::ExternalValue;
+use crate::node::Node;
+use crate::resolve;
+use crate::roster::Roster;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::sight::Sight;

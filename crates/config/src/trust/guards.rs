@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, TrustEntry, TrustItem, TrustKind};
-use crate::config::file::HookConfig;
-use crate::config::hook::{self, HookEntry, HookFormat, HookPoint};
-use crate::config::node::{ConfigOrigin, Layer, Node, SourceLocation};
-use crate::config::problem::{Problem, ProblemCode};
-use crate::config::script::{ScriptEntry, ScriptKind};
+use crate::file::HookConfig;
+use crate::hook::{self, HookEntry, HookFormat, HookPoint};
+use crate::node::{ConfigOrigin, Layer, Node, SourceLocation};
+use crate::problem::{Problem, ProblemCode};
+use crate::script::{ScriptEntry, ScriptKind};
 
 /// What becomes of the calls that a lost guard covered.
 const UNTIL_ANSWERED: &str = "until you answer, every call that it covered is asked about";
@@ -142,7 +142,7 @@ fn guard(item: &TrustItem, tree: &Node, scripts: &[ScriptEntry]) -> Option<Trust
     match item.kind {
         TrustKind::Hook => {
             let name = item.key.strip_prefix("hook.")?;
-            let written: HookConfig = crate::config::decode::decode(tree.at(&["hook", name])?).ok()?;
+            let written: HookConfig = crate::decode::decode(tree.at(&["hook", name])?).ok()?;
             let hook = hook::entry(name.to_owned(), written, covers_all.project, item.place.short()).ok()??;
             let can_refuse = matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
             let only_questions = hook.on == HookPoint::Permission;

@@ -1,8 +1,8 @@
 //! What loading a project's custom tools and plugins needs trust for.
 
 use super::{TrustItem, TrustKind};
-use crate::config::covered;
-use crate::config::script::{HOOKS, ScriptEntry, ScriptKind};
+use crate::covered;
+use crate::script::{HOOKS, ScriptEntry, ScriptKind};
 use base::worktree::Worktree;
 
 /// What loading the project's files needs trust for.

@@ -58,7 +58,7 @@ pub enum Transport {
 /// Why a server is not called at this address, if it is not: it is none, or everybody on the way could read
 /// what is secret in the request.
 pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
-    let parsed = match reqwest::Url::parse(url) {
+    let parsed = match url::Url::parse(url) {
         Ok(parsed) => parsed,
         Err(e) => return Some(format!("it is not a URL ({e}); write https://HOST/PATH")),
     };
@@ -79,7 +79,7 @@ pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
 }
 
 /// Whether nobody else is on the way to this address: it is on this machine or in its network.
-pub fn is_near(url: &reqwest::Url) -> bool {
+pub fn is_near(url: &url::Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),

@@ -13,24 +13,24 @@ use permission::{Action, Need, Rule, Rules, evaluate};
 
 /// An agent, as far as it decides what is allowed.
 #[derive(Debug, Clone)]
-pub(crate) struct RosterEntry {
-    pub(crate) name: String,
-    pub(crate) label: String,
-    pub(crate) mode: Mode,
-    pub(crate) hidden: bool,
+pub struct RosterEntry {
+    pub name: String,
+    pub label: String,
+    pub mode: Mode,
+    pub hidden: bool,
     /// It comes with the program.
-    pub(crate) native: Option<&'static BuiltIn>,
-    pub(crate) rules: Rules,
+    pub native: Option<&'static BuiltIn>,
+    pub rules: Rules,
 }
 
 /// All agents, the built-in ones first, then in the order of the settings.
 #[derive(Debug, Clone)]
-pub(crate) struct Roster {
-    pub(crate) entries: Vec<RosterEntry>,
+pub struct Roster {
+    pub entries: Vec<RosterEntry>,
     /// The one a session starts with.
-    pub(crate) default: String,
+    pub default: String,
     /// The settings left none that could be chosen, so that `build` is there against their word.
-    pub(crate) rescued: bool,
+    pub rescued: bool,
     /// The entries by their names.
     places: HashMap<String, usize>,
 }
@@ -58,12 +58,7 @@ impl RosterEntry {
 
 impl Roster {
     /// Makes the agents. `readable` are further directories that may be read without asking.
-    pub(crate) fn new(
-        settings: &Settings,
-        environment: &Environment,
-        worktree: &Worktree,
-        readable: &[PathBuf],
-    ) -> Self {
+    pub fn new(settings: &Settings, environment: &Environment, worktree: &Worktree, readable: &[PathBuf]) -> Self {
         let mut entries = entries(settings, environment, worktree, readable);
         let rescued = !entries.iter().any(RosterEntry::is_mode);
         if rescued {
@@ -106,7 +101,7 @@ impl Roster {
 
 /// What another agent may do in the place of one with these rules, without doing more: the same; what the
 /// subagents may that it starts without a question; what only asks the user something, and keeping plans.
-pub(crate) fn reach<'r>(
+pub fn reach<'r>(
     rules: &Rules,
     subagents: impl Iterator<Item = (&'r str, &'r Rules)>,
     environment: &Environment,

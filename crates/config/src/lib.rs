@@ -2,7 +2,7 @@
 //! and says what is wrong with them; it never fails. Nothing here runs, fetches or writes anything,
 //! and no user's file is ever changed.
 
-pub(crate) mod builtin;
+pub mod builtin;
 pub mod claude;
 pub mod contribution;
 mod covered;
@@ -16,7 +16,7 @@ pub mod hook;
 mod insert;
 mod jsonc;
 pub mod language_server;
-pub(crate) mod layers;
+pub mod layers;
 mod legacy;
 mod loosen;
 mod lost_denies;
@@ -28,7 +28,7 @@ pub mod problem;
 pub mod reference;
 pub mod remote;
 mod resolve;
-pub(crate) mod roster;
+pub mod roster;
 mod rules;
 pub mod script;
 pub mod serve;
@@ -43,12 +43,12 @@ pub mod trust;
 use std::path::{Path, PathBuf};
 
 #[cfg(test)]
-pub(crate) use declare::keys::{lean_text, table};
+use declare::keys::{lean_text, table};
 pub use declare::schema_text;
 pub use disk::ConfigFingerprint;
 pub use problem::{Problem, ProblemCode, ProblemSeverity};
-#[cfg(test)]
-pub(crate) use rules::meant_permission;
+#[cfg(any(test, feature = "testing"))]
+pub use rules::meant_permission;
 pub use settings::Settings;
 pub use show::{check, show};
 
@@ -95,8 +95,8 @@ impl Loaded {
     }
 
     /// Whether any value is not used because it is wrong.
-    #[cfg(test)]
-    pub(crate) fn has_errors(&self) -> bool {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn has_errors(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == ProblemSeverity::Error)
     }
 

@@ -127,7 +127,7 @@ pub(crate) fn administered(system: &str, program_data: Option<&str>) -> Vec<Path
 }
 
 /// The directories from `root` down to `cwd`, both included. A cwd elsewhere stands alone.
-pub(crate) fn down_to(root: &Path, cwd: &Path) -> Vec<PathBuf> {
+pub fn down_to(root: &Path, cwd: &Path) -> Vec<PathBuf> {
     let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| base::worktree::normal(cwd));
     if !real.starts_with(root) {
         return vec![real];

@@ -6,16 +6,16 @@ use super::{ConfigSchema, schema};
 
 /// One key of a settings file, for the table in this folder's README.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::config) struct KeyRow {
+pub(crate) struct KeyRow {
     /// The way to it: `compaction.auto`, `agent.<name>.model`.
-    pub(in crate::config) key: String,
-    pub(in crate::config) kind: String,
+    pub(crate) key: String,
+    pub(crate) kind: String,
     /// Its doc comment, with what it waits for or why it does nothing.
-    pub(in crate::config) text: String,
+    pub(crate) text: String,
 }
 
 /// Every key that can be set, in the order of its declaration, old spellings last.
-pub(in crate::config) fn rows() -> Vec<KeyRow> {
+pub(crate) fn rows() -> Vec<KeyRow> {
     let declared = ConfigSchema::from(schema());
     let mut rows = Vec::new();
     declared.rows(&declared.root, "", &mut rows);

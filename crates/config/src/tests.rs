@@ -146,7 +146,7 @@ impl ConfigFixture {
                 }
             }
         }
-        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("editor-tests/fixtures").join(fixture), &self.path(to));
+        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../editor-tests/fixtures").join(fixture), &self.path(to));
     }
 }
 

@@ -8,14 +8,14 @@ use permission::Action::{self, Allow, Ask, Deny};
 use permission::{Rule, Rules, rule};
 
 #[derive(Debug)]
-pub(crate) struct BuiltIn {
-    pub(crate) name: &'static str,
-    pub(crate) description: &'static str,
+pub struct BuiltIn {
+    pub name: &'static str,
+    pub description: &'static str,
     pub(crate) mode: Mode,
     pub(crate) hidden: bool,
-    pub(crate) temperature: Option<f64>,
+    pub temperature: Option<f64>,
     /// Its system prompt, if it has one of its own.
-    pub(crate) prompt: Option<&'static str>,
+    pub prompt: Option<&'static str>,
     /// Rules under the user's: the user may tighten and loosen them.
     pub(crate) offers: &'static [(&'static str, &'static str, Action)],
     /// Rules over the user's: only `agent.<name>.permission` loosens them.
@@ -54,7 +54,7 @@ const LOOKING: &[&str] = &[
     "doom_loop",
 ];
 
-pub(crate) const AGENTS: [BuiltIn; 7] = [
+pub const AGENTS: [BuiltIn; 7] = [
     BuiltIn {
         name: "build",
         description: "Does the work: reads, edits and runs what the rules allow.",

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{KnownPrograms, TrustItem, TrustKind, command_line, hooked, is_off, runs, starts};
-use crate::config::covered::{Covered, is_code};
-use crate::config::node::{Node, NodeValue};
+use crate::covered::{Covered, is_code};
+use crate::node::{Node, NodeValue};
 use base::worktree::Worktree;
 
 /// Those of the settings without the project's.
