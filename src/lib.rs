@@ -18,11 +18,8 @@ pub mod tool;
 
 pub mod agent;
 pub mod command;
-pub mod event;
 pub mod export;
 pub mod instruction;
-pub mod lsp;
-pub mod picture;
 pub mod skill;
 
 pub mod grants;

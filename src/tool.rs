@@ -88,11 +88,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::event::{
-    CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, ToolKind, TurnMessage,
-    WriteFile,
-};
-use crate::lsp::SessionServers;
 use accept::AcceptedArguments;
 use aliases::Aliases;
 use base::environment::Environment;
@@ -102,6 +97,11 @@ use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
 use config::Settings;
 use config::settings::OutputLimits;
+use events::{
+    CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, ToolKind, TurnMessage,
+    WriteFile,
+};
+use ::lsp::SessionServers;
 use permission::{Need, Policy};
 use sandbox::WriteObserver;
 use transcript::{CallFacts, Change, File};

@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 use super::place::Here;
 use super::reply;
 use super::terminal;
-use crate::event::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
 use crate::mcp::kept::KeptLogin;
 use crate::mcp::login;
 use crate::mcp::survey::{ReportedState, ServerReport};
@@ -21,6 +20,7 @@ use base::text;
 use config::ProblemSeverity;
 use config::settings::{McpEntry, OAuth, Transport};
 use config::trust::{Review, TrustKind};
+use events::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
 use permission::{Action, Need, evaluate};
 use providers::http::HttpClient;
 

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use super::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
 use super::markdown::{code, fenced, list, plainly};
 use super::meta::{UNATTENDED, own};
-use crate::event::{CallUpdate, Confirmation, PermissionReply, PermissionRequest, Progress, ToolKind};
 use base::text::{self, shown};
+use events::{CallUpdate, Confirmation, PermissionReply, PermissionRequest, Progress, ToolKind};
 use permission::Denial;
 use permission::wording::{Reason, Wording};
 

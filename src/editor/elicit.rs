@@ -9,9 +9,9 @@ use super::face::{
 };
 use super::markdown::plainly;
 use super::server::Capabilities;
-use crate::event::{CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Progress, ToolKind};
 use base::id::SessionId;
 use base::text::{self, shown};
+use events::{CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Progress, ToolKind};
 
 /// The answers in the way of a permission.
 const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
@@ -147,8 +147,8 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::event::{FieldOption, TextLimits};
     use base::id::CallId;
+    use events::{FieldOption, TextLimits};
 
     fn field(key: &str, required: bool, kind: FieldKind) -> FormField {
         FormField { key: key.into(), title: key.into(), words: None, required, kind }

@@ -4,7 +4,7 @@ use protocol::rpc::{CallError, code};
 use tokio::sync::oneshot;
 
 use super::face::EditorAnswer;
-use crate::event::NotWritten;
+use events::NotWritten;
 
 /// Gives a file that the editor reads to whoever waits for it.
 pub async fn read(asking: EditorAnswer<String>, mut reply: oneshot::Sender<Result<String, String>>) {

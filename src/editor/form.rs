@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::face::{AnswerKind, AnswerOption, ChoiceRequest, Filled, Form, FormAnswer, PickedAnswer, SessionView};
 use super::markdown::plainly;
-use crate::event::{
+use base::id::SessionId;
+use events::{
     CallUpdate, FieldKind, FormField, FormPage, ManyLimits, Progress, Question, QuestionReply, QuestionRequest,
     TextLimits, ToolKind,
 };
-use base::id::SessionId;
 
 /// The answers of a question in the way of a permission.
 const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
@@ -178,7 +178,7 @@ fn answers(question: &Question, at: usize, filled: &Filled) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::QuestionOption;
+    use events::QuestionOption;
 
     fn question(labels: &[&str], multiple: bool) -> Question {
         let option = |label: &&str| QuestionOption { label: (*label).to_owned(), description: String::new() };

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::face::{
     ChoiceRequest, EditorAnswer, Form, FormAnswer, PickedAnswer, SessionActivity, SessionView, Setting, UpdateLines,
 };
-use crate::event::Event;
 use base::id::SessionId;
+use events::Event;
 
 pub struct Movable {
     view: Box<dyn SessionView>,

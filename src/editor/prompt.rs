@@ -19,7 +19,6 @@ use super::meta::{IDEMPOTENCY_KEY, Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours, wr
 use super::meters::Meters;
 use super::server::Server;
 use super::updates::UpdateSender;
-use crate::event::{Event, TurnMessage};
 use crate::session::Handle;
 use crate::session::handle::{PendingTurn, PromptInput, TurnEnd};
 use crate::tool::invalid::InvalidTool;
@@ -28,6 +27,7 @@ use crate::tool::structured_output::StructuredOutputTool;
 use crate::tool::{Offer, Tool};
 use crate::turn::Outcome;
 use base::id::MessageId;
+use events::{Event, TurnMessage};
 use transcript::{Content, Fault, FaultKind, PromptOptions, Text};
 
 /// What was said, to a session.
@@ -364,7 +364,7 @@ impl PromptTurn {
                 self.session.cancel_one(self.turn.number);
             }
             // What has come up goes to whoever has been there; the rest to the viewer.
-            n = self.turn.events.recv_many(batch, crate::event::WAITING), if self.open => self.open = n > 0,
+            n = self.turn.events.recv_many(batch, events::WAITING), if self.open => self.open = n > 0,
             works = self.updates.answered(), if self.updates.is_waiting() => {
                 if works {
                     self.updates.tell_work().await;

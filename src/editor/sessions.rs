@@ -18,7 +18,6 @@ use super::hosted::LiveSession;
 use super::meta::{BEFORE, FILLING, Meta, UNSAID, of_ours, own};
 use super::server::{Capabilities, Server};
 use super::updates::{OpeningUpdates, UpdateSender};
-use crate::event::{Event, Severity, ToolKind};
 use crate::session::handle::SavedReceiver;
 use crate::session::open::{OpenError, OpenOptions, OpenedSession};
 use crate::session::{Handle, access, title};
@@ -26,6 +25,7 @@ use base::environment::Timestamp;
 use base::id::SessionId;
 use base::worktree::normal;
 use config::settings::{McpEntry, OAuth, Transport};
+use events::{Event, Severity, ToolKind};
 use store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
 
 /// Sessions per page of a listing.

@@ -13,9 +13,9 @@ use super::movable::Movable;
 use super::options;
 use super::server::Server;
 use super::{ask, elicit, files, form};
-use crate::event::{Event, Progress, Severity, TurnMessage};
 use crate::session::Handle;
 use base::id::{CallId, MessageId, SessionId};
+use events::{Event, Progress, Severity, TurnMessage};
 use providers::offline::CONNECT;
 
 /// Something the editor is working on: a question comes back when the connection has ended before its answer.

@@ -8,10 +8,10 @@ use super::advice::Advice;
 use super::moment::Moment;
 use super::scripts::{HookRun, Scripts};
 use super::transform;
-use crate::event::Severity;
 use crate::tool::{Failure, ToolContext};
 use base::text;
 use config::settings::HookPoint;
+use events::Severity;
 use providers::{Model, Request};
 use transcript::ModelRef;
 

@@ -16,7 +16,6 @@ use super::load::{self, LoadPurpose, LoadedScripts};
 use super::subagents::{SessionDoor, Subagents, TurnLoan};
 use super::tally::Tallies;
 use super::tool::{CustomTool, Home};
-use crate::event::{Event, Severity};
 use crate::tool::registry::find_properties;
 use crate::tool::{AnyTool, BoxFuture, Failure, ToolContext};
 use base::lock::locked;
@@ -24,6 +23,7 @@ use base::text;
 use config::Settings;
 use config::contribution::Contribution;
 use config::script::ScriptEntry;
+use events::{Event, Severity};
 use permission::Rules;
 use transcript::Message;
 

@@ -8,12 +8,12 @@ use std::sync::{Mutex, OnceLock};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::event::{LiveFacts, SessionRequest, SessionRequestSender, SpawnSubagent, SubagentEnd, SubagentReport};
 use crate::tool::registry::find_properties;
 use base::environment::Environment;
 use base::id::{CallId, MessageId, SessionId};
 use base::lock::locked;
 use base::text;
+use events::{LiveFacts, SessionRequest, SessionRequestSender, SpawnSubagent, SubagentEnd, SubagentReport};
 use permission::{Action, Rule, Rules};
 use transcript::ModelRef;
 

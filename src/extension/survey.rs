@@ -9,8 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::scripts::{ScriptReport, Scripts};
 use super::tally::{Tallies, Tally};
-use crate::event::{LiveFacts, Outlet};
-use crate::lsp::SessionServers;
 use crate::tool::confinement::Confinement;
 use crate::tool::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, scratch};
 use base::environment::Environment;
@@ -20,6 +18,8 @@ use base::worktree::Worktree;
 use config::node::SourceLocation;
 use config::script::{ScriptEntry, ScriptKind};
 use config::{Problem, ProblemCode, Settings};
+use events::{LiveFacts, Outlet};
+use lsp::SessionServers;
 use permission::Policy;
 use sandbox::Sandbox;
 

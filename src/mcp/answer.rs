@@ -13,10 +13,10 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::link::McpLink;
-use crate::event::{
+use base::text;
+use events::{
     Event, FieldKind, FieldOption, FormField, FormPage, FormReply, ManyLimits, Severity, TextFormat, TextLimits,
 };
-use base::text;
 
 /// What a page may have: fields, options of one, characters of a message, of a title or a label.
 const FIELDS: usize = 30;

@@ -4,12 +4,12 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::event::{
+use crate::tool::ToolContext;
+use base::id::CallId;
+use events::{
     CallUpdate, FormPage, FormReply, FormRequest, Outlet, PermissionReply, PermissionRequest, Progress, Sample,
     SampleRequest, SessionRequest, SessionRequestSender, ToolKind, TurnMessage,
 };
-use crate::tool::ToolContext;
-use base::id::CallId;
 use permission::wording::Wording;
 
 /// The way to the user of one call.

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::asker;
 use super::kept::KeptLogin;
 use super::login;
-use crate::event::{FormPage, FormReply, Outlet};
 use base::text;
 use config::settings::OAuth;
+use events::{FormPage, FormReply, Outlet};
 use providers::http::HttpClient;
 
 /// A server at which nobody is logged in.

@@ -14,9 +14,9 @@ use super::content::ServerContent;
 use super::link::McpLink;
 use super::request::{self, RequestCaller};
 use super::{McpServers, lists, tool};
-use crate::event::ToolKind;
 use crate::tool::{AnyTool, CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, erase};
 use base::text;
+use events::ToolKind;
 use permission::{Action, Need, Rules, evaluate};
 
 /// How long lists and changed resources are waited for before a step.

@@ -9,8 +9,8 @@ use rmcp::model::{
 use tokio_util::sync::CancellationToken;
 
 use super::link::McpLink;
-use crate::event::SampleRequest;
 use base::text;
+use events::SampleRequest;
 use providers::request::{Attachment, ModelInput, ModelMessage, ModelOutput};
 
 /// How much a server may ask in one go, in bytes.

@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::event::ToolKind;
 use crate::tool::accept::AcceptedArguments;
 use crate::tool::{
     AnyTool, BoxFuture, CallDescription, Failure, Offer, PreparedCall, Tool, ToolContext, ToolOutput, erase,
 };
 use base::text;
+use events::ToolKind;
 use permission::Need;
 
 /// The name of the search.

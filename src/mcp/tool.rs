@@ -10,11 +10,11 @@ use super::catalog::{MAX_WORDS, OfferedTool};
 use super::content::ServerContent;
 use super::link::McpLink;
 use super::request::{self, RequestCaller};
-use crate::event::ToolKind;
 use crate::tool::{
     AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema,
 };
 use base::text;
+use events::ToolKind;
 use permission::Need;
 
 /// The longest name providers take.

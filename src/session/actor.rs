@@ -20,11 +20,11 @@ use super::prompt::{PromptResult, PromptRun};
 use super::sessions::Sessions;
 use super::title::{self, Titling};
 use super::{changes, diff};
-use crate::event::{Event, Outlet, Severity};
 use crate::extension::tally;
 use crate::tool::scratch;
 use crate::turn::{History, Outcome, TurnContext, hooks, jobs, late_changes, next, release};
 use base::task::JoinHandle;
+use events::{Event, Outlet, Severity};
 use store::{Record, RecordChange, TitleSource, visible};
 use transcript::{FileChange, Message};
 

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use tokio::sync::oneshot;
 
 use super::replay;
-use crate::event::Event;
 use crate::turn::{History, mend};
 use base::id::PartId;
+use events::Event;
 use store::{Record, StoredSession, visible};
 use transcript::Message;
 

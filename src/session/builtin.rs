@@ -8,11 +8,11 @@ use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
 use super::{changes, diff};
 use base::task::spawn_blocking;
 
-use crate::event::{Event, Status};
 use crate::tool::Tool as _;
 use crate::tool::todowrite::TodowriteTool;
 use crate::turn::{History, Outcome, TurnContext, compact, frame, jobs, late_changes, run, size};
 use base::id::PartId;
+use events::{Event, Status};
 use store::{Record, visible};
 use transcript::Message;
 

@@ -17,10 +17,6 @@ use super::live::HistoryGuard;
 use super::sessions::Sessions;
 use super::{interrupted, revert, sample};
 use crate::agent::Agent;
-use crate::event::{
-    CallUpdate, Event, LiveFacts, Outlet, Progress, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo,
-    SubagentReport, SwitchAgent, ToolKind,
-};
 use crate::tool;
 use crate::tool::scratch;
 use crate::turn::record::Recorder;
@@ -29,6 +25,10 @@ use crate::turn::{budget, mend, run};
 use crate::turn::{frame, jobs, late_changes, next};
 use base::id::{CallId, SessionId};
 use base::text;
+use events::{
+    CallUpdate, Event, LiveFacts, Outlet, Progress, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo,
+    SubagentReport, SwitchAgent, ToolKind,
+};
 use permission::rule::{Rule, derive};
 use permission::{Action, Rules};
 use store::Record;

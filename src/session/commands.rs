@@ -9,7 +9,6 @@ use super::builtin::{BuiltinCommand, BuiltinName};
 use super::mention;
 use crate::agent::{Agent, Agents, Mode};
 use crate::command::{self, ExpandedTemplate};
-use crate::event;
 use crate::mcp::McpServers;
 use crate::skill::{Skill, Skills};
 use crate::turn::frame::resolve_model;
@@ -19,6 +18,7 @@ use crate::turn::{Choice, TurnContext, hooks};
 use base::text;
 use config::roster::reach;
 use config::settings::{self, Settings};
+use events;
 use permission::rule::derive;
 use permission::{Action, Rules, laxer};
 use prompts::CONTENTS_OF;
@@ -65,19 +65,19 @@ impl Commands {
         Self { commands, skills: skills.clone(), said }
     }
 
-    pub fn list(&self) -> Vec<event::CommandInfo> {
-        let one = |command: &settings::CommandEntry| event::CommandInfo {
+    pub fn list(&self) -> Vec<events::CommandInfo> {
+        let one = |command: &settings::CommandEntry| events::CommandInfo {
             name: command.name.clone(),
             description: command.description.clone().unwrap_or_default(),
             hint: hint(&command.template),
         };
-        let order = |(_, name, description, hint): &(BuiltinName, &str, &str, Option<&str>)| event::CommandInfo {
+        let order = |(_, name, description, hint): &(BuiltinName, &str, &str, Option<&str>)| events::CommandInfo {
             name: (*name).to_owned(),
             description: (*description).to_owned(),
             hint: hint.map(str::to_owned),
         };
         let orders = BuiltinName::ALL.iter().filter(|(_, name, ..)| self.find(name).is_none());
-        let skill = |skill: &Skill| event::CommandInfo {
+        let skill = |skill: &Skill| events::CommandInfo {
             name: skill.name.clone(),
             description: skill.description.as_deref().map_or_else(|| "A skill".to_owned(), text::title),
             hint: None,
@@ -87,7 +87,7 @@ impl Commands {
     }
 
     /// The same, with the prompts of servers whose names are left.
-    pub fn with_prompts(&self, servers: &McpServers) -> Vec<event::CommandInfo> {
+    pub fn with_prompts(&self, servers: &McpServers) -> Vec<events::CommandInfo> {
         let mut all = self.list();
         let taken: HashSet<String> = all.iter().map(|known| known.name.clone()).collect();
         all.extend(servers.prompts().into_iter().filter(|prompt| !taken.contains(&prompt.name)));
@@ -149,8 +149,8 @@ impl Commands {
                     "/{} wants {} to answer, who may do what {} may not. A project you have not trusted does not decide that: {} answers.",
                     command.name, own.name, speaker.name, speaker.name
                 );
-                let severity = event::Severity::Warning;
-                scope.outlet.event(event::Event::Notice { severity, title, details: None }).await;
+                let severity = events::Severity::Warning;
+                scope.outlet.event(events::Event::Notice { severity, title, details: None }).await;
                 (&settings::CommandEntry { agent: None, ..command.clone() }, None)
             }
             (own, _) => (command, own),

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::models::ModelSources;
 use crate::agent::registry::Agents;
-use crate::event::{Event, Severity};
 use crate::instruction::{self, Instructions};
 use crate::skill::{self, Skills};
 use base::environment::Environment;
@@ -13,6 +12,7 @@ use base::text::nearest;
 use base::worktree::Worktree;
 use config::node::SourceLocation;
 use config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings};
+use events::{Event, Severity};
 use permission::sight::Sight;
 use permission::{PermissionContext, Policy};
 use providers::local;

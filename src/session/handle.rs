@@ -12,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 use super::builtin::BuiltinCommand;
 use super::choices::{ChoiceChange, ChoicesOnTheWay, SentChange};
 use super::project::ProjectConfig;
-use crate::event::{CommandInfo, Event, Outlet, TurnMessage};
 use crate::mcp::McpServers;
 use crate::tool::confinement::Confinement;
 use crate::turn::{Choice, Outcome};
 use base::approvals::Approvals;
 use base::channel::Receiver;
 use base::id::SessionId;
+use events::{CommandInfo, Event, Outlet, TurnMessage};
 use sandbox::Level;
 use transcript::{Content, ModelRef};
 

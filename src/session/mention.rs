@@ -9,15 +9,15 @@ use reqwest::Url;
 use serde_json::json;
 
 use crate::agent::Agents;
-use crate::event::{Event, Severity};
 use crate::mcp::resource::NamedResource;
-use crate::picture;
 use crate::tool::pdf;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::{TurnContext, frame, tool_context};
 use base::text::mark::tagged;
 use base::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
 use base::worktree::normal;
+use events::{Event, Severity};
+use pictures;
 use prompts::CONTENTS_OF;
 use transcript::{Content, File, Text, attached};
 
@@ -93,8 +93,8 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
     let mut out = Vec::with_capacity(content.len());
     for piece in content {
         match piece {
-            Content::File(file) if picture::is_picture(&file) && file.data.is_some() => {
-                match picture::fitting(file, scope.project.settings.images).await {
+            Content::File(file) if pictures::is_picture(&file) && file.data.is_some() => {
+                match pictures::fitting(file, scope.project.settings.images).await {
                     Ok(file) => out.push(Content::File(file)),
                     Err(why) => {
                         let event = Event::Notice { severity: Severity::Warning, title: why.clone(), details: None };

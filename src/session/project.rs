@@ -14,7 +14,6 @@ use super::janitor::Janitor;
 use super::models::{ModelSources, RegistrySender};
 use super::trust::{self, TrustOutcome};
 use crate::agent::registry::Agents;
-use crate::event::{Event, Severity};
 use crate::instruction;
 use crate::skill::{self, Skills};
 use crate::system::Surroundings;
@@ -27,6 +26,7 @@ use base::worktree::Worktree;
 use config::contribution::Contribution;
 use config::trust::Review;
 use config::{self, ConfigFingerprint, Problem, Settings};
+use events::{Event, Severity};
 use permission::Rule;
 use providers::registry::Registry;
 

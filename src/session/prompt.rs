@@ -12,9 +12,9 @@ use super::project::ConfigWatcher;
 use super::sessions::Sessions;
 use super::{child, mention, revert, title};
 use crate::command;
-use crate::event::Event;
 use crate::turn::insert::PromptDraft;
 use crate::turn::{Choice, History, Outcome, TurnContext, frame, hooks, next, remind};
+use events::Event;
 use store::{Record, visible};
 use transcript::{Content, Message, Role, User};
 

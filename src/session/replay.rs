@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 use self::children::Children;
 use crate::agent::registry::Agents;
-use crate::event::{self, CallUpdate, Event, UserPiece};
 use crate::turn::{History, size};
 use base::id::{PartId, SessionId};
+use events::{self, CallUpdate, Event, UserPiece};
 use providers::Model;
 use store::{Record, Store};
 use transcript::{Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part};
@@ -233,7 +233,7 @@ fn summarised(history: &History, summary: &Message) -> Option<Event> {
     asked.parts.iter().find_map(|part| match &part.content {
         Content::Compaction(Compaction { auto, before, after, .. }) => {
             let (before, after) = (*before, *after);
-            let state = event::CompactionState::Completed { before, after, summary: summary.visible_text() };
+            let state = events::CompactionState::Completed { before, after, summary: summary.visible_text() };
             Some(Event::Compaction { id: part.id.clone(), auto: *auto, state })
         }
         _ => None,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 
-use crate::event::{Sample, SampleRequest};
 use crate::turn::{TurnContext, budget, frame, step};
+use events::{Sample, SampleRequest};
 use providers::request::{BodyCache, ModelParams};
 use providers::{Delta, Request};
 use transcript::{Finish, Usage};

@@ -4,10 +4,10 @@
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::event::{CallUpdate, Confirmation, Event, Progress, ToolKind, TurnMessage};
 use crate::turn::TurnContext;
 use base::text;
 use config::trust::{Decision, Review, TrustStore};
+use events::{CallUpdate, Confirmation, Event, Progress, ToolKind, TurnMessage};
 use permission::account::AccountProperty;
 
 const TITLE: &str = "Trust this project?";

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use super::aliases::Aliases;
 use super::registry::{PROPERTIES, ToolProperties};
 use super::{AnyTool, Tool};
-use crate::event::ToolKind;
 use base::text;
+use events::ToolKind;
 
 /// What stands before names in the formats that some models were trained on.
 const BEFORE: &[&str] = &["functions.", "default_api.", "default_api:", "tools."];

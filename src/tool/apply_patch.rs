@@ -14,8 +14,8 @@ use super::language::{Check, Planned};
 use super::nearest::numbered;
 use super::patch::{Error, Hunk, Section, apply, parse};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::{Location, ToolKind};
 use base::text;
+use events::{Location, ToolKind};
 use permission::Need;
 use transcript::Change;
 

@@ -30,11 +30,11 @@ use super::printed::{CapturedOutput, ShownOutput};
 use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};
-use crate::event::{Event, ProgramExit, Severity, ToolKind};
 use base::approvals::Approvals;
 use base::executable::find;
 use base::text;
 use base::variables::GIT_HELD;
+use events::{Event, ProgramExit, Severity, ToolKind};
 use permission::approve::held;
 use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
 use sandbox::process::{Program, StdioMode};
@@ -393,8 +393,8 @@ mod tests {
     use super::super::live::{BEAT, PIECE};
     use super::super::test::{TestProject, call};
     use super::*;
-    use crate::event::{Event, TurnMessage};
     use base::channel::Receiver;
+    use events::{Event, TurnMessage};
 
     async fn bash(context: &ToolContext, input: Value) -> Result<ToolOutput, Failure> {
         Ok(call(&erase(BashTool), input, context).await?.1)

@@ -12,9 +12,9 @@ use super::jobs::{JobOutput, WaitFor};
 use super::pattern::{MatchOptions, SearchPattern};
 use super::truncate::{self, KeepEnd};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::{ProgramExit, ToolKind};
 use base::text;
 use config::settings::OutputLimits;
+use events::{ProgramExit, ToolKind};
 use permission::Need;
 use transcript::CallFacts;
 

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::aliases::{Aliases, JOB};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::ToolKind;
 use base::text;
+use events::ToolKind;
 use permission::Need;
 
 #[derive(Default)]

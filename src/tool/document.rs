@@ -22,8 +22,8 @@ use super::replace::FuzzyMatch;
 use super::search::elsewhere;
 use super::seen::{KnownFile, TextFingerprint};
 use super::{Failure, ToolContext};
-use crate::event::{Location, NotWritten};
 use base::text;
+use events::{Location, NotWritten};
 use permission::{Action, Need, Policy, evaluate};
 use transcript::Change;
 

@@ -9,9 +9,9 @@ use super::language::Check;
 use super::nearest::numbered;
 use super::replace::{Error, Replacement, list, remark, replace};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::{Location, ToolKind};
 use base::task::spawn_blocking;
 use base::text;
+use events::{Location, ToolKind};
 use permission::Need;
 use transcript::Change;
 

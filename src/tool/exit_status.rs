@@ -2,7 +2,7 @@
 
 use std::process::ExitStatus;
 
-use crate::event::ProgramExit;
+use events::ProgramExit;
 
 /// How a shell ended, in words and in numbers.
 pub(super) fn ending(status: ExitStatus) -> (String, ProgramExit) {

@@ -13,12 +13,12 @@ use base::task::spawn_blocking;
 
 use super::screen::TerminalScreen;
 use super::{Failure, ToolContext, disk};
-use crate::event::{Event, Severity};
 use base::lock::locked;
 use base::text;
 use base::variables::GIT_HELD;
 use config::Settings;
 use config::formatter::{FormatterEntry, FormatterRun};
+use events::{Event, Severity};
 use sandbox::process::Program;
 
 /// How long one formatter may take.

@@ -13,9 +13,9 @@ use super::beneath::SearchRoot;
 use super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::{Location, ToolKind};
 use base::lock::{locked, unlocked};
 use base::text;
+use events::{Location, ToolKind};
 use permission::sight::{LeftOut, Sight};
 use permission::{Need, paths};
 

@@ -23,9 +23,9 @@ use super::path::{Access, PathKind, ResolvedPath};
 use super::pattern::{MatchOptions, SearchPattern};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::{Location, ToolKind};
 use base::lock::{locked, unlocked};
 use base::text;
+use events::{Location, ToolKind};
 use permission::Need;
 use permission::sight::{LeftOut, Sight};
 

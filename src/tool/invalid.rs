@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::ToolKind;
 use base::text;
+use events::ToolKind;
 use permission::Need;
 
 #[derive(Default)]

@@ -25,11 +25,11 @@ use super::exit_status::ending;
 use super::pattern::SearchPattern;
 use super::printed::CapturedOutput;
 use super::watch::ControlFiles;
-use crate::event::ProgramExit;
 use base::id::CallId;
 use base::lock::locked;
 use base::text;
 use base::worktree::Worktree;
+use events::ProgramExit;
 use sandbox::process::Child;
 
 /// How many may run at once in a session.

@@ -16,11 +16,11 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::{Failure, ToolContext, disk, scratch};
-use crate::event::{Event, Severity};
-use crate::lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
 use base::task::spawn_blocking;
 use base::text;
 use base::variables::GIT_HELD;
+use events::{Event, Severity};
+use lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
 use permission::Action;
 use permission::sight::Sight;
 use sandbox::process::Program;

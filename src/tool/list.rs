@@ -13,8 +13,8 @@ use super::beneath::SearchRoot;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{LIMIT, blocking, elsewhere, globs, look_up, walker};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::{Location, ToolKind};
 use base::text;
+use events::{Location, ToolKind};
 use permission::sight::{LeftOut, Sight};
 use permission::{Action, Need};
 

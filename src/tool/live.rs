@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::ToolContext;
-use crate::event::{CallUpdate, ProgramExit};
 use base::text::{self, Utf8Decoder};
+use events::{CallUpdate, ProgramExit};
 
 /// How often the editor hears of new output.
 pub(super) const BEAT: Duration = Duration::from_millis(100);

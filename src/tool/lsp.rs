@@ -15,9 +15,9 @@ use super::document::{choose, target};
 use super::path::{Access, ResolvedPath};
 use super::search::look_up;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, apply_patch, disk, language};
-use crate::event::{Location, ToolKind};
-use crate::lsp::{Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol, TextEdit, Units};
 use base::text;
+use events::{Location, ToolKind};
+use lsp::{Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol, TextEdit, Units};
 use permission::Need;
 
 /// How long a call may take, the start of a server included.
@@ -358,12 +358,7 @@ async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) ->
 }
 
 /// Who calls, or whom: each with the lines of the calls.
-async fn calls(
-    all: Vec<(Symbol, Vec<crate::lsp::Range>)>,
-    incoming: bool,
-    asked: &Path,
-    context: &ToolContext,
-) -> String {
+async fn calls(all: Vec<(Symbol, Vec<lsp::Range>)>, incoming: bool, asked: &Path, context: &ToolContext) -> String {
     if all.is_empty() {
         return "No calls were found.".into();
     }

@@ -7,7 +7,7 @@ use super::aliases::{ALL, Aliases, NEW, OLD, PATH};
 use super::document::target;
 use super::edit::{EditPiece, Ready, describe, ready};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::ToolKind;
+use events::ToolKind;
 use permission::Need;
 
 #[derive(Default)]

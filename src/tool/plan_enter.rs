@@ -6,8 +6,8 @@ use serde::Deserialize;
 use super::aliases::Aliases;
 use super::plan_exit::switch;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::ToolKind;
 use base::text;
+use events::ToolKind;
 use permission::{Action, Need};
 
 /// How much of the reason is shown, in characters.

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use super::aliases::Aliases;
 use super::path::{Access, PathKind, resolve};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::{Location, SessionRequest, SwitchAgent, ToolKind};
 use base::text;
+use events::{Location, SessionRequest, SwitchAgent, ToolKind};
 use permission::{Action, Need};
 
 /// How much of the plan is shown with the question, in bytes.

@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::{self, QuestionReply, QuestionRequest, ToolKind, TurnMessage};
 use base::text;
+use events::{self, QuestionReply, QuestionRequest, ToolKind, TurnMessage};
 use permission::Need;
 
 /// How many questions are asked at once.
@@ -66,7 +66,7 @@ impl Tool for QuestionTool {
     const ALIASES: Aliases =
         Aliases { also: &["ask", "askuser", "askuserquestion", "askquestion"], says: &[], fields: &[] };
     type Input = Input;
-    type Ready = Vec<event::Question>;
+    type Ready = Vec<events::Question>;
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
         let title = match input.questions.as_slice() {
@@ -76,7 +76,7 @@ impl Tool for QuestionTool {
         CallDescription { title, locations: Vec::new() }
     }
 
-    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Vec<event::Question>), Failure> {
+    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Vec<events::Question>), Failure> {
         if input.questions.is_empty() || input.questions.len() > QUESTIONS {
             return Err(Failure::Tell(format!("Ask one to {QUESTIONS} questions, not {}.", input.questions.len())));
         }
@@ -84,7 +84,7 @@ impl Tool for QuestionTool {
         Ok((Vec::new(), questions.map_err(Failure::Tell)?))
     }
 
-    async fn run(&self, questions: Vec<event::Question>, context: ToolContext) -> Result<ToolOutput, Failure> {
+    async fn run(&self, questions: Vec<events::Question>, context: ToolContext) -> Result<ToolOutput, Failure> {
         let (reply, said) = oneshot::channel();
         let inquiry = QuestionRequest { call: context.call.id.clone(), questions: questions.clone(), reply };
         if !context.client.outlet.send(TurnMessage::AskQuestions(Box::new(inquiry))).await {
@@ -108,7 +108,7 @@ impl Tool for QuestionTool {
 }
 
 /// A question as it is shown, or what is wrong with it.
-fn checked(item: QuestionInput) -> Result<event::Question, String> {
+fn checked(item: QuestionInput) -> Result<events::Question, String> {
     let words = text::escaped(item.question.trim()).replace("\\n", "\n");
     if words.is_empty() {
         return Err("A question is empty.".into());
@@ -132,14 +132,14 @@ fn checked(item: QuestionInput) -> Result<event::Question, String> {
             return Err(format!("\"{header}\" has the option \"{label}\" twice."));
         }
         let description = text::escaped(option.description.as_deref().unwrap_or_default().trim());
-        shown.push(event::QuestionOption { label, description });
+        shown.push(events::QuestionOption { label, description });
     }
     let multiple = item.multiple == Some(true) && shown.len() > 1;
-    Ok(event::Question { header, text: words, options: shown, multiple })
+    Ok(events::Question { header, text: words, options: shown, multiple })
 }
 
 /// The answers, for the model and for people.
-fn output(questions: &[event::Question], answers: &[Vec<String>]) -> ToolOutput {
+fn output(questions: &[events::Question], answers: &[Vec<String>]) -> ToolOutput {
     let none = Vec::new();
     let answer = |at: usize| answers.get(at).unwrap_or(&none);
     let joined = |at: usize| match answer(at).join(", ") {

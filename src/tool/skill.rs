@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::ToolKind;
 use crate::skill::{self, Skills};
 use base::text;
+use events::ToolKind;
 use permission::{Need, Rules};
 
 /// See the module. Made anew for every step: it knows who asks.

@@ -8,7 +8,7 @@ use jsonschema::{ReferencingError, ValidationError};
 use serde_json::{Map, Value, json};
 
 use super::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
-use crate::event::ToolKind;
+use events::ToolKind;
 use transcript::CallFacts;
 
 pub const NAME: &str = "structured_output";

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::agent::Agent;
-use crate::event::{SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport, ToolKind};
 use base::id::SessionId;
 use base::text;
+use events::{SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport, ToolKind};
 use permission::Need;
 use transcript::{CallFacts, ChildSession, File, ModelRef};
 

@@ -12,13 +12,13 @@ use super::{
     AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext, ToolContext,
     ToolOutput,
 };
-use crate::event::{NotWritten, Outlet, TurnMessage};
 use base::channel::Receiver;
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
 use config::settings::OutputLimits;
+use events::{NotWritten, Outlet, TurnMessage};
 use permission::{Need, PermissionContext, Policy, rule};
 
 pub(super) struct TestProject {
@@ -167,7 +167,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
             order: None,
             agent: "build".into(),
             variables: Vec::new(),
-            facts: crate::event::LiveFacts::default(),
+            facts: events::LiveFacts::default(),
             instructions: Arc::default(),
             observer: None,
         },
@@ -178,7 +178,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
             todos: Arc::default(),
             jobs: Arc::default(),
             formatters: Arc::default(),
-            language: Arc::new(crate::lsp::SessionServers::new(&Arc::default())),
+            language: Arc::new(lsp::SessionServers::new(&Arc::default())),
             exec: Arc::default(),
         },
         project: ProjectContext { cwd: policy.place.cwd.clone(), worktree, environment, settings: Arc::default() },

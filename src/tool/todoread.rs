@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::ToolKind;
+use events::ToolKind;
 use permission::Need;
 use transcript::{Todo, TodoStatus};
 

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::{Event, ToolKind};
 use base::text;
+use events::{Event, ToolKind};
 use permission::Need;
 use transcript::{Todo, TodoStatus};
 
@@ -95,7 +95,7 @@ mod tests {
     use super::super::test::{TestProject, call};
     use super::super::{erase, todoread};
     use super::*;
-    use crate::event::TurnMessage;
+    use events::TurnMessage;
 
     #[tokio::test]
     async fn the_plan_is_kept_and_shown() {

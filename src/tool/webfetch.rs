@@ -19,11 +19,11 @@ use tokio::time::{Instant, timeout_at};
 
 use super::aliases::Aliases;
 use super::{BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext, ToolOutput};
-use crate::event::ToolKind;
 use base::environment::Environment;
 use base::text;
 use config::mcp::is_secret;
 use config::settings::{McpEntry, Settings, Transport};
+use events::ToolKind;
 use page::FetchedPage;
 use permission::Need;
 use permission::url::Address;

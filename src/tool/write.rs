@@ -9,7 +9,7 @@ use super::document::{Document, target};
 use super::edit::describe;
 use super::language::Check;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::event::ToolKind;
+use events::ToolKind;
 use permission::Need;
 use transcript::Change;
 

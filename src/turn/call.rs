@@ -16,7 +16,6 @@ use super::frame::Frame;
 use super::resolve::{ResolvedCall, resolved};
 use super::waiting_line::{WaitingLine, order};
 use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, tool_context, view};
-use crate::event::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use crate::extension::any;
 use crate::tool::loaded_instructions::LoadedInstructions;
 use crate::tool::{
@@ -25,6 +24,7 @@ use crate::tool::{
 use base::id::{MessageId, PartId};
 use base::task::on_threads;
 use config::settings::{HookPoint, OutputLimits};
+use events::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use permission::{Action, Denial, Need};
 use transcript::{Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part};
 

@@ -19,7 +19,6 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 
 use super::TurnContext;
-use crate::event::{Event, Severity};
 use crate::extension::any;
 use crate::mcp;
 use crate::tool::bash::BashTool;
@@ -30,6 +29,7 @@ use base::id::{CallId, MessageId, PartId};
 use base::lock::locked;
 use base::task::{JoinHandle, spawn_blocking};
 use config::settings::HookPoint;
+use events::{Event, Severity};
 use permission::Need;
 use permission::shell::Unit;
 use sandbox::{PendingWrite, WriteObserver};

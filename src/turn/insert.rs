@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::{TurnContext, call, permit, tool_context};
 use crate::agent::Agent;
-use crate::event::{CallUpdate, Event, Progress};
 use crate::tool::{AnyTool, Failure, ToolOutput};
 use base::task::on_threads;
 use base::text::mention::LineRange;
+use events::{CallUpdate, Event, Progress};
 use store::Record;
 use transcript::{Call, CallFacts, CallState, Completed, Content, Message, Part};
 

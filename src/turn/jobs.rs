@@ -4,9 +4,9 @@
 use serde_json::Value;
 
 use super::{History, TurnContext};
-use crate::event::{CallUpdate, Event, Progress, Severity, ToolKind};
 use crate::tool::jobs::{EndedJob, Jobs};
 use base::id::CallId;
+use events::{CallUpdate, Event, Progress, Severity, ToolKind};
 use transcript::{BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit};
 
 /// What is said of a command that was running when the process ended.

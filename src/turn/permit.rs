@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 
 use super::{TurnContext, hooks, later};
 use crate::agent::Agent;
-use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use crate::tool::{Failure, refusal};
 use base::approvals::Approvals;
 use base::task::on_threads;
+use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use permission::approve::{self, settles};
 use permission::explain::explain;
 use permission::wording::{self, Wording};

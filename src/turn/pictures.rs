@@ -2,18 +2,18 @@
 //! never blocks a session.
 
 use super::{History, TurnContext, view};
-use crate::event::{Event, Severity};
-use crate::picture::{self, is_picture};
 use crate::tool::{ToolContext, ToolOutput, pdf};
 use base::text;
 use config::settings::ImageSettings;
+use events::{Event, Severity};
+use pictures::{self, is_picture};
 use transcript::{CallState, Content, File, Message, Part};
 
 /// Makes the pictures of a result fit. Of one that cannot be sent the result says why.
 pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) {
     let mut kept = Vec::with_capacity(output.attachments.len());
     for file in std::mem::take(&mut output.attachments) {
-        match picture::fitting(file, limits).await {
+        match pictures::fitting(file, limits).await {
             Ok(file) => kept.push(file),
             Err(why) => output.text = format!("{}\n{why}", output.text),
         }

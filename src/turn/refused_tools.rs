@@ -8,9 +8,9 @@ use std::sync::Mutex;
 
 use super::TurnContext;
 use super::frame::Frame;
-use crate::event::{Event, Severity};
 use base::lock::locked;
 use base::text;
+use events::{Event, Severity};
 use providers::Error;
 use providers::request::{Request, ToolSpec};
 

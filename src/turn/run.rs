@@ -9,9 +9,9 @@ use super::{
     History, Outcome, TurnContext, compact, hooks, jobs, pictures, prune, release, remind, request, size, step, subtask,
 };
 use crate::agent::Agent;
-use crate::event::{Event, Severity, Status};
 use crate::mcp::resource::ChangedResource;
 use base::text;
+use events::{Event, Severity, Status};
 use prompts::CONTENTS_OF;
 use transcript::{Content, Fault, FaultKind, Message, Text};
 

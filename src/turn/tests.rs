@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{History, Outcome, run};
-use crate::event::PermissionReply;
+use events::PermissionReply;
 use permission::{Action, Denial};
 use providers::request;
 use providers::scripted::{Scripted, ScriptedAnswer};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::TurnContext;
 use crate::agent::Agent;
-use crate::event::LiveFacts;
 use crate::tool::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
 use base::id::CallId;
+use events::LiveFacts;
 use permission::{PermissionContext, Policy, SandboxGuarantee};
 
 /// What an agent's tools and commands are judged by.

@@ -6,8 +6,8 @@ use protocol::rpc::Peer;
 
 use super::acp;
 use crate::editor::face::{EditorAnswer, Form, FormAnswer};
-use crate::event::{FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits};
 use base::id::SessionId;
+use events::{FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits};
 
 /// Shows a form, or an address.
 pub(in crate::editor) fn fill(peer: &Peer, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use super::content::block;
 use crate::editor::card::{self, CardPart, ShownCall};
 use crate::editor::meta::own;
-use crate::event::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 use base::id::CallId;
+use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 
 /// What has been shown of the calls that are not over yet.
 #[derive(Debug, Default)]

@@ -17,11 +17,11 @@ use crate::editor::face::{
     ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionView, Setting,
     UpdateLines,
 };
-use crate::event::{
-    CompactionState, Event, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
-};
 use base::id::SessionId;
 use base::text;
+use events::{
+    CompactionState, Event, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
+};
 use transcript::{Priority, Todo, TodoStatus, attached};
 
 struct ShownState {
@@ -104,7 +104,7 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         // What the options are now is the session's to say; see `updates.rs`.
         Event::Options => vec![],
         Event::Commands(commands) => {
-            let one = |command: &crate::event::CommandInfo| {
+            let one = |command: &events::CommandInfo| {
                 let input = command.hint.as_ref().map(|hint| {
                     v1::AvailableCommandInput::Unstructured(v1::UnstructuredCommandInput::new(hint.as_str()))
                 });

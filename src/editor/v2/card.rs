@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::content::block;
 use super::diff::diff;
 use crate::editor::card::{self, CardPart, ShownCall};
-use crate::event::{CallUpdate, ProgramExit, Progress, ToolKind};
 use base::id::CallId;
+use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use transcript::Change;
 
 /// What has been shown of the calls that are not over yet.
@@ -98,8 +98,7 @@ fn terminal(update: v2::TerminalUpdate) -> v2::SessionUpdate {
 /// Everything of an update but its content. What never changes is said once.
 fn fields(id: &CallId, update: &CallUpdate, first: bool) -> v2::ToolCallUpdate {
     let locations = update.locations.as_ref().map(|locations| {
-        let one =
-            |location: &crate::event::Location| v2::ToolCallLocation::new(location.path.clone()).line(location.line);
+        let one = |location: &events::Location| v2::ToolCallLocation::new(location.path.clone()).line(location.line);
         locations.iter().map(one).collect::<Vec<_>>()
     });
     v2::ToolCallUpdate::new(id.share())

@@ -17,10 +17,10 @@ use crate::editor::face::{
     ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionActivity,
     SessionView, Setting, UpdateLines,
 };
-use crate::event::{CommandInfo, CompactionState, Event, Severity, Status, UserPiece};
 use crate::turn::Outcome;
 use base::id::SessionId;
 use base::text;
+use events::{CommandInfo, CompactionState, Event, Severity, Status, UserPiece};
 use transcript::{FaultKind, Priority, Todo, TodoStatus, attached};
 
 struct ShownState {

@@ -14,14 +14,14 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::TurnFuture;
-use crate::event::{
-    CallUpdate, Event, LiveFacts, PermissionRequest, Progress, Status, Subagent, SubagentInfo, SubagentState,
-    SubagentStop, TurnMessage,
-};
 use crate::turn::{History, Outcome, TurnContext};
 use base::channel::Receiver;
 use base::id::{CallId, SessionId};
 use base::text;
+use events::{
+    CallUpdate, Event, LiveFacts, PermissionRequest, Progress, Status, Subagent, SubagentInfo, SubagentState,
+    SubagentStop, TurnMessage,
+};
 use transcript::{FaultKind, Message};
 
 /// How often the parent's call says what the child does.

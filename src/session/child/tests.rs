@@ -10,8 +10,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::event::PermissionReply;
 use crate::turn::tests::{Played, Stage, full, paired};
+use events::PermissionReply;
 use providers::Error;
 use providers::scripted::{Scripted, ScriptedAnswer};
 

@@ -14,7 +14,7 @@ use super::super::live::{LiveOutput, due};
 use super::super::printed::{CapturedOutput, ShownOutput};
 use super::super::{Failure, ToolContext};
 use super::shell_line::noted;
-use crate::event::ProgramExit;
+use events::ProgramExit;
 use sandbox::process::Child;
 
 /// How long a command may take to end when its time is over.

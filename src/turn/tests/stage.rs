@@ -9,7 +9,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::registry::Agents;
-use crate::event::{Event, Outlet, PermissionReply, Progress, Status, TurnMessage};
 use crate::grants::Grants;
 use crate::system::Surroundings;
 use crate::tool;
@@ -24,6 +23,7 @@ use base::id::{CallId, SessionId};
 use base::text::mark::ReminderMark;
 use base::worktree::Worktree;
 use config::settings::Settings;
+use events::{Event, Outlet, PermissionReply, Progress, Status, TurnMessage};
 use permission::account::AccountAccess;
 use permission::{Action, Rules};
 use providers::Delta;
@@ -207,7 +207,7 @@ impl Stage {
                 todos: Arc::new(tool::todos::Todos::new(vec![])),
                 jobs: Arc::default(),
                 formatters: Arc::default(),
-                language: Arc::new(crate::lsp::SessionServers::new(&Arc::default())),
+                language: Arc::new(lsp::SessionServers::new(&Arc::default())),
                 exec: Arc::default(),
                 files: tool::FileCapabilities::default(),
                 late_changes: Arc::default(),

@@ -37,7 +37,7 @@ impl Project {
             ("Cargo.toml", include_str!("../../../../Cargo.toml")),
             ("CHANGELOG.md", include_str!("../../../../CHANGELOG.md")),
             ("src/environment.rs", include_str!("../../../base/src/environment.rs")),
-            ("src/event.rs", include_str!("../../../../src/event.rs")),
+            ("src/event.rs", include_str!("../../../events/src/lib.rs")),
             ("src/id.rs", include_str!("../../../base/src/id.rs")),
             ("src/message.rs", include_str!("../../../transcript/src/lib.rs")),
             ("src/model.rs", include_str!("../lib.rs")),

@@ -396,8 +396,8 @@ impl Outlet {
     }
 
     /// One that lets a message wait for the next: every event is a moment at which others are heard.
-    #[cfg(test)]
-    pub(crate) fn narrow() -> (Self, Receiver<TurnMessage>) {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn narrow() -> (Self, Receiver<TurnMessage>) {
         let (up, arrives) = channel::channel(1);
         (Self { up }, arrives)
     }

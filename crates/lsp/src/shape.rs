@@ -260,12 +260,12 @@ pub(super) fn edits(sent: &Value) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, Strin
 }
 
 pub(super) fn uri(path: &Path) -> String {
-    reqwest::Url::from_file_path(path).map_or_else(|()| String::new(), String::from)
+    url::Url::from_file_path(path).map_or_else(|()| String::new(), String::from)
 }
 
 /// The file an address names; servers spell addresses each in their way.
 pub(super) fn path(uri: &str) -> Option<PathBuf> {
-    let url = reqwest::Url::parse(uri).ok()?;
+    let url = url::Url::parse(uri).ok()?;
     (url.scheme() == "file").then(|| url.to_file_path().ok()).flatten()
 }
 
