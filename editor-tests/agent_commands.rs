@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use adjutant::agent::Agents;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use config;
 use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
+use project::agent::Agents;
 
 const ROWS: &[u8] = include_bytes!("data/agent_commands.jsonl.gz");
 

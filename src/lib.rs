@@ -13,14 +13,9 @@ pub mod turn;
 pub mod extension;
 pub mod mcp;
 
-pub mod system;
 pub mod tool;
 
-pub mod agent;
-pub mod command;
 pub mod export;
-pub mod instruction;
-pub mod skill;
 
 pub mod grants;
 pub mod user_store;

@@ -88,6 +88,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use ::lsp::SessionServers;
 use accept::AcceptedArguments;
 use aliases::Aliases;
 use base::environment::Environment;
@@ -101,7 +102,6 @@ use events::{
     CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, ToolKind, TurnMessage,
     WriteFile,
 };
-use ::lsp::SessionServers;
 use permission::{Need, Policy};
 use sandbox::WriteObserver;
 use transcript::{CallFacts, Change, File};

@@ -8,9 +8,9 @@ use anyhow::{Context as _, anyhow, bail};
 use futures_util::StreamExt as _;
 
 use super::place::Here;
-use crate::agent::{Mode, create, show};
 use crate::session::models::ModelSources;
 use base::environment::Environment;
+use project::agent::{Mode, create, show};
 use providers::registry::Registry;
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use providers::{Delta, Model, Provider, Request};

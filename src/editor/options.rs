@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::error::Refusal;
 use super::face::{Alternative, Category, Group, Setting, SettingValue};
 use super::server::{ChoiceReply, Server};
-use crate::agent::Agent;
 use crate::session::Handle;
 use crate::session::handle::SavedReceiver;
 use crate::turn::{Choice, frame};
 use base::approvals::Approvals;
 use base::text;
+use project::agent::Agent;
 use providers::Model;
 use transcript::ModelRef;
 

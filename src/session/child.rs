@@ -16,7 +16,6 @@ use self::news::ChildProgress;
 use super::live::HistoryGuard;
 use super::sessions::Sessions;
 use super::{interrupted, revert, sample};
-use crate::agent::Agent;
 use crate::tool;
 use crate::tool::scratch;
 use crate::turn::record::Recorder;
@@ -31,6 +30,7 @@ use events::{
 };
 use permission::rule::{Rule, derive};
 use permission::{Action, Rules};
+use project::agent::Agent;
 use store::Record;
 use transcript::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
 

@@ -7,10 +7,7 @@ use tokio::sync::watch;
 
 use super::builtin::{BuiltinCommand, BuiltinName};
 use super::mention;
-use crate::agent::{Agent, Agents, Mode};
-use crate::command::{self, ExpandedTemplate};
 use crate::mcp::McpServers;
-use crate::skill::{Skill, Skills};
 use crate::turn::frame::resolve_model;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::models::Models;
@@ -21,6 +18,9 @@ use config::settings::{self, Settings};
 use events;
 use permission::rule::derive;
 use permission::{Action, Rules, laxer};
+use project::agent::{Agent, Agents, Mode};
+use project::command::{self, ExpandedTemplate};
+use project::skill::{Skill, Skills};
 use prompts::CONTENTS_OF;
 use transcript::{Content, ModelRef, Text};
 

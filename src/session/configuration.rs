@@ -4,9 +4,6 @@
 use std::path::Path;
 
 use super::models::ModelSources;
-use crate::agent::registry::Agents;
-use crate::instruction::{self, Instructions};
-use crate::skill::{self, Skills};
 use base::environment::Environment;
 use base::text::nearest;
 use base::worktree::Worktree;
@@ -15,6 +12,9 @@ use config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings};
 use events::{Event, Severity};
 use permission::sight::Sight;
 use permission::{PermissionContext, Policy};
+use project::agent::registry::Agents;
+use project::instruction::{self, Instructions};
+use project::skill::{self, Skills};
 use providers::local;
 use providers::registry::{KeySource, Registry};
 use transcript::ModelRef;

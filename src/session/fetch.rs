@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 
-use crate::instruction;
-use crate::skill::index::{self, FetchedSkill, IndexedSkill, SkillIndex};
 use base::environment::{Environment, private_dir};
 use config::reference::RepositoryClone;
 use config::remote::{self, DefaultsAnswer, RemoteDefaults};
+use project::instruction;
+use project::skill::index::{self, FetchedSkill, IndexedSkill, SkillIndex};
 use providers::http::HttpClient;
 use sandbox::process;
 

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use reqwest::Url;
 use serde_json::json;
 
-use crate::agent::Agents;
 use crate::mcp::resource::NamedResource;
 use crate::tool::pdf;
 use crate::turn::insert::{self, PromptDraft};
@@ -18,6 +17,7 @@ use base::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_
 use base::worktree::normal;
 use events::{Event, Severity};
 use pictures;
+use project::agent::Agents;
 use prompts::CONTENTS_OF;
 use transcript::{Content, File, Text, attached};
 

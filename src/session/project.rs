@@ -13,10 +13,6 @@ use super::configuration::{self, Configuration, NamedModels, sight};
 use super::janitor::Janitor;
 use super::models::{ModelSources, RegistrySender};
 use super::trust::{self, TrustOutcome};
-use crate::agent::registry::Agents;
-use crate::instruction;
-use crate::skill::{self, Skills};
-use crate::system::Surroundings;
 use crate::turn::later::{self, SettingsRead};
 use crate::turn::models::Models;
 use crate::turn::{Background, Choice, TurnContext};
@@ -28,6 +24,10 @@ use config::trust::Review;
 use config::{self, ConfigFingerprint, Problem, Settings};
 use events::{Event, Severity};
 use permission::Rule;
+use project::agent::registry::Agents;
+use project::instruction;
+use project::skill::{self, Skills};
+use project::system::Surroundings;
 use providers::registry::Registry;
 
 /// What holds in a session until its next turn.
@@ -475,7 +475,7 @@ impl ConfigWatcher {
 
 /// What an editor shows of agents.
 fn shown(agents: &Agents) -> Vec<Vec<Option<String>>> {
-    let one = |agent: &Arc<crate::agent::Agent>| {
+    let one = |agent: &Arc<project::agent::Agent>| {
         let model = agent.model.as_ref().map(ToString::to_string);
         vec![
             Some(agent.name.clone()),

@@ -11,10 +11,10 @@ use super::handle::{PromptInput, idempotency_key};
 use super::project::ConfigWatcher;
 use super::sessions::Sessions;
 use super::{child, mention, revert, title};
-use crate::command;
 use crate::turn::insert::PromptDraft;
 use crate::turn::{Choice, History, Outcome, TurnContext, frame, hooks, next, remind};
 use events::Event;
+use project::command;
 use store::{Record, visible};
 use transcript::{Content, Message, Role, User};
 

@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use self::children::Children;
-use crate::agent::registry::Agents;
 use crate::turn::{History, size};
 use base::id::{PartId, SessionId};
 use events::{self, CallUpdate, Event, UserPiece};
+use project::agent::registry::Agents;
 use providers::Model;
 use store::{Record, Store};
 use transcript::{Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part};

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::test::context_in;
 use super::{AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, list, multiedit, read, write};
-use crate::agent::Agents;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use config;
 use permission::check::check_line;
 use permission::testing::{Lab, path_lab, records};
 use permission::{Policy, evaluate};
+use project::agent::Agents;
 
 /// What an agent may do in a lab, by the user's settings.
 fn policy(lab: &Lab, agent: &str, settings: &Value) -> Policy {

@@ -16,11 +16,11 @@ use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{blocking, elsewhere, look_up};
 use super::seen::{KnownFile, TextFingerprint};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
-use crate::instruction;
 use base::text;
 use events::{Event, Location, Severity, ToolKind};
 use permission::Need;
 use permission::sight::Sight;
+use project::instruction;
 use transcript::File;
 
 /// The longest line shown, in characters.

@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::skill::{self, Skills};
 use base::text;
 use events::ToolKind;
 use permission::{Need, Rules};
+use project::skill::{self, Skills};
 
 /// See the module. Made anew for every step: it knows who asks.
 #[derive(Default)]

@@ -9,11 +9,11 @@ use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
-use crate::agent::Agent;
 use base::id::SessionId;
 use base::text;
 use events::{SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport, ToolKind};
 use permission::Need;
+use project::agent::Agent;
 use transcript::{CallFacts, ChildSession, File, ModelRef};
 
 /// The longest description that is kept, in characters.

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use super::models::Models;
 use super::{Choice, History, TurnContext, next};
-use crate::agent::Agent;
 use crate::mcp::search;
-use crate::system::{self, Layers};
 use crate::tool::language::offered;
 use crate::tool::lsp::LspTool;
 use crate::tool::question::QuestionTool;
@@ -20,6 +18,8 @@ use crate::tool::websearch::{self, WebsearchTool};
 use crate::tool::{AnyTool, Tool, erase};
 use base::text::mark::ReminderMark;
 use permission::{Action, Rule, wildcard};
+use project::agent::Agent;
+use project::system::{self, Layers};
 use providers::{Model, Provider};
 use transcript::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 

@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::frame::Frame;
 use super::{History, Outcome, TurnContext, frame, next, remind, tool_context};
-use crate::agent::Agent;
 use crate::extension::advice::Advice;
 use crate::extension::moment::Moment;
 use crate::extension::subagents::TurnLoan;
@@ -20,6 +19,7 @@ use config::settings::HookPoint;
 use events::{Event, Outlet, Severity};
 use permission::approve::judge_in_doubt;
 use permission::{Action, Need, Verdict};
+use project::agent::Agent;
 use providers::Request;
 use transcript::{Call, Change, Content, Message, ModelRef, Text};
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{TurnContext, call, permit, tool_context};
-use crate::agent::Agent;
 use crate::tool::{AnyTool, Failure, ToolOutput};
 use base::task::on_threads;
 use base::text::mention::LineRange;
 use events::{CallUpdate, Event, Progress};
+use project::agent::Agent;
 use store::Record;
 use transcript::{Call, CallFacts, CallState, Completed, Content, Message, Part};
 

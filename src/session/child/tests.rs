@@ -109,7 +109,7 @@ async fn what_the_parent_may_not_do_a_child_may_not() {
     let mut stage = Stage::new(scripts).rules(&[("webfetch", "*", Action::Deny)]).answering([PermissionReply::Once]);
     let entry = |name: &str, rules: Rules| config::settings::AgentEntry {
         name: name.into(),
-        mode: Some(crate::agent::Mode::All),
+        mode: Some(project::agent::Mode::All),
         rules,
         ..Default::default()
     };

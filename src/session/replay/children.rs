@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::super::child::about;
 use super::{event, fault, finished, link, summarised};
-use crate::agent::registry::Agents;
 use crate::turn::{History, mend};
 use base::id::SessionId;
 use events::{CallUpdate, Event, Progress, Subagent, SubagentInfo, SubagentState, SubagentStop};
+use project::agent::registry::Agents;
 use store::Store;
 use transcript::{Call, Content, FailureCause, FaultKind, Finish, Message};
 

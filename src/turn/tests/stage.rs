@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::registry::Agents;
 use crate::grants::Grants;
-use crate::system::Surroundings;
 use crate::tool;
 use crate::turn::later::SettingsRead;
 use crate::turn::models::Models;
@@ -26,6 +24,8 @@ use config::settings::Settings;
 use events::{Event, Outlet, PermissionReply, Progress, Status, TurnMessage};
 use permission::account::AccountAccess;
 use permission::{Action, Rules};
+use project::agent::registry::Agents;
+use project::system::Surroundings;
 use providers::Delta;
 use providers::catalog::Catalog;
 use providers::http::HttpClient;

@@ -163,13 +163,17 @@ enum Wrong {
 
 #[test]
 fn the_second_table_of_commands() {
-    by_settings(include_str!("../../editor-tests/data/permission_cases_2.csv"), 700, &[PROJECT]);
+    by_settings(include_str!("../../../../editor-tests/data/permission_cases_2.csv"), 700, &[PROJECT]);
 }
 
 /// Ways to change what decides what runs, and to read secrets.
 #[test]
 fn ways_to_what_is_protected() {
-    by_settings(include_str!("../../editor-tests/data/permission_cases_protected.csv"), 350, &[PROJECT, ATTACKED]);
+    by_settings(
+        include_str!("../../../../editor-tests/data/permission_cases_protected.csv"),
+        350,
+        &[PROJECT, ATTACKED],
+    );
 }
 
 /// A table whose rows name an agent and the settings it has.
@@ -223,7 +227,7 @@ fn by_settings(table: &str, least: usize, preparations: &[&str]) {
 /// What a sandbox changes, line by line: without one, in bubblewrap, in Landlock before it holds signals.
 #[test]
 fn what_a_sandbox_changes() {
-    let rows = records(include_str!("../../editor-tests/data/sandbox_cases.csv"));
+    let rows = records(include_str!("../../../../editor-tests/data/sandbox_cases.csv"));
     assert!(rows.len() > 250, "{}", rows.len());
     let lab = Lab::new(&[PROJECT, SANDBOXED]);
     let agents = ["build", "plan"].map(|agent| lab.agent(agent, "", ""));
@@ -281,7 +285,7 @@ fn told(id: &str, set: &str, verdict: &Verdict, wanted: &str, line: &str) -> Str
 
 #[test]
 fn the_table_of_commands() {
-    let rows = records(include_str!("../../editor-tests/data/permission_cases.csv"));
+    let rows = records(include_str!("../../../../editor-tests/data/permission_cases.csv"));
     assert!(rows.len() > 150, "{}", rows.len());
     let plain = Lab::new(&[PROJECT, OLDER]);
     let usual = Columns::of(&plain);
@@ -322,13 +326,13 @@ fn the_table_of_commands() {
 
 #[test]
 fn more_commands() {
-    by_columns(include_str!("../../editor-tests/data/permission_cases_more.csv"));
+    by_columns(include_str!("../../../../editor-tests/data/permission_cases_more.csv"));
 }
 
 /// Options that are cut short, joined to their values, given apart from them, or not known.
 #[test]
 fn options_of_programs() {
-    by_columns(include_str!("../../editor-tests/data/permission_cases_options.csv"));
+    by_columns(include_str!("../../../../editor-tests/data/permission_cases_options.csv"));
 }
 
 /// A table with one column for each agent.
@@ -363,7 +367,7 @@ fn by_columns(table: &str) {
 #[test]
 fn every_program_that_started_was_found() {
     const BY_ITSELF: [&str; 6] = ["G34", "G13", "D31", "H21", "H38", "E13"];
-    let rows = records(include_str!("../../editor-tests/data/permission_cases.csv"));
+    let rows = records(include_str!("../../../../editor-tests/data/permission_cases.csv"));
     let plain = Lab::new(&[PROJECT, OLDER]);
     let usual = plain.agent("build", FREE, "");
     let found = each(&rows, |row| {
