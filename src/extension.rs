@@ -29,7 +29,6 @@ use serde_json::{Value, json};
 use self::advice::{Advice, HookAnswer};
 use self::moment::Moment;
 use self::scripts::Scripts;
-use crate::tool::{Failure, ToolContext};
 use base::lock::locked;
 use base::text;
 use config::Settings;
@@ -37,6 +36,7 @@ use config::settings::{HookEntry, HookPoint};
 use events::{Event, Severity};
 use permission::{shell, wildcard};
 use providers::{Model, Request};
+use tools::{Failure, ToolContext};
 use transcript::ModelRef;
 
 /// The longest notice of a hook's, in characters.

@@ -13,8 +13,6 @@ pub mod turn;
 pub mod extension;
 pub mod mcp;
 
-pub mod tool;
-
 pub mod export;
 
 pub mod grants;

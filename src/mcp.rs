@@ -49,8 +49,6 @@ use self::link::{About, McpLink, REST, ServerState, Trouble};
 use self::memory::CatalogMemory;
 use self::notices::Announced;
 use self::offer::TurnOffer;
-use crate::tool::AnyTool;
-use crate::tool::registry::find_properties;
 use base::environment::Environment;
 use base::lock::locked;
 use base::task::JoinHandle;
@@ -62,6 +60,8 @@ use events::{Event, Outlet};
 use permission::Rules;
 use providers::http::HttpClient;
 use sandbox::process::Program;
+use tools::AnyTool;
+use tools::registry::find_properties;
 
 /// What is ours about servers and only looks.
 pub const LOOKING: &[&str] =

@@ -55,7 +55,6 @@ use tokio_util::sync::CancellationToken;
 use crate::extension::Extensions;
 use crate::grants::Grants;
 use crate::mcp::McpServers;
-use crate::tool;
 use base::approvals::Approvals;
 use base::environment::{Environment, Timestamp};
 use base::id::{CallId, MessageId, PartId, SessionId};
@@ -73,6 +72,7 @@ use project::skill::Skills;
 use project::system::Surroundings;
 use snapshot::Tracker;
 use store::{self, RecordChange};
+use tools;
 use transcript::{Content, Fault, Message, ModelRef, Part};
 
 /// How a turn ended. None of them is an error of the call that started it.
@@ -203,7 +203,7 @@ pub struct Workspace {
     /// The files that say so, as they were read.
     pub read: Arc<later::SettingsRead>,
     pub models: models::Models,
-    pub tools: Arc<tool::registry::ToolRegistry>,
+    pub tools: Arc<tools::registry::ToolRegistry>,
     /// What the system prompt says about the session, whoever speaks.
     pub background: Arc<Background>,
 }
@@ -215,7 +215,7 @@ pub struct Permissions {
     /// What those who delegated may not do; nor may anyone here.
     pub inherited: Rules,
     /// What the system can forbid commands, and whether the user was told.
-    pub confinement: tool::confinement::Confinement,
+    pub confinement: tools::confinement::Confinement,
     /// Somebody is there to answer questions.
     pub attended: bool,
     /// Whether they may change what belongs to the account.
@@ -231,14 +231,14 @@ pub struct SessionResources {
     /// What users and projects hook into it.
     pub extensions: Arc<Extensions>,
     /// Which files the model has seen.
-    pub seen: Arc<tool::seen::SeenFiles>,
-    pub todos: Arc<tool::todos::Todos>,
-    pub jobs: Arc<tool::jobs::Jobs>,
+    pub seen: Arc<tools::seen::SeenFiles>,
+    pub todos: Arc<tools::todos::Todos>,
+    pub jobs: Arc<tools::jobs::Jobs>,
     /// Which formatters the user was told of.
-    pub formatters: Arc<tool::format::ToldFormatters>,
+    pub formatters: Arc<tools::format::ToldFormatters>,
     pub language: Arc<SessionServers>,
     /// What the editor offers for files.
-    pub files: tool::FileCapabilities,
+    pub files: tools::FileCapabilities,
     /// What stands before each command, where a host wants that.
     pub exec: Arc<[String]>,
     /// Keeps what becomes of the files, where the settings want it.

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 
 use adjutant::session::Sessions;
 use adjutant::session::open::OpenOptions;
-use adjutant::tool::FileCapabilities;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use config;
 use divan::Bencher;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use tools::FileCapabilities;
 
 /// `session/new` where the project has 200 agents in nested folders, each of some length, and 50
 /// files of instructions.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use adjutant::tool::disk;
 use rustix::process::Signal;
 use serde_json::json;
+use tools::disk;
 
 use super::{Writer, room, tell};
 use crate::crowd::{count, four};

@@ -11,7 +11,6 @@ use crate::extension::scripts::Scripts;
 use crate::extension::{survey, tally};
 use crate::mcp::survey::ReportedState;
 use crate::session::models::ModelSources;
-use crate::tool::hidden;
 use base::environment::Environment;
 use config::settings::SandboxMode;
 use config::trust::{Review, TrustKind};
@@ -22,6 +21,7 @@ use providers::registry::KeySource;
 use sandbox::process;
 use sandbox::{Level, ProvenSandbox, Sandbox};
 use store::ListQuery;
+use tools::hidden;
 
 /// How to tell it.
 #[derive(Debug, clap::Args)]

@@ -7,8 +7,6 @@ use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
 use crate::grants::Grants;
-use crate::tool::confinement::Confinement;
-use crate::tool::webfetch::secrets;
 use base::approvals::Approvals;
 use base::environment::Environment;
 use base::worktree::Worktree;
@@ -18,6 +16,8 @@ use permission::paths::{self, Barred};
 use permission::{Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need};
 use sandbox::Sandbox;
 use store::{Grant, Store};
+use tools::confinement::Confinement;
+use tools::webfetch::secrets;
 
 /// Options of `adjutant permissions`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;

@@ -26,10 +26,10 @@ use super::{input, sessions, terminal};
 use crate::editor::meta::{ALONE, OWN, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
 use crate::editor::prompt::{built_in_tools, may_be_tool};
 use crate::session::Sessions;
-use crate::tool::structured_output::StructuredOutputTool;
 use base::environment::Environment;
 use base::id::SessionId;
 use store::Record;
+use tools::structured_output::StructuredOutputTool;
 
 /// Options of `adjutant run`.
 #[derive(Debug, clap::Args)]

@@ -6,9 +6,9 @@
 use serde_json::{Map, Value};
 
 use super::markdown::fenced;
-use crate::tool::language::DIAGNOSTICS;
 use base::text;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
+use tools::language::DIAGNOSTICS;
 use transcript::{CallFacts, Change, File};
 
 /// A line to the editor stays below 1 MiB, which the weakest reader takes. So much of it may be, as

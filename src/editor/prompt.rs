@@ -21,13 +21,13 @@ use super::server::Server;
 use super::updates::UpdateSender;
 use crate::session::Handle;
 use crate::session::handle::{PendingTurn, PromptInput, TurnEnd};
-use crate::tool::invalid::InvalidTool;
-use crate::tool::registry::PROPERTIES;
-use crate::tool::structured_output::StructuredOutputTool;
-use crate::tool::{Offer, Tool};
 use crate::turn::Outcome;
 use base::id::MessageId;
 use events::{Event, TurnMessage};
+use tools::invalid::InvalidTool;
+use tools::registry::PROPERTIES;
+use tools::structured_output::StructuredOutputTool;
+use tools::{Offer, Tool};
 use transcript::{Content, Fault, FaultKind, PromptOptions, Text};
 
 /// What was said, to a session.

@@ -14,9 +14,9 @@ use super::face::{DisplayCapabilities, NewView, SessionView};
 use super::hosted::{FoundSession, Holder, Hosted, LiveSession, Liveness};
 use crate::session::handle::{MailboxError, SavedReceiver};
 use crate::session::{Handle, Sessions};
-use crate::tool::FileCapabilities;
 use base::id::SessionId;
 use base::lock::locked;
+use tools::FileCapabilities;
 
 /// One connection to an editor.
 pub struct Server {

@@ -9,8 +9,6 @@ use serde_json::{Map, Value, json};
 use super::conversation::Conversation;
 use super::host::{ClientCall, Listener};
 use super::subagents::{self, Loans, Subagents};
-use crate::tool::BoxFuture;
-use crate::tool::todos::Todos;
 use base::environment::Environment;
 use base::id::SessionId;
 use base::lock::locked;
@@ -21,6 +19,8 @@ use events::Severity;
 use providers::auth::Auth;
 use providers::catalog::Catalog;
 use providers::platform;
+use tools::BoxFuture;
+use tools::todos::Todos;
 
 /// What is heard of a session, for plugins that ask. Leaf locks.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::advice::HookAnswer;
 use super::moment::Moment;
-use crate::tool::{Failure, ToolContext};
 use base::variables::GIT_HELD;
 use config::settings::{HookEntry, HookFormat};
 use sandbox::process::Program;
+use tools::{Failure, ToolContext};
 
 /// The most bytes a hook may print.
 const PRINTED: u64 = 1 << 20;

@@ -14,12 +14,12 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::tool::{BoxFuture, Failure, ToolContext};
 use base::lock::locked;
 use base::text;
 use base::variables::GIT_HELD;
 use config::script::ScriptEntry;
 use sandbox::process::{Child, Program, StdioMode};
+use tools::{BoxFuture, Failure, ToolContext};
 
 /// The script of the host, and what stands in for OpenCode's package.
 const HOST: &str = include_str!("host.mjs");

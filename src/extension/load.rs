@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::client::{Teller, seen_settings};
 use super::host::{Listener, PluginHost, STAND_IN, ScriptOrigin};
 use super::tool::{CustomTool, Home};
-use crate::tool::{Failure, ToolContext};
 use base::text;
 use config::contribution::Contribution;
 use config::script::{self, HOOKS, ScriptEntry, ScriptKind};
 use events::Severity;
+use tools::{Failure, ToolContext};
 
 /// How long all files may take for being loaded.
 const LOAD: Duration = Duration::from_secs(45);

@@ -13,13 +13,13 @@ use super::load::{self, LoadPurpose};
 use super::scripts::Scripts;
 use super::survey;
 use super::tool::Home;
-use crate::tool::{BoxFuture, scratch};
 use base::environment::Environment;
 use base::text;
 use base::worktree::Worktree;
 use config::Settings;
 use config::script::{ScriptEntry, ScriptKind};
 use events::Severity;
+use tools::{BoxFuture, scratch};
 
 /// How long plugins may take to say which ways they have, and the user for one of them.
 const QUICK: Duration = Duration::from_secs(10);

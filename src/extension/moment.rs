@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::tool::ToolContext;
 use config::claude::TOOLS;
 use config::settings::{HookEntry, HookFormat, HookPoint};
+use tools::ToolContext;
 
 /// The longest text an event brings along, in bytes.
 const TEXT: usize = 256 << 10;

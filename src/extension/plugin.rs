@@ -8,11 +8,11 @@ use super::advice::Advice;
 use super::moment::Moment;
 use super::scripts::{HookRun, Scripts};
 use super::transform;
-use crate::tool::{Failure, ToolContext};
 use base::text;
 use config::settings::HookPoint;
 use events::Severity;
 use providers::{Model, Request};
+use tools::{Failure, ToolContext};
 use transcript::ModelRef;
 
 /// Who has changed something, for people.

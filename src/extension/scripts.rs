@@ -16,8 +16,6 @@ use super::load::{self, LoadPurpose, LoadedScripts};
 use super::subagents::{SessionDoor, Subagents, TurnLoan};
 use super::tally::Tallies;
 use super::tool::{CustomTool, Home};
-use crate::tool::registry::find_properties;
-use crate::tool::{AnyTool, BoxFuture, Failure, ToolContext};
 use base::lock::locked;
 use base::text;
 use config::Settings;
@@ -25,6 +23,8 @@ use config::contribution::Contribution;
 use config::script::ScriptEntry;
 use events::{Event, Severity};
 use permission::Rules;
+use tools::registry::find_properties;
+use tools::{AnyTool, BoxFuture, Failure, ToolContext};
 use transcript::Message;
 
 /// How long a plugin may take for one hook.

@@ -8,13 +8,13 @@ use std::sync::{Mutex, OnceLock};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::tool::registry::find_properties;
 use base::environment::Environment;
 use base::id::{CallId, MessageId, SessionId};
 use base::lock::locked;
 use base::text;
 use events::{LiveFacts, SessionRequest, SessionRequestSender, SpawnSubagent, SubagentEnd, SubagentReport};
 use permission::{Action, Rule, Rules};
+use tools::registry::find_properties;
 use transcript::ModelRef;
 
 /// The most sessions that the plugins of one host may have.

@@ -9,8 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::scripts::{ScriptReport, Scripts};
 use super::tally::{Tallies, Tally};
-use crate::tool::confinement::Confinement;
-use crate::tool::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, scratch};
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
 use base::text;
@@ -22,6 +20,8 @@ use events::{LiveFacts, Outlet};
 use lsp::SessionServers;
 use permission::Policy;
 use sandbox::Sandbox;
+use tools::confinement::Confinement;
+use tools::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, scratch};
 
 #[derive(Debug, Default)]
 pub struct Survey {

@@ -8,14 +8,12 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::host::{CallNews, FromHost, HostCall, HostError, PluginHost, ScriptOrigin};
-use crate::tool::clock::CallClock;
-use crate::tool::{
-    AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema,
-};
 use base::text;
 use config::file::PERMISSIONS;
 use events::{CallUpdate, ToolKind};
 use permission::Need;
+use tools::clock::CallClock;
+use tools::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema};
 use transcript::File;
 
 /// What a tool may say about itself, in characters.

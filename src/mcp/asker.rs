@@ -4,13 +4,13 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::tool::ToolContext;
 use base::id::CallId;
 use events::{
     CallUpdate, FormPage, FormReply, FormRequest, Outlet, PermissionReply, PermissionRequest, Progress, Sample,
     SampleRequest, SessionRequest, SessionRequestSender, ToolKind, TurnMessage,
 };
 use permission::wording::Wording;
+use tools::ToolContext;
 
 /// The way to the user of one call.
 #[derive(Clone)]

@@ -7,9 +7,9 @@ use rmcp::model::{Prompt, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::reading::{ListReading, MAX_LISTED};
-use crate::tool::AnyTool;
 use base::text;
 use events::{Event, Severity};
+use tools::AnyTool;
 
 /// The most that a server may say about one tool, or about itself, in characters.
 pub(super) const MAX_WORDS: usize = 10_000;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use super::catalog::{OfferedTool, ServerOffer, named};
 use super::link::{FAILURES, ServerState, Trouble};
 use super::{LOOKING, McpServers, ServerConnection};
-use crate::tool::registry::find_properties;
 use base::text;
 use events::{Event, Severity};
+use tools::registry::find_properties;
 
 /// The state of a server that the user was told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

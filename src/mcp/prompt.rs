@@ -16,10 +16,10 @@ use super::asker::Asker;
 use super::content::ServerContent;
 use super::link::McpLink;
 use super::request::{self, RequestCaller};
-use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
 use base::text;
 use events::{CommandInfo, FieldKind, FieldOption, FormField, FormPage, FormReply, TextLimits, ToolKind};
 use project::command;
+use tools::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
 
 /// How many proposals for an argument are shown, and how long they are waited for.
 const PROPOSALS: usize = 30;

@@ -14,10 +14,10 @@ use super::asker::Asker;
 use super::failure::service_words;
 use super::link::{McpLink, ReadyServer};
 use super::rounds;
-use crate::tool::clock::CallClock;
-use crate::tool::{Failure, ToolContext};
 use base::text;
 use events::CallUpdate;
+use tools::clock::CallClock;
+use tools::{Failure, ToolContext};
 
 /// How often people are told at most how far a call is.
 const PACE: Duration = Duration::from_millis(100);

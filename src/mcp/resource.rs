@@ -14,10 +14,10 @@ use super::content::ServerContent;
 use super::link::McpLink;
 use super::request::{self, RequestCaller};
 use super::{McpServers, lists, tool};
-use crate::tool::{AnyTool, CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, erase};
 use base::text;
 use events::ToolKind;
 use permission::{Action, Need, Rules, evaluate};
+use tools::{AnyTool, CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, erase};
 
 /// How long lists and changed resources are waited for before a step.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -10,13 +10,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::tool::accept::AcceptedArguments;
-use crate::tool::{
-    AnyTool, BoxFuture, CallDescription, Failure, Offer, PreparedCall, Tool, ToolContext, ToolOutput, erase,
-};
 use base::text;
 use events::ToolKind;
 use permission::Need;
+use tools::accept::AcceptedArguments;
+use tools::{AnyTool, BoxFuture, CallDescription, Failure, Offer, PreparedCall, Tool, ToolContext, ToolOutput, erase};
 
 /// The name of the search.
 pub const SEARCH: &str = "search_mcp_tools";

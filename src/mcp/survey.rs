@@ -10,10 +10,10 @@ use super::asker::Asker;
 use super::link::{ServerState, Trouble};
 use super::request::RequestCaller;
 use super::{McpServers, lists, prompt, tool};
-use crate::tool::ToolOutput;
 use base::text;
 use config::settings::{McpEntry, Transport};
 use events::Outlet;
+use tools::ToolOutput;
 
 /// What became of a server that was tried.
 pub struct ServerReport {

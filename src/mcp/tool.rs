@@ -10,12 +10,10 @@ use super::catalog::{MAX_WORDS, OfferedTool};
 use super::content::ServerContent;
 use super::link::McpLink;
 use super::request::{self, RequestCaller};
-use crate::tool::{
-    AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema,
-};
 use base::text;
 use events::ToolKind;
 use permission::Need;
+use tools::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema};
 
 /// The longest name providers take.
 const NAME: usize = 64;

@@ -21,11 +21,11 @@ use super::sessions::Sessions;
 use super::title::{self, Titling};
 use super::{changes, diff};
 use crate::extension::tally;
-use crate::tool::scratch;
 use crate::turn::{History, Outcome, TurnContext, hooks, jobs, late_changes, next, release};
 use base::task::JoinHandle;
 use events::{Event, Outlet, Severity};
 use store::{Record, RecordChange, TitleSource, visible};
+use tools::scratch;
 use transcript::{FileChange, Message};
 
 /// A session is named by the title agent only at its beginning.

@@ -8,12 +8,12 @@ use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
 use super::{changes, diff};
 use base::task::spawn_blocking;
 
-use crate::tool::Tool as _;
-use crate::tool::todowrite::TodowriteTool;
 use crate::turn::{History, Outcome, TurnContext, compact, frame, jobs, late_changes, run, size};
 use base::id::PartId;
 use events::{Event, Status};
 use store::{Record, visible};
+use tools::Tool as _;
+use tools::todowrite::TodowriteTool;
 use transcript::Message;
 
 /// What is said where the settings forbid it.

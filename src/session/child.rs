@@ -16,8 +16,6 @@ use self::news::ChildProgress;
 use super::live::HistoryGuard;
 use super::sessions::Sessions;
 use super::{interrupted, revert, sample};
-use crate::tool;
-use crate::tool::scratch;
 use crate::turn::record::Recorder;
 use crate::turn::{Choice, History, Outcome, Permissions, SessionResources, TurnContext};
 use crate::turn::{budget, mend, run};
@@ -32,6 +30,8 @@ use permission::rule::{Rule, derive};
 use permission::{Action, Rules};
 use project::agent::Agent;
 use store::Record;
+use tools;
+use tools::scratch;
 use transcript::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
 
 /// How many requests of a turn may wait.
@@ -266,8 +266,8 @@ impl ChildTask<'_> {
             choice,
             resources: SessionResources {
                 seen: std::sync::Arc::default(),
-                todos: std::sync::Arc::new(tool::todos::Todos::new(record.todos.clone())),
-                jobs: std::sync::Arc::new(tool::jobs::Jobs::after(jobs::last(history))),
+                todos: std::sync::Arc::new(tools::todos::Todos::new(record.todos.clone())),
+                jobs: std::sync::Arc::new(tools::jobs::Jobs::after(jobs::last(history))),
                 late_changes: std::sync::Arc::default(),
                 ..self.parent.resources.clone()
             },

@@ -6,13 +6,13 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::sessions::Sessions;
-use crate::tool::truncate;
 use crate::turn::record::output_name;
 use base::environment::{Environment, private_dir, private_file};
 use base::id::{MessageId, SessionId};
 use base::worktree::Worktree;
 use config::trust;
 use store::{Store, StoredSession};
+use tools::truncate;
 use transcript::{CallState, Content, FileChange, Message, Part};
 
 /// The most bytes of whole results that are fetched for a session, the newest first.

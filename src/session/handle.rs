@@ -13,13 +13,13 @@ use super::builtin::BuiltinCommand;
 use super::choices::{ChoiceChange, ChoicesOnTheWay, SentChange};
 use super::project::ProjectConfig;
 use crate::mcp::McpServers;
-use crate::tool::confinement::Confinement;
 use crate::turn::{Choice, Outcome};
 use base::approvals::Approvals;
 use base::channel::Receiver;
 use base::id::SessionId;
 use events::{CommandInfo, Event, Outlet, TurnMessage};
 use sandbox::Level;
+use tools::confinement::Confinement;
 use transcript::{Content, ModelRef};
 
 /// How much mail may wait.

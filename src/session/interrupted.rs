@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use base::task::spawn_blocking;
 
-use crate::tool::disk;
 use crate::turn::{History, change_recorder};
 use base::id::MessageId;
 use snapshot::Tracker;
 use store::Record;
+use tools::disk;
 use transcript::{CallState, Content, FailureCause, FileChange, Message, Part};
 
 /// Finds out what steps that were cut off did to their files, and clears away what they left

@@ -11,13 +11,13 @@ use tokio_util::task::TaskTracker;
 
 use super::models::ModelSources;
 use super::{fetch, prune};
-use crate::tool::truncate;
 use base::environment::Environment;
 use base::task::JoinHandle;
 use config::reference::RepositoryClone;
 use config::remote;
 use providers::registry::Registry;
 use store::Store;
+use tools::truncate;
 
 /// How long after the first session of a process what nobody waits for is cleaned up.
 const LATER: Duration = Duration::from_secs(60);

@@ -9,7 +9,6 @@ use reqwest::Url;
 use serde_json::json;
 
 use crate::mcp::resource::NamedResource;
-use crate::tool::pdf;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::{TurnContext, frame, tool_context};
 use base::text::mark::tagged;
@@ -19,6 +18,7 @@ use events::{Event, Severity};
 use pictures;
 use project::agent::Agents;
 use prompts::CONTENTS_OF;
+use tools::pdf;
 use transcript::{Content, File, Text, attached};
 
 /// How many files a prompt may bring along, and how many bytes of text they may come to. The model reads the

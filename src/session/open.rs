@@ -24,7 +24,6 @@ use super::title::Titling;
 use super::{beginning, child, interrupted, revert};
 use crate::grants::Grants;
 use crate::mcp::{ForSession, McpServers};
-use crate::tool;
 use crate::turn::record::Recorder;
 use crate::turn::{self, Choice, History, Permissions, SessionResources, TurnContext, Workspace};
 use base::approvals::Approvals;
@@ -40,6 +39,7 @@ use permission::account::AccountProperty;
 use sandbox::Level;
 use snapshot::Tracker;
 use store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
+use tools;
 use transcript::ModelRef;
 
 /// Why a session cannot be opened.
@@ -76,7 +76,7 @@ pub struct OpenOptions {
     /// Further directories: absolute, exist.
     pub extra: Vec<PathBuf>,
     /// What the editor offers for files.
-    pub files: tool::FileCapabilities,
+    pub files: tools::FileCapabilities,
     /// The editor shows the sessions of subagents as sessions.
     pub exposed: bool,
     /// Somebody is there to answer questions.
@@ -368,7 +368,7 @@ impl Sessions {
             self.store.part(&record.id, &message, &part).await;
         }
         let (spoken, heard) = watch::channel(false);
-        let jobs = Arc::new(tool::jobs::Jobs::after(turn::jobs::last(&history)));
+        let jobs = Arc::new(tools::jobs::Jobs::after(turn::jobs::last(&history)));
         let scope = TurnContext {
             resources: self.resources(&options, &project, &record, jobs, snapshots),
             permissions: self.permissions(&project_name, &record, chosen.clone(), options.attended).await,
@@ -472,7 +472,7 @@ impl Sessions {
         if approvals != Approvals::Sandboxed {
             return None;
         }
-        let confinement = tool::confinement::Confinement::new(&self.sandbox).at(Level::WorkspaceWrite, settings);
+        let confinement = tools::confinement::Confinement::new(&self.sandbox).at(Level::WorkspaceWrite, settings);
         let title = "No sandbox holds commands here: approvals are \"sandboxed\", and the rules decide what is asked.";
         let details = Some("`adjutant doctor` says what was tried.".to_owned());
         let notice = Event::Notice { severity: Severity::Warning, title: title.into(), details };
@@ -503,7 +503,7 @@ impl Sessions {
         Permissions {
             grants: self.grants(project).await,
             inherited: child::rules(&record.denied),
-            confinement: tool::confinement::Confinement::new(&self.sandbox),
+            confinement: tools::confinement::Confinement::new(&self.sandbox),
             attended,
             account: self.account(),
             chosen,
@@ -515,7 +515,7 @@ impl Sessions {
         options: &OpenOptions,
         project: &ProjectConfig,
         record: &Record,
-        jobs: Arc<tool::jobs::Jobs>,
+        jobs: Arc<tools::jobs::Jobs>,
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
         // A login that is offered as an address is kept for the account.
@@ -532,7 +532,7 @@ impl Sessions {
             servers: Arc::new(servers),
             extensions: Arc::default(),
             seen: Arc::default(),
-            todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),
+            todos: Arc::new(tools::todos::Todos::new(record.todos.clone())),
             jobs,
             formatters: Arc::default(),
             language: Arc::new(SessionServers::new(&self.language)),

@@ -31,15 +31,15 @@ use self::judge::{FileVerdict, RevertCare, judge};
 pub use self::past::{FileVersion, files, remember, restore, settle, versions};
 pub use self::report::{RevertHints, RevertReport};
 use super::{changes, interrupted};
-use crate::tool::seen::TextFingerprint;
-use crate::tool::todowrite::TodowriteTool;
-use crate::tool::{self, Tool as _, disk};
 use crate::turn::record::Recorder;
 use base::text;
 use base::worktree::Worktree;
 use events::NotWritten;
 use snapshot::{FileAccess, Tracker};
 use store::{Record, UndoEntry, visible};
+use tools::seen::TextFingerprint;
+use tools::todowrite::TodowriteTool;
+use tools::{self, Tool as _, disk};
 use transcript::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 
 /// How many files are looked at or written at a time, where no editor is asked about them.
@@ -72,7 +72,7 @@ pub struct RestoreContext {
     pub tracker: Arc<Tracker>,
     pub worktree: Arc<Worktree>,
     /// The way to the editor's buffers, where there is an editor.
-    pub editor: Option<tool::ToolContext>,
+    pub editor: Option<tools::ToolContext>,
 }
 
 /// Undoes. Where files of the last undo were left alone, `force` sets those back instead.

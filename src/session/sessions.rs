@@ -14,7 +14,6 @@ use super::live::{HistoryGuard, LiveSessions};
 use super::models::{ModelSources, RegistrySender};
 use crate::grants::Grants;
 use crate::mcp;
-use crate::tool;
 use crate::turn::models::Models;
 use base::environment::Environment;
 use base::id::SessionId;
@@ -26,6 +25,7 @@ use permission::account::AccountAccess;
 use sandbox::Sandbox;
 use snapshot::Trackers;
 use store::Store;
+use tools;
 use transcript::ModelRef;
 
 /// What a serving host does for its sessions.
@@ -52,7 +52,7 @@ pub struct Sessions {
     pub(super) models: Arc<ModelSources>,
     pub(super) live: Arc<LiveSessions>,
     pub(super) janitor: Arc<Janitor>,
-    pub(super) tools: Arc<tool::registry::ToolRegistry>,
+    pub(super) tools: Arc<tools::registry::ToolRegistry>,
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) snapshots: Trackers,
     pub(super) language: Arc<LanguageServers>,
@@ -80,7 +80,7 @@ impl Sessions {
         let tasks = TaskTracker::new();
         let janitor = Janitor::new(environment.clone(), store.clone(), models.clone(), tasks.clone(), ended.clone());
         Arc::new(Self {
-            tools: Arc::new(tool::registry::ToolRegistry::built_in()),
+            tools: Arc::new(tools::registry::ToolRegistry::built_in()),
             sandbox: Sandbox::new(&environment),
             snapshots: Trackers::default(),
             language: Arc::default(),

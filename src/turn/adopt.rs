@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::tool::ToolContext;
+use tools::ToolContext;
 
 /// The files that are as the model knows them.
 pub(super) async fn known(context: &ToolContext) -> Vec<PathBuf> {

@@ -17,15 +17,15 @@ use super::resolve::{ResolvedCall, resolved};
 use super::waiting_line::{WaitingLine, order};
 use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, tool_context, view};
 use crate::extension::any;
-use crate::tool::loaded_instructions::LoadedInstructions;
-use crate::tool::{
-    AnyTool, CallContext, CallDescription, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate,
-};
 use base::id::{MessageId, PartId};
 use base::task::on_threads;
 use config::settings::{HookPoint, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use permission::{Action, Denial, Need};
+use tools::loaded_instructions::LoadedInstructions;
+use tools::{
+    AnyTool, CallContext, CallDescription, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate,
+};
 use transcript::{Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part};
 
 /// The most bytes a call's arguments may have.

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use super::{History, TurnContext, jobs, remind};
-use crate::tool::Tool as _;
-use crate::tool::skill::SkillTool;
 use project::instruction::InstructionText;
 use project::skill::Skill;
+use tools::Tool as _;
+use tools::skill::SkillTool;
 use transcript::{CallState, Compaction, Message};
 
 /// What skills and instruction files may take together, in bytes. What does not fit is named.

@@ -21,10 +21,6 @@ use tokio::time::timeout;
 use super::TurnContext;
 use crate::extension::any;
 use crate::mcp;
-use crate::tool::bash::BashTool;
-use crate::tool::registry::find_properties;
-use crate::tool::task::TaskTool;
-use crate::tool::{Tool as _, ToolContext, format};
 use base::id::{CallId, MessageId, PartId};
 use base::lock::locked;
 use base::task::{JoinHandle, spawn_blocking};
@@ -34,6 +30,10 @@ use permission::Need;
 use permission::shell::Unit;
 use sandbox::{PendingWrite, WriteObserver};
 use snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
+use tools::bash::BashTool;
+use tools::registry::find_properties;
+use tools::task::TaskTool;
+use tools::{Tool as _, ToolContext, format};
 use transcript::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
 
 /// How long a tool that was named may turn out to change nothing before the project is compared for it.

@@ -12,7 +12,6 @@ use crate::extension::advice::Advice;
 use crate::extension::moment::Moment;
 use crate::extension::subagents::TurnLoan;
 use crate::extension::{any, guards};
-use crate::tool::{Failure, ToolContext, ToolOutput};
 use base::text;
 use config::contribution::Contribution;
 use config::settings::HookPoint;
@@ -21,6 +20,7 @@ use permission::approve::judge_in_doubt;
 use permission::{Action, Need, Verdict};
 use project::agent::Agent;
 use providers::Request;
+use tools::{Failure, ToolContext, ToolOutput};
 use transcript::{Call, Change, Content, Message, ModelRef, Text};
 
 /// How often a hook may send a turn on that the model thinks is over.

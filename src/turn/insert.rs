@@ -7,12 +7,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{TurnContext, call, permit, tool_context};
-use crate::tool::{AnyTool, Failure, ToolOutput};
 use base::task::on_threads;
 use base::text::mention::LineRange;
 use events::{CallUpdate, Event, Progress};
 use project::agent::Agent;
 use store::Record;
+use tools::{AnyTool, Failure, ToolOutput};
 use transcript::{Call, CallFacts, CallState, Completed, Content, Message, Part};
 
 /// A prompt that is on its way to the model: nothing of it is kept until something is run for it.

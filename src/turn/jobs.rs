@@ -1,12 +1,12 @@
 //! Commands in the background, as the history knows them: the call that started one says how it ended,
-//! and whether the model was told. What runs is [`crate::tool::jobs`]'s.
+//! and whether the model was told. What runs is [`tools::jobs`]'s.
 
 use serde_json::Value;
 
 use super::{History, TurnContext};
-use crate::tool::jobs::{EndedJob, Jobs};
 use base::id::CallId;
 use events::{CallUpdate, Event, Progress, Severity, ToolKind};
+use tools::jobs::{EndedJob, Jobs};
 use transcript::{BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit};
 
 /// What is said of a command that was running when the process ended.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::TurnContext;
-use crate::tool::{Failure, refusal};
 use base::environment::Environment;
 use base::lock::locked;
 use base::worktree::Worktree;
@@ -19,6 +18,7 @@ use config::{self, ConfigFingerprint, Problem};
 use permission::rule::BUILT_IN;
 use permission::{Action, Denial, Need, Rules, evaluate};
 use project::agent::{Agent, Agents};
+use tools::{Failure, refusal};
 
 /// How often the files are looked at while no question is open.
 const EVERY: Duration = Duration::from_secs(1);

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::budget::Remaining;
 use super::{History, Outcome, pictures, size, view};
-use crate::tool::question::QuestionTool;
-use crate::tool::task::TaskTool;
-use crate::tool::{Tool, structured_output};
 use base::text::thousands;
+use tools::question::QuestionTool;
+use tools::task::TaskTool;
+use tools::{Tool, structured_output};
 use transcript::{Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role};
 
 #[derive(Debug, Clone, PartialEq)]

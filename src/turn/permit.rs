@@ -7,7 +7,6 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{TurnContext, hooks, later};
-use crate::tool::{Failure, refusal};
 use base::approvals::Approvals;
 use base::task::on_threads;
 use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
@@ -16,6 +15,7 @@ use permission::explain::explain;
 use permission::wording::{self, Wording};
 use permission::{Action, Denial, Need, Rule, Rules, Verdict};
 use project::agent::Agent;
+use tools::{Failure, refusal};
 use transcript::{Call, Change};
 
 /// A need that the user is asked about.

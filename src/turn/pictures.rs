@@ -2,11 +2,11 @@
 //! never blocks a session.
 
 use super::{History, TurnContext, view};
-use crate::tool::{ToolContext, ToolOutput, pdf};
 use base::text;
 use config::settings::ImageSettings;
 use events::{Event, Severity};
 use pictures::{self, is_picture};
+use tools::{ToolContext, ToolOutput, pdf};
 use transcript::{CallState, Content, File, Message, Part};
 
 /// Makes the pictures of a result fit. Of one that cannot be sent the result says why.

@@ -3,7 +3,7 @@
 //! editor keep it.
 
 use super::{History, TurnContext, size};
-use crate::tool::registry::find_properties;
+use tools::registry::find_properties;
 use transcript::{CallState, Content, Message};
 
 /// The newest output that stays, in tokens.

@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::mend::mend;
 use super::view::visible;
 use super::{History, TurnContext, jobs};
-use crate::tool::registry::find_properties;
 use base::text::shared::SharedText;
 use store;
+use tools::registry::find_properties;
 use transcript::{Call, CallState, Content, Message, Usage};
 
 /// What is no larger than this stays, in bytes.

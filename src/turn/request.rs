@@ -9,14 +9,14 @@ use serde_json::{Map, Value};
 use super::frame::Frame;
 use super::view::view;
 use super::{History, remind};
-use crate::tool::Tool as _;
-use crate::tool::invalid::InvalidTool;
 use base::text;
 use base::text::shared::SharedText;
 use providers::Request;
 use providers::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
+use tools::Tool as _;
+use tools::invalid::InvalidTool;
 use transcript::{Assistant, Call, CallState, Content, File, Message, Role};
 
 /// What the model is told about a call that never came to an end.

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::frame::Frame;
 use super::{TurnContext, tool_context};
-use crate::tool::{AnyTool, CallDescription, ToolContext, accept};
 use base::task::on_threads;
 use events::ToolKind;
+use tools::{AnyTool, CallDescription, ToolContext, accept};
 use transcript::Call;
 
 /// A call as it is meant.

@@ -17,7 +17,6 @@ use super::change_recorder::{ChangeRecorder, StepChanges};
 use super::frame::Frame;
 use super::refused_tools::Refusals;
 use super::{History, TurnContext, call, hooks, late_changes, next, request, retry, size};
-use crate::tool::accept;
 use base::environment::Timestamp;
 use base::id::MessageId;
 use base::task::on_threads;
@@ -25,6 +24,7 @@ use events::{CallUpdate, Event, Progress, Status};
 use providers::request::BodyCache;
 use providers::{AnswerStream, Delta, Error, Model, Request};
 use store;
+use tools::accept;
 use transcript::{
     Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
 };

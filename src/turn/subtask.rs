@@ -7,9 +7,9 @@ use serde_json::{Map, json};
 
 use super::change_recorder::ChangeRecorder;
 use super::{History, TurnContext, call, frame, next, note, remind, step};
-use crate::tool::task::TaskTool;
-use crate::tool::{Tool, erase};
 use events::{CallUpdate, Event, Progress};
+use tools::task::TaskTool;
+use tools::{Tool, erase};
 use transcript::{Assistant, Call, CallState, Content, Fault, File, Finish, Message, ModelRef, Role, ToolKind, Usage};
 
 struct SubtaskInput {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::TurnContext;
-use crate::tool::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
 use base::id::CallId;
 use events::LiveFacts;
 use permission::{PermissionContext, Policy, SandboxGuarantee};
 use project::agent::Agent;
+use tools::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
 
 /// What an agent's tools and commands are judged by.
 fn policy(scope: &TurnContext, agent: &Agent) -> Policy {

@@ -9,7 +9,7 @@ use crate::editor::face::DisplayCapabilities;
 use crate::editor::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
 use crate::editor::meta::{ALONE, of_ours};
 use crate::editor::server::{Capabilities, Server};
-use crate::tool::FileCapabilities;
+use tools::FileCapabilities;
 
 pub(super) fn initialize(
     server: &Arc<Server>,

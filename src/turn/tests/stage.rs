@@ -9,7 +9,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::grants::Grants;
-use crate::tool;
 use crate::turn::later::SettingsRead;
 use crate::turn::models::Models;
 use crate::turn::record::Recorder;
@@ -34,6 +33,7 @@ use providers::request;
 use providers::scripted::{Scripted, ScriptedAnswer};
 use snapshot::Tracker;
 use store::{Record, Store, StoredSession};
+use tools;
 use transcript::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
 
 /// Read once: it is large.
@@ -186,7 +186,7 @@ impl Stage {
             permissions: Permissions {
                 grants: Grants::open("project", &environment, store).await,
                 inherited: Rules::default(),
-                confinement: tool::confinement::Confinement::none(&environment),
+                confinement: tools::confinement::Confinement::none(&environment),
                 attended: self.attended,
                 account: AccountAccess::default(),
                 chosen: watch::channel(Choice::of("build", None)).1,
@@ -204,12 +204,12 @@ impl Stage {
                     ))
                 },
                 seen: Arc::default(),
-                todos: Arc::new(tool::todos::Todos::new(vec![])),
+                todos: Arc::new(tools::todos::Todos::new(vec![])),
                 jobs: Arc::default(),
                 formatters: Arc::default(),
                 language: Arc::new(lsp::SessionServers::new(&Arc::default())),
                 exec: Arc::default(),
-                files: tool::FileCapabilities::default(),
+                files: tools::FileCapabilities::default(),
                 late_changes: Arc::default(),
                 refused_tools: Arc::default(),
                 snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
@@ -221,7 +221,7 @@ impl Stage {
                 agents: Arc::new(agents),
                 read: Arc::new(SettingsRead::new(Arc::default(), Arc::default(), Vec::new())),
                 models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
-                tools: Arc::new(tool::registry::ToolRegistry::built_in()),
+                tools: Arc::new(tools::registry::ToolRegistry::built_in()),
                 background: Arc::new(Background {
                     surroundings: Surroundings::new(cwd, &worktree, environment.now()),
                     references: vec![],

@@ -48,8 +48,8 @@ impl Project {
             ("src/permission/evaluate.rs", include_str!("../../../permission/src/evaluate.rs")),
             ("src/permission/rule.rs", include_str!("../../../permission/src/rule.rs")),
             ("src/permission/wildcard.rs", include_str!("../../../permission/src/wildcard.rs")),
-            ("src/tool.rs", include_str!("../../../../src/tool.rs")),
-            ("src/tool/truncate.rs", include_str!("../../../../src/tool/truncate.rs")),
+            ("src/tool.rs", include_str!("../../../tools/src/lib.rs")),
+            ("src/tool/truncate.rs", include_str!("../../../tools/src/truncate.rs")),
             ("src/worktree.rs", include_str!("../../../base/src/worktree.rs")),
         ])
     }

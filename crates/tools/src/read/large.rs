@@ -8,7 +8,7 @@ use std::path::Path;
 use tokio_util::sync::CancellationToken;
 
 use super::Excerpt;
-use crate::tool::disk;
+use crate::disk;
 
 /// How many bytes are read at a time.
 const PIECE: usize = 1 << 20;

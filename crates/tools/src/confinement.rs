@@ -74,8 +74,8 @@ impl Confinement {
     }
 
     /// Without a sandbox, by wish.
-    #[cfg(test)]
-    pub(crate) fn none(environment: &Environment) -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn none(environment: &Environment) -> Self {
         let wish = settings::SandboxSettings { mode: SandboxMode::Off, ..settings::SandboxSettings::default() };
         Self { wish, ..Self::new(&Sandbox::new(environment)) }
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::tool::scratch;
+use crate::scratch;
 use base::text;
 
 /// What a program can be given as one argument on Linux has fewer bytes than this.

@@ -135,7 +135,7 @@ struct Row {
 
 fn rows() -> Vec<Row> {
     let mut rows = vec![];
-    for row in records(include_str!("../../editor-tests/data/path_cases.csv")) {
+    for row in records(include_str!("../../../editor-tests/data/path_cases.csv")) {
         let [id, class, input, _, read, edit, plan, also, ..] = row.as_slice() else { panic!("{row:?}") };
         // Searches and races are run in `rows.rs`, patterns below.
         if ["multi", "race"].contains(&class.as_str()) && !["P103", "P108"].contains(&id.as_str()) || id == "P67" {
@@ -152,7 +152,7 @@ fn rows() -> Vec<Row> {
         }
         rows.push(Row { id: id.clone(), lab, inputs, wanted, also: also.clone() });
     }
-    for row in records(include_str!("../../editor-tests/data/path_cases_more.csv")) {
+    for row in records(include_str!("../../../editor-tests/data/path_cases_more.csv")) {
         let [id, class, input, wanted @ .., _] = row.as_slice() else { panic!("{row:?}") };
         if class == "multi" {
             continue;
@@ -199,13 +199,13 @@ async fn tools_and_checker_are_one_gate() {
 #[tokio::test]
 async fn patterns_are_judged_where_they_lead() {
     let mut rows: Vec<(String, String, String)> = vec![];
-    for row in records(include_str!("../../editor-tests/data/path_cases.csv")) {
+    for row in records(include_str!("../../../editor-tests/data/path_cases.csv")) {
         if ["P100", "P101"].contains(&row[0].as_str()) {
             let pattern = row[2].trim_start_matches("glob ").trim_matches('"').to_owned();
             rows.push((row[0].clone(), pattern, row[4].clone()));
         }
     }
-    for row in records(include_str!("../../editor-tests/data/path_cases_more.csv")) {
+    for row in records(include_str!("../../../editor-tests/data/path_cases_more.csv")) {
         if row[1] == "multi" {
             rows.push((row[0].clone(), serde_json::from_str(&row[2]).unwrap(), row[3].clone()));
         }

@@ -5,7 +5,7 @@ use reqwest::Url;
 
 use super::PageFormat;
 use super::markdown;
-use crate::tool::read::picture;
+use crate::read::picture;
 use base::text;
 
 #[derive(Debug, PartialEq)]

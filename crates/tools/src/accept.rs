@@ -523,7 +523,7 @@ mod tests {
         ] {
             assert_eq!(read.accept(input).unwrap_err(), why);
         }
-        let grep = crate::tool::erase(super::super::grep::GrepTool);
+        let grep = crate::erase(super::super::grep::GrepTool);
         for (input, means) in [
             (json!({"-i": true, "-n": true, "glob": "*.rs"}), json!({"ignoreCase": true, "include": "*.rs"})),
             (json!({"output_mode": "files_with_matches"}), json!({"filesOnly": true})),

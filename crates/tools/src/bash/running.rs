@@ -249,7 +249,7 @@ impl CommandEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::test::TestProject;
+    use crate::test::TestProject;
 
     /// Half an hour of a command that prints a little every 50 ms, and of one that floods.
     #[tokio::test(start_paused = true)]
