@@ -10,9 +10,6 @@ pub mod editor;
 pub mod session;
 pub mod turn;
 
-pub mod extension;
-pub mod mcp;
-
 pub mod export;
 
 pub mod grants;

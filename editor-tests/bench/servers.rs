@@ -6,11 +6,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use adjutant::mcp::{ForSession, McpServers};
 use base::environment::Environment;
 use config::Settings;
 use config::settings::{McpEntry, Transport};
 use events::Outlet;
+use mcp::{ForSession, McpServers};
 use providers::http::HttpClient;
 use serde_json::{Map, Value, json};
 

@@ -9,9 +9,9 @@ use anyhow::{Context as _, bail};
 
 use super::place::Here;
 use super::terminal;
-use crate::extension::login::{LoginDesk, PluginCredential, PluginLogin};
 use base::environment::Environment;
 use config::settings::{ProviderEntry, Secret, Settings};
+use extensions::login::{LoginDesk, PluginCredential, PluginLogin};
 use providers::auth::{Auth, Credential};
 use providers::catalog::Catalog;
 use providers::http::HttpClient;

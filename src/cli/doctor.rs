@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::place::Here;
-use crate::extension::scripts::Scripts;
-use crate::extension::{survey, tally};
-use crate::mcp::survey::ReportedState;
 use crate::session::models::ModelSources;
 use base::environment::Environment;
 use config::settings::SandboxMode;
 use config::trust::{Review, TrustKind};
 use config::{Problem, ProblemSeverity};
+use extensions::scripts::Scripts;
+use extensions::{survey, tally};
+use mcp::survey::ReportedState;
 use permission::credentials;
 use providers::local;
 use providers::registry::KeySource;

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::place::Here;
-use crate::extension::scripts::Scripts;
-use crate::extension::{survey, tally};
 use base::environment::Environment;
 use base::text;
 use config::trust::{Review, TrustItem, TrustKind};
+use extensions::scripts::Scripts;
+use extensions::{survey, tally};
 
 /// Options of `adjutant extensions`.
 #[derive(Debug, clap::Args)]

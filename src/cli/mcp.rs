@@ -11,16 +11,16 @@ use serde_json::{Map, Value, json};
 use super::place::Here;
 use super::reply;
 use super::terminal;
-use crate::mcp::kept::KeptLogin;
-use crate::mcp::login;
-use crate::mcp::survey::{ReportedState, ServerReport};
-use crate::mcp::{ForSession, McpServers};
 use base::environment::Environment;
 use base::text;
 use config::ProblemSeverity;
 use config::settings::{McpEntry, OAuth, Transport};
 use config::trust::{Review, TrustKind};
 use events::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
+use mcp::kept::KeptLogin;
+use mcp::login;
+use mcp::survey::{ReportedState, ServerReport};
+use mcp::{ForSession, McpServers};
 use permission::{Action, Need, evaluate};
 use providers::http::HttpClient;
 
@@ -126,7 +126,7 @@ pub(super) fn servers(here: &Here, environment: &Environment) -> McpServers {
 /// The same; `attended`: what they ask can be answered.
 fn asking(here: &Here, environment: &Environment, attended: bool) -> McpServers {
     let client = Arc::new(HttpClient::new(environment));
-    let catalogs = Some(crate::mcp::catalogs(environment, None));
+    let catalogs = Some(mcp::catalogs(environment, None));
     let session = ForSession { attended, catalogs, ..ForSession::default() };
     McpServers::new((&here.cwd, &[]), environment, &here.loaded.settings, client, session)
 }
@@ -318,7 +318,7 @@ async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Res
         bail!("{name}: {}", state(report));
     }
     if json {
-        let one = |tool: &crate::mcp::survey::ToolReport| json!({"name": tool.own, "tool": tool.name, "description": tool.description, "inputSchema": tool.schema});
+        let one = |tool: &mcp::survey::ToolReport| json!({"name": tool.own, "tool": tool.name, "description": tool.description, "inputSchema": tool.schema});
         let all: Vec<Value> = report.tools.iter().map(one).collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);

@@ -7,7 +7,6 @@ use tokio::sync::watch;
 
 use super::builtin::{BuiltinCommand, BuiltinName};
 use super::mention;
-use crate::mcp::McpServers;
 use crate::turn::frame::resolve_model;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::models::Models;
@@ -16,6 +15,7 @@ use base::text;
 use config::roster::reach;
 use config::settings::{self, Settings};
 use events;
+use mcp::McpServers;
 use permission::rule::derive;
 use permission::{Action, Rules, laxer};
 use project::agent::{Agent, Agents, Mode};

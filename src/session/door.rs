@@ -8,8 +8,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::handle::{CancelScope, Handle, MailboxMessage};
 use super::live::LiveSessions;
-use crate::extension::subagents::SessionDoor;
 use base::id::SessionId;
+use extensions::subagents::SessionDoor;
 
 pub(super) struct PluginDoor {
     mailbox: mpsc::WeakSender<MailboxMessage>,

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use reqwest::Url;
 use serde_json::json;
 
-use crate::mcp::resource::NamedResource;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::{TurnContext, frame, tool_context};
 use base::text::mark::tagged;
 use base::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
 use base::worktree::normal;
 use events::{Event, Severity};
+use mcp::resource::NamedResource;
 use pictures;
 use project::agent::Agents;
 use prompts::CONTENTS_OF;

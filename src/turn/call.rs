@@ -16,11 +16,11 @@ use super::frame::Frame;
 use super::resolve::{ResolvedCall, resolved};
 use super::waiting_line::{WaitingLine, order};
 use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, tool_context, view};
-use crate::extension::any;
 use base::id::{MessageId, PartId};
 use base::task::on_threads;
 use config::settings::{HookPoint, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
+use extensions::any;
 use permission::{Action, Denial, Need};
 use tools::loaded_instructions::LoadedInstructions;
 use tools::{

@@ -19,13 +19,13 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 
 use super::TurnContext;
-use crate::extension::any;
-use crate::mcp;
 use base::id::{CallId, MessageId, PartId};
 use base::lock::locked;
 use base::task::{JoinHandle, spawn_blocking};
 use config::settings::HookPoint;
 use events::{Event, Severity};
+use extensions::any;
+use mcp;
 use permission::Need;
 use permission::shell::Unit;
 use sandbox::{PendingWrite, WriteObserver};

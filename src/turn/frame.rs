@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::models::Models;
 use super::{Choice, History, TurnContext, next};
-use crate::mcp::search;
 use base::text::mark::ReminderMark;
+use mcp::search;
 use permission::{Action, Rule, wildcard};
 use project::agent::Agent;
 use project::system::{self, Layers};

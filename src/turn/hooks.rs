@@ -8,14 +8,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::frame::Frame;
 use super::{History, Outcome, TurnContext, frame, next, remind, tool_context};
-use crate::extension::advice::Advice;
-use crate::extension::moment::Moment;
-use crate::extension::subagents::TurnLoan;
-use crate::extension::{any, guards};
 use base::text;
 use config::contribution::Contribution;
 use config::settings::HookPoint;
 use events::{Event, Outlet, Severity};
+use extensions::advice::Advice;
+use extensions::moment::Moment;
+use extensions::subagents::TurnLoan;
+use extensions::{any, guards};
 use permission::approve::judge_in_doubt;
 use permission::{Action, Need, Verdict};
 use project::agent::Agent;

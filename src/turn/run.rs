@@ -8,9 +8,9 @@ use super::note::{add, note, put};
 use super::{
     History, Outcome, TurnContext, compact, hooks, jobs, pictures, prune, release, remind, request, size, step, subtask,
 };
-use crate::mcp::resource::ChangedResource;
 use base::text;
 use events::{Event, Severity, Status};
+use mcp::resource::ChangedResource;
 use project::agent::Agent;
 use prompts::CONTENTS_OF;
 use transcript::{Content, Fault, FaultKind, Message, Text};

@@ -195,12 +195,12 @@ impl Stage {
                 extensions: Arc::default(),
                 servers: {
                     let client = Arc::new(HttpClient::new(&environment));
-                    Arc::new(crate::mcp::McpServers::new(
+                    Arc::new(mcp::McpServers::new(
                         (cwd, &[]),
                         &environment,
                         &settings,
                         client,
-                        crate::mcp::ForSession::default(),
+                        mcp::ForSession::default(),
                     ))
                 },
                 seen: Arc::default(),

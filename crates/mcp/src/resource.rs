@@ -103,13 +103,13 @@ pub struct ListInput {
 }
 
 macro_rules! list_tool {
-    ($tool:ident, $name:literal, $kind:literal, $title:literal, $field:ident) => {
+    ($tool:ident, $name:literal, $description:expr, $kind:literal, $title:literal, $field:ident) => {
         #[derive(Default)]
         struct $tool(Servers);
 
         impl Tool for $tool {
             const NAME: &'static str = $name;
-            const DESCRIPTION: &'static str = include_str!(concat!("../../prompts/tool/", $name, ".md"));
+            const DESCRIPTION: &'static str = $description;
             const KIND: ToolKind = ToolKind::Read;
             const CONCURRENT: bool = true;
             const PERMISSION: &'static str = READ;
@@ -134,10 +134,18 @@ macro_rules! list_tool {
     };
 }
 
-list_tool!(ListResources, "list_mcp_resources", "resources", "List MCP resources", all);
+list_tool!(
+    ListResources,
+    "list_mcp_resources",
+    prompts::tool::LIST_MCP_RESOURCES,
+    "resources",
+    "List MCP resources",
+    all
+);
 list_tool!(
     ListTemplates,
     "list_mcp_resource_templates",
+    prompts::tool::LIST_MCP_RESOURCE_TEMPLATES,
     "resourceTemplates",
     "List templates of MCP resources",
     templates
