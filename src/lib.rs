@@ -7,13 +7,8 @@ pub mod cli;
 pub mod serve;
 
 pub mod editor;
-pub mod session;
-pub mod turn;
 
 pub mod export;
-
-pub mod grants;
-pub mod user_store;
 
 #[cfg(test)]
 mod tidy;

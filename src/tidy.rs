@@ -447,7 +447,8 @@ fn a_folder_has_its_noun_beside_it() {
 
 #[test]
 fn imports_are_read_as_they_are_written() {
-    let text = "use crate::{id::{X, Y}, text,\n  event::Z,\n};\n// crate::cli\nlet x = providers::Y;\n/// [`crate::session`]\n";
+    let text =
+        "use crate::{id::{X, Y}, text,\n  event::Z,\n};\n// crate::cli\nlet x = providers::Y;\n/// [`session`]\n";
     let names: Vec<_> = named(text).into_iter().map(|(line, name)| format!("{line} {name}")).collect();
     assert_eq!(names, ["1 id", "1 text", "1 event", "5 model"]);
 }

@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
-use adjutant::session::Sessions;
-use adjutant::session::open::OpenOptions;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use config;
 use divan::Bencher;
 use serde_json::json;
+use session::Sessions;
+use session::open::OpenOptions;
 use tokio_util::sync::CancellationToken;
 use tools::FileCapabilities;
 

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::editor::server::Server;
 use crate::editor::{v1, v2};
 use crate::serve::serve;
-use crate::session::Sessions;
 use base::environment::Environment;
+use session::Sessions;
 
 /// Options of `adjutant acp`.
 #[derive(Debug, Default, clap::Args)]

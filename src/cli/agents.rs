@@ -8,12 +8,12 @@ use anyhow::{Context as _, anyhow, bail};
 use futures_util::StreamExt as _;
 
 use super::place::Here;
-use crate::session::models::ModelSources;
 use base::environment::Environment;
 use project::agent::{Mode, create, show};
 use providers::registry::Registry;
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use providers::{Delta, Model, Provider, Request};
+use session::models::ModelSources;
 use transcript::ModelRef;
 
 /// What to do with the agents.

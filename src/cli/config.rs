@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::place::Here;
-use crate::session::models::ModelSources;
 use base::environment::Environment;
 use config::{self, ProblemSeverity};
 use extensions::scripts::Scripts;
 use extensions::survey;
+use session::models::ModelSources;
 
 /// What to do with the settings.
 #[derive(Debug, clap::Subcommand)]

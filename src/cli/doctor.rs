@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::place::Here;
-use crate::session::models::ModelSources;
 use base::environment::Environment;
 use config::settings::SandboxMode;
 use config::trust::{Review, TrustKind};
@@ -20,6 +19,7 @@ use providers::local;
 use providers::registry::KeySource;
 use sandbox::process;
 use sandbox::{Level, ProvenSandbox, Sandbox};
+use session::models::ModelSources;
 use store::ListQuery;
 use tools::hidden;
 
@@ -157,7 +157,7 @@ fn writable(path: &Path) -> bool {
 async fn store(report: &mut DoctorReport, environment: &Environment) {
     /// More than these are not counted.
     const MOST: usize = 10_000;
-    let store = crate::user_store::store(environment);
+    let store = session::user_store::store(environment);
     // As an editor asks: what fails there must fail here.
     let query = ListQuery { archived: Some(false), limit: MOST, ..ListQuery::default() };
     let looked = store.filled().await;

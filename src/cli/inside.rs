@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::editor as door;
 use crate::editor::server::Server;
 use crate::serve::serve;
-use crate::session::Sessions;
 use base::task::JoinHandle;
+use session::Sessions;
 
 /// Both ends of a connection within this process.
 pub(super) struct Inside {

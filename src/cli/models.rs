@@ -7,13 +7,13 @@ use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::place::Here;
-use crate::session::models::ModelSources;
 use base::environment::Environment;
 use config::settings::Rates;
 use config::trust::TrustKind;
 use providers::Model;
 use providers::catalog::CatalogRefresh;
 use providers::registry::{KeySource, ProviderSummary, Registry};
+use session::models::ModelSources;
 
 /// What to show.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
-use crate::grants::Grants;
 use base::approvals::Approvals;
 use base::environment::Environment;
 use base::worktree::Worktree;
@@ -15,6 +14,7 @@ use permission::explain::explain;
 use permission::paths::{self, Barred};
 use permission::{Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need};
 use sandbox::Sandbox;
+use session::grants::Grants;
 use store::{Grant, Store};
 use tools::confinement::Confinement;
 use tools::webfetch::secrets;
@@ -161,7 +161,7 @@ pub(super) fn policy(agent: &str, here: &Here, environment: &Environment) -> any
 
 /// What the user granted an agent here with "always".
 async fn granted(agent: &str, here: &Here, environment: &Environment) -> Rules {
-    let store = crate::user_store::store(environment);
+    let store = session::user_store::store(environment);
     let project = kept_as(&store, &here.worktree).await;
     Grants::open(&project, environment, &store).await.of(agent)
 }
@@ -226,7 +226,7 @@ fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
 }
 
 async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
-    let store = crate::user_store::store(environment);
+    let store = session::user_store::store(environment);
     let stored =
         if all { store.all_grants().await? } else { store.grants(&project(&store, environment).await?).await? };
     if let Some(place) = &stored.lost_with {
@@ -254,7 +254,7 @@ async fn revoke(
     agent: Option<String>,
     environment: &Environment,
 ) -> anyhow::Result<u8> {
-    let store = crate::user_store::store(environment);
+    let store = session::user_store::store(environment);
     let grants = store.grants(&project(&store, environment).await?).await?.grants;
     let fits = |grant: &&Grant| {
         grant.permission == permission

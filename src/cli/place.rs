@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::session::configuration::Configuration;
-use crate::session::models::ModelSources;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use config::Problem;
+use session::configuration::Configuration;
+use session::models::ModelSources;
 
 /// The settings and agents of a directory.
 pub(super) struct Here {

@@ -25,9 +25,9 @@ use super::work::{self, Work};
 use super::{input, sessions, terminal};
 use crate::editor::meta::{ALONE, OWN, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
 use crate::editor::prompt::{built_in_tools, may_be_tool};
-use crate::session::Sessions;
 use base::environment::Environment;
 use base::id::SessionId;
+use session::Sessions;
 use store::Record;
 use tools::structured_output::StructuredOutputTool;
 

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::place::Here;
 use super::{input, terminal};
 use crate::export;
-use crate::session::prune::{self, Prune};
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use base::lock::locked;
+use session::prune::{self, Prune};
 use store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
 use transcript::{CallState, Content, Role};
 
@@ -181,7 +181,7 @@ pub(super) enum ExportFormat {
 
 pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
     let verb = args.verb.unwrap_or(Verb::List(args.listing));
-    let store = crate::user_store::store(environment);
+    let store = session::user_store::store(environment);
     let done = carry_out(verb, &store, environment).await;
     store.stop().await;
     done
@@ -226,7 +226,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         }
         Verb::Rename { id, title } => {
             let id = find(store, &id, here, environment).await?;
-            let title = crate::session::title::tidy(&title.join(" "));
+            let title = session::title::tidy(&title.join(" "));
             if title.is_empty() {
                 bail!("the title is empty");
             }
@@ -484,7 +484,7 @@ async fn import(store: &Store, environment: &Environment, file: &Path, cwd: Opti
     let mut feed = opened(file)?;
     // What it delegated to is not in the file, nor is who delegated to it.
     feed.record.parent = None;
-    feed.record.title = feed.record.title.as_deref().map(crate::session::title::tidy);
+    feed.record.title = feed.record.title.as_deref().map(session::title::tidy);
     if let Some(cwd) = cwd {
         feed.record.cwd = std::fs::canonicalize(cwd).with_context(|| format!("{} cannot be found", cwd.display()))?;
     }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::session::elsewhere::share_trust;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use config::trust::{Decision, TrustStore};
+use session::elsewhere::share_trust;
 
 use super::place::Here;
 use super::reply;
@@ -42,7 +42,7 @@ impl Args {
 
 /// Lets other machines know what is said about a project now. Says so where they cannot be told.
 async fn tell_others(worktree: &Worktree, environment: &Environment) -> anyhow::Result<()> {
-    let store = crate::user_store::store(environment);
+    let store = session::user_store::store(environment);
     if !store.is_shared().await {
         return Ok(());
     }
@@ -57,7 +57,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
     if args.list {
         return Ok(list(environment));
     }
-    let others = crate::user_store::store(environment);
+    let others = session::user_store::store(environment);
     share_trust(&others, environment, &Worktree::find(&args.dir, &[], environment.home.as_deref())).await;
     others.stop().await;
     let here = Here::read(&args.dir, environment)?;

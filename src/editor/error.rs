@@ -7,10 +7,10 @@ use protocol::rpc::{self, code};
 use serde_json::json;
 
 use super::meta::{HANDED_OVER, OWN};
-use crate::session::access::ReopenError;
-use crate::session::handle::MailboxError;
-use crate::session::open::OpenError;
 use base::text;
+use session::access::ReopenError;
+use session::handle::MailboxError;
+use session::open::OpenError;
 use store;
 use transcript::{Fault, FaultKind};
 

@@ -10,9 +10,9 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::meta::{HANDED_OVER, Meta, REJECTED, STRUCTURED, own};
-use crate::turn::Outcome;
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, Event, FormPage};
+use session::turn::Outcome;
 
 /// Lines for the editor, in order.
 pub type UpdateLines = Vec<Vec<u8>>;

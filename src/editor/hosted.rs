@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::meters::Meters;
-use crate::session::Handle;
-use crate::session::open::OpenOptions;
 use base::id::SessionId;
 use base::lock::locked;
+use session::Handle;
+use session::open::OpenOptions;
 
 /// A connection that has sessions.
 pub trait Holder<S>: Send + Sync {

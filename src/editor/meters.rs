@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::turn::Outcome;
 use base::lock::locked;
+use session::turn::Outcome;
 use transcript::FaultKind;
 
 /// A number that only grows.

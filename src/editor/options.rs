@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::error::Refusal;
 use super::face::{Alternative, Category, Group, Setting, SettingValue};
 use super::server::{ChoiceReply, Server};
-use crate::session::Handle;
-use crate::session::handle::SavedReceiver;
-use crate::turn::{Choice, frame};
 use base::approvals::Approvals;
 use base::text;
 use project::agent::Agent;
 use providers::Model;
+use session::Handle;
+use session::handle::SavedReceiver;
+use session::turn::{Choice, frame};
 use transcript::ModelRef;
 
 /// The setting that version 1 also knows as a mode.

@@ -19,11 +19,11 @@ use super::meta::{IDEMPOTENCY_KEY, Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours, wr
 use super::meters::Meters;
 use super::server::Server;
 use super::updates::UpdateSender;
-use crate::session::Handle;
-use crate::session::handle::{PendingTurn, PromptInput, TurnEnd};
-use crate::turn::Outcome;
 use base::id::MessageId;
 use events::{Event, TurnMessage};
+use session::Handle;
+use session::handle::{PendingTurn, PromptInput, TurnEnd};
+use session::turn::Outcome;
 use tools::invalid::InvalidTool;
 use tools::registry::PROPERTIES;
 use tools::structured_output::StructuredOutputTool;

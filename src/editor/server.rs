@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::error::Refusal;
 use super::face::{DisplayCapabilities, NewView, SessionView};
 use super::hosted::{FoundSession, Holder, Hosted, LiveSession, Liveness};
-use crate::session::handle::{MailboxError, SavedReceiver};
-use crate::session::{Handle, Sessions};
 use base::id::SessionId;
 use base::lock::locked;
+use session::handle::{MailboxError, SavedReceiver};
+use session::{Handle, Sessions};
 use tools::FileCapabilities;
 
 /// One connection to an editor.

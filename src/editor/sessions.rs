@@ -18,14 +18,14 @@ use super::hosted::LiveSession;
 use super::meta::{BEFORE, FILLING, Meta, UNSAID, of_ours, own};
 use super::server::{Capabilities, Server};
 use super::updates::{OpeningUpdates, UpdateSender};
-use crate::session::handle::SavedReceiver;
-use crate::session::open::{OpenError, OpenOptions, OpenedSession};
-use crate::session::{Handle, access, title};
 use base::environment::Timestamp;
 use base::id::SessionId;
 use base::worktree::normal;
 use config::settings::{McpEntry, OAuth, Transport};
 use events::{Event, Severity, ToolKind};
+use session::handle::SavedReceiver;
+use session::open::{OpenError, OpenOptions, OpenedSession};
+use session::{Handle, access, title};
 use store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
 
 /// Sessions per page of a listing.

@@ -13,10 +13,10 @@ use super::movable::Movable;
 use super::options;
 use super::server::Server;
 use super::{ask, elicit, files, form};
-use crate::session::Handle;
 use base::id::{CallId, MessageId, SessionId};
 use events::{Event, Progress, Severity, TurnMessage};
 use providers::offline::CONNECT;
+use session::Handle;
 
 /// Something the editor is working on: a question comes back when the connection has ended before its answer.
 type EditorWork = Pin<Box<dyn Future<Output = Option<TurnMessage>> + Send>>;

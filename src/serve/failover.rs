@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use super::repeated::{LastText, RepeatedAnswer, RepeatedPiece};
 use super::rewrite::{Members, with_id, with_key, with_own, with_update};
 use crate::editor::meta::{HANDED_OVER, OWN, UNSAID};
-use crate::session::builtin::BuiltinName;
 use project::command;
+use session::builtin::BuiltinName;
 
 /// A prompt is given to so many servers: it may be what they were lost of.
 const SERVERS: u32 = 5;

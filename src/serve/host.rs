@@ -22,11 +22,11 @@ use crate::editor::hosted::{Hosted, Liveness, UserLimits};
 use crate::editor::meters::Meters;
 use crate::editor::server::{RemoteClient, Server};
 use crate::editor::{v1, v2};
-use crate::session::{ServedPlaces, Sessions};
 use base::environment::Environment;
 use base::lock::locked;
 use config::settings::ServeSettings;
 use permission::account::AccountAccess;
+use session::{ServedPlaces, Sessions};
 use store::{StoreMeters, StoreNumber};
 
 /// What all connections of a serving process share.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 
-use crate::session::revert::{self, FileVersion, RestoreContext, RevertPoint};
-use crate::session::{changes, diff};
-use crate::turn::record::Recorder;
 use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
 use base::worktree::Worktree;
+use session::revert::{self, FileVersion, RestoreContext, RevertPoint};
+use session::turn::record::Recorder;
+use session::{changes, diff};
 use snapshot::Tracker;
 use store::{Record, Store, StoredSession, visible};
 

@@ -11,7 +11,7 @@ use crate::editor::face::{Alternative, Category, Group, Setting, SettingValue};
 use crate::editor::options::{self, Chosen, MODE};
 use crate::editor::server::{ChoiceReply, Server};
 use crate::editor::updates::UpdateSender;
-use crate::session::Handle;
+use session::Handle;
 
 /// Settings as the editor shows them.
 pub(super) fn encode(settings: Vec<Setting>) -> Vec<v1::SessionConfigOption> {

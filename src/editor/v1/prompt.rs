@@ -11,8 +11,8 @@ use crate::editor::error::Refusal;
 use crate::editor::meta::{self, SCHEMA};
 use crate::editor::prompt::{self, Ended, IncomingPrompt, PromptTurn};
 use crate::editor::server::Server;
-use crate::session::Handle;
-use crate::turn::Outcome;
+use session::Handle;
+use session::turn::Outcome;
 use transcript::FaultKind;
 
 /// session/prompt.

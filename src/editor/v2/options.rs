@@ -9,7 +9,7 @@ use crate::editor::error::Refusal;
 use crate::editor::face::{Alternative, Category, Group, Setting, SettingValue};
 use crate::editor::options::{self, Chosen};
 use crate::editor::server::{ChoiceReply, Server};
-use crate::session::Handle;
+use session::Handle;
 
 /// Settings as the editor shows them.
 pub(super) fn encode(settings: Vec<Setting>) -> Vec<v2::SessionConfigOption> {

@@ -12,7 +12,7 @@ use crate::editor::error::Refusal;
 use crate::editor::meta::{self, SCHEMA};
 use crate::editor::prompt::{self, IncomingPrompt, PromptTurn};
 use crate::editor::server::Server;
-use crate::session::Handle;
+use session::Handle;
 
 /// session/prompt.
 pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v2::PromptRequest) -> Reply<v2::PromptResponse> {

@@ -13,8 +13,8 @@ use crate::editor::error::Refusal;
 use crate::editor::meta::{self, BEFORE};
 use crate::editor::server::Server;
 use crate::editor::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
-use crate::session::Handle;
 use config::settings::McpEntry;
+use session::Handle;
 
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: v2::NewSessionRequest) -> Reply<v2::NewSessionResponse> {

@@ -17,10 +17,10 @@ use crate::editor::face::{
     ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionActivity,
     SessionView, Setting, UpdateLines,
 };
-use crate::turn::Outcome;
 use base::id::SessionId;
 use base::text;
 use events::{CommandInfo, CompactionState, Event, Severity, Status, UserPiece};
+use session::turn::Outcome;
 use transcript::{FaultKind, Priority, Todo, TodoStatus, attached};
 
 struct ShownState {

@@ -15,6 +15,7 @@ mod door;
 pub mod elsewhere;
 mod fetch;
 mod first_words;
+pub mod grants;
 pub mod handle;
 mod inbox;
 mod interrupted;
@@ -34,6 +35,8 @@ mod sample;
 mod sessions;
 pub mod title;
 mod trust;
+pub mod turn;
+pub mod user_store;
 mod workspace;
 
 pub use handle::Handle;
