@@ -396,13 +396,13 @@ text: Done.
 fn deployed() {
     let yaml =
         |text: &str| -> Vec<Value> { text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect() };
-    let compose = yaml(include_str!("../src/serve/deploy/compose.yaml"));
+    let compose = yaml(include_str!("../crates/remote/src/deploy/compose.yaml"));
     assert_eq!(compose[0]["services"]["two"]["command"], json!(["adjutant", "serve", "--work"]));
-    let kubernetes = yaml(include_str!("../src/serve/deploy/kubernetes.yaml"));
+    let kubernetes = yaml(include_str!("../crates/remote/src/deploy/kubernetes.yaml"));
     let kinds: Vec<&str> = kubernetes.iter().map(|one| one["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["ConfigMap", "Deployment", "Service"]);
     let inside = kubernetes[0]["data"]["adjutant.jsonc"].as_str().unwrap();
-    for settings in [include_str!("../src/serve/deploy/adjutant.jsonc"), inside] {
+    for settings in [include_str!("../crates/remote/src/deploy/adjutant.jsonc"), inside] {
         let mut project = Project::new();
         project.set("PGPASSWORD", Some("secret"));
         project.write("~/.config/adjutant/adjutant.jsonc", settings);

@@ -4,9 +4,6 @@
 //! and one step closer to the disk. Calls go down, messages come up. `tidy.rs` keeps the order.
 
 pub mod cli;
-pub mod serve;
-
-pub mod editor;
 
 pub mod export;
 

@@ -7,10 +7,10 @@ use protocol::negotiate::Versions;
 use protocol::rpc::Peer;
 use tokio_util::sync::CancellationToken;
 
-use crate::editor::server::Server;
-use crate::editor::{v1, v2};
-use crate::serve::serve;
+use acp_server::server::Server;
+use acp_server::{v1, v2};
 use base::environment::Environment;
+use remote::serve;
 use session::Sessions;
 
 /// Options of `adjutant acp`.

@@ -8,9 +8,9 @@ use reqwest::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
 use super::terminal::aside;
-use crate::serve::bridge::Bridge;
 use base::environment::Environment;
 use providers::http;
+use remote::bridge::Bridge;
 
 /// Options of `adjutant connect`.
 #[derive(Debug, clap::Args)]

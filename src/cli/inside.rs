@@ -11,10 +11,10 @@ use protocol::table::Routes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::editor as door;
-use crate::editor::server::Server;
-use crate::serve::serve;
+use acp_server as door;
+use acp_server::server::Server;
 use base::task::JoinHandle;
+use remote::serve;
 use session::Sessions;
 
 /// Both ends of a connection within this process.

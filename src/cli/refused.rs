@@ -5,7 +5,7 @@ use protocol::acp::v1;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::editor::meta::{UNATTENDED, of_ours};
+use acp_server::meta::{UNATTENDED, of_ours};
 use base::text;
 
 /// A call that was refused.

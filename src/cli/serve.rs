@@ -12,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 use super::acp::DraftSwitch;
 use super::terminal::{aside, misused, say};
 use super::work;
-use crate::serve::host::Host;
-use crate::serve::tokens::Tokens;
-use crate::serve::{listen, tokens};
 use base::environment::{Environment, private_file};
 use base::worktree::Worktree;
 use config;
 use config::settings::{ServeSettings, TlsFiles};
+use remote::host::Host;
+use remote::tokens::Tokens;
+use remote::{listen, tokens};
 
 /// Options of `adjutant serve`. They take the place of what the settings say.
 #[derive(Debug, clap::Args)]

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inside::{Inside, exit_code, said};
 use super::refused::RefusedCall;
-use crate::editor::meta::{ALONE, IDEMPOTENCY_KEY, OWN, REJECTED, STRUCTURED, of_ours, own};
+use acp_server::meta::{ALONE, IDEMPOTENCY_KEY, OWN, REJECTED, STRUCTURED, of_ours, own};
 use base::lock::locked;
 use session::Sessions;
 use store::{ClaimedTask, Store, TaskState};

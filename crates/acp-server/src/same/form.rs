@@ -1,0 +1,141 @@
+//! Forms and addresses (elicitations), and what became of them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use protocol::rpc::Peer;
+
+use super::acp;
+use crate::face::{EditorAnswer, Form, FormAnswer};
+use base::id::SessionId;
+use events::{FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits};
+
+/// Shows a form, or an address.
+pub(crate) fn fill(peer: &Peer, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
+    /// Numbers the addresses: an editor tells them apart by that.
+    static ADDRESSES: AtomicU64 = AtomicU64::new(1);
+    let call = form.call.map(|call| acp::ToolCallId::from(call.share()));
+    let scope = acp::ElicitationSessionScope::new(session.share()).tool_call_id(call);
+    let mut told = None;
+    let mode: acp::ElicitationMode = match form.page {
+        FormPage::Fields(fields) => acp::ElicitationFormMode::new(scope, schema(fields)).into(),
+        FormPage::Address(url) => {
+            let id = format!("address-{}", ADDRESSES.fetch_add(1, Ordering::Relaxed));
+            told = form.finished.map(|finished| (acp::CompleteElicitationNotification::new(id.clone()), finished));
+            acp::ElicitationUrlMode::new(scope, id, url).into()
+        }
+    };
+    let request = acp::CreateElicitationRequest::new(mode, form.message);
+    let peer = peer.clone();
+    Box::pin(async move {
+        let said = answer(peer.call(&request, None).await?.action);
+        if let (FormAnswer::Filled(_), Some((done, finished))) = (&said, told) {
+            // Nobody waits for it: the session goes on meanwhile.
+            base::task::spawn(async move {
+                if finished.await.is_ok() {
+                    peer.notify("elicitation/complete", &done).await;
+                }
+            });
+        }
+        Ok(said)
+    })
+}
+
+fn schema(fields: Vec<FormField>) -> acp::ElicitationSchema {
+    let mut schema = acp::ElicitationSchema::new();
+    for FormField { key, title, words, required, kind } in fields {
+        schema = schema.property(key, property(title, words, kind), required);
+    }
+    schema
+}
+
+fn property(title: String, words: Option<String>, kind: FieldKind) -> acp::ElicitationPropertySchema {
+    match kind {
+        FieldKind::Text(TextLimits { shortest, longest, format, default }) => {
+            let text = acp::StringPropertySchema::new().title(title).description(words).default_value(default);
+            text.min_length(shortest).max_length(longest).format(format.map(text_format)).into()
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a limit of whole numbers that is none is the nearest one")]
+        FieldKind::Number { whole: true, least, most, default } => {
+            let number = acp::IntegerPropertySchema::new().title(title).description(words);
+            let whole = |limit: f64| limit as i64;
+            number.minimum(least.map(whole)).maximum(most.map(whole)).default_value(default.map(whole)).into()
+        }
+        FieldKind::Number { least, most, default, .. } => {
+            let number = acp::NumberPropertySchema::new().title(title).description(words);
+            number.minimum(least).maximum(most).default_value(default).into()
+        }
+        FieldKind::Switch(default) => {
+            acp::BooleanPropertySchema::new().title(title).description(words).default_value(default).into()
+        }
+        FieldKind::One(options, default) => {
+            let text = acp::StringPropertySchema::new().title(title).description(words);
+            text.one_of(all(options)).default_value(default).into()
+        }
+        FieldKind::Many(options, ManyLimits { fewest, most, default }) => {
+            let many = acp::MultiSelectPropertySchema::titled(all(options)).title(title).description(words);
+            many.min_items(fewest).max_items(most).default_value(default).into()
+        }
+    }
+}
+
+fn text_format(format: TextFormat) -> acp::StringFormat {
+    match format {
+        TextFormat::Email => acp::StringFormat::Email,
+        TextFormat::Uri => acp::StringFormat::Uri,
+        TextFormat::Date => acp::StringFormat::Date,
+        TextFormat::DateTime => acp::StringFormat::DateTime,
+    }
+}
+
+fn all(options: Vec<FieldOption>) -> Vec<acp::EnumOption> {
+    let one = |option: FieldOption| {
+        let description = Some(option.description).filter(|words| !words.is_empty());
+        acp::EnumOption::new(option.value, option.label).description(description)
+    };
+    options.into_iter().map(one).collect()
+}
+
+fn answer(action: acp::ElicitationAction) -> FormAnswer {
+    let accepted = match action {
+        acp::ElicitationAction::Accept(accepted) => accepted,
+        acp::ElicitationAction::Decline => return FormAnswer::Declined,
+        _ => return FormAnswer::Cancelled,
+    };
+    let words = |value| match value {
+        acp::ElicitationContentValue::String(words) => vec![words],
+        acp::ElicitationContentValue::StringArray(many) => many,
+        acp::ElicitationContentValue::Integer(number) => vec![number.to_string()],
+        acp::ElicitationContentValue::Number(number) => vec![number.to_string()],
+        acp::ElicitationContentValue::Boolean(yes) => vec![if yes { "yes" } else { "no" }.to_owned()],
+        _ => Vec::new(),
+    };
+    FormAnswer::Filled(
+        accepted.content.unwrap_or_default().into_iter().map(|(key, value)| (key, words(value))).collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn said(action: Value) -> FormAnswer {
+        answer(serde_json::from_value(action).unwrap())
+    }
+
+    #[test]
+    fn whatever_was_put_in_is_words() {
+        let content = json!({ "a": "x", "b": ["x", "y"], "c": 7, "d": true, "e": 1.5 });
+        let FormAnswer::Filled(filled) = said(json!({ "action": "accept", "content": content })) else {
+            panic!("nothing was put in")
+        };
+        let words: Vec<String> = filled.values().map(|words| words.join("+")).collect();
+        assert_eq!(words, ["x", "x+y", "7", "yes", "1.5"]);
+        assert_eq!(said(json!({ "action": "accept" })), FormAnswer::Filled(std::collections::BTreeMap::new()));
+        assert_eq!(said(json!({ "action": "decline" })), FormAnswer::Declined);
+        for action in ["cancel", "postpone"] {
+            assert_eq!(said(json!({ "action": action })), FormAnswer::Cancelled, "{action}");
+        }
+    }
+}

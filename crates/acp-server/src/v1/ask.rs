@@ -1,0 +1,54 @@
+//! A question in the way of a permission, and what was chosen.
+
+use protocol::acp::{Explicit, v1};
+use protocol::rpc::Peer;
+
+use super::card::ShownCalls;
+use crate::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
+use crate::meta;
+use base::id::SessionId;
+
+/// Puts a question. The call it is about stands in it whole.
+pub(super) fn ask(
+    peer: &Peer,
+    session: &SessionId,
+    asked: ChoiceRequest,
+    cards: &mut ShownCalls,
+) -> EditorAnswer<Option<PickedAnswer>> {
+    let one = |answer: AnswerOption| v1::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind));
+    let options = asked.answers.into_iter().map(one).collect();
+    let show = cards.question(&asked.show, &asked.text);
+    let request = v1::RequestPermissionRequest::new(session.share(), show, options).meta(asked.meta);
+    let request = Explicit(request);
+    let peer = peer.clone();
+    Box::pin(async move { Ok(picked(peer.call(&request, None).await?.outcome)) })
+}
+
+fn kind(kind: AnswerKind) -> v1::PermissionOptionKind {
+    match kind {
+        AnswerKind::Once => v1::PermissionOptionKind::AllowOnce,
+        AnswerKind::Always => v1::PermissionOptionKind::AllowAlways,
+        AnswerKind::No => v1::PermissionOptionKind::RejectOnce,
+    }
+}
+
+fn picked(outcome: v1::RequestPermissionOutcome) -> Option<PickedAnswer> {
+    let v1::RequestPermissionOutcome::Selected(chosen) = outcome else { return None };
+    Some(PickedAnswer { id: chosen.option_id.0.to_string(), words: meta::words(chosen.meta.as_ref()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn words_beside_a_no_come_with_it() {
+        let beside =
+            json!({ "outcome": "selected", "optionId": "neither", "_meta": { "adjutant": { "words": " both " } } });
+        let chosen = picked(serde_json::from_value(beside).unwrap());
+        assert_eq!(chosen, Some(PickedAnswer { id: "neither".into(), words: Some("both".into()) }));
+        assert_eq!(picked(v1::RequestPermissionOutcome::Cancelled), None);
+    }
+}

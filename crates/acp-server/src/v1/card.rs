@@ -1,0 +1,194 @@
+//! Calls as `tool_call` and `tool_call_update`: pure, live and replayed alike.
+//!
+//! Version 1 shows a call as a card whose content is replaced as a whole by every update, so [`ShownCalls`]
+//! remembers what a card holds until the call has ended. Some editors render the body of a call
+//! only from `tool_call_update`: what the first `tool_call` carried is repeated there.
+
+use std::collections::HashMap;
+
+use protocol::acp::v1;
+use serde_json::{Map, Value, json};
+
+use super::content::block;
+use crate::card::{self, CardPart, ShownCall};
+use crate::meta::own;
+use base::id::CallId;
+use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
+
+/// What has been shown of the calls that are not over yet.
+#[derive(Debug, Default)]
+pub(super) struct ShownCalls {
+    /// The editor shows terminals of ours, fed through `_meta` (Zed's convention).
+    terminals: bool,
+    all: HashMap<CallId, ShownCall>,
+}
+
+impl ShownCalls {
+    pub(super) fn new(terminals: bool) -> Self {
+        Self { terminals, all: HashMap::new() }
+    }
+
+    /// The updates that show news about a call.
+    pub(super) fn updates(&mut self, update: &CallUpdate) -> Vec<v1::SessionUpdate> {
+        let Some(id) = &update.call else { return vec![] };
+        let first = !update.earlier && !self.all.contains_key(id);
+        let card = self.all.entry(id.clone()).or_default();
+        if let Some(kind) = update.kind {
+            card.kind = kind;
+            // The terminal of an earlier turn's call was closed with it.
+            card.terminal = self.terminals && kind == ToolKind::Execute && !update.earlier;
+        }
+        let mut changed = card.take(update);
+        let over = update.progress.is_some_and(Progress::is_over);
+        // What a question has replaced is put back.
+        changed |= std::mem::take(&mut card.asked) || (over && card.terminal);
+        let mut out = Vec::new();
+        let mut fields = fields(update);
+        if first {
+            out.push(v1::SessionUpdate::ToolCall(announced(id, update, &fields, card)));
+            fields.title = None;
+            fields.name = None;
+            fields.kind = None;
+            if !over && !changed {
+                return out;
+            }
+        } else {
+            // Said once, on the first sight.
+            fields.name = None;
+            fields.kind = fields.kind.filter(|_| !update.earlier);
+        }
+        if changed {
+            fields.content = Some(contents(card.content(), id));
+        }
+        if card.terminal
+            && let Some(data) = card.printed(update, over)
+        {
+            card.fed = true;
+            let data = json!({ "terminal_id": id.as_str(), "data": data });
+            out.push(with_meta(id, v1::ToolCallUpdateFields::new(), meta("terminal_output", data)));
+        }
+        if over {
+            // A command that was refused or cancelled has a terminal as well, which must not stay open.
+            let nothing = ProgramExit { code: None, signal: None };
+            let ended = card.terminal.then(|| card.exit.take().unwrap_or(nothing));
+            let exit = ended.map(|ProgramExit { code, signal }| {
+                meta("terminal_exit", json!({ "terminal_id": id.as_str(), "exit_code": code, "signal": signal }))
+            });
+            let cancelled = update.progress == Some(Progress::Cancelled);
+            let cancelled = cancelled.then(|| own(CANCELLED, Value::Bool(true)));
+            let meta: v1::Meta = exit.into_iter().chain(cancelled).flatten().collect();
+            out.push(with_meta(id, fields, meta));
+            // The id stays known, so that a late word about it is an update; what it held is let go.
+            self.all.insert(id.clone(), ShownCall::default());
+        } else if fields != v1::ToolCallUpdateFields::new() {
+            out.push(with_meta(id, fields, v1::Meta::new()));
+        }
+        out
+    }
+
+    /// A question about a call, complete in itself: editors show it without the card, or in its place.
+    /// `text` is Markdown.
+    pub(super) fn question(&mut self, show: &CallUpdate, text: &str) -> v1::ToolCallUpdate {
+        let id = show.call.clone().unwrap_or_else(|| CallId::new(""));
+        let mut card = self.all.get(&id).cloned().unwrap_or_default();
+        if let Some(card) = self.all.get_mut(&id) {
+            card.asked = true;
+        }
+        card.ask(show);
+        let mut fields = fields(show);
+        fields.raw_output = None;
+        // The change first: some editors look at nothing else.
+        let mut content = card.changes();
+        content.push(CardPart::Words(text.to_owned()));
+        if card.terminal {
+            content.push(CardPart::Terminal);
+        }
+        fields.content = Some(contents(content, &id));
+        v1::ToolCallUpdate::new(id.share(), fields)
+    }
+}
+
+/// In the last update of a call, in `_meta.adjutant`: the user stopped it. ACP v1 has no status for that.
+const CANCELLED: &str = "cancelled";
+
+fn announced(id: &CallId, update: &CallUpdate, fields: &v1::ToolCallUpdateFields, card: &ShownCall) -> v1::ToolCall {
+    let title = update.title.clone().unwrap_or_default();
+    let mut call = v1::ToolCall::new(id.share(), title).kind(kind(card.kind)).status(v1::ToolCallStatus::Pending);
+    call.name.clone_from(&update.tool);
+    call.locations = fields.locations.clone().unwrap_or_default();
+    call.raw_input.clone_from(&fields.raw_input);
+    call.content = contents(card.content(), id);
+    if card.terminal {
+        call.meta = Some(meta("terminal_info", json!({ "terminal_id": id.as_str() })));
+    }
+    call
+}
+
+fn meta(key: &str, value: Value) -> v1::Meta {
+    Map::from_iter([(key.to_owned(), value)])
+}
+
+fn with_meta(id: &CallId, fields: v1::ToolCallUpdateFields, meta: v1::Meta) -> v1::SessionUpdate {
+    let mut update = v1::ToolCallUpdate::new(id.share(), fields);
+    update.meta = Some(meta).filter(|meta| !meta.is_empty());
+    v1::SessionUpdate::ToolCallUpdate(update)
+}
+
+/// Everything of an update but its content.
+fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
+    let mut fields = v1::ToolCallUpdateFields::new();
+    fields.title.clone_from(&update.title);
+    fields.name.clone_from(&update.tool);
+    fields.kind = update.kind.map(kind);
+    fields.status = update.progress.map(status);
+    fields.raw_input = card::input(update);
+    fields.raw_output = card::result(update);
+    fields.locations = update.locations.as_ref().map(|locations| {
+        let one = |location: &Location| v1::ToolCallLocation::new(location.path.clone()).line(location.line);
+        locations.iter().map(one).collect()
+    });
+    fields
+}
+
+/// What a card shows, as version 1 writes it.
+fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
+    let one = |piece| match piece {
+        // A diff of version 1 has no word for it, and nothing to show: it would look like an empty new file.
+        CardPart::Change(change) if change.deleted && change.old.is_none() => {
+            let text = format!("{} is removed. It is not text, or too large to be shown.", change.path);
+            v1::ToolCallContent::from(v1::ContentBlock::from(text))
+        }
+        CardPart::Change(change) => {
+            let diff = v1::Diff::new(change.path.as_str(), change.new.as_str()).old_text(change.old.clone());
+            v1::ToolCallContent::Diff(diff)
+        }
+        CardPart::Words(text) => v1::ToolCallContent::from(v1::ContentBlock::from(text)),
+        CardPart::File(file) => v1::ToolCallContent::from(block(file)),
+        CardPart::Terminal => v1::ToolCallContent::Terminal(v1::Terminal::new(id.share())),
+    };
+    pieces.into_iter().map(one).collect()
+}
+
+fn kind(kind: ToolKind) -> v1::ToolKind {
+    match kind {
+        ToolKind::Read => v1::ToolKind::Read,
+        ToolKind::Edit => v1::ToolKind::Edit,
+        ToolKind::Delete => v1::ToolKind::Delete,
+        ToolKind::Move => v1::ToolKind::Move,
+        ToolKind::Search => v1::ToolKind::Search,
+        ToolKind::Execute => v1::ToolKind::Execute,
+        ToolKind::Think => v1::ToolKind::Think,
+        ToolKind::Fetch => v1::ToolKind::Fetch,
+        ToolKind::SwitchMode => v1::ToolKind::SwitchMode,
+        ToolKind::Other => v1::ToolKind::Other,
+    }
+}
+
+fn status(progress: Progress) -> v1::ToolCallStatus {
+    match progress {
+        Progress::Pending => v1::ToolCallStatus::Pending,
+        Progress::Running => v1::ToolCallStatus::InProgress,
+        Progress::Completed => v1::ToolCallStatus::Completed,
+        Progress::Failed | Progress::Cancelled => v1::ToolCallStatus::Failed,
+    }
+}

@@ -1,0 +1,118 @@
+//! Settings as config options, and as modes.
+
+use std::sync::Arc;
+
+use protocol::acp::{Empty, SetModel, v1};
+use protocol::table::{Cx, Reply};
+
+use super::line;
+use crate::error::Refusal;
+use crate::face::{Alternative, Category, Group, Setting, SettingValue};
+use crate::options::{self, Chosen, MODE};
+use crate::server::{ChoiceReply, Server};
+use crate::updates::UpdateSender;
+use session::Handle;
+
+/// Settings as the editor shows them.
+pub(super) fn encode(settings: Vec<Setting>) -> Vec<v1::SessionConfigOption> {
+    settings.into_iter().map(option).collect()
+}
+
+fn option(setting: Setting) -> v1::SessionConfigOption {
+    let Setting { id, name, description, category, value } = setting;
+    let kind = match value {
+        SettingValue::Switch(on) => v1::SessionConfigKind::Boolean(v1::SessionConfigBoolean::new(on)),
+        SettingValue::List(now, values) => select(now, values.into_iter().map(alternative).collect::<Vec<_>>()),
+        SettingValue::Groups(now, groups) => select(now, groups.into_iter().map(group).collect::<Vec<_>>()),
+    };
+    let category = category.map(|category| match category {
+        Category::Mode => v1::SessionConfigOptionCategory::Mode,
+        Category::Model => v1::SessionConfigOptionCategory::Model,
+        Category::Effort => v1::SessionConfigOptionCategory::ThoughtLevel,
+    });
+    v1::SessionConfigOption::new(id, name, kind).description(description.map(str::to_owned)).category(category)
+}
+
+fn select(now: String, values: impl Into<v1::SessionConfigSelectOptions>) -> v1::SessionConfigKind {
+    v1::SessionConfigKind::Select(v1::SessionConfigSelect::new(now, values))
+}
+
+fn alternative(one: Alternative) -> v1::SessionConfigSelectOption {
+    v1::SessionConfigSelectOption::new(one.id, one.name).description(one.description)
+}
+
+fn group(group: Group) -> v1::SessionConfigSelectGroup {
+    let values = group.values.into_iter().map(alternative).collect();
+    v1::SessionConfigSelectGroup::new(group.id, group.name, values)
+}
+
+/// What can be chosen in a session: once as modes, once as options.
+pub(super) fn choices(server: &Server, session: &Handle) -> (v1::SessionModeState, Vec<v1::SessionConfigOption>) {
+    let settings = options::settings(server, session);
+    let modes = settings.iter().find_map(|setting| match &setting.value {
+        SettingValue::List(now, values) if setting.id == MODE => Some((now.clone(), values.clone())),
+        _ => None,
+    });
+    let (now, values) = modes.unwrap_or_default();
+    let one = |mode: Alternative| v1::SessionMode::new(mode.id, mode.name).description(mode.description);
+    (v1::SessionModeState::new(now, values.into_iter().map(one).collect()), encode(settings))
+}
+
+/// session/set_config_option. What is also a mode is told as one.
+pub(super) fn set_config_option(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: v1::SetSessionConfigOptionRequest,
+) -> Reply<v1::SetSessionConfigOptionResponse> {
+    let (server, id) = (server.clone(), request.session_id.0.clone());
+    let tries = matches!(&request.value, v1::SessionConfigOptionValue::ValueId { value }
+        if options::relies_on_sandbox(&request.config_id.0, &value.0));
+    server.clone().when_tried(&id, tries, move || {
+        let session = server.session(&request.session_id.0)?;
+        let chosen = match &request.value {
+            v1::SessionConfigOptionValue::Boolean { value } => Chosen::Switch(*value),
+            v1::SessionConfigOptionValue::ValueId { value } => Chosen::Value(&value.0),
+            _ => return Err(Refusal::Invalid("this kind of value is not known here".into())),
+        };
+        let ChoiceReply { response, kept } = options::choose(&server, &session, &request.config_id.0, chosen)?;
+        if let (MODE, Chosen::Value(mode)) = (&*request.config_id.0, chosen) {
+            let (server, update) = (server.clone(), v1::CurrentModeUpdate::new(mode.to_owned()));
+            cx.after(async move {
+                line::send(&server.peer, &session.id, v1::SessionUpdate::CurrentModeUpdate(update)).await;
+            });
+        }
+        Ok(ChoiceReply { response: v1::SetSessionConfigOptionResponse::new(encode(response)), kept })
+    })
+}
+
+/// session/set_mode. Takes effect at the next step, also while a turn runs.
+pub(super) fn set_mode(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: v1::SetSessionModeRequest,
+) -> Reply<v1::SetSessionModeResponse> {
+    let (own, id) = (server.clone(), request.session_id.0.clone());
+    server.when_open(&id, move || {
+        let session = own.session(&request.session_id.0)?;
+        let written = options::choose_mode(&session, &request.mode_id.0)?;
+        let told = session.clone();
+        cx.after(async move { UpdateSender::new(&own, &told).settings().await });
+        Ok(ChoiceReply { response: v1::SetSessionModeResponse::default(), kept: Some((session, written)) })
+    })
+}
+
+/// session/set_model, for the editors that still call it. They may choose the model that is chosen
+/// already, and must not lose the effort by it.
+pub(super) fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Reply<Empty> {
+    let (server, id) = (server.clone(), request.session_id.0.clone());
+    server.clone().when_open(&id, move || {
+        let session = server.session(&request.session_id.0)?;
+        if options::current_model(&session).to_string() == request.model_id {
+            return Ok(ChoiceReply { response: Empty {}, kept: None });
+        }
+        let written = options::choose_model(&session, &request.model_id)?;
+        let (own, told) = (server.clone(), session.clone());
+        cx.after(async move { UpdateSender::new(&own, &told).settings().await });
+        Ok(ChoiceReply { response: Empty {}, kept: Some((session, written)) })
+    })
+}

@@ -1,0 +1,34 @@
+//! The routing table: one line per ACP method, in the protocol's order, no logic.
+
+use std::sync::Arc;
+
+use protocol::table::Table;
+
+use super::{initialize, kept, options, prompt, sessions};
+use crate::server::Server;
+
+/// What an editor can ask of us.
+pub fn table(server: &Arc<Server>) -> Table<Server> {
+    Table::new(server.clone())
+        .gate(Server::gate)
+        .request(initialize::initialize)
+        .request(initialize::authenticate)
+        .request(initialize::logout)
+        .request(kept::auth_status)
+        .request(sessions::new)
+        .request(sessions::load)
+        .request(sessions::resume)
+        .request(sessions::list)
+        .request(kept::close)
+        .request(kept::delete)
+        .request(sessions::fork)
+        .request(kept::set_title)
+        .request(kept::status)
+        .request(kept::archive)
+        .request(kept::unarchive)
+        .request(options::set_mode)
+        .request(options::set_config_option)
+        .request(options::set_model)
+        .request(prompt::prompt)
+        .notification(sessions::cancel)
+}

@@ -1,0 +1,267 @@
+//! Event → session/update: pure, the only place, live and replay alike.
+//!
+//! The calls are in `card.rs`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use protocol::acp::v1;
+use protocol::rpc::{self, Peer};
+
+use super::card::ShownCalls;
+use super::content::block;
+use super::line::line;
+use super::{ask, files, form, options};
+use crate::card::{ATTACHED, PIECE};
+use crate::face::{
+    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionView, Setting,
+    UpdateLines,
+};
+use base::id::SessionId;
+use base::text;
+use events::{
+    CompactionState, Event, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
+};
+use transcript::{Priority, Todo, TodoStatus, attached};
+
+struct ShownState {
+    peer: Peer,
+    shows: DisplayCapabilities,
+    /// The calls that are not over yet.
+    cards: ShownCalls,
+    /// Where the ids of messages that belong to no part come from: what they begin with, and how many there were.
+    asides: (String, u32),
+}
+
+/// What is shown of a session that has been shown nothing yet.
+pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
+    let cards = ShownCalls::new(shows.terminals);
+    Box::new(ShownState { peer: peer.clone(), shows, cards, asides: ("aside".into(), 0) })
+}
+
+impl SessionView for ShownState {
+    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
+        out.extend(updates(event, self).into_iter().map(|update| line(session, update)));
+    }
+
+    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
+        let update = v1::ConfigOptionUpdate::new(options::encode(settings));
+        out.push(line(session, v1::SessionUpdate::ConfigOptionUpdate(update)));
+    }
+
+    fn name_asides(&mut self, name: String) {
+        self.asides.0 = name;
+    }
+
+    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
+        ask::ask(&self.peer, session, asked, &mut self.cards)
+    }
+
+    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
+        form::fill(&self.peer, session, form)
+    }
+
+    fn read(&mut self, session: &SessionId, path: PathBuf) -> EditorAnswer<String> {
+        files::read(&self.peer, session, path)
+    }
+
+    fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> EditorAnswer<()> {
+        files::write(&self.peer, session, path, text)
+    }
+}
+
+/// The updates that show an event.
+fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
+    use v1::SessionUpdate as U;
+    match event {
+        Event::User { message, piece: UserPiece::Text(text) } => match attached(text) {
+            Some((uri, text)) if text.len() <= ATTACHED => {
+                let resource = v1::TextResourceContents::new(text, uri);
+                let resource = v1::EmbeddedResourceResource::TextResourceContents(resource);
+                let block = v1::ContentBlock::Resource(v1::EmbeddedResource::new(resource));
+                let id = v1::MessageId::new(message.share());
+                vec![U::UserMessageChunk(v1::ContentChunk::new(block).message_id(id))]
+            }
+            _ => chunks(text, &message.share()).map(U::UserMessageChunk).collect(),
+        },
+        Event::User { message, piece: UserPiece::File(file) } => {
+            let id = v1::MessageId::new(message.share());
+            vec![U::UserMessageChunk(v1::ContentChunk::new(block(file)).message_id(id))]
+        }
+        Event::Text { part, delta } => chunks(delta, &part.share()).map(U::AgentMessageChunk).collect(),
+        Event::Thought { part, delta } => chunks(delta, &part.share()).map(U::AgentThoughtChunk).collect(),
+        Event::Call(update) => seen.cards.updates(update),
+        Event::Plan(todos) => {
+            let entries = todos.iter().filter_map(entry).collect();
+            vec![match seen.shows.plans {
+                true => U::PlanUpdate(v1::PlanUpdate::new(v1::PlanUpdateContent::items(PLAN, entries))),
+                false => U::Plan(v1::Plan::new(entries)),
+            }]
+        }
+        Event::Mode(mode) => vec![U::CurrentModeUpdate(v1::CurrentModeUpdate::new(mode.clone()))],
+        // Version 1 has no word for it.
+        Event::Prompted { .. } => vec![],
+        // What the options are now is the session's to say; see `updates.rs`.
+        Event::Options => vec![],
+        Event::Commands(commands) => {
+            let one = |command: &events::CommandInfo| {
+                let input = command.hint.as_ref().map(|hint| {
+                    v1::AvailableCommandInput::Unstructured(v1::UnstructuredCommandInput::new(hint.as_str()))
+                });
+                v1::AvailableCommand::new(command.name.as_str(), command.description.as_str()).input(input)
+            };
+            vec![U::AvailableCommandsUpdate(v1::AvailableCommandsUpdate::new(commands.iter().map(one).collect()))]
+        }
+        Event::Info { title, updated } => {
+            let mut info = v1::SessionInfoUpdate::new().updated_at(updated.iso());
+            if let Some(title) = title {
+                info = info.title(title.clone());
+            }
+            vec![U::SessionInfoUpdate(info)]
+        }
+        Event::Usage { used, size, cost } => {
+            let cost = cost.map(|amount| v1::Cost::new(amount, "USD"));
+            vec![U::UsageUpdate(v1::UsageUpdate::new(*used, *size).cost(cost))]
+        }
+        Event::Notice { severity, title, details } => vec![notice(*severity, title, details.as_deref(), seen)],
+        Event::Compaction { id, auto, state } => compaction(&id.share(), *auto, state, seen),
+        Event::Status(Status::Retrying { attempt, limit, wait, cause, .. }) => {
+            let seconds = wait.as_millis().div_ceil(1000);
+            let again = format!("Retrying in {seconds} s ({attempt}/{limit}).");
+            let title = text::sentences([cause.as_str(), &again]);
+            vec![notice(Severity::Warning, &title, None, seen)]
+        }
+        Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
+        Event::Subagent(subagent) => vec![U::SubagentUpdate(self::subagent(subagent))],
+        Event::Told { message, sender, text } => {
+            let message = v1::SessionMessage::new(message.share());
+            let message = message.sender_session_id(v1::SessionId::new(sender.share()));
+            vec![U::SessionMessage(message.content(chunked(text)))]
+        }
+        // Sent to the session it happened in; see `updates.rs`.
+        Event::Within { .. } => vec![],
+    }
+}
+
+/// Words in pieces that make no line too long.
+fn chunks<'a>(text: &'a str, message: &'a Arc<str>) -> impl Iterator<Item = v1::ContentChunk> + use<'a> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (piece, more) = rest.split_at(rest.floor_char_boundary(PIECE).max(1));
+        rest = more;
+        Some(v1::ContentChunk::new(piece.into()).message_id(v1::MessageId::new(message.clone())))
+    })
+}
+
+/// Words as the content of one message.
+fn chunked(text: &str) -> Vec<v1::ContentBlock> {
+    vec![v1::ContentBlock::from(text::head(text, PIECE))]
+}
+
+/// A subagent's session: the user may stop it while it works, and nothing else.
+fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
+    let reason = |stop: &SubagentStop| match stop {
+        SubagentStop::Done => v1::IdleStopReason::EndTurn,
+        SubagentStop::Cancelled => v1::IdleStopReason::Cancelled,
+        SubagentStop::Refused => v1::IdleStopReason::Refusal,
+        SubagentStop::MaxTokens => v1::IdleStopReason::MaxTokens,
+        SubagentStop::StepLimit => v1::IdleStopReason::MaxTurnRequests,
+        SubagentStop::Failed(why) => {
+            let error = v1::Error::new(rpc::code::INTERNAL, why.as_str());
+            v1::IdleStopReason::Error(v1::ErrorStopReason::new().error(error))
+        }
+    };
+    let state = |activity: &SubagentState| match activity {
+        SubagentState::Working => v1::StateUpdate::Running(v1::RunningStateUpdate::new()),
+        SubagentState::Waiting => v1::StateUpdate::RequiresAction(v1::RequiresActionStateUpdate::new()),
+        SubagentState::Over(stop) => v1::StateUpdate::Idle(v1::IdleStateUpdate::new().stop_reason(reason(stop))),
+    };
+    let mut update = v1::SubagentUpdate::new(subagent.session.share());
+    if let Some(SubagentInfo { title, agent, stoppable }) = &subagent.about {
+        let cancel = stoppable.then(v1::SessionCancelCapabilities::new);
+        let may = v1::SubagentSessionCapabilities::new().cancel(cancel);
+        update = update.title(title.clone()).description(agent.clone()).capabilities(may);
+    }
+    match &subagent.state {
+        Some(activity) => update.state(state(activity)),
+        None => update,
+    }
+}
+
+/// Something said beside the conversation: a notice where the editor knows them, else a thought,
+/// which every editor shows and none takes for the answer.
+fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut ShownState) -> v1::SessionUpdate {
+    if seen.shows.notices {
+        let severity = match severity {
+            Severity::Info => v1::NoticeSeverity::Info,
+            Severity::Warning => v1::NoticeSeverity::Warning,
+            Severity::Error => v1::NoticeSeverity::Error,
+        };
+        let notice = v1::Notice::new(severity, text::escaped(title.trim()));
+        return v1::SessionUpdate::Notice(notice.description(details.map(|details| text::shown(details).into_owned())));
+    }
+    let (name, number) = &mut seen.asides;
+    *number += 1;
+    let text = format!("{}\n\n", text::sentences([title, details.unwrap_or_default()]));
+    let chunk = v1::ContentChunk::new((&*text::shown(&text)).into());
+    v1::SessionUpdate::AgentThoughtChunk(chunk.message_id(v1::MessageId::new(format!("{name}-{number}"))))
+}
+
+/// A compaction: an entry of its own where the editor knows them, else a word beside the conversation
+/// when it begins and a line when it is done. The line is an answer where the user asked for it, and a
+/// thought where nobody did.
+fn compaction(id: &Arc<str>, auto: bool, state: &CompactionState, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
+    if !seen.shows.compaction {
+        let line = match state {
+            // What takes a while is not to look like silence.
+            CompactionState::InProgress => {
+                return vec![notice(Severity::Info, "Summarising the conversation to make room.", None, seen)];
+            }
+            CompactionState::Completed { before, after, .. } => {
+                format!("{}\n\n", compacted(*before, *after))
+            }
+            // The turn ends with the failure, and says why.
+            CompactionState::Failed(_) | CompactionState::Cancelled => return vec![],
+        };
+        let kind = if auto { v1::SessionUpdate::AgentThoughtChunk } else { v1::SessionUpdate::AgentMessageChunk };
+        return chunks(&line, id).map(kind).collect();
+    }
+    let update = |status| v1::CompactionUpdate::new(id.to_string(), status);
+    let update = match state {
+        CompactionState::InProgress => update(v1::CompactionStatus::InProgress),
+        CompactionState::Completed { summary, .. } => {
+            update(v1::CompactionStatus::Completed).summary(vec![v1::ContentBlock::from(summary.as_str())])
+        }
+        CompactionState::Failed(why) => update(v1::CompactionStatus::Failed).error(why.clone()),
+        CompactionState::Cancelled => update(v1::CompactionStatus::Cancelled),
+    };
+    vec![v1::SessionUpdate::CompactionUpdate(update)]
+}
+
+/// What a summary was good for.
+fn compacted(before: u64, after: u64) -> String {
+    let (was, is) = (text::thousands(before), text::thousands(after));
+    match after < before {
+        true => format!("Compacted the conversation: {was} → about {is} tokens."),
+        false => format!("Compacted the conversation, which has become no shorter: {was} → about {is} tokens."),
+    }
+}
+
+fn entry(todo: &Todo) -> Option<v1::PlanEntry> {
+    let priority = match todo.priority {
+        Priority::High => v1::PlanEntryPriority::High,
+        Priority::Medium => v1::PlanEntryPriority::Medium,
+        Priority::Low => v1::PlanEntryPriority::Low,
+    };
+    let status = match todo.status {
+        TodoStatus::Pending => v1::PlanEntryStatus::Pending,
+        TodoStatus::InProgress => v1::PlanEntryStatus::InProgress,
+        TodoStatus::Completed => v1::PlanEntryStatus::Completed,
+        // v1 has no word for it; what is no longer needed is no longer part of the plan.
+        TodoStatus::Cancelled => return None,
+    };
+    Some(v1::PlanEntry::new(todo.content.as_str(), priority, status))
+}

@@ -1,0 +1,58 @@
+//! A question in the way of a permission, and what was chosen.
+
+use protocol::acp::v2;
+use protocol::rpc::Peer;
+
+use super::card::ShownCalls;
+use crate::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedAnswer};
+use crate::meta;
+use base::id::SessionId;
+
+/// Puts a question. What it is about stands in it whole; the card of the call stays as it is.
+pub(super) fn ask(
+    peer: &Peer,
+    session: &SessionId,
+    asked: ChoiceRequest,
+    cards: &ShownCalls,
+) -> EditorAnswer<Option<PickedAnswer>> {
+    let one = |answer: AnswerOption| v2::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind));
+    let options = asked.answers.into_iter().map(one).collect();
+    let title = asked.show.title.clone().unwrap_or_else(|| "May this be done?".to_owned());
+    let call = cards.question(&asked.show);
+    let subject =
+        call.map(|call| v2::RequestPermissionSubject::ToolCall(Box::new(v2::ToolCallPermissionSubject::new(call))));
+    let request = v2::RequestPermissionRequest::new(session.share(), title, options).description(asked.text);
+    let request = request.subject(subject).meta(asked.meta);
+    let peer = peer.clone();
+    Box::pin(async move { Ok(picked(peer.call(&request, None).await?.outcome)) })
+}
+
+fn kind(kind: AnswerKind) -> v2::PermissionOptionKind {
+    match kind {
+        AnswerKind::Once => v2::PermissionOptionKind::AllowOnce,
+        AnswerKind::Always => v2::PermissionOptionKind::AllowAlways,
+        AnswerKind::No => v2::PermissionOptionKind::RejectOnce,
+    }
+}
+
+fn picked(outcome: v2::RequestPermissionOutcome) -> Option<PickedAnswer> {
+    // What is neither of the two is no yes.
+    let v2::RequestPermissionOutcome::Selected(chosen) = outcome else { return None };
+    Some(PickedAnswer { id: chosen.option_id.0.to_string(), words: meta::words(chosen.meta.as_ref()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_outcome_that_is_not_known_is_no_yes() {
+        let picked = |outcome| picked(serde_json::from_value(outcome).unwrap());
+        let chosen = picked(json!({ "outcome": "selected", "optionId": "once" }));
+        assert_eq!(chosen, Some(PickedAnswer { id: "once".into(), words: None }));
+        assert_eq!(picked(json!({ "outcome": "cancelled" })), None);
+        assert_eq!(picked(json!({ "outcome": "_granted", "optionId": "once" })), None);
+    }
+}

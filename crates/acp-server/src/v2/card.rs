@@ -1,0 +1,172 @@
+//! Calls as `tool_call_update`, terminals as `terminal_update`: pure, live and replayed alike.
+//!
+//! What is not said stays as it is, and an id that was not seen before begins something. A command has a
+//! terminal of the same id from its first update on.
+
+use std::collections::HashMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use protocol::acp::v2;
+use serde_json::Value;
+
+use super::content::block;
+use super::diff::diff;
+use crate::card::{self, CardPart, ShownCall};
+use base::id::CallId;
+use events::{CallUpdate, ProgramExit, Progress, ToolKind};
+use transcript::Change;
+
+/// What has been shown of the calls that are not over yet.
+#[derive(Debug, Default)]
+pub(super) struct ShownCalls {
+    all: HashMap<CallId, ShownCall>,
+}
+
+impl ShownCalls {
+    /// Adds the updates that show news about a call.
+    pub(super) fn updates(&mut self, update: &CallUpdate, out: &mut Vec<v2::SessionUpdate>) {
+        let Some(id) = &update.call else { return };
+        let first = !self.all.contains_key(id);
+        let card = self.all.entry(id.clone()).or_default();
+        if let Some(kind) = update.kind {
+            card.kind = kind;
+            card.terminal = kind == ToolKind::Execute;
+        }
+        let mut changed = card.take(update);
+        let over = update.progress.is_some_and(Progress::is_over);
+        changed |= first || (over && card.terminal);
+        if card.terminal {
+            out.extend(begun(id, update));
+        }
+        let mut call = fields(id, update, first);
+        let shown = card.content();
+        // What is new has nothing in it until something is said.
+        if changed && !(first && shown.is_empty()) {
+            call = call.content(contents(shown, id));
+        }
+        if card.terminal
+            && let Some(data) = card.printed(update, over)
+        {
+            out.push(match update.stream {
+                Some(_) => v2::SessionUpdate::TerminalOutputChunk(v2::TerminalOutputChunk::new(
+                    id.share(),
+                    BASE64.encode(data),
+                )),
+                None => {
+                    terminal(v2::TerminalUpdate::new(id.share()).output(v2::TerminalOutput::new(BASE64.encode(data))))
+                }
+            });
+            card.fed = true;
+        }
+        if over && card.terminal {
+            // A command that was refused or cancelled has a terminal as well, which must not stay open.
+            let ProgramExit { code, signal } = card.exit.take().unwrap_or(ProgramExit { code: None, signal: None });
+            let exit = v2::TerminalExitStatus::new().exit_code(code.map(i64::from)).signal(signal);
+            out.push(terminal(v2::TerminalUpdate::new(id.share()).exit_status(exit)));
+        }
+        if call != v2::ToolCallUpdate::new(id.share()) {
+            out.push(v2::SessionUpdate::ToolCallUpdate(call));
+        }
+        if over {
+            // The id stays known, so that a late word about it says nothing anew; what it held is let go.
+            *card = ShownCall::default();
+        }
+    }
+
+    /// The call that a question is about, with the change that is to be agreed to.
+    pub(super) fn question(&self, show: &CallUpdate) -> Option<v2::ToolCallUpdate> {
+        let id = show.call.as_ref()?;
+        let mut card = self.all.get(id).cloned().unwrap_or_default();
+        card.ask(show);
+        let call = fields(id, &CallUpdate { output: None, metadata: None, ..show.clone() }, true);
+        let changes = card.changes();
+        Some(if changes.is_empty() { call } else { call.content(contents(changes, id)) })
+    }
+}
+
+/// What is known of a terminal when its command is.
+fn begun(id: &CallId, update: &CallUpdate) -> Option<v2::SessionUpdate> {
+    let command = update.input.as_ref()?.get("command").and_then(Value::as_str)?;
+    Some(terminal(v2::TerminalUpdate::new(id.share()).command(command.to_owned())))
+}
+
+fn terminal(update: v2::TerminalUpdate) -> v2::SessionUpdate {
+    v2::SessionUpdate::TerminalUpdate(update)
+}
+
+/// Everything of an update but its content. What never changes is said once.
+fn fields(id: &CallId, update: &CallUpdate, first: bool) -> v2::ToolCallUpdate {
+    let locations = update.locations.as_ref().map(|locations| {
+        let one = |location: &events::Location| v2::ToolCallLocation::new(location.path.clone()).line(location.line);
+        locations.iter().map(one).collect::<Vec<_>>()
+    });
+    v2::ToolCallUpdate::new(id.share())
+        .title(said(update.title.clone()))
+        .name(said(update.tool.clone().filter(|_| first)))
+        .kind(said(update.kind.filter(|_| first || !update.earlier).map(kind)))
+        .status(said(update.progress.map(status)))
+        .locations(said(locations))
+        .raw_input(said(card::input(update)))
+        .raw_output(said(card::result(update)))
+}
+
+/// What is not said does not change.
+fn said<T>(value: Option<T>) -> protocol::acp::MaybeUndefined<T> {
+    value.map_or(protocol::acp::MaybeUndefined::Undefined, protocol::acp::MaybeUndefined::Value)
+}
+
+/// What a card shows, as version 2 writes it: changes that stand together are one.
+fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v2::ToolCallContent> {
+    let mut out = Vec::new();
+    let mut changes: Vec<&Change> = Vec::new();
+    for piece in pieces {
+        let next = match piece {
+            CardPart::Change(change) => {
+                changes.push(change);
+                continue;
+            }
+            CardPart::Words(text) => words(v2::ContentBlock::from(text)),
+            CardPart::File(file) => words(block(file)),
+            CardPart::Terminal => v2::ToolCallContent::Terminal(v2::Terminal::new(id.share())),
+        };
+        out.extend(changed(&mut changes));
+        out.push(next);
+    }
+    out.extend(changed(&mut changes));
+    out
+}
+
+fn changed(changes: &mut Vec<&Change>) -> Option<v2::ToolCallContent> {
+    let all = std::mem::take(changes);
+    (!all.is_empty()).then(|| v2::ToolCallContent::Diff(diff(&all)))
+}
+
+fn words(block: v2::ContentBlock) -> v2::ToolCallContent {
+    v2::ToolCallContent::Content(Box::new(v2::Content::new(block)))
+}
+
+fn kind(kind: ToolKind) -> v2::ToolKind {
+    match kind {
+        ToolKind::Read => v2::ToolKind::Read,
+        ToolKind::Edit => v2::ToolKind::Edit,
+        ToolKind::Delete => v2::ToolKind::Delete,
+        ToolKind::Move => v2::ToolKind::Move,
+        ToolKind::Search => v2::ToolKind::Search,
+        ToolKind::Execute => v2::ToolKind::Execute,
+        ToolKind::Think => v2::ToolKind::Think,
+        ToolKind::Fetch => v2::ToolKind::Fetch,
+        ToolKind::SwitchMode => v2::ToolKind::SwitchMode,
+        ToolKind::Other => v2::ToolKind::Other,
+    }
+}
+
+fn status(progress: Progress) -> v2::ToolCallStatus {
+    match progress {
+        Progress::Pending => v2::ToolCallStatus::Pending,
+        Progress::Running => v2::ToolCallStatus::InProgress,
+        Progress::Completed => v2::ToolCallStatus::Completed,
+        Progress::Failed => v2::ToolCallStatus::Failed,
+        Progress::Cancelled => v2::ToolCallStatus::Cancelled,
+    }
+}

@@ -1,0 +1,82 @@
+//! The handshake of version 2, and logins.
+
+use std::sync::Arc;
+
+use protocol::acp::{Initialize2, ProtocolVersion, v2};
+use protocol::table::{Cx, Reply};
+
+use crate::face::DisplayCapabilities;
+use crate::login::{self, AT_THE_TERMINAL, KEYS};
+use crate::meta::{ALONE, of_ours};
+use crate::server::{Capabilities, Server};
+use tools::FileCapabilities;
+
+/// initialize. Of several the last one counts.
+pub(super) fn initialize(server: &Arc<Server>, _: Cx, request: Initialize2) -> Reply<v2::InitializeResponse> {
+    let Initialize2(request) = request;
+    let client = &request.capabilities;
+    server.shake_hands_again(Capabilities {
+        files: FileCapabilities { read: false, write: false },
+        // All of it belongs to the protocol here; an editor leaves out what it does not know.
+        shows: DisplayCapabilities {
+            terminals: true,
+            notices: true,
+            compaction: true,
+            subagents: false,
+            plans: true,
+            switches: true,
+        },
+        forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
+        addresses: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.url.is_some()),
+        alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
+        runs_logins: false,
+        misses_commands: false,
+    });
+    tracing::info!("connected to {} {} in version 2", request.info.name, request.info.version);
+    Reply::now(Ok(answer(client.auth.as_ref().is_some_and(|auth| auth.terminal.is_some()))))
+}
+
+/// Our half of the handshake. `terminal`: the editor can run a login in a terminal.
+fn answer(terminal: bool) -> v2::InitializeResponse {
+    let prompt = v2::PromptCapabilities::new()
+        .image(v2::PromptImageCapabilities::new())
+        .audio(v2::PromptAudioCapabilities::new())
+        .embedded_context(v2::PromptEmbeddedContextCapabilities::new());
+    let session = v2::SessionCapabilities::new()
+        .prompt(prompt)
+        .mcp(v2::McpCapabilities::new().stdio(v2::McpStdioCapabilities::new()).http(v2::McpHttpCapabilities::new()))
+        .delete(v2::SessionDeleteCapabilities::new())
+        .additional_directories(v2::SessionAdditionalDirectoriesCapabilities::new())
+        .fork(v2::SessionForkCapabilities::new())
+        .title(v2::SessionTitleCapabilities::new())
+        .status(v2::SessionStatusCapabilities::new())
+        .archive(v2::SessionArchiveCapabilities::new())
+        .system_prompt(v2::SessionSystemPromptCapabilities::new());
+    let keys = v2::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
+    let mut methods = vec![v2::AuthMethod::Agent(keys)];
+    if terminal {
+        let method = v2::AuthMethodTerminal::new(AT_THE_TERMINAL.id, AT_THE_TERMINAL.name);
+        let method = method.description(AT_THE_TERMINAL.description.to_owned()).args(vec![login::ARGUMENT.to_owned()]);
+        methods.push(v2::AuthMethod::Terminal(method));
+    }
+    let info = v2::Implementation::new("adjutant", env!("CARGO_PKG_VERSION")).title("adjutant".to_owned());
+    v2::InitializeResponse::new(ProtocolVersion::V2, info)
+        .capabilities(
+            v2::AgentCapabilities::new()
+                .session(session)
+                .auth(v2::AgentAuthCapabilities::new().status(v2::AuthStatusCapabilities::new())),
+        )
+        .auth_methods(methods)
+}
+
+/// auth/login: at once, and as often as an editor likes.
+pub(super) fn login(server: &Arc<Server>, _: Cx, request: v2::LoginAuthRequest) -> Reply<v2::LoginAuthResponse> {
+    let known = login::log_in(server, &request.method_id.0);
+    Reply::now(known.map(|()| v2::LoginAuthResponse::default()).map_err(Into::into))
+}
+
+/// auth/logout.
+pub(super) fn logout(server: &Arc<Server>, _: Cx, _: v2::LogoutAuthRequest) -> Reply<v2::LogoutAuthResponse> {
+    let forgotten = login::log_out(server);
+    Reply::later(async move { Ok(forgotten.await.map(|()| v2::LogoutAuthResponse::default())?) })
+}

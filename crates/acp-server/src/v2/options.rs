@@ -1,0 +1,71 @@
+//! Settings as config options.
+
+use std::sync::Arc;
+
+use protocol::acp::v2;
+use protocol::table::{Cx, Reply};
+
+use crate::error::Refusal;
+use crate::face::{Alternative, Category, Group, Setting, SettingValue};
+use crate::options::{self, Chosen};
+use crate::server::{ChoiceReply, Server};
+use session::Handle;
+
+/// Settings as the editor shows them.
+pub(super) fn encode(settings: Vec<Setting>) -> Vec<v2::SessionConfigOption> {
+    settings.into_iter().map(option).collect()
+}
+
+/// What can be chosen in a session.
+pub(super) fn choices(server: &Server, session: &Handle) -> Vec<v2::SessionConfigOption> {
+    encode(options::settings(server, session))
+}
+
+fn option(setting: Setting) -> v2::SessionConfigOption {
+    let Setting { id, name, description, category, value } = setting;
+    let option = match value {
+        SettingValue::Switch(on) => v2::SessionConfigOption::boolean(id, name, on),
+        SettingValue::List(now, values) => {
+            v2::SessionConfigOption::select(id, name, now, values.into_iter().map(alternative).collect::<Vec<_>>())
+        }
+        SettingValue::Groups(now, groups) => {
+            v2::SessionConfigOption::select(id, name, now, groups.into_iter().map(group).collect::<Vec<_>>())
+        }
+    };
+    let category = category.map(|category| match category {
+        Category::Mode => v2::SessionConfigOptionCategory::Mode,
+        Category::Model => v2::SessionConfigOptionCategory::Model,
+        Category::Effort => v2::SessionConfigOptionCategory::ThoughtLevel,
+    });
+    option.description(description.map(str::to_owned)).category(category)
+}
+
+fn alternative(one: Alternative) -> v2::SessionConfigSelectOption {
+    v2::SessionConfigSelectOption::new(one.id, one.name).description(one.description)
+}
+
+fn group(group: Group) -> v2::SessionConfigSelectGroup {
+    let values = group.values.into_iter().map(alternative).collect();
+    v2::SessionConfigSelectGroup::new(group.id, group.name, values)
+}
+
+/// session/set_config_option.
+pub(super) fn set_config_option(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v2::SetSessionConfigOptionRequest,
+) -> Reply<v2::SetSessionConfigOptionResponse> {
+    let (server, id) = (server.clone(), request.session_id.0.clone());
+    let tries = matches!(&request.value, v2::SessionConfigOptionValue::Id { value }
+        if options::relies_on_sandbox(&request.config_id.0, &value.0));
+    server.clone().when_tried(&id, tries, move || {
+        let session = server.session(&request.session_id.0)?;
+        let chosen = match &request.value {
+            v2::SessionConfigOptionValue::Boolean { value } => Chosen::Switch(*value),
+            v2::SessionConfigOptionValue::Id { value } => Chosen::Value(&value.0),
+            _ => return Err(Refusal::Invalid("this kind of value is not known here".into())),
+        };
+        let ChoiceReply { response, kept } = options::choose(&server, &session, &request.config_id.0, chosen)?;
+        Ok(ChoiceReply { response: v2::SetSessionConfigOptionResponse::new(encode(response)), kept })
+    })
+}

@@ -1,0 +1,58 @@
+//! session/prompt: the response comes when the prompt is part of the conversation; what follows is told by
+//! updates, the end of the turn too.
+
+use std::sync::Arc;
+
+use protocol::acp::v2;
+use protocol::table::{Cx, Reply};
+use tokio_util::sync::CancellationToken;
+
+use super::{content, line};
+use crate::error::Refusal;
+use crate::meta::{self, SCHEMA};
+use crate::prompt::{self, IncomingPrompt, PromptTurn};
+use crate::server::Server;
+use session::Handle;
+
+/// session/prompt.
+pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v2::PromptRequest) -> Reply<v2::PromptResponse> {
+    let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
+    let options = prompt::options(request.meta.as_ref());
+    let (echo, session) = (request.prompt.clone(), request.session_id.0.to_string());
+    let said = || Ok(IncomingPrompt { session, parts: content::parts(request.prompt)?, options: options?, schema });
+    let Some(wait) = server.wait(&request.session_id.0) else {
+        return match said().and_then(|said| prompt::queue(server, said)) {
+            Err(refusal) => Reply::now(Err(refusal.into())),
+            Ok(queued) => {
+                let server = server.clone();
+                Reply::later(async move { Ok(insert(server, queued, echo, &cx).await?) })
+            }
+        };
+    };
+    // Sent together with the resume of its session.
+    let server = server.clone();
+    Reply::later(async move {
+        let queued = prompt::queue_when_open(&server, said, wait, &cx.cancelled).await?.ok_or(Refusal::Cancelled)?;
+        Ok(insert(server, queued, echo, &cx).await?)
+    })
+}
+
+/// Waits until the prompt is in the conversation; the turn is shown after the response.
+async fn insert(
+    server: Arc<Server>,
+    (session, turn): (Handle, Option<PromptTurn>),
+    echo: Vec<v2::ContentBlock>,
+    cx: &Cx,
+) -> Result<v2::PromptResponse, Refusal> {
+    let empty = || Refusal::Invalid("the prompt is empty; say something in it".into());
+    let mut turn = turn.ok_or_else(empty)?;
+    let id = turn.inserted(&cx.cancelled).await?;
+    let message = v2::UserMessage::new(id.share()).content(echo);
+    cx.after(async move {
+        line::send(&server.peer, &session.id, v2::SessionUpdate::UserMessage(message)).await;
+        // The request has been answered: from here on the session is what can be cancelled. How the turn ends,
+        // and what comes of it, is told by its last update.
+        turn.ended(&CancellationToken::new()).await.ok();
+    });
+    Ok(v2::PromptResponse::new(id.share()))
+}

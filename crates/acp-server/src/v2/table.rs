@@ -1,0 +1,33 @@
+//! The routing table of version 2: one line per method, in the protocol's order, no logic.
+
+use std::sync::Arc;
+
+use protocol::table::Table;
+
+use super::{initialize, kept, options, prompt, sessions};
+use crate::server::Server;
+
+/// What an editor can ask of us in version 2.
+pub fn table(server: &Arc<Server>) -> Table<Server> {
+    Table::new(server.clone())
+        .gate(Server::gate)
+        .request(initialize::initialize)
+        .request(initialize::login)
+        .request(initialize::logout)
+        .request(kept::auth_status)
+        .request(sessions::new)
+        .request(sessions::resume)
+        .request(sessions::list)
+        .request(kept::close)
+        .request(kept::delete)
+        .request(sessions::fork)
+        .request(kept::set_title)
+        .request(kept::status)
+        .request(kept::archive)
+        .request(kept::unarchive)
+        .request(sessions::cancel_call)
+        .request(sessions::cancel_terminal)
+        .request(options::set_config_option)
+        .request(prompt::prompt)
+        .notification(sessions::cancel)
+}

@@ -1,0 +1,206 @@
+//! Event → session/update: pure, the only place, live and replay alike.
+//!
+//! The calls are in `card.rs`.
+
+use std::sync::Arc;
+
+use protocol::acp::v2;
+use protocol::rpc::{self, Peer};
+
+use super::card::ShownCalls;
+use super::content::block;
+use super::line::line;
+use super::{ask, form, options};
+use crate::card::{ATTACHED, PIECE};
+use crate::error::Refusal;
+use crate::face::{
+    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionActivity,
+    SessionView, Setting, UpdateLines,
+};
+use base::id::SessionId;
+use base::text;
+use events::{CommandInfo, CompactionState, Event, Severity, Status, UserPiece};
+use session::turn::Outcome;
+use transcript::{FaultKind, Priority, Todo, TodoStatus, attached};
+
+struct ShownState {
+    peer: Peer,
+    /// The calls that are not over yet.
+    cards: ShownCalls,
+}
+
+/// What is shown of a session that has been shown nothing yet.
+pub fn view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn SessionView> {
+    Box::new(ShownState { peer: peer.clone(), cards: ShownCalls::default() })
+}
+
+impl SessionView for ShownState {
+    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
+        out.extend(updates(event, &mut self.cards).into_iter().map(|update| line(session, update)));
+    }
+
+    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
+        let update = v2::ConfigOptionUpdate::new(options::encode(settings));
+        out.push(line(session, v2::SessionUpdate::ConfigOptionUpdate(update)));
+    }
+
+    fn state(&mut self, session: &SessionId, state: &SessionActivity, out: &mut UpdateLines) {
+        let state = match state {
+            SessionActivity::Running => v2::StateUpdate::Running(v2::RunningStateUpdate::new()),
+            SessionActivity::Waiting => v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new()),
+            SessionActivity::Idle(None) => v2::StateUpdate::Idle(v2::IdleStateUpdate::new()),
+            SessionActivity::Idle(Some(result)) => {
+                let stop_reason = stop_reason(result.outcome.clone());
+                v2::StateUpdate::Idle(v2::IdleStateUpdate::new().stop_reason(stop_reason).meta(result.meta()))
+            }
+        };
+        out.push(line(session, v2::SessionUpdate::StateUpdate(state)));
+    }
+
+    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
+        ask::ask(&self.peer, session, asked, &self.cards)
+    }
+
+    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
+        form::fill(&self.peer, session, form)
+    }
+}
+
+fn stop_reason(outcome: Outcome) -> v2::StopReason {
+    match outcome {
+        // Words that came meanwhile have a turn of their own.
+        Outcome::Ended | Outcome::Rejected | Outcome::Steered => v2::StopReason::EndTurn,
+        Outcome::Cancelled => v2::StopReason::Cancelled,
+        Outcome::Refused => v2::StopReason::Refusal,
+        Outcome::MaxTokens => v2::StopReason::MaxTokens,
+        Outcome::StepLimit => v2::StopReason::MaxTurnRequests,
+        Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => v2::StopReason::Cancelled,
+        Outcome::Failed(fault) => {
+            let error = rpc::Error::from(Refusal::from(fault));
+            let error = v2::Error::new(error.code, error.message).data(error.data);
+            v2::StopReason::Error(v2::ErrorStopReason::new().error(error))
+        }
+    }
+}
+
+/// The updates that show an event.
+fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
+    use v2::SessionUpdate as U;
+    match event {
+        Event::User { message, piece: UserPiece::Text(text) } => match attached(text) {
+            Some((uri, text)) if text.len() <= ATTACHED => {
+                let resource = v2::TextResourceContents::new(text, uri);
+                let resource = v2::EmbeddedResourceResource::TextResourceContents(resource);
+                let block = v2::ContentBlock::Resource(v2::EmbeddedResource::new(resource));
+                vec![U::UserMessageChunk(v2::ContentChunk::new(block, message.share()))]
+            }
+            _ => chunks(text, message.share()).map(U::UserMessageChunk).collect(),
+        },
+        Event::User { message, piece: UserPiece::File(file) } => {
+            vec![U::UserMessageChunk(v2::ContentChunk::new(block(file), message.share()))]
+        }
+        // Told with the response that says so.
+        Event::Prompted { .. } => vec![],
+        Event::Text { part, delta } => chunks(delta, part.share()).map(U::AgentMessageChunk).collect(),
+        Event::Thought { part, delta } => chunks(delta, part.share()).map(U::AgentThoughtChunk).collect(),
+        Event::Call(update) => {
+            let mut out = Vec::new();
+            cards.updates(update, &mut out);
+            out
+        }
+        Event::Plan(todos) => {
+            let plan = v2::PlanItems::new(PLAN, todos.iter().map(entry).collect());
+            vec![U::PlanUpdate(v2::PlanUpdate::new(v2::PlanUpdateContent::Items(plan)))]
+        }
+        // What the options are now is the session's to say; see `updates.rs`.
+        Event::Mode(_) | Event::Options => vec![],
+        Event::Commands(list) => {
+            vec![U::AvailableCommandsUpdate(v2::AvailableCommandsUpdate::new(commands(list)))]
+        }
+        Event::Info { title, updated } => {
+            let mut info = v2::SessionInfoUpdate::new().updated_at(updated.iso());
+            if let Some(title) = title {
+                info = info.title(title.clone());
+            }
+            vec![U::SessionInfoUpdate(info)]
+        }
+        Event::Usage { used, size, cost } => {
+            let mut usage = v2::UsageUpdate::new(*used, *size);
+            if let Some(amount) = cost {
+                usage = usage.cost(v2::Cost::new(*amount, "USD"));
+            }
+            vec![U::UsageUpdate(usage)]
+        }
+        Event::Notice { severity, title, details } => vec![notice(*severity, title, details.as_deref())],
+        Event::Compaction { id, state, .. } => vec![U::CompactionUpdate(compaction(&id.share(), state))],
+        Event::Status(Status::Retrying { attempt, limit, wait, cause, .. }) => {
+            let seconds = wait.as_millis().div_ceil(1000);
+            let again = format!("Retrying in {seconds} s ({attempt}/{limit}).");
+            vec![notice(Severity::Warning, &text::sentences([cause.as_str(), &again]), None)]
+        }
+        // The state is told where a turn begins, waits and ends.
+        Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
+        // Not asked for in this version.
+        Event::Subagent(_) | Event::Told { .. } => vec![],
+        // Sent to the session it happened in; see `updates.rs`.
+        Event::Within { .. } => vec![],
+    }
+}
+
+pub(super) fn commands(list: &[CommandInfo]) -> Vec<v2::AvailableCommand> {
+    let one = |command: &CommandInfo| {
+        let input = command.hint.as_ref().map(|hint| v2::AvailableCommandInput::Text(v2::TextCommandInput::new(hint)));
+        v2::AvailableCommand::Command(v2::Command::new(&command.name, &command.description).input(input))
+    };
+    list.iter().map(one).collect()
+}
+
+/// Words in pieces that make no line too long.
+fn chunks<'a>(text: &'a str, message: Arc<str>) -> impl Iterator<Item = v2::ContentChunk> + use<'a> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (piece, more) = rest.split_at(rest.floor_char_boundary(PIECE).max(1));
+        rest = more;
+        Some(v2::ContentChunk::new(piece.into(), message.clone()))
+    })
+}
+
+fn notice(severity: Severity, title: &str, details: Option<&str>) -> v2::SessionUpdate {
+    let severity = match severity {
+        Severity::Info => v2::NoticeSeverity::Info,
+        Severity::Warning => v2::NoticeSeverity::Warning,
+        Severity::Error => v2::NoticeSeverity::Error,
+    };
+    let notice = v2::Notice::new(severity, text::escaped(title.trim()));
+    v2::SessionUpdate::Notice(notice.description(details.map(|details| text::shown(details).into_owned())))
+}
+
+fn compaction(id: &Arc<str>, state: &CompactionState) -> v2::CompactionUpdate {
+    let update = |status| v2::CompactionUpdate::new(id.clone(), status);
+    match state {
+        CompactionState::InProgress => update(v2::CompactionStatus::InProgress),
+        CompactionState::Completed { summary, .. } => {
+            update(v2::CompactionStatus::Completed).summary(vec![v2::ContentBlock::from(summary.as_str())])
+        }
+        CompactionState::Failed(why) => update(v2::CompactionStatus::Failed).error(why.clone()),
+        CompactionState::Cancelled => update(v2::CompactionStatus::Cancelled),
+    }
+}
+
+fn entry(todo: &Todo) -> v2::PlanEntry {
+    let priority = match todo.priority {
+        Priority::High => v2::PlanEntryPriority::High,
+        Priority::Medium => v2::PlanEntryPriority::Medium,
+        Priority::Low => v2::PlanEntryPriority::Low,
+    };
+    let status = match todo.status {
+        TodoStatus::Pending => v2::PlanEntryStatus::Pending,
+        TodoStatus::InProgress => v2::PlanEntryStatus::InProgress,
+        TodoStatus::Completed => v2::PlanEntryStatus::Completed,
+        TodoStatus::Cancelled => v2::PlanEntryStatus::Cancelled,
+    };
+    v2::PlanEntry::new(todo.content.as_str(), priority, status)
+}

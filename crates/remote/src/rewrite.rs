@@ -1,0 +1,83 @@
+//! Lines of JSON-RPC with other members than they came with: what is not changed stays as it was written, down to how a
+//! number is spelled. None for a line that has not the shape it takes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+
+use acp_server::meta::{IDEMPOTENCY_KEY, OWN};
+
+/// The members of a JSON object, as they were written.
+pub(super) type Members = BTreeMap<String, Box<RawValue>>;
+
+/// A line with other members.
+fn with(line: &[u8], change: impl FnOnce(&mut Members) -> Option<()>) -> Option<Bytes> {
+    let mut members: Members = serde_json::from_slice(line).ok()?;
+    change(&mut members)?;
+    serde_json::to_vec(&members).ok().map(Bytes::from)
+}
+
+/// A line with another id.
+pub(super) fn with_id(line: &[u8], id: &str) -> Option<Bytes> {
+    with(line, |message| {
+        message.insert("id".into(), RawValue::from_string(id.to_owned()).ok()?);
+        Some(())
+    })
+}
+
+/// Changes the object that a member is; where there is none, it begins empty.
+fn inside(members: &mut Members, name: &str, change: impl FnOnce(&mut Members) -> Option<()>) -> Option<()> {
+    let mut inner = match members.get(name).map(|value| value.get()).filter(|text| *text != "null") {
+        Some(text) => serde_json::from_str(text).ok()?,
+        None => Members::new(),
+    };
+    change(&mut inner)?;
+    members.insert(name.into(), to_raw_value(&inner).ok()?);
+    Some(())
+}
+
+/// A prompt with an idempotency key; none where it has one, or is none that has.
+pub(super) fn with_key(line: &[u8], key: &str) -> Option<Bytes> {
+    with(line, |message| {
+        inside(message, "params", |params| {
+            inside(params, "_meta", |meta| {
+                if meta.contains_key(&format!("{OWN}.{IDEMPOTENCY_KEY}")) {
+                    return None;
+                }
+                inside(meta, OWN, |own| {
+                    if own.contains_key(IDEMPOTENCY_KEY) {
+                        return None;
+                    }
+                    own.insert(IDEMPOTENCY_KEY.into(), to_raw_value(key).ok()?);
+                    Some(())
+                })
+            })
+        })
+    })
+}
+
+/// Parameters with something of ours in their `_meta`; as they were where that is none.
+pub(super) fn with_own(params: &mut Members, key: &str, value: impl serde::Serialize) {
+    inside(params, "_meta", |meta| {
+        inside(meta, OWN, |own| {
+            own.insert(key.into(), to_raw_value(&value).ok()?);
+            Some(())
+        })
+    });
+}
+
+/// An update with other members.
+pub(super) fn with_update(line: &[u8], changes: &[(&str, Value)]) -> Option<Bytes> {
+    with(line, |message| {
+        inside(message, "params", |params| {
+            inside(params, "update", |update| {
+                for (name, value) in changes {
+                    update.insert((*name).into(), to_raw_value(value).ok()?);
+                }
+                Some(())
+            })
+        })
+    })
+}

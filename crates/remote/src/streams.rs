@@ -1,0 +1,419 @@
+//! A connection over plain HTTP: what the editor says is posted, what it is told comes as events on streams.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, SET_COOKIE};
+use hyper::http::request::Parts;
+use hyper::{Request, Response, StatusCode};
+use protocol::lines::{Line, Outgoing};
+use protocol::rpc::{self, Id};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::admission::Identity;
+use super::budget::UnfinishedMessage;
+use super::host::{Connection, Host};
+use super::mailbox::{Mailboxes, NumberedLine, ResumeError, Shape, Stream};
+use super::reply::{ResponseBody, plain};
+use acp_server::hosted::Liveness;
+use base::lock::locked;
+
+/// The connection a request belongs to.
+pub const CONNECTION_ID: &str = "acp-connection-id";
+/// The session a request is about.
+pub const SESSION_ID: &str = "acp-session-id";
+
+/// The number of the last event that a client has received of a stream.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// How often a stream says that it is still there.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// How long a connection may be without a stream.
+const UNREAD: Duration = Duration::from_secs(120);
+
+/// How long a message may take to come whole, and to go on coming.
+const BODY_TIMEOUT: Duration = Duration::from_secs(300);
+const BODY_PAUSE: Duration = Duration::from_secs(15);
+
+/// How long the handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(30);
+
+/// The connections over plain HTTP.
+#[derive(Default)]
+pub struct Profiles {
+    // A std mutex around a map: a leaf, never held across an await.
+    open: Mutex<HashMap<String, Arc<Profile>>>,
+}
+
+/// What is wrong with a request, in words for whoever wrote the client.
+type Wrong = (StatusCode, &'static str);
+
+/// A connection that is carried by requests and streams.
+struct Profile {
+    identity: Identity,
+    lines: mpsc::Sender<Line>,
+    // The same, around what waits.
+    boxes: Mutex<Mailboxes>,
+    /// Something was read, or somebody reads no longer.
+    read: Notify,
+    ended: CancellationToken,
+    /// Ends when nothing more will come.
+    over: CancellationToken,
+    liveness: Arc<Liveness>,
+}
+
+impl Profiles {
+    /// The connection that headers name; otherwise what is wrong.
+    fn find(&self, headers: &HeaderMap, identity: &Identity) -> Result<(String, Arc<Profile>), Wrong> {
+        let id = text(headers, CONNECTION_ID);
+        let id = id.ok_or((StatusCode::BAD_REQUEST, "the header Acp-Connection-Id is missing"))?;
+        let found = locked(&self.open).get(&id).cloned();
+        match found.filter(|found| found.identity == *identity) {
+            Some(found) => Ok((id, found)),
+            // Somebody else's looks as if there were none.
+            None => Err((StatusCode::NOT_FOUND, "there is no such connection; begin again with initialize")),
+        }
+    }
+
+    /// `DELETE`: ends a connection.
+    pub fn delete(&self, headers: &HeaderMap, identity: &Identity) -> Response<ResponseBody> {
+        match self.find(headers, identity) {
+            Err((status, why)) => plain(status, why),
+            Ok((id, profile)) => {
+                locked(&self.open).remove(&id);
+                profile.ended.cancel();
+                plain(StatusCode::ACCEPTED, "")
+            }
+        }
+    }
+
+    /// Takes a message of the editor.
+    pub async fn post(
+        self: Arc<Self>,
+        host: &Arc<Host>,
+        request: Request<Incoming>,
+        identity: Identity,
+    ) -> Response<ResponseBody> {
+        let (head, body) = request.into_parts();
+        if !text(&head.headers, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with("application/json")) {
+            return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
+        }
+        let most = host.settings.limits.message_bytes;
+        let body = match whole(body, most, &host.budget(&identity).begin()).await {
+            Ok(body) => body,
+            Err((status, why)) => return plain(status, &why),
+        };
+        if std::str::from_utf8(&body).is_err() {
+            return plain(StatusCode::BAD_REQUEST, "the message is not UTF-8");
+        }
+        let Some(shape) = Shape::of(&body) else {
+            let invalid = std::str::from_utf8(&body).ok().and_then(|text| rpc::read(text).err());
+            let error = invalid.map(|invalid| rpc::failure(&invalid.id, &invalid.error)).unwrap_or_default();
+            return json(StatusCode::BAD_REQUEST, error.into());
+        };
+        if shape.method.as_deref() == Some("initialize") && !head.headers.contains_key(CONNECTION_ID) {
+            let id = shape.id.map(|id| id.get().to_owned());
+            return self.begin(host, identity, body, id).await;
+        }
+        let (_, profile) = match self.find(&head.headers, &identity) {
+            Ok(found) => found,
+            Err((status, why)) => return plain(status, why),
+        };
+        let line = match about(&head, &shape, &body) {
+            Ok(line) => line,
+            Err(why) => return plain(StatusCode::BAD_REQUEST, why),
+        };
+        if let Some(shape) = Shape::of(&line) {
+            locked(&profile.boxes).heard(&shape);
+        }
+        match profile.lines.send(Line::Text(line)).await {
+            Ok(()) => plain(StatusCode::ACCEPTED, ""),
+            Err(_) => plain(StatusCode::NOT_FOUND, "this connection has ended; begin again with initialize"),
+        }
+    }
+
+    /// Shakes hands: the one request whose answer comes as the response.
+    async fn begin(
+        self: Arc<Self>,
+        host: &Arc<Host>,
+        identity: Identity,
+        body: Bytes,
+        id: Option<String>,
+    ) -> Response<ResponseBody> {
+        let connection = match host.connect(&identity) {
+            Ok(connection) => connection,
+            Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, &why),
+        };
+        let Connection { id: name, lines, mut outgoing, ended, liveness, .. } = connection;
+        if lines.send(Line::Text(body)).await.is_err() {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "this server is about to stop");
+        }
+        let Some(id) = id else {
+            let error = rpc::Error::invalid_request("initialize is a request, and has an id");
+            return json(StatusCode::BAD_REQUEST, rpc::failure(&Id::null(), &error).into());
+        };
+        let answer = tokio::time::timeout(HANDSHAKE, outgoing.next()).await.ok().flatten();
+        let Some(mut answer) = answer else {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "the handshake was not answered");
+        };
+        let end = answer.iter().position(|byte| *byte == b'\n').unwrap_or(answer.len());
+        let rest = answer.split_off(end);
+        let answered = Shape::of(&answer)
+            .is_some_and(|shape| !shape.is_error() && shape.id.is_some_and(|answered| answered.get() == id));
+        if !answered {
+            // Without a handshake there is no connection.
+            return json(StatusCode::OK, answer.into());
+        }
+        let (boxes, read) = (Mutex::default(), Notify::new());
+        let over = CancellationToken::new();
+        let profile = Arc::new(Profile { identity, lines, boxes, read, ended, over, liveness });
+        locked(&self.open).insert(name.clone(), profile.clone());
+        let this = self.clone();
+        let key = name.clone();
+        base::task::spawn(async move {
+            profile.route(outgoing, rest).await;
+            profile.ended.cancel();
+            profile.over.cancel();
+            locked(&this.open).remove(&key);
+        });
+        let mut response = json(StatusCode::OK, answer.into());
+        if let Ok(name) = HeaderValue::from_str(&name) {
+            response.headers_mut().insert(CONNECTION_ID, name);
+        }
+        // What stands before several servers can tell by it which of them has the connection.
+        let cookie = format!("adjutant_connection={name}; Path=/acp; HttpOnly; SameSite=Strict");
+        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+            response.headers_mut().insert(SET_COOKIE, cookie);
+        }
+        response
+    }
+
+    /// `GET`: opens a stream of server-sent events.
+    pub fn get(&self, head: &Parts, identity: &Identity) -> Response<ResponseBody> {
+        let events = text(&head.headers, ACCEPT.as_str())
+            .is_some_and(|kinds| kinds.contains("text/event-stream") || kinds.contains("*/*"));
+        if !events {
+            return plain(StatusCode::NOT_ACCEPTABLE, "this is a stream of events: accept text/event-stream");
+        }
+        let (name, profile) = match self.find(&head.headers, identity) {
+            Ok(found) => found,
+            Err((status, why)) => return plain(status, why),
+        };
+        let stream = text(&head.headers, SESSION_ID);
+        let after = match text(&head.headers, LAST_EVENT_ID).map(|id| id.parse::<u64>()).transpose() {
+            Ok(after) => after,
+            Err(_) => return plain(StatusCode::BAD_REQUEST, "Last-Event-ID is no id of this stream"),
+        };
+        let read = locked(&profile.boxes).read(&stream, after);
+        let (reader, changed) = match read {
+            Ok(reading) => reading,
+            Err(ResumeError::NoSession) => {
+                return plain(StatusCode::NOT_FOUND, "this connection has no such session");
+            }
+            Err(ResumeError::Gone) => {
+                let why = "what follows that event is not kept any more; open the stream without Last-Event-ID, and load the session again";
+                return plain(StatusCode::CONFLICT, why);
+            }
+        };
+        let reading = Reading { profile, stream: stream.clone(), reader, changed, begun: false };
+        let events = futures_util::stream::unfold(reading, |mut reading| async move {
+            let events = reading.next().await?;
+            Some((Ok::<_, Infallible>(Frame::data(events)), reading))
+        });
+        let mut response = Response::new(StreamBody::new(events).boxed_unsync());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        let named = [(CONNECTION_ID, Some(name)), (SESSION_ID, stream)];
+        for (header, value) in named {
+            if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
+                headers.insert(header, value);
+            }
+        }
+        response
+    }
+}
+
+impl Profile {
+    /// Gives what is told to the streams, until the connection ends or nobody reads it any more.
+    async fn route(&self, mut outgoing: Outgoing, first: Vec<u8>) {
+        let mut lines = Some(first);
+        while let Some(taken) = lines.take() {
+            let taken = Bytes::from(taken);
+            let mut start = 0;
+            for end in memchr::memchr_iter(b'\n', &taken) {
+                if end > start && locked(&self.boxes).put(taken.slice(start..end)).is_err() {
+                    tracing::warn!("a connection ends: too much waits for a stream that nobody reads");
+                    return;
+                }
+                start = end + 1;
+            }
+            tokio::select! {
+                more = self.more(&mut outgoing) => lines = more,
+                () = self.beat() => {}
+                () = self.unread() => tracing::info!("a connection ends: nobody reads its streams"),
+            }
+        }
+    }
+
+    /// Says that the editor is there whenever somebody wants to know, as long as it reads.
+    async fn beat(&self) {
+        loop {
+            self.liveness.asked().await;
+            if locked(&self.boxes).are_read() {
+                self.liveness.beat();
+            }
+        }
+    }
+
+    async fn more(&self, outgoing: &mut Outgoing) -> Option<Vec<u8>> {
+        self.until(Mailboxes::have_room).await;
+        outgoing.next().await
+    }
+
+    /// Completes when nobody has read any stream for too long.
+    async fn unread(&self) {
+        loop {
+            self.until(|boxes| !boxes.are_read()).await;
+            if tokio::time::timeout(UNREAD, self.until(Mailboxes::are_read)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn until(&self, done: impl Fn(&Mailboxes) -> bool) {
+        loop {
+            let read = self.read.notified();
+            tokio::pin!(read);
+            read.as_mut().enable();
+            if done(&locked(&self.boxes)) {
+                return;
+            }
+            read.await;
+        }
+    }
+}
+
+/// A stream that is read.
+struct Reading {
+    profile: Arc<Profile>,
+    stream: Stream,
+    reader: u64,
+    changed: Arc<Notify>,
+    begun: bool,
+}
+
+impl Reading {
+    /// The next events; none when the stream is over.
+    async fn next(&mut self) -> Option<Bytes> {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.profile.read.notify_waiters();
+            // Something, so that whatever stands between sends what it has.
+            return Some(Bytes::from_static(b":\n\n"));
+        }
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let lines = locked(&self.profile.boxes).take(&self.stream, self.reader)?;
+            if !lines.is_empty() {
+                self.profile.read.notify_waiters();
+                return Some(events(&lines));
+            }
+            tokio::select! {
+                () = changed => {}
+                () = self.profile.over.cancelled() => {
+                    let last = locked(&self.profile.boxes).take(&self.stream, self.reader)?;
+                    return (!last.is_empty()).then(|| events(&last));
+                }
+                () = tokio::time::sleep(ALIVE) => return Some(Bytes::from_static(b":\n\n")), // the interval itself
+            }
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        locked(&self.profile.boxes).leave(&self.stream, self.reader);
+        self.profile.read.notify_waiters();
+    }
+}
+
+/// The body of a request.
+///
+/// # Errors
+/// It is too long, does not come, or there is no room for it: in words for whoever sent it.
+async fn whole(mut body: Incoming, most: usize, unfinished: &UnfinishedMessage) -> Result<Bytes, (StatusCode, String)> {
+    let wrong = |status, why: &str| (status, why.to_owned());
+    let end = Instant::now() + BODY_TIMEOUT;
+    let mut all = BytesMut::new();
+    loop {
+        let next = end.min(Instant::now() + BODY_PAUSE);
+        let frame = tokio::time::timeout_at(next, body.frame()).await;
+        let frame = frame.map_err(|_| wrong(StatusCode::REQUEST_TIMEOUT, "the message did not come in time"))?;
+        let Some(frame) = frame else { return Ok(all.freeze()) };
+        let frame = frame.map_err(|_| wrong(StatusCode::BAD_REQUEST, "the message did not come whole"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if all.len() + data.len() > most {
+            let why = format!("a message has at most {most} bytes here");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        if !unfinished.grow(data.len()) {
+            let why = "too many messages are on their way and have not come whole; send this one again later";
+            return Err(wrong(StatusCode::SERVICE_UNAVAILABLE, why));
+        }
+        all.extend_from_slice(&data);
+    }
+}
+
+/// One server-sent event for each message, whose id is its number.
+fn events(lines: &[NumberedLine]) -> Bytes {
+    let mut out = BytesMut::with_capacity(lines.iter().map(|numbered| numbered.line.len() + 32).sum());
+    for NumberedLine { number, line } in lines {
+        out.put_slice(format!("id: {number}\ndata: ").as_bytes());
+        out.put_slice(line);
+        out.put_slice(b"\n\n");
+    }
+    out.freeze()
+}
+
+/// The line of a message that was posted: with the session that its header names, where it names none itself.
+fn about(head: &Parts, shape: &Shape<'_>, body: &Bytes) -> Result<Bytes, &'static str> {
+    let Some(named) = text(&head.headers, SESSION_ID).filter(|_| shape.method.is_some()) else {
+        return Ok(body.clone());
+    };
+    if shape.method.as_deref().is_some_and(|method| method.starts_with("$/")) {
+        return Ok(body.clone());
+    }
+    match shape.session() {
+        Some(session) if session == named => Ok(body.clone()),
+        Some(_) => Err("the header Acp-Session-Id and sessionId name different sessions"),
+        None => {
+            let wrong = "with the header Acp-Session-Id, params is an object";
+            let mut message: serde_json::Value = serde_json::from_slice(body).map_err(|_| wrong)?;
+            let members = message.as_object_mut().ok_or(wrong)?;
+            let params = members.entry("params").or_insert_with(|| serde_json::json!({}));
+            params.as_object_mut().ok_or(wrong)?.insert("sessionId".into(), named.into());
+            Ok(Bytes::from(message.to_string()))
+        }
+    }
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name)?.to_str().ok().map(str::to_owned)
+}
+
+fn json(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
+    let mut response = super::reply::of(status, body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
