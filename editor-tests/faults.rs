@@ -10,14 +10,14 @@
 //! | FD05 | a flush fails once (where there is strace), and for good | here, `faults/large.rs` |
 //! | FD06 | a full disk, by a limit on files, and a small real one | here, `faults/large.rs` |
 //! | FD07 | no place to keep anything | `first-words/no-home.md`, `first-words/read-only-home.md` |
-//! | FD04 | power cuts | `src/store/sqlite/power.rs` |
-//! | FD02, FD08, FD09, FD11, FD12, FD15 | prefixes, damage, foreign files, networks, clocks, readers | `src/store/sqlite/faults.rs` |
+//! | FD04 | power cuts | `crates/store/src/sqlite/power.rs` |
+//! | FD02, FD08, FD09, FD11, FD12, FD15 | prefixes, damage, foreign files, networks, clocks, readers | `crates/store/src/sqlite/faults.rs` |
 //! | FD13, FD14, FD16 | long sessions, long outputs, loose permissions | `faults/large.rs`; times: `bench/store.rs` |
 //! | FD18 | sessions of which nothing or not all can be read | `faults/unreadable.rs` |
 //! | FW01, FW02, FW08, FW10 | killed and refused edits, undo beside a user, killed undos | `faults/edits.rs` |
-//! | FW03, FW04, FW05, FW07 | files that change meanwhile, line ends, encodings, more than words | `src/tool/faults.rs` |
-//! | FW06 | a naive reference | `src/tool/replace.rs` |
-//! | FW09 | undone twice, after a restart, without what was kept | `src/session/revert/tests.rs`, `sessions/undo-restart.md` |
+//! | FW03, FW04, FW05, FW07 | files that change meanwhile, line ends, encodings, more than words | `crates/tools/src/faults.rs` |
+//! | FW06 | a naive reference | `crates/tools/src/replace.rs` |
+//! | FW09 | undone twice, after a restart, without what was kept | `crates/session/src/revert/tests.rs`, `sessions/undo-restart.md` |
 //! | FC01, FC02, FC03 | vanished editors, signals, closed outputs | here, `faults/ends.rs` |
 //! | FC04, FC05 | lines of noise, files of JSON | `wire.rs` |
 //! | FC06 | a panic in a handler | `protocol/src/table.rs` |

@@ -1,11 +1,30 @@
-//! adjutant: a coding agent that lives behind an editor.
+//! adjutant, a coding agent that runs behind an editor: its command line, and the map of its crates.
 //!
-//! Bytes come in at the top of this list; every module below is one step further from the editor
-//! and one step closer to the disk. Calls go down, messages come up. `tidy.rs` keeps the order.
+//! Bytes of an editor enter at the top of this list. A crate uses only crates below it: calls go down, messages come
+//! up.
+//!
+//! | crate | subject |
+//! |---|---|
+//! | `adjutant` | the command line ([`cli`]) and exports of sessions ([`export`]) |
+//! | [`remote`] | serving editors on other machines, and connecting to such a server |
+//! | [`acp_server`] | the agent's side of ACP: sessions, modes and permission requests of an editor |
+//! | [`protocol`] | ACP and JSON-RPC over lines, without knowledge of the agent |
+//! | [`session`] | a session as an actor, and the durable loop of its turns |
+//! | [`mcp`], [`extensions`] | tools of MCP servers, plugins, custom tools and hooks |
+//! | [`tools`] | the built-in tools, and the checks that each call passes |
+//! | [`project`] | agents, skills, commands, instructions and the system prompt |
+//! | [`events`], `pictures`, `lsp` | the messages of a turn, pictures made to fit, language servers |
+//! | [`config`] | the layered settings, and whether a project is trusted |
+//! | [`providers`] | the catalogue of models, and the wires of their providers |
+//! | [`permission`] | rules, the analysis of shell commands, and the verdict on a call |
+//! | [`store`], [`snapshot`] | sessions in SQLite or PostgreSQL, the states of files for undo |
+//! | [`transcript`] | messages and their parts |
+//! | [`sandbox`] | starting programs, with the limits that the system can set |
+//! | `prompts` | every text of ours that a model reads |
+//! | [`base`] | identifiers, time, files, text, tasks |
 
 pub mod cli;
-
 pub mod export;
 
 #[cfg(test)]
-mod tidy;
+mod repository;

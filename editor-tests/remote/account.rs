@@ -1,4 +1,4 @@
-//! What all users of a server share is none of theirs to change. The table of `src/serve/README.md` says of every
+//! What all users of a server share is none of theirs to change. The table of `crates/remote/README.md` says of every
 //! method, word and answer whose it is; here it is held against what the program does, in both versions of the protocol.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! Exactly what a settings file may say. Everything is optional and nothing here acts. Each key is
 //! declared once, in this file and those of its folder: its doc comment is the description in the JSON Schema and in the
-//! table of `src/config/README.md`, its type is what is checked, its name is what a misspelt key is compared with.
+//! table of `crates/config/README.md`, its type is what is checked, its name is what a misspelt key is compared with.
 //!
 //! Two notes on a key are read by `config/declare.rs`: `x-status` says that a key does nothing here
 //! (and why) or that it waits for a feature; `x-instead` names the modern spelling of an old one.

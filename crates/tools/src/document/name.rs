@@ -55,7 +55,7 @@ impl Document {
         self.raw.is_none()
     }
 
-    /// Whether an undo could bring back what it holds: larger files are not kept (`src/snapshot.rs`).
+    /// Whether an undo could bring back what it holds: larger files are not kept (`crates/snapshot/src/lib.rs`).
     pub fn can_be_kept(&self) -> bool {
         self.raw.is_none_or(|raw| raw.length <= disk::LARGEST)
     }

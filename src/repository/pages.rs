@@ -139,7 +139,7 @@ fn every_file_and_function_that_is_named_exists() {
     for (page, text) in pages().into_iter().filter(|(page, _)| ours(page) && !page.ends_with("CHANGELOG.md")) {
         for unit in units(&text) {
             let (spans, _) = spans(&unit);
-            let folders = ["src/", "protocol/", "prompts/", "editor-tests/", ".ci/", ".github/"];
+            let folders = ["src/", "crates/", "protocol/", "prompts/", "editor-tests/", ".ci/", ".github/"];
             let is_path = |span: &&&str| folders.iter().any(|folder| span.starts_with(folder));
             let named = spans.iter().filter(is_path).filter(|span| !span.contains(['*', '<', '…', ' ', '{']));
             let named: Vec<&Path> = named.map(|span| Path::new(*span)).collect();
@@ -170,29 +170,6 @@ fn every_file_and_function_that_is_named_exists() {
     }
     assert!(wrong.is_empty(), "named, and not there:\n{}", wrong.join("\n"));
     assert!(paths > 100 && functions > 30, "{paths} {functions}");
-}
-
-/// The map in ARCHITECTURE.md has every module, with the rank that `tidy.rs` holds it to.
-#[test]
-fn the_map_is_the_one_that_is_enforced() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let (mut wrong, mut mapped) = (Vec::new(), Vec::new());
-    for line in text.lines().filter(|line| line.starts_with('|')) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let Some(rank) = cells.get(1).and_then(|cell| cell.parse::<u32>().ok()) else { continue };
-        for span in cells.get(2).map(|cell| spans(cell).0).unwrap_or_default() {
-            let Some(module) = span.strip_prefix("src/") else { continue };
-            let module = module.trim_end_matches('/').trim_end_matches(".rs");
-            mapped.push(module);
-            if super::rank(module) != Some(rank) {
-                wrong.push(format!("{module} is not of rank {rank}"));
-            }
-        }
-    }
-    let there = super::RANKS.iter().flat_map(|(_, modules)| modules.iter().copied());
-    let there = there.filter(|module| root().join("src").join(module).with_extension("rs").exists());
-    wrong.extend(there.filter(|module| !mapped.contains(module)).map(|module| format!("{module} is not on the map")));
-    assert!(wrong.is_empty(), "ARCHITECTURE.md: {wrong:?}");
 }
 
 /// Transcripts run the commands they name; all other pages only name them.
