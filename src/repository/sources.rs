@@ -8,10 +8,15 @@ use std::sync::LazyLock;
 /// The beginning of the unit tests of a file.
 const TESTS: &str = "#[cfg(test)]\nmod tests {";
 
-/// Files that write to standard output or error: the terminal, and the child that becomes a command or tries a
-/// sandbox and writes into our pipe.
-const WRITERS: &[&str] =
-    &["src/cli/terminal.rs", "src/cli/terminal/screen.rs", "sandbox/src/trial.rs", "sandbox/src/inside.rs"];
+/// Files that write to standard output or error: the terminal, the lines of the protocol, and the child that becomes a
+/// command or tries a sandbox and writes into our pipe.
+const WRITERS: &[&str] = &[
+    "protocol/src/lines.rs",
+    "sandbox/src/inside.rs",
+    "sandbox/src/trial.rs",
+    "src/cli/terminal.rs",
+    "src/cli/terminal/screen.rs",
+];
 
 /// Expressions that open another way to a terminal.
 const TERMINAL_CALLS: &[&str] = &[

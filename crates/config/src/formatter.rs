@@ -202,7 +202,7 @@ impl FormatterEntry {
 /// # Errors
 /// The value is no such setting.
 #[cfg(any(test, feature = "testing"))]
-pub fn from_json(written: serde_json::Value) -> serde_json::Result<Vec<FormatterEntry>> {
+pub fn from_json(written: Value) -> serde_json::Result<Vec<FormatterEntry>> {
     Ok(entries(Some(serde_json::from_value(written)?)).0)
 }
 

@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn each_tool_is_whole() {
         for tool in PROPERTIES.iter().filter(|tool| tool.name != "invalid") {
-            let file = format!("{}/prompts/tool/{}.md", env!("CARGO_MANIFEST_DIR"), tool.name);
+            let file = format!("{}/../../prompts/tool/{}.md", env!("CARGO_MANIFEST_DIR"), tool.name);
             let words = std::fs::read_to_string(&file).unwrap();
             let first = words.lines().next().unwrap();
             assert!((tool.make)().description().starts_with(first), "{file} is not what the model reads");

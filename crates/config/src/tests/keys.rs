@@ -467,10 +467,10 @@ fn every_setting_is_listed() {
     let lean = repository().join("crates/config/src/declare/lean.json");
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(page, wanted).unwrap();
-        std::fs::write(lean, crate::lean_text()).unwrap();
+        std::fs::write(lean, lean_text()).unwrap();
     } else {
         assert!(
-            std::fs::read_to_string(lean).unwrap() == crate::lean_text(),
+            std::fs::read_to_string(lean).unwrap() == lean_text(),
             "crates/config/src/declare/lean.json is not what the settings declare.\n\
              BLESS=1 cargo test -p config every_setting_is_listed writes it."
         );
