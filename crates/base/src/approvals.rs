@@ -1,4 +1,4 @@
-//! How much of what the rules leave open is asked, as the user wants it in a session.
+//! The number of questions that a session asks, as chosen by the user.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,10 +18,10 @@ pub enum Approvals {
 }
 
 impl Approvals {
-    /// All, as they are offered.
+    /// All levels, in the order in which they are offered.
     pub const ALL: [Self; 3] = [Self::Default, Self::Ask, Self::Sandboxed];
 
-    /// As it is written in settings and told to editors.
+    /// Returns the name that settings and the protocol use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -30,8 +30,8 @@ impl Approvals {
         }
     }
 
-    /// The one that is written like this.
-    pub fn named(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.as_str() == word)
+    /// Returns the level with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.as_str() == name)
     }
 }

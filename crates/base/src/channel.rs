@@ -1,10 +1,10 @@
-//! A bounded queue whose senders hand over first and wait afterwards.
+//! A bounded queue whose senders enqueue first and wait afterwards.
 //!
-//! A bounded channel of tokio gives its free places to those who wait, in turn. One that is given to
-//! a future which its task does not poll at the moment, because the task itself waits for a place,
-//! is lost to everybody. Here a future that waits holds nothing: it can be left alone for as long as its
-//! task likes. There may be more in the queue than its room, by what each sender has handed over
-//! last.
+//! A bounded channel of tokio assigns its free slots to waiting senders in order. If a slot is
+//! assigned to a future that its task does not poll at the moment, because the task itself waits
+//! for a slot, no sender can use it. Here a waiting future holds no slot, so a task may leave it
+//! unpolled for any length of time. In return, the queue may exceed its capacity by the last item
+//! of each sender.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Notify, mpsc};
 
-/// A queue with room for so many items.
-pub fn channel<T>(room: usize) -> (Sender<T>, Receiver<T>) {
+/// Creates a queue with the given capacity.
+pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let shared = Arc::new(ChannelState {
-        room,
+        capacity,
         waiting: AtomicUsize::new(0),
-        gone: AtomicBool::new(false),
+        is_closed: AtomicBool::new(false),
         freed: Notify::new(),
     });
     (Sender { sender, shared: shared.clone() }, Receiver { receiver, shared })
@@ -26,13 +26,16 @@ pub fn channel<T>(room: usize) -> (Sender<T>, Receiver<T>) {
 
 #[derive(Debug)]
 struct ChannelState {
-    room: usize,
+    capacity: usize,
+    /// The number of items in the queue.
     waiting: AtomicUsize,
-    gone: AtomicBool,
+    /// Whether the receiver is dropped.
+    is_closed: AtomicBool,
+    /// Notified when the queue falls to its capacity, or its receiver is dropped.
     freed: Notify,
 }
 
-/// The end where items are put in. The queue closes when the last one is gone.
+/// The sending end. The queue closes when the last sender is dropped.
 pub struct Sender<T> {
     sender: mpsc::UnboundedSender<T>,
     shared: Arc<ChannelState>,
@@ -51,29 +54,30 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// Hands an item over, then waits while there is more than the room. False when nobody receives.
+    /// Enqueues an item, then waits while the queue exceeds its capacity. Returns `false` if the
+    /// receiver is dropped.
     pub async fn send(&self, item: T) -> bool {
         if !self.put(item) {
             return false;
         }
         loop {
             let freed = self.shared.freed.notified();
-            if self.shared.waiting.load(Ordering::SeqCst) <= self.shared.room || self.shared.gone.load(Ordering::SeqCst)
-            {
+            let has_room = self.shared.waiting.load(Ordering::SeqCst) <= self.shared.capacity;
+            if has_room || self.shared.is_closed.load(Ordering::SeqCst) {
                 return true;
             }
             freed.await;
         }
     }
 
-    /// Hands an item over, whatever room there is: for those who wait for something that comes of it.
-    /// False when nobody receives.
+    /// Enqueues an item without waiting, for callers that wait for a consequence of the item.
+    /// Returns `false` if the receiver is dropped.
     pub fn put(&self, item: T) -> bool {
         self.shared.waiting.fetch_add(1, Ordering::SeqCst);
         self.sender.send(item).is_ok()
     }
 
-    /// A hand that does not keep the queue open.
+    /// Returns a sender that does not keep the queue open.
     pub fn downgrade(&self) -> WeakSender<T> {
         WeakSender { sender: self.sender.downgrade(), shared: self.shared.clone() }
     }
@@ -92,13 +96,13 @@ impl<T> Clone for WeakSender<T> {
 }
 
 impl<T> WeakSender<T> {
-    /// The sender, while there is another one.
+    /// Returns a sender, if another one still exists.
     pub fn upgrade(&self) -> Option<Sender<T>> {
         Some(Sender { sender: self.sender.upgrade()?, shared: self.shared.clone() })
     }
 }
 
-/// The end where items come out, in the order in which they were put in.
+/// The receiving end. Items arrive in the order in which they were sent.
 #[derive(Debug)]
 pub struct Receiver<T> {
     receiver: mpsc::UnboundedReceiver<T>,
@@ -107,47 +111,47 @@ pub struct Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        self.shared.gone.store(true, Ordering::SeqCst);
+        self.shared.is_closed.store(true, Ordering::SeqCst);
         self.shared.freed.notify_waiters();
     }
 }
 
 impl<T> Receiver<T> {
-    /// The next item; none when all senders are gone.
+    /// Returns the next item, or `None` when all senders are dropped.
     pub async fn recv(&mut self) -> Option<T> {
         let item = self.receiver.recv().await;
-        self.taken(usize::from(item.is_some()));
+        self.note_taken(usize::from(item.is_some()));
         item
     }
 
-    /// Waits for an item, and takes out `limit` at most. 0 when all senders are gone.
+    /// Waits for an item, and takes out at most `limit`. Returns 0 when all senders are dropped.
     pub async fn recv_many(&mut self, items: &mut Vec<T>, limit: usize) -> usize {
         let taken = self.receiver.recv_many(items, limit).await;
-        self.taken(taken);
+        self.note_taken(taken);
         taken
     }
 
-    /// The next item, if there is one now.
+    /// Returns the next item, if one is queued.
     ///
     /// # Errors
-    /// There is none now, or never will be.
+    /// The queue is empty or closed.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         let item = self.receiver.try_recv();
-        self.taken(usize::from(item.is_ok()));
+        self.note_taken(usize::from(item.is_ok()));
         item
     }
 
-    /// The next item, for a thread that may wait; none when all senders are gone.
+    /// Returns the next item, blocking the thread, or `None` when all senders are dropped.
     pub fn blocking_recv(&mut self) -> Option<T> {
         let item = self.receiver.blocking_recv();
-        self.taken(usize::from(item.is_some()));
+        self.note_taken(usize::from(item.is_some()));
         item
     }
 
-    fn taken(&self, count: usize) {
-        let ChannelState { room, waiting, freed, .. } = &*self.shared;
+    fn note_taken(&self, count: usize) {
+        let ChannelState { capacity, waiting, freed, .. } = &*self.shared;
         let before = waiting.fetch_sub(count, Ordering::SeqCst);
-        if before > *room && before - count <= *room {
+        if before > *capacity && before - count <= *capacity {
             freed.notify_waiters();
         }
     }
@@ -160,13 +164,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn senders_wait_where_there_is_no_room_and_hold_nothing() {
+    async fn waiting_senders_hold_no_slots() {
         let (sender, mut receiver) = channel(2);
         assert_eq!(sender.send(1).now_or_never(), Some(true));
         assert_eq!(sender.send(2).now_or_never(), Some(true));
-        // They wait, and are not looked at again.
-        let mut asleep: Vec<_> = (3..50).map(|n| Box::pin(sender.send(n))).collect();
-        assert!(asleep.iter_mut().all(|send| send.now_or_never().is_none()));
+        // These wait and are not polled again.
+        let mut unpolled: Vec<_> = (3..50).map(|n| Box::pin(sender.send(n))).collect();
+        assert!(unpolled.iter_mut().all(|send| send.now_or_never().is_none()));
         let last = tokio::spawn({
             let sender = sender.clone();
             async move { sender.send(50).await }
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_receiver_that_is_gone() {
+    async fn senders_stop_waiting_when_receiver_is_dropped() {
         let (sender, receiver) = channel(0);
         let mut waiting = Box::pin(sender.send(1));
         assert!((&mut waiting).now_or_never().is_none());

@@ -1,5 +1,5 @@
-//! What the process was given: home, directories, variables, clock, randomness. Read once, at the
-//! start; everything else gets it passed in, so a test can pass something else.
+//! The environment of the process: home, directories, variables, clock, randomness. It is read
+//! once, at the start, and passed on, so that a test can pass a different one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Metadata};
@@ -13,18 +13,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock::locked;
 
-/// A moment, in milliseconds since 1970. A label for people: order is kept by sequence numbers.
+/// A point in time, in milliseconds since 1970. It is for display only: records are ordered by
+/// sequence numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// ISO 8601 in UTC, as ACP wants it: `2026-11-21T09:30:00Z`.
+    /// Returns ISO 8601 in UTC, as ACP requires: `2026-11-21T09:30:00Z`.
     pub fn iso(self) -> String {
         self.jiff().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
-    /// Weekday and date in UTC, for the model: `Saturday, 2026-11-21`.
+    /// Returns the weekday and date in UTC, for the model: `Saturday, 2026-11-21`.
     pub fn day(self) -> String {
         self.jiff().strftime("%A, %Y-%m-%d").to_string()
     }
@@ -34,47 +35,49 @@ impl Timestamp {
     }
 }
 
-/// Where adjutant keeps its things. All end in `adjutant` and may not exist yet.
+/// The directories of adjutant. All end in `adjutant`, and may not exist yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dirs {
-    /// Settings of the user: `~/.config/adjutant`.
+    /// The user's settings: `~/.config/adjutant`.
     pub config: PathBuf,
     /// Sessions, snapshots, keys: `~/.local/share/adjutant`.
     pub data: PathBuf,
     /// Logs: `~/.local/state/adjutant`.
     pub state: PathBuf,
-    /// What can be fetched again: `~/.cache/adjutant`.
+    /// Data that can be fetched again: `~/.cache/adjutant`.
     pub cache: PathBuf,
 }
 
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// The user's home directory, if there is one.
+    /// The user's home directory, if it has one.
     pub home: Option<PathBuf>,
     pub dirs: Dirs,
-    /// Why nothing is kept beyond this process, if the usual directories cannot be used.
+    /// The reason why nothing outlives this process, if the usual directories cannot be used.
     pub temporary: Option<String>,
-    /// Our own program, to be started again; none in tests of the library.
+    /// The executable of adjutant, for starting it again; `None` in tests of the library.
     pub program: Option<PathBuf>,
-    /// What was taken out of `PATH`, because it would mean another directory for each program.
+    /// Entries removed from `PATH` because they are relative, and so would mean a different
+    /// directory for each program.
     pub path_left_out: Arc<[PathBuf]>,
     vars: Arc<BTreeMap<String, String>>,
     clock: Arc<Clock>,
-    /// What the user declined for as long as this process runs.
+    /// Offers that the user declined during the life of this process.
     declined: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[derive(Debug, Default)]
 struct Clock {
-    /// The last id number given out.
+    /// The last number that was used in an id.
     last: AtomicU64,
-    /// A test's moment, in milliseconds; 0 asks the system.
+    /// The time that a test has set, in milliseconds; 0 means the system's time.
     fixed: AtomicU64,
 }
 
 impl Environment {
-    /// Reads the process's own environment. Where `HOME` is missing, the user database is asked (some editors start
-    /// agents with little more than `PATH`). Makes our directories, or takes temporary ones where that fails.
+    /// Reads the environment of the process. If `HOME` is missing, uses the user database, because
+    /// some editors start agents with little more than `PATH`. Creates the directories, or uses
+    /// temporary ones if that fails.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
     pub fn read() -> Self {
         let vars = std::env::vars_os()
@@ -84,7 +87,8 @@ impl Environment {
         Self { program, ..Self::new(vars, etcetera_home()) }.with_usable_directories()
     }
 
-    /// Returns an environment with exactly these variables. Nothing of the machine is read or made for it.
+    /// Returns an environment with exactly these variables, without reading or creating anything on
+    /// this machine.
     pub fn from_vars(vars: BTreeMap<String, String>) -> Self {
         Self::new(vars, None)
     }
@@ -92,10 +96,10 @@ impl Environment {
     fn new(mut vars: BTreeMap<String, String>, account_home: Option<PathBuf>) -> Self {
         let mut path_left_out = Vec::new();
         if let Some(path) = vars.get_mut("PATH") {
-            // Any other entry means whatever directory a program is started in.
-            let (kept, left_out): (Vec<&str>, Vec<&str>) = path.split(':').partition(|dir| dir.starts_with('/'));
-            path_left_out.extend(left_out.into_iter().map(PathBuf::from));
-            *path = kept.join(":");
+            // A relative entry would mean a different directory for each program.
+            let (absolute, relative): (Vec<&str>, Vec<&str>) = path.split(':').partition(|dir| dir.starts_with('/'));
+            path_left_out.extend(relative.into_iter().map(PathBuf::from));
+            *path = absolute.join(":");
         }
         let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let home = absolute("HOME").or(account_home);
@@ -123,8 +127,8 @@ impl Environment {
         }
     }
 
-    /// Makes the directories that are written to. Where that fails, those below the temporary directory take their
-    /// place, and [`Environment::temporary`] says why.
+    /// Creates the directories that are written to. If that fails, uses directories below the
+    /// temporary directory, and stores the reason in [`Environment::temporary`].
     fn with_usable_directories(mut self) -> Self {
         if self.temporary.is_some() {
             return self;
@@ -137,12 +141,12 @@ impl Environment {
         self
     }
 
-    /// A variable's value; empty counts as unset.
+    /// Returns the value of a variable, or `None` if it is empty.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str).filter(|v| !v.is_empty())
     }
 
-    /// Notes that the user declined something, for as long as this process runs.
+    /// Records that the user declined an offer, for the life of this process.
     pub fn decline(&self, what: &str) {
         locked(&self.declined).insert(what.to_owned());
     }
@@ -152,18 +156,19 @@ impl Environment {
         locked(&self.declined).contains(what)
     }
 
-    /// The directories where programs are looked for by their name, all absolute: for us, for whoever
-    /// judges a command, and for every program that is started.
+    /// Returns the directories in which programs are looked up, all absolute. They are the same for
+    /// adjutant, for the analysis of commands and for every program that is started.
     pub fn path(&self) -> Vec<PathBuf> {
         self.var("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin").split(':').map(PathBuf::from).collect()
     }
 
-    /// A variable of ours, by either of its names: `ADJUTANT_x`, else `OPENCODE_x`.
+    /// Returns the value of a variable of adjutant by either of its names: `ADJUTANT_x`, otherwise
+    /// `OPENCODE_x`.
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.var(&format!("ADJUTANT_{name}")).or_else(|| self.var(&format!("OPENCODE_{name}")))
     }
 
-    /// The same environment with one variable set.
+    /// Returns the same environment with one variable set.
     #[must_use]
     pub fn with(&self, name: &str, value: &str) -> Self {
         let mut vars = (*self.vars).clone();
@@ -171,12 +176,12 @@ impl Environment {
         Self { vars: Arc::new(vars), ..self.clone() }
     }
 
-    /// All variables, for the children we start.
+    /// Returns all variables, for child processes.
     pub fn vars(&self) -> impl Iterator<Item = (&str, &str)> {
         self.vars.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The directory for short-lived files.
+    /// Returns the directory for short-lived files.
     pub fn tmp(&self) -> PathBuf {
         self.var("TMPDIR").map(PathBuf::from).filter(|p| p.is_absolute()).unwrap_or_else(|| PathBuf::from("/tmp"))
     }
@@ -191,14 +196,14 @@ impl Environment {
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Stops the clock at a moment, or lets it jump.
+    /// Stops the clock at a time.
     #[cfg(any(test, feature = "testing"))]
     pub fn set_now(&self, now: Timestamp) {
         self.clock.fixed.store(now.0, Ordering::Relaxed);
     }
 
-    /// Where ids are made, of sessions and of all else: the text of a fresh one, unique and growing
-    /// whatever the clock does; see [`crate::id`].
+    /// Returns the text of a new id. It is unique, and greater than all earlier ones even if the
+    /// clock is set back; see [`crate::id`].
     pub fn fresh(&self, prefix: &str) -> String {
         let earliest = self.now().0 << 16;
         let next = |last: u64| Some(earliest.max(last + 1));
@@ -220,19 +225,19 @@ fn etcetera_home() -> Option<PathBuf> {
     etcetera::home_dir().ok().filter(|p| p.is_absolute() && p != Path::new("/"))
 }
 
-/// Makes a directory for us alone (0700) and sees whether a file can be made in it.
+/// Creates a directory with mode 0700 and checks that a file can be created in it.
 fn make_writable(dir: &Path) -> io::Result<()> {
     private_dir(dir)?;
     tempfile::tempfile_in(dir).map(drop)
 }
 
-/// Makes a directory and its parents; the directory itself is readable by its owner alone.
+/// Creates a directory and its parents. Only the owner can read the directory itself.
 ///
 /// # Errors
-/// The system's, where it cannot be made.
+/// Errors of the system.
 pub fn private_dir(dir: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
-    // Those on the way to it too, as the XDG specification wants it.
+    // Missing parents get this mode too, as the XDG specification requires.
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.recursive(true).create(dir)?;
@@ -244,7 +249,7 @@ pub fn private_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How a file is opened that is readable by its owner alone from its first byte, whatever the umask.
+/// Returns options that create a file with mode 0600 from the start, whatever the umask is.
 pub fn private_file() -> std::fs::OpenOptions {
     let mut options = std::fs::OpenOptions::new();
     #[cfg(unix)]
@@ -252,19 +257,19 @@ pub fn private_file() -> std::fs::OpenOptions {
     options
 }
 
-/// Writes a small file that is readable by its owner alone from its first byte, also where a file that others
-/// may read was there before.
+/// Writes a small file that only its owner can read from its first byte, even if it replaces a file
+/// that others can read.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn private_note(path: &Path, bytes: &[u8]) -> io::Result<()> {
     io::Write::write_all(&mut private_file_at(path)?, bytes)
 }
 
-/// Opens a file to be written anew, as [`private_note`] does.
+/// Opens a file and truncates it, with the guarantee of [`private_note`].
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn private_file_at(path: &Path) -> io::Result<File> {
     let file = private_file().create(true).write(true).truncate(false).open(path)?;
     let found = file.metadata()?;
@@ -275,7 +280,7 @@ pub fn private_file_at(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes the rights of everybody but its owner from a file.
+/// Removes the permissions of the group and of others from a file.
 #[cfg(unix)]
 fn close_to_others(file: &File, found: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -298,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_grow_while_the_clock_jumps() {
+    fn ids_grow_when_clock_jumps() {
         let environment = environment();
         let mut last = String::new();
         for moment in [5_000, 4_000, 1, 1 << 36, 1 << 36, 6_000] {
@@ -312,7 +317,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn private_note_over_a_file_of_everybody_is_its_owners_alone() {
+    fn private_note_over_readable_file_is_private() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("note");
@@ -324,13 +329,13 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_shown_in_utc() {
+    fn timestamp_is_formatted_in_utc() {
         assert_eq!(Timestamp(1_795_252_200_000).iso(), "2026-11-21T09:10:00Z");
         assert_eq!(Timestamp(1_795_252_200_000).day(), "Saturday, 2026-11-21");
     }
 
     #[test]
-    fn an_environment_of_variables_makes_and_asks_nothing() {
+    fn environment_from_vars_touches_no_files() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("home");
         let environment = Environment::from_vars(BTreeMap::from([("HOME".into(), home.display().to_string())]));
@@ -341,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwritable_home_falls_back_and_says_so() {
+    fn unwritable_home_falls_back_to_temporary_directories() {
         let vars = BTreeMap::from([("HOME".into(), "/proc/nowhere".into()), ("TMPDIR".into(), "/tmp".into())]);
         let environment = Environment::from_vars(vars).with_usable_directories();
         assert!(environment.temporary.is_some());

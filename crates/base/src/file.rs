@@ -1,4 +1,4 @@
-//! Reading files that somebody else may have put there: only regular ones are opened.
+//! Reading of untrusted files: only regular files are opened.
 
 use std::fs::File;
 use std::io;
@@ -6,20 +6,26 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-/// Opens a file for reading if it is a regular one. Opening a pipe would wait for its other end, and opening a device
-/// can have effects, or give bytes without end.
+/// Opens a file for reading if it is a regular one. Opening a pipe would wait for its other end,
+/// and opening a device can have side effects or return endless data.
 ///
 /// # Errors
-/// The system's, and [`io::ErrorKind::InvalidInput`] for what is no regular file.
+/// Errors of the system, and [`io::ErrorKind::InvalidInput`] if it is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let other = || io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
     if !std::fs::metadata(path)?.is_file() {
-        return Err(other());
+        return Err(not_regular());
     }
-    // Something else may have taken its place.
+    // The file may have been replaced since, so do not block on a pipe, and check again.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(other()) }
+    if !file.metadata()?.is_file() {
+        return Err(not_regular());
+    }
+    Ok(file)
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")
 }
 
 /// Reads a regular file.
@@ -32,10 +38,10 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a regular file that is text.
+/// Reads a regular file as text.
 ///
 /// # Errors
-/// As [`open_regular`], and [`io::ErrorKind::InvalidData`] for what is not UTF-8.
+/// As [`open_regular`], and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_regular_text(path: &Path) -> io::Result<String> {
     String::from_utf8(read_regular(path)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
@@ -45,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_regular_only_regular_files_are_opened() {
+    fn special_files_are_not_opened() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -55,10 +61,8 @@ mod tests {
         for special in [path("pipe"), dir.path().to_path_buf(), "/dev/zero".into()] {
             assert_eq!(read_regular(&special).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{special:?}");
         }
-        assert_eq!(
-            (read_regular_text(&path("link")).unwrap().as_str(), read_regular(&path("bytes")).unwrap()),
-            ("a", vec![0xff])
-        );
+        assert_eq!(read_regular_text(&path("link")).unwrap(), "a");
+        assert_eq!(read_regular(&path("bytes")).unwrap(), [0xff]);
         assert_eq!(read_regular_text(&path("bytes")).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert_eq!(read_regular(&path("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }

@@ -1,4 +1,5 @@
-//! What git writes down about a working tree, read without git: where its directories are, and its index.
+//! Git's data about a working tree, read without running git: its directories, its origin and its
+//! index.
 
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
@@ -6,89 +7,113 @@ use std::path::{Path, PathBuf};
 
 use ignore::{DirEntry, WalkBuilder};
 
-/// The largest index that is read, in bytes: about a million files.
-const LARGEST: u64 = 128 << 20;
+/// The size of the largest index that is read, in bytes: about a million files.
+const MAX_INDEX_BYTES: u64 = 128 << 20;
 
 const BROKEN: &str = "its form is not known";
 
-/// Where git keeps what belongs to the work tree at `root`: `.git`, or the two directories that a linked
-/// work tree or a submodule points to, its own first. Those count only if they point back: the file in
-/// the project could name any directory.
+/// Returns the directories that hold git's data about the work tree at `root`.
+///
+/// This is `.git`, or, for a linked work tree or a submodule, its own directory followed by the common one. Directories
+/// that `.git` names count only if they point back, because the file in the project could name any directory.
 pub fn dirs(root: &Path) -> Vec<PathBuf> {
     let link = root.join(".git");
     let Ok(text) = crate::file::read_regular_text(&link) else {
         return if link.is_dir() { vec![link] } else { vec![] };
     };
-    let real = |from: &Path, path: &str| std::fs::canonicalize(from.join(path.trim_end_matches('\n'))).ok();
-    let Some(own) = text.strip_prefix("gitdir:").and_then(|path| real(root, path.trim_start())) else {
+    let Some(own) = text.strip_prefix("gitdir:").and_then(|path| resolve(root, path.trim_start())) else {
         return vec![];
     };
-    let linked = crate::file::read_regular_text(&own.join("gitdir")).ok().and_then(|back| real(&own, &back));
-    let config = crate::file::read_regular_text(&own.join("config")).unwrap_or_default();
-    let lines = config.lines().filter_map(|line| line.trim().strip_prefix("worktree")?.trim_start().strip_prefix('='));
-    let module = lines.filter_map(|path| real(&own, path.trim())).any(|top| top == root);
-    if linked.as_deref() != Some(&link) && !module {
+    let back_link = crate::file::read_regular_text(&own.join("gitdir")).ok();
+    let is_linked = back_link.and_then(|back| resolve(&own, &back)).is_some_and(|back| back == link);
+    if !is_linked && !is_submodule_of(&own, root) {
         return vec![];
     }
-    let common = crate::file::read_regular_text(&own.join("commondir")).ok().and_then(|path| real(&own, &path));
+    let common = crate::file::read_regular_text(&own.join("commondir")).ok().and_then(|path| resolve(&own, &path));
     std::iter::once(own).chain(common).collect()
 }
 
-/// The files by which others say what is ignored, below a directory.
+/// Resolves a path from one of git's files, which may be relative to the directory `from`.
+fn resolve(from: &Path, path: &str) -> Option<PathBuf> {
+    std::fs::canonicalize(from.join(path.trim_end_matches('\n'))).ok()
+}
+
+/// Whether the repository's settings name `root` as its work tree, as those of a submodule do.
+fn is_submodule_of(dir: &Path, root: &Path) -> bool {
+    let config = crate::file::read_regular_text(&dir.join("config")).unwrap_or_default();
+    let work_trees =
+        config.lines().filter_map(|line| line.trim().strip_prefix("worktree")?.trim_start().strip_prefix('='));
+    work_trees.filter_map(|path| resolve(dir, path.trim())).any(|work_tree| work_tree == root)
+}
+
+/// Files with ignore rules that apply below their directory.
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 
-/// The same for a whole work tree, below its top.
+/// The file with ignore rules that apply to a whole work tree, relative to its top level.
 const EXCLUDE_FILE: &str = ".git/info/exclude";
 
-/// Whether there is something that is neither a file nor a directory: a pipe, which whoever opens it waits at, or a
+/// Whether the path is neither a file nor a directory, for example a pipe, which blocks the process that opens it, or a
 /// device.
 fn is_special(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-/// Returns a walker that leaves out what git ignores and goes below directories that are `wanted`. The library opens
-/// an ignore file whatever it is: a directory in which that is no regular file is left out, and such a file above
-/// turns off its kind.
+fn has_special_ignore_file(dir: &Path) -> bool {
+    IGNORE_FILES.iter().any(|name| is_special(&dir.join(name)))
+}
+
+fn has_special_exclude_file(dir: &Path) -> bool {
+    is_special(&dir.join(EXCLUDE_FILE))
+}
+
+/// Returns a walker that leaves out files that git ignores and descends into directories that are `wanted`.
+///
+/// The library opens an ignore file of any file type. So a directory with an ignore file that is not a regular one is
+/// left out, and such a file in a parent directory disables ignore files of its kind.
 pub fn walker(root: &Path, wanted: impl Fn(&DirEntry) -> bool + Send + Sync + 'static) -> WalkBuilder {
-    let has_special_ignore = |dir: &Path| IGNORE_FILES.iter().any(|name| is_special(&dir.join(name)));
-    let has_special_exclude = |dir: &Path| is_special(&dir.join(EXCLUDE_FILE));
     let mut walker = WalkBuilder::new(root);
     walker.hidden(false).require_git(false);
-    if root.ancestors().any(has_special_ignore) {
+    if root.ancestors().any(has_special_ignore_file) {
         walker.ignore(false).git_ignore(false);
     }
-    if root.ancestors().any(has_special_exclude) {
+    if root.ancestors().any(has_special_exclude_file) {
         walker.git_exclude(false);
     }
     walker.filter_entry(move |entry| {
-        let is_below = entry.depth() > 0 && entry.file_type().is_some_and(|kind| kind.is_dir());
-        wanted(entry) && !(is_below && (has_special_ignore(entry.path()) || has_special_exclude(entry.path())))
+        if !wanted(entry) {
+            return false;
+        }
+        let is_subdirectory = entry.depth() > 0 && entry.file_type().is_some_and(|kind| kind.is_dir());
+        !is_subdirectory || !(has_special_ignore_file(entry.path()) || has_special_exclude_file(entry.path()))
     });
     walker
 }
 
-/// What the repository in `dir` calls the place it came from (`origin`), without names, passwords and what differs
-/// between ways to reach the same: `host/path`. None where there is none, or it is a path of one machine.
+/// Returns the address of the `origin` of the repository in `dir` as `host/path`, or `None` if it
+/// has no origin or the origin is a path of one machine.
+///
+/// User names, passwords and the transport are left out, so that all addresses of a repository
+/// yield the same result.
 pub fn origin(dir: &Path) -> Option<String> {
     let text = crate::file::read_regular_text(&dir.join("config")).ok()?;
-    let mut within = false;
+    let mut in_origin = false;
     let mut url = None;
     for line in text.lines().map(str::trim) {
         if line.starts_with('[') {
-            within = line.split(']').next().is_some_and(|head| head.trim_start_matches('[') == r#"remote "origin""#);
-        } else if let Some(value) = line.strip_prefix("url").filter(|_| within) {
+            in_origin = line.split(']').next().is_some_and(|head| head.trim_start_matches('[') == r#"remote "origin""#);
+        } else if in_origin && let Some(value) = line.strip_prefix("url") {
             url = url.or(value.trim_start().strip_prefix('=').map(|value| value.trim().trim_matches('"')));
         }
     }
-    place(url?)
+    normalized_address(url?)
 }
 
-/// An address of a repository, whatever way it is reached.
-fn place(url: &str) -> Option<String> {
+/// Returns `host/path` of a repository's address, whatever its transport.
+fn normalized_address(url: &str) -> Option<String> {
     let rest = match url.split_once("://") {
         Some(("http" | "https" | "ssh" | "git" | "git+ssh", rest)) => rest.to_owned(),
         Some(_) => return None,
-        // host:path, as ssh has it.
+        // The `host:path` form of ssh.
         None => {
             let (host, path) = url.split_once(':').filter(|(host, _)| !host.contains('/'))?;
             format!("{host}/{}", path.trim_start_matches('/'))
@@ -99,35 +124,41 @@ fn place(url: &str) -> Option<String> {
     let host = host.split_once(':').map_or(host, |(host, _)| host).to_ascii_lowercase();
     let path = path.trim_end_matches('/');
     let path = path.strip_suffix(".git").unwrap_or(path).trim_end_matches('/');
-    let plain = !host.is_empty() && !path.is_empty() && !path.split('/').any(|part| part == "..");
-    plain.then(|| format!("{host}/{path}"))
+    let has_parent = path.split('/').any(|part| part == "..");
+    if host.is_empty() || path.is_empty() || has_parent {
+        return None;
+    }
+    Some(format!("{host}/{path}"))
 }
 
-/// A file as the index remembers it.
+/// An entry of git's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexEntry<'i> {
-    /// Below the top of the work tree.
+    /// The path below the top level of the work tree.
     pub path: &'i [u8],
-    /// The name of its content, as bytes.
+    /// The object id of the file's content, as bytes.
     pub id: &'i [u8],
-    /// Its kind and permissions, as in `st_mode`; `0o160000` is another repository.
+    /// The file type and permissions, as in `st_mode`; `0o160000` is another repository.
     pub mode: u32,
-    /// When its inode changed and when its content did, in nanoseconds since 1970.
+    /// The time of the last change of the inode, in nanoseconds since 1970.
     pub changed: i128,
+    /// The time of the last change of the content, in nanoseconds since 1970.
     pub modified: i128,
-    /// The lower half of its inode's number.
+    /// The lower 32 bits of the inode number.
     pub inode: u32,
-    /// The lower half of its size in bytes.
+    /// The lower 32 bits of the size in bytes.
     pub size: u32,
-    /// It is merged, and git looks at the file itself to find out whether it changed.
+    /// Whether the entry is merged and git examines the file itself to find out whether it changed.
     pub plain: bool,
 }
 
-/// The directories below the working tree that the index in `dir` takes for repositories of their own.
-/// `hash` is the length of an object's name in bytes.
+/// Returns the directories below the working tree that the index in `dir` lists as repositories of
+/// their own.
+///
+/// `hash` is the length of an object id in bytes.
 ///
 /// # Errors
-/// Why it cannot be said.
+/// The reason why the index cannot be read.
 pub fn links(dir: &Path, hash: usize) -> Result<Vec<PathBuf>, &'static str> {
     let mut links = vec![];
     let mut add = |entry: IndexEntry<'_>| {
@@ -141,18 +172,26 @@ pub fn links(dir: &Path, hash: usize) -> Result<Vec<PathBuf>, &'static str> {
     if let Some(bytes) = base.map_or(Ok(None), |base| read(&base))? {
         entries(&bytes, hash, &mut add).ok_or(BROKEN)?;
     }
-    if links.iter().any(|link| link.as_os_str().is_empty() || link.is_absolute()) { Err(BROKEN) } else { Ok(links) }
+    if links.iter().any(|link| link.as_os_str().is_empty() || link.is_absolute()) {
+        return Err(BROKEN);
+    }
+    Ok(links)
 }
 
-/// Calls `see` with every entry of the index in `dir`. False, and nothing is to be made of what was seen, where
-/// there is none, it is only the difference to another, or it cannot be read.
+/// Calls `see` with every entry of the index in `dir`, and returns whether the entries are
+/// complete.
+///
+/// If it returns `false`, the entries must be discarded: there is no index, it is a split index, or
+/// it cannot be read.
 pub fn index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bool {
     let Ok(Some(bytes)) = read(&dir.join("index")) else { return false };
     entries(&bytes, hash, see).and_then(|rest| shared(rest, hash)) == Some(None)
 }
 
-/// Calls `see` with every entry of the index in `dir` and of the one that it is the difference to: of the latter some
-/// are there no more, or differ. False where it is not such a one, or cannot be read.
+/// Calls `see` with every entry of the split index in `dir` and of its shared index.
+///
+/// Entries of the shared index may have been removed or replaced. Returns `false` if the index is
+/// not split or cannot be read.
 pub fn split_index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bool {
     let Ok(Some(bytes)) = read(&dir.join("index")) else { return false };
     let Some(Some(base)) = entries(&bytes, hash, see).and_then(|rest| shared(rest, hash)) else { return false };
@@ -162,14 +201,14 @@ pub fn split_index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>))
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
     match std::fs::metadata(path) {
-        Ok(meta) if meta.is_file() && meta.len() <= LARGEST => {}
+        Ok(meta) if meta.is_file() && meta.len() <= MAX_INDEX_BYTES => {}
         Ok(_) => return Err("it is too large or not a file"),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(_) => return Err("the system does not let it be read"),
     }
     let mut bytes = Vec::new();
     let file = crate::file::open_regular(path).map_err(|_| "the system does not let it be read")?;
-    file.take(LARGEST).read_to_end(&mut bytes).map_err(|_| "the system does not let it be read")?;
+    file.take(MAX_INDEX_BYTES).read_to_end(&mut bytes).map_err(|_| "the system does not let it be read")?;
     Ok(Some(bytes))
 }
 
@@ -178,9 +217,9 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u32::from_be_bytes(four)).ok()
 }
 
-/// Reads the entries, and gives what follows them.
+/// Calls `see` with every entry, and returns the bytes after the entries.
 fn entries<'b>(bytes: &'b [u8], hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> Option<&'b [u8]> {
-    /// Times, device, inode, mode, owner and size before the object's name, four bytes each.
+    /// The length of the times, device, inode, mode, owner and size before the object id, in bytes.
     const STAT: usize = 40;
     const ASSUMED_VALID: u8 = 0x80;
     const EXTENDED: u8 = 0x40;
@@ -195,9 +234,11 @@ fn entries<'b>(bytes: &'b [u8], hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)
         let start = at;
         let flags = at + STAT + hash;
         let flag = *bytes.get(flags)?;
-        // It says that two more bytes follow, of which the first tells what is not looked at or only meant to be added.
-        let further = if flag & EXTENDED == 0 { 0 } else { *bytes.get(flags + 2)? };
-        at = flags + if flag & EXTENDED == 0 { 2 } else { 4 };
+        // An extended entry has two more bytes of flags; the first holds skip-worktree and
+        // intent-to-add.
+        let extended_flags = if flag & EXTENDED == 0 { 0 } else { *bytes.get(flags + 2)? };
+        let flags_length = if flag & EXTENDED == 0 { 2 } else { 4 };
+        at = flags + flags_length;
         if version == 4 {
             let cut = variable(bytes, &mut at)?;
             name.truncate(name.len().checked_sub(cut)?);
@@ -220,13 +261,13 @@ fn entries<'b>(bytes: &'b [u8], hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)
             modified: time(2)?,
             inode: word(5)?,
             size: word(9)?,
-            plain: flag & (ASSUMED_VALID | STAGES) == 0 && further == 0,
+            plain: flag & (ASSUMED_VALID | STAGES) == 0 && extended_flags == 0,
         });
     }
     bytes.get(at..)
 }
 
-/// A number of any length, seven bits to a byte.
+/// Reads a variable-length number, with seven bits in a byte.
 fn variable(bytes: &[u8], at: &mut usize) -> Option<usize> {
     let mut next = || {
         let byte = bytes.get(*at).copied();
@@ -242,7 +283,8 @@ fn variable(bytes: &[u8], at: &mut usize) -> Option<usize> {
     Some(value)
 }
 
-/// The name of the index this one is the difference to, if it is one.
+/// Returns the id of the shared index if this is a split index, or `None` if the extensions cannot
+/// be read.
 fn shared(mut rest: &[u8], hash: usize) -> Option<Option<String>> {
     while rest.len() > hash {
         let size = number(rest, 4)?;
@@ -253,7 +295,7 @@ fn shared(mut rest: &[u8], hash: usize) -> Option<Option<String>> {
         }
         rest = &rest[8 + size..];
     }
-    // The sum of everything before it ends the file.
+    // The file ends with a checksum of everything before it.
     (rest.len() == hash).then_some(None)
 }
 
@@ -261,9 +303,9 @@ fn shared(mut rest: &[u8], hash: usize) -> Option<Option<String>> {
 mod tests {
     use super::*;
 
-    /// Opening a pipe would wait for its writer.
+    /// Uses a thread because opening a pipe would wait for its writer.
     #[test]
-    fn dirs_pipe_in_place_of_git_is_not_opened() {
+    fn pipe_instead_of_git_directory_is_not_opened() {
         let dir = tempfile::tempdir().unwrap();
         nix::unistd::mkfifo(&dir.path().join(".git"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let (done, read) = std::sync::mpsc::channel();
@@ -272,7 +314,8 @@ mod tests {
         assert_eq!(read.recv_timeout(std::time::Duration::from_secs(10)), Ok(vec![]));
     }
 
-    /// Runs git in a directory, without anybody's settings; gives what it printed.
+    /// Runs git in a directory, without the settings of a user or the system, and returns its
+    /// output.
     #[expect(clippy::disallowed_methods, reason = "the index is made by git itself")]
     fn git(dir: &Path, args: &[&str]) -> String {
         let mut git = std::process::Command::new("git");
@@ -283,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_repository_is_called_the_same() {
+    fn addresses_of_one_repository_yield_one_name() {
         for (url, called) in [
             ("https://git.example/team/app.git", Some("git.example/team/app")),
             ("https://me:secret@Git.Example/team/app/", Some("git.example/team/app")),
@@ -296,7 +339,7 @@ mod tests {
             ("https://git.example/", None),
             ("https://git.example/../app", None),
         ] {
-            assert_eq!(place(url).as_deref(), called, "{url}");
+            assert_eq!(normalized_address(url).as_deref(), called, "{url}");
         }
         let dir = tempfile::tempdir().unwrap();
         git(dir.path(), &["init", "-q"]);
@@ -307,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn repositories_are_found_in_every_form_of_the_index() {
+    fn nested_repositories_are_found_in_every_index_format() {
         let dir = tempfile::tempdir().unwrap();
         let git = |args: &[&str]| drop(git(dir.path(), args));
         for (format, hash, zeros) in [("sha1", 20, "1".repeat(40)), ("sha256", 32, "1".repeat(64))] {
@@ -342,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_what_the_system_says_they_are() {
+    fn index_entries_match_file_metadata() {
         use std::os::unix::fs::MetadataExt;
         let dir = tempfile::tempdir().unwrap();
         let git = |args: &[&str]| git(dir.path(), args);

@@ -1,8 +1,8 @@
-//! Identifiers: opaque, unique, sortable by the moment they were made.
+//! Identifiers: opaque, unique, sortable by the time of their creation.
 //!
-//! Text of every id: a prefix that says what it names, `_`, 16 hexadecimal digits that only ever
-//! grow within a process (milliseconds and a counter), 10 random letters. Order of *records* is
-//! the store's sequence number; the digits merely make listings pleasant.
+//! The text of an id is a prefix that names its type, `_`, 16 hexadecimal digits that only grow
+//! within a process (milliseconds and a counter), and 10 random letters or digits. The order of
+//! *records* is the store's sequence number; the digits merely make listings readable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ macro_rules! ids {
             pub struct $name(Arc<str>);
 
             impl $name {
-                /// What the text of a fresh one starts with.
+                /// The beginning of the text of generated ids.
                 pub const PREFIX: &'static str = $prefix;
 
-                /// Takes the text over as it is; nothing is checked.
+                /// Wraps a text without checking it.
                 pub fn new(text: impl Into<Arc<str>>) -> Self {
                     Self(text.into())
                 }
 
-                /// The text, shared.
+                /// Returns the text, shared.
                 pub fn share(&self) -> Arc<str> {
                     self.0.clone()
                 }
@@ -46,19 +46,19 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A session: one history, one cwd.
+    /// A session: one history, one working directory.
     SessionId = "ses";
     /// A message of a history.
     MessageId = "msg";
     /// A part of a message.
     PartId = "prt";
-    /// One use of a tool. Providers name calls as they like, so this is our own name for it.
+    /// One use of a tool. Providers choose their own ids of calls, so this one is adjutant's.
     CallId = "call";
 }
 
 impl SessionId {
-    /// Whether this could be an id of ours. Anything else is never looked for on disk: an editor
-    /// may send a path.
+    /// Whether the text has the form of a session id. Other texts are never looked up on disk,
+    /// because an editor may send a path.
     pub fn is_well_formed(&self) -> bool {
         let rest = self.0.strip_prefix("ses_");
         rest.is_some_and(|rest| (8..=64).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_alphanumeric()))

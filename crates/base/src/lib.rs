@@ -1,10 +1,10 @@
-//! The ground of adjutant: small things without knowledge of sessions, models or editors.
+//! Foundations of adjutant: small modules without knowledge of sessions, models or editors.
 //!
-//! - [`environment`]: variables, directories, the clock and names of things, read once and passed on.
+//! - [`environment`]: variables, directories, clock and ids, read once and passed on.
 //! - [`id`]: identifiers of sessions, messages and parts.
-//! - [`file`], [`executable`], [`open_files`]: files that strangers may have put there, programs, limits.
-//! - [`git`], [`worktree`]: the project a directory belongs to.
-//! - [`text`]: cutting, comparing and showing text that strangers wrote.
+//! - [`file`], [`executable`], [`open_files`]: untrusted files, programs, the limit on open files.
+//! - [`git`], [`worktree`]: the project that a directory belongs to.
+//! - [`text`]: cutting, comparing and displaying untrusted text.
 //! - [`task`], [`channel`], [`lock`]: threads and tasks.
 //! - [`variables`]: the environment of programs that adjutant starts.
 //! - [`approvals`], [`store_place`]: settings that several layers share.

@@ -1,21 +1,22 @@
-//! Where sessions are stored: files on this machine, or a database that processes on other machines share.
+//! The place where sessions are stored: files on this machine, or a database that processes on
+//! other machines share.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where sessions are kept.
+/// The place where sessions are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorePlace {
-    /// In files below a directory.
+    /// Files below a directory.
     Files(PathBuf),
-    /// In a database, which processes on other machines share.
+    /// A database that processes on other machines share.
     Database(DatabasePlace),
 }
 
-/// How long a conversation may go on while the database is away.
+/// Limits on how long a conversation may continue while the database is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwayLimits {
-    /// What may wait to be written, of all sessions of the process.
+    /// The amount of unwritten data of all sessions of the process.
     pub bytes: usize,
     pub time: Duration,
 }
@@ -26,17 +27,18 @@ impl Default for AwayLimits {
     }
 }
 
-/// A database that keeps sessions.
+/// A database that stores sessions.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabasePlace {
-    /// `postgres://user:password@host/database`, with libpq's parameters `sslmode`, `sslrootcert`, `connect_timeout`
-    /// and ours: `namespace`, `lease`.
+    /// `postgres://user:password@host/database`, with libpq's parameters `sslmode`, `sslrootcert`,
+    /// `connect_timeout`, and adjutant's own, `namespace` and `lease`.
     pub url: String,
-    /// The schema that holds the tables.
+    /// The schema that contains the tables.
     pub namespace: String,
-    /// Whose sessions they are, where users have a schema each: the namespace's name, and a digest of theirs.
+    /// The owner of the sessions, if each user has a schema, which is named after the namespace and
+    /// a digest of the user.
     pub user: Option<String>,
-    /// How long a process that is not heard of is taken to be alive.
+    /// The time after which a silent process is considered dead.
     pub lease: Duration,
     pub away: AwayLimits,
 }
@@ -61,7 +63,7 @@ impl DatabasePlace {
         }
     }
 
-    /// The address without its password.
+    /// Returns the address without its password and parameters.
     pub fn shown(&self) -> String {
         let Some((scheme, rest)) = self.url.split_once("://") else { return "not an address".into() };
         let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn password_is_not_displayed() {
         let table = [
             ("postgres://u:secret@h/d?x=secret", "postgres://u@h/d"),
             ("postgres://h:5432/d", "postgres://h:5432/d"),

@@ -1,8 +1,8 @@
-//! Small operations on text: cutting, and making what strangers wrote safe to show.
+//! Small operations on text: cutting, and making untrusted text safe to display.
 //!
-//! File names, commands and model output may hold terminal escapes, line breaks, or characters
-//! that reverse the direction of reading. In a title or a question they could pretend to be
-//! something else, so there they are written out: `\x1b`, `\n`, `\u{202e}`.
+//! File names, commands and model output may contain terminal escapes, line breaks, or characters
+//! that reverse the reading direction. In a title or a question these could disguise the text, so
+//! they are escaped there: `\x1b`, `\n`, `\u{202e}`.
 
 pub mod diff;
 pub mod mark;
@@ -18,51 +18,51 @@ use serde_json::Value;
 pub use nearest::nearest;
 pub use unseen::{UnseenFilter, escaped, is_hidden, is_odd, json, shown, spelled, visible};
 
-/// The longest title, in characters.
+/// The maximum length of a title, in characters.
 pub const TITLE: usize = 120;
 
-/// Makes one line of at most [`TITLE`] characters: what cannot be seen is written out, what is too
-/// long ends in `…`.
+/// Returns a single line of at most [`TITLE`] characters. Invisible characters are escaped, and a
+/// text that is too long ends in `…`.
 pub fn title(text: &str) -> String {
     cut_chars(&escaped(text.trim()), TITLE)
 }
 
-/// Whether a value is longer than this as JSON, by the texts and the number of values in it. Of a longer one, no more is
-/// looked at than that.
+/// Whether a value is longer than `most` as JSON, estimated from its texts and the number of its
+/// values. Reading stops at the limit.
 pub fn is_longer(value: &Value, most: usize) -> bool {
-    fn takes(value: &Value, room: &mut usize) -> bool {
+    fn fits(value: &Value, remaining: &mut usize) -> bool {
         let own = if let Value::String(text) = value { text.len() } else { 0 };
-        let Some(left) = room.checked_sub(own + 1) else { return false };
-        *room = left;
+        let Some(left) = remaining.checked_sub(own + 1) else { return false };
+        *remaining = left;
         match value {
-            Value::Array(values) => values.iter().all(|value| takes(value, room)),
+            Value::Array(values) => values.iter().all(|value| fits(value, remaining)),
             Value::Object(members) => members.iter().all(|(name, value)| {
-                *room = room.saturating_sub(name.len());
-                takes(value, room)
+                *remaining = remaining.saturating_sub(name.len());
+                fits(value, remaining)
             }),
             _ => true,
         }
     }
-    let mut room = most;
-    !takes(value, &mut room)
+    let mut remaining = most;
+    !fits(value, &mut remaining)
 }
 
-/// A text that may stand between tags.
+/// Escapes a text for use between tags.
 pub fn tagged(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A name in the letters that every provider of models takes: those of ASCII, digits, `_` and `-`; `_` for any
-/// other.
+/// Replaces characters that some provider of models rejects in names, all but ASCII letters,
+/// digits, `_` and `-`, by `_`.
 pub fn plain(name: &str) -> Cow<'_, str> {
-    let fine = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if name.chars().all(fine) {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.chars().all(is_plain) {
         return name.into();
     }
-    name.chars().map(|c| if fine(c) { c } else { '_' }).collect()
+    name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
 }
 
-/// At most `chars` characters; the last one is `…` when something was cut off.
+/// Returns at most `chars` characters. The last one is `…` if text was cut off.
 pub fn cut_chars(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         None => text.to_owned(),
@@ -73,17 +73,17 @@ pub fn cut_chars(text: &str, chars: usize) -> String {
     }
 }
 
-/// The longest beginning of at most `bytes` bytes that ends between two characters.
+/// Returns the longest prefix of at most `bytes` bytes that ends between two characters.
 pub fn head(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// The longest end of at most `bytes` bytes that begins between two characters.
+/// Returns the longest suffix of at most `bytes` bytes that begins between two characters.
 pub fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
-/// Sentences one after the other, each with a full stop where it has no end; empty ones are left out.
+/// Joins sentences, adds missing full stops, and omits empty sentences.
 pub fn sentences<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
     let ended = |sentence: &str| {
         let stop = if sentence.ends_with(['.', '!', '?', ':', '…']) { "" } else { "." };
@@ -93,23 +93,23 @@ pub fn sentences<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
     all.map(ended).collect::<Vec<_>>().join(" ")
 }
 
-/// `build` as `Build`.
-pub fn capitalised(words: &str) -> String {
-    let mut chars = words.chars();
+/// Returns the text with its first letter in upper case: `Build` for `build`.
+pub fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
     match chars.next() {
         Some(first) => first.to_uppercase().chain(chars).collect(),
         None => String::new(),
     }
 }
 
-/// Bytes as two lower-case digits each.
+/// Returns two lower-case hexadecimal digits for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |n: u8| char::from(DIGITS.get(usize::from(n)).copied().unwrap_or(b'0'));
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// A number with its noun: `1 line`, `2 lines`.
+/// Returns a number with its noun: `1 line`, `2 lines`.
 pub fn count(n: usize, noun: &str) -> String {
     let plural = if n == 1 {
         ""
@@ -121,15 +121,15 @@ pub fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{plural}")
 }
 
-/// Bytes that arrive in pieces, as text: a character that is split over two pieces is kept whole,
-/// what is no UTF-8 becomes U+FFFD.
+/// Decodes bytes that arrive in pieces. A character that is split over two pieces is joined;
+/// invalid UTF-8 becomes U+FFFD.
 #[derive(Debug, Default)]
 pub struct Utf8Decoder {
     rest: Vec<u8>,
 }
 
 impl Utf8Decoder {
-    /// The text of the next piece.
+    /// Decodes the next piece.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.rest.extend_from_slice(bytes);
         let whole = self.rest.len() - unfinished(&self.rest);
@@ -138,13 +138,13 @@ impl Utf8Decoder {
         text
     }
 
-    /// What was left of a character that never ended.
+    /// Returns the rest of an incomplete character.
     pub fn end(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.rest)).into_owned()
     }
 }
 
-/// How many bytes at the end are the beginning of a character.
+/// Returns the number of bytes at the end that begin an incomplete character.
 fn unfinished(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let byte = bytes[bytes.len() - back];
@@ -161,7 +161,7 @@ fn unfinished(bytes: &[u8]) -> usize {
     0
 }
 
-/// A large number for people: `842`, `9.5k`, `142k`.
+/// Formats a large number for display: `842`, `9.5k`, `142k`.
 pub fn thousands(n: u64) -> String {
     match n {
         0..1_000 => n.to_string(),
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_title_is_one_short_line() {
+    fn title_is_one_short_line() {
         assert_eq!(title(" ls -la\nrm x "), "ls -la\\nrm x");
         let long = title(&"é".repeat(500));
         assert_eq!(long.chars().count(), TITLE);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn split_characters_are_put_together() {
+    fn split_characters_are_joined() {
         let text = "aé日🎉z";
         for size in 1..6 {
             let mut lossy = Utf8Decoder::default();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_have_ends() {
+    fn missing_full_stops_are_added() {
         assert_eq!(sentences(["It failed", "", " Try again. ", "Why?", "So"]), "It failed. Try again. Why? So.");
         assert_eq!(sentences([""]), "");
     }

@@ -1,27 +1,28 @@
-//! Which variables of ours other programs get: those that a developer's tools are known to need, and
-//! those that the user names. What looks like a key or a password is not among them.
+//! Environment variables that other programs receive: those that developer tools are known to need,
+//! and those that the user names. Variables that look like keys or passwords are left out.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use crate::environment::Environment;
 
-/// What the user says about variables: names, or patterns with `*`.
+/// The user's settings for variables: names, or patterns with `*`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Variables {
-    /// Given besides the usual ones. One that looks like a secret has to be named in full.
+    /// Variables that are passed in addition to the usual ones. One that looks like a secret has to
+    /// be named in full.
     pub pass: Vec<String>,
-    /// Not given, whatever else is said.
+    /// Variables that are never passed.
     pub drop: Vec<String>,
 }
 
-/// What tools are known to need: names and patterns, with blanks between them.
+/// Variables that tools are known to need: names and patterns, separated by blanks.
 const USUAL: &[&str] = &[
     // The user, the system, the language.
     "HOME USER LOGNAME SHELL PATH TMPDIR TEMP TMP TZ TZDIR LANG LANGUAGE LC_* LOCALE_ARCHIVE* LOCPATH",
     "HOSTNAME HOSTTYPE OSTYPE MACHTYPE XDG_* DISPLAY WAYLAND_DISPLAY WSL_* WSLENV MSYSTEM EMAIL",
     "DEBIAN_FRONTEND MANPATH INFOPATH TERMINFO TERMINFO_DIRS",
-    // How output looks.
+    // The appearance of output.
     "COLORTERM NO_COLOR FORCE_COLOR CLICOLOR* COLUMNS LINES LS_COLORS LSCOLORS GREP_COLOR* LESSCHARSET CI",
     "DEBUG VERBOSE LOG_LEVEL",
     // The network.
@@ -53,14 +54,14 @@ const USUAL: &[&str] = &[
     "AWS_REGION AWS_DEFAULT_REGION GITHUB_ACTIONS GITHUB_WORKSPACE GITLAB_CI",
 ];
 
-/// Variables that make a shell run something or behave otherwise before the first command, and those
-/// that make programs load other code. Nobody gets them who was not named for them in full.
-const STARTUP: &[&str] =
+/// Variables that make a shell run or change something before the first command, and those that
+/// make programs load other code. They are passed only if the user names them in full.
+const CODE_LOADING: &[&str] =
     &["BASH_* ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 CDPATH GLOBIGNORE IFS LD_PRELOAD LD_AUDIT", "POSIXLY_CORRECT"];
 
-/// Lists of directories that programs load code from: an entry that is not absolute means whatever
-/// directory a command is in.
-const LISTS: &[&str] = &[
+/// Lists of directories that programs load code from. A relative entry would mean a different
+/// directory for each command.
+const DIRECTORY_LISTS: &[&str] = &[
     "LD_LIBRARY_PATH",
     "DYLD_LIBRARY_PATH",
     "DYLD_FALLBACK_LIBRARY_PATH",
@@ -70,14 +71,15 @@ const LISTS: &[&str] = &[
     "NODE_PATH",
 ];
 
-/// Set by us or by every shell: nobody misses them.
+/// Variables set by adjutant or by every shell, which are not worth reporting as left out.
 const NOISE: &[&str] = &[
     "_ SHLVL PWD OLDPWD TERM PAGER GIT_PAGER MANPAGER EDITOR VISUAL GIT_EDITOR GIT_TERMINAL_PROMPT",
     "ADJUTANT_* OPENCODE_*",
 ];
 
-/// With these git starts no program that a repository's settings name where nothing is to be written,
-/// and works in no bare repository that it was not told to. For projects that are not trusted.
+/// Variables for projects that are not trusted. With them, git commands that only read start no
+/// program that the repository's settings name, and git works in a bare repository only if its
+/// directory is given explicitly.
 pub const GIT_HELD: [(&str, &str); 5] = [
     ("GIT_CONFIG_COUNT", "2"),
     ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
@@ -86,8 +88,8 @@ pub const GIT_HELD: [(&str, &str); 5] = [
     ("GIT_CONFIG_VALUE_1", "explicit"),
 ];
 
-/// Said to every program, for nobody is there to answer, to edit or to turn pages.
-const QUIET: [(&str, &str); 10] = [
+/// Variables for every program, because no user is present to answer, to edit or to turn pages.
+const NON_INTERACTIVE: [(&str, &str); 10] = [
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
     ("MANPAGER", "cat"),
@@ -96,64 +98,75 @@ const QUIET: [(&str, &str); 10] = [
     ("GIT_EDITOR", "true"),
     ("GIT_SEQUENCE_EDITOR", "false"),
     ("GIT_TERMINAL_PROMPT", "0"),
-    // `git status` writes nothing then.
+    // Keeps `git status` from writing.
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("TERM", "dumb"),
 ];
 
 impl Variables {
-    /// The environment of a program that is started for a model.
+    /// Returns the environment of a program that is started for a model.
     pub fn tame(&self, environment: &Environment) -> BTreeMap<OsString, OsString> {
-        let quiet = QUIET.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        self.given(environment).into_iter().chain(quiet).collect()
+        let non_interactive = NON_INTERACTIVE.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        self.given(environment).into_iter().chain(non_interactive).collect()
     }
 
-    /// The environment of a program that the user or the editor has chosen, such as an MCP server.
+    /// Returns the environment of a program that the user or the editor has chosen, such as an MCP
+    /// server.
     pub fn given(&self, environment: &Environment) -> BTreeMap<OsString, OsString> {
         let path = environment.path();
         let path = path.iter().map(|dir| dir.as_os_str()).collect::<Vec<_>>().join(std::ffi::OsStr::new(":"));
-        let given = environment.vars().filter(|(name, value)| self.gives(name, value));
-        let given = given.map(|(name, value)| (name.into(), self.cleaned(name, value).into()));
-        given.chain([("PATH".into(), path)]).collect()
+        let passed = environment.vars().filter(|(name, value)| self.passes(name, value));
+        let passed = passed.map(|(name, value)| (name.into(), self.cleaned(name, value).into()));
+        passed.chain([("PATH".into(), path)]).collect()
     }
 
-    /// The names of variables that no program gets, without those that nobody would miss.
+    /// Returns the names of variables that no program receives, without those that are not worth
+    /// reporting.
     pub fn left_out<'e>(&self, environment: &'e Environment) -> Vec<&'e str> {
-        let missed = |name: &str| !any(NOISE, name);
-        let out = environment.vars().filter(|(name, value)| missed(name) && !self.gives(name, value));
-        out.map(|(name, _)| name).collect()
+        let left_out = environment.vars().filter(|(name, value)| !any(NOISE, name) && !self.passes(name, value));
+        left_out.map(|(name, _)| name).collect()
     }
 
-    fn gives(&self, name: &str, value: &str) -> bool {
+    fn passes(&self, name: &str, value: &str) -> bool {
         if any(&self.drop, name) {
             return false;
         }
-        if self.pass.iter().any(|pass| pass == name) {
+        if self.is_named(name) {
             return true;
         }
-        (any(USUAL, name) || any(&self.pass, name)) && !any(STARTUP, name) && !is_secret(name) && !holds_secret(value)
+        let is_listed = any(USUAL, name) || any(&self.pass, name);
+        is_listed && !any(CODE_LOADING, name) && !is_secret(name) && !holds_secret(value)
     }
 
+    /// Whether the user named the variable in full.
+    fn is_named(&self, name: &str) -> bool {
+        self.pass.iter().any(|pass| pass == name)
+    }
+
+    /// Removes relative entries from a list of directories, unless the user named the variable in full.
     fn cleaned(&self, name: &str, value: &str) -> String {
-        if !LISTS.contains(&name) || self.pass.iter().any(|pass| pass == name) {
+        if !DIRECTORY_LISTS.contains(&name) || self.is_named(name) {
             return value.to_owned();
         }
         value.split(':').filter(|dir| dir.starts_with('/')).collect::<Vec<_>>().join(":")
     }
 }
 
-/// Whether one of the patterns is for a name. Lower case counts as upper: `http_proxy`.
+/// Whether one of the patterns matches a name. Case is ignored, because of names like `http_proxy`.
 fn any(patterns: &[impl AsRef<str>], name: &str) -> bool {
     let mut all = patterns.iter().flat_map(|pattern| pattern.as_ref().split_ascii_whitespace());
-    all.any(|pattern| fits(pattern.as_bytes(), name.as_bytes()))
+    all.any(|pattern| matches_pattern(pattern.as_bytes(), name.as_bytes()))
 }
 
-fn fits(pattern: &[u8], name: &[u8]) -> bool {
+fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let star = pattern.iter().position(|byte| *byte == b'*');
     let Some(star) = star else { return pattern.eq_ignore_ascii_case(name) };
+    let has_prefix = name.get(..star).is_some_and(|start| start.eq_ignore_ascii_case(&pattern[..star]));
+    if !has_prefix {
+        return false;
+    }
     let rest = &pattern[star + 1..];
-    let begins = name.get(..star).is_some_and(|start| start.eq_ignore_ascii_case(&pattern[..star]));
-    begins && (rest.is_empty() || (star..=name.len()).any(|at| fits(rest, &name[at..])))
+    rest.is_empty() || (star..=name.len()).any(|at| matches_pattern(rest, &name[at..]))
 }
 
 /// Whether a variable of this name is likely to hold a secret.
@@ -162,55 +175,58 @@ pub fn is_secret(name: &str) -> bool {
         "TOKEN TOKENS SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL CREDENTIALS APIKEY COOKIE KEYS AUTH";
     const LAST: &str = "KEY PAT SK PWD PASS DSN PSK JWT NETRC";
     const ENDS: &str = "_CONNECTION_STRING _CONFIG_CONTENT DATABASE_URL";
-    // What people name themselves is seldom cut into words: `TF_VAR_dbpass`.
+    // Names that users choose are seldom divided into words: `TF_VAR_dbpass`.
     const INSIDE: &str = "PASS KEY SECRET TOKEN CRED PWD AUTH";
     let name = name.to_ascii_uppercase();
-    let inside = |own: &str| INSIDE.split(' ').any(|part| own.contains(part));
+    let has_secret_part = |own: &str| INSIDE.split(' ').any(|part| own.contains(part));
     let words = || name.split(|c: char| !c.is_ascii_alphanumeric());
     !matches!(&*name, "PWD" | "OLDPWD")
         && (words().any(|word| WORDS.split(' ').any(|end| word.ends_with(end)))
             || words().next_back().is_some_and(|word| LAST.split(' ').any(|last| word == last))
             || ENDS.split(' ').any(|end| name.ends_with(end))
-            || name.strip_prefix("TF_VAR_").is_some_and(inside)
-            || name.strip_prefix("BUNDLE_").is_some_and(is_host))
+            || name.strip_prefix("TF_VAR_").is_some_and(has_secret_part)
+            || name.strip_prefix("BUNDLE_").is_some_and(is_host_credential))
 }
 
-/// Whether a setting of Bundler holds what to log in to a host with: the dots of the host's name are double
-/// underscores, as are those of some settings.
-fn is_host(setting: &str) -> bool {
+/// Whether a setting of Bundler holds the credentials for a host: dots of the host name are double underscores, which
+/// some other settings have too.
+fn is_host_credential(setting: &str) -> bool {
     const SETTINGS: &str = "BUILD LOCAL MIRROR DISABLE_LOCAL_BRANCH_CHECK";
     setting.split_once("__").is_some_and(|(first, _)| SETTINGS.split(' ').all(|known| known != first))
 }
 
-/// Whether a text looks like a key, or like an address with a password in it.
+/// Whether a text looks like a key, or like an address with a password.
 fn holds_secret(value: &str) -> bool {
     const STARTS: &str = "sk- sk_live_ sk_test_ rk_live_ pk_live_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- \
         xoxb- xoxp- xoxa- xapp- AKIA ASIA AIza ya29. npm_ pypi- hf_ SG. dop_v1_ shpat_ eyJ -----BEGIN AGE-SECRET-KEY-";
     let key = |word: &str| word.len() >= 16 && STARTS.split(' ').any(|start| word.starts_with(start));
     let words = value.split(|c: char| c.is_whitespace() || ",;\"'=:@&?|()".contains(c));
-    // A directory may be called like a key, but seldom with a number in it.
+    // A directory may have a name like a key, but seldom with a digit in it.
     let mut pieces = words.flat_map(|word| word.split('/').enumerate());
     pieces.any(|(at, piece)| key(piece) && (at == 0 || piece.contains(|c: char| c.is_ascii_digit())))
         || value.contains("-----BEGIN")
-        || value.match_indices("://").any(|(at, _)| names_user(&value[..at], &value[at + 3..]))
+        || value.match_indices("://").any(|(at, _)| has_credentials(&value[..at], &value[at + 3..]))
         || sets_secret(value)
 }
 
-/// Whether an address, its scheme apart, begins with what somebody logs in with. That of SSH may name a user.
-fn names_user(before: &str, rest: &str) -> bool {
+/// Whether the part of an address after its scheme begins with credentials. An address of SSH may
+/// name a user.
+fn has_credentials(before: &str, rest: &str) -> bool {
     let ends = |c: char| c.is_whitespace() || "/?#,|\"'".contains(c);
     let authority = rest.split(ends).next().unwrap_or(rest);
     let ssh = before.ends_with("ssh") || before.ends_with("sftp");
     match authority.rsplit_once('@') {
         Some((user, _)) => user.contains(':') || !ssh && !user.is_empty(),
-        // What stands behind the colon is no port: a password with such a character in it.
+        // The text after the colon is not a port: it is a password with a character that `ends`
+        // splits at.
         None => authority.rsplit_once(':').is_some_and(|(_, port)| {
             !authority.ends_with(']') && !port.bytes().all(|byte| byte.is_ascii_digit()) && rest.contains('@')
         }),
     }
 }
 
-/// Whether a text gives a secret a value, as options and properties do: `-Ddb.password=x`, `--token x`.
+/// Whether a text assigns a value to a secret, as options and properties do: `-Ddb.password=x`,
+/// `--token x`.
 fn sets_secret(value: &str) -> bool {
     let mut before = "";
     let mut words = value.split(|c: char| c.is_whitespace() || ";&?,".contains(c)).filter(|word| !word.is_empty());
@@ -235,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn which_variables_programs_get() {
+    fn only_harmless_variables_are_passed() {
         let usual = variables(&[], &[]);
         let key = "sk-1234567890abcdef";
         let table: [(&Variables, &str, &str, bool); 81] = [
@@ -322,12 +338,12 @@ mod tests {
             (&variables(&[], &["CARGO*"]), "CARGO_HOME", "/c", false),
         ];
         for (variables, name, value, wanted) in table {
-            assert_eq!(variables.gives(name, value), wanted, "{name}={value} {variables:?}");
+            assert_eq!(variables.passes(name, value), wanted, "{name}={value} {variables:?}");
         }
     }
 
     #[test]
-    fn lists_of_directories_hold_no_relative_ones() {
+    fn relative_entries_of_directory_lists_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let vars = [
             ("HOME", &*home.path().display().to_string()),

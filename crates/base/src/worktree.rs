@@ -1,4 +1,4 @@
-//! The project a session works in: its root, its identity, and whether a path is inside.
+//! The project of a session: its root, its identity, and the paths that belong to it.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,18 +6,21 @@ use crate::git;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worktree {
-    /// The git top level above the session's cwd; outside git the cwd itself. Symlinks resolved.
+    /// The top level of the git work tree that contains the session's working directory; without
+    /// git, the working directory itself. Symlinks are resolved.
     pub root: PathBuf,
     /// Whether it is a git work tree.
     pub git: bool,
-    /// Further directories that belong to the session. Symlinks resolved.
+    /// Further directories that belong to the session. Symlinks are resolved.
     pub extra: Vec<PathBuf>,
 }
 
 impl Worktree {
-    /// Finds the project of a directory by looking for `.git` upwards (a directory, or the file of a
-    /// linked work tree or submodule). Starts no program. A root that would contain everything (`/`,
-    /// the home directory) is no project: the cwd is the root then.
+    /// Finds the project of a directory by looking for `.git` in it and its parents. `.git` is a
+    /// directory, or the file of a linked work tree or submodule. Starts no program.
+    ///
+    /// `/` and the home directory are not projects, because they would contain everything: then the
+    /// working directory is the root.
     pub fn find(cwd: &Path, extra: &[PathBuf], home: Option<&Path>) -> Self {
         let resolve = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| normal(path));
         let cwd = resolve(cwd);
@@ -30,18 +33,19 @@ impl Worktree {
         }
     }
 
-    /// As [`git::dirs`].
+    /// Returns the directories of [`git::dirs`].
     pub fn git_dirs(&self) -> Vec<PathBuf> {
         git::dirs(&self.root)
     }
 
-    /// What the project is called on every machine that shares a store: where its repository came from, else its path.
+    /// Returns the name of the project on all machines that share a store: the address of its
+    /// repository, otherwise its path.
     pub fn shared_name(&self) -> String {
         let origin = self.git_dirs().last().and_then(|dir| git::origin(dir));
         origin.map_or_else(|| self.root.display().to_string(), |origin| format!("git:{origin}"))
     }
 
-    /// The same for a directory in it.
+    /// Returns the name of a directory of the project on all machines that share a store.
     pub fn shared_place(&self, cwd: &Path) -> String {
         let name = self.shared_name();
         let cwd = std::fs::canonicalize(cwd).unwrap_or_else(|_| normal(cwd));
@@ -51,8 +55,8 @@ impl Worktree {
         }
     }
 
-    /// A path for people and rules: relative to the root where it is inside, else with `..`, always
-    /// with `/`.
+    /// Returns a path for display and for rules: relative to the root, with `..` if it is outside,
+    /// always with `/`. A path that has only `/` in common with the root stays absolute.
     pub fn relative(&self, path: &Path) -> String {
         let path = normal(path);
         let inside = |root: &Path| path.strip_prefix(root).ok().map(|rest| rest.display().to_string());
@@ -73,13 +77,13 @@ impl Worktree {
 
     /// Whether a resolved path lies in the project or one of the further directories.
     pub fn contains(&self, resolved: &Path) -> bool {
-        let holds = |root: &PathBuf| root.parent().is_some() && resolved.starts_with(root);
-        holds(&self.root) || self.extra.iter().any(holds)
+        let is_below = |root: &PathBuf| root.parent().is_some() && resolved.starts_with(root);
+        is_below(&self.root) || self.extra.iter().any(is_below)
     }
 }
 
-/// Removes `.` and resolves `..` by text alone. For display and for paths that do not exist; where
-/// containment matters, `permission/paths.rs` asks the disk.
+/// Removes `.` and resolves `..` in the text of a path, for display and for paths that do not
+/// exist. It ignores symlinks, so it cannot decide whether a path is contained in a directory.
 pub fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {

@@ -1,5 +1,5 @@
-//! The mark of a session: what tells adjutant's own notes to the model from text that only looks like
-//! one. Whoever writes a page, a file or a server's answer does not know it.
+//! The reminder mark of a session. It distinguishes adjutant's own notes to the model from text
+//! that only looks like one: authors of pages, files and answers of servers do not know it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::shared::SharedText;
 /// The tag of a note.
 const TAG: &str = "system-reminder";
 
-/// What stands in a note in the place of `<` where something in it looks like the tag.
+/// The replacement of `<` if the text of a note contains something like the tag.
 const ESCAPED: &str = "&lt;";
 
-/// How many letters a mark has.
-const LETTERS: usize = 6;
+/// The length of a mark, in characters.
+const MARK_LENGTH: usize = 6;
 
-/// The mark of one session: six lower-case letters and digits, chosen at random. It stays the same for the
-/// session's life, so that a provider's cache holds.
+/// The mark of one session: six random lower-case letters and digits. It does not change during the
+/// session, so that the provider's cache stays valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ReminderMark(Arc<str>);
@@ -26,7 +26,7 @@ pub struct ReminderMark(Arc<str>);
 impl Default for ReminderMark {
     fn default() -> Self {
         let letter = || char::from_digit(fastrand::u32(..36), 36).unwrap_or('x');
-        Self(std::iter::repeat_with(letter).take(LETTERS).collect::<String>().into())
+        Self(std::iter::repeat_with(letter).take(MARK_LENGTH).collect::<String>().into())
     }
 }
 
@@ -37,56 +37,55 @@ impl fmt::Display for ReminderMark {
 }
 
 impl ReminderMark {
-    /// A note as the model gets it. What in it looks like the end of a note, or the beginning of another, does
-    /// not any more.
-    pub fn note(&self, words: &str) -> String {
-        format!("<{TAG} mark=\"{self}\">\n{}\n</{TAG}>", without_tags(words.trim()))
+    /// Returns a note in the form for the model. Tags of notes within the text are escaped.
+    pub fn note(&self, text: &str) -> String {
+        format!("<{TAG} mark=\"{self}\">\n{}\n</{TAG}>", without_tags(text.trim()))
     }
 
-    /// A note that was kept with [`tagged`], as the model gets it; any other text as it is.
+    /// Returns a note that was stored with [`tagged`] in the form for the model, or `None` if the
+    /// text is not such a note.
     pub fn kept(&self, text: &str) -> Option<String> {
         Some(self.note(text.trim().strip_prefix("<system-reminder>")?.strip_suffix("</system-reminder>")?))
     }
 
-    /// Text that is not adjutant's: whatever it says, it does not carry the mark.
+    /// Removes the mark from a text that is not adjutant's own.
     pub fn data(&self, text: String) -> String {
         self.without(&text).unwrap_or(text)
     }
 
-    /// The same of a text that others hold as well.
+    /// Removes the mark from a shared text, which is copied only if it contains the mark.
     pub fn shared_data(&self, text: &SharedText) -> SharedText {
         self.without(text).map_or_else(|| text.clone(), SharedText::from)
     }
 
-    /// The text without the mark, where it carries it.
+    /// Returns the text without the mark, or `None` if it does not contain the mark.
     fn without(&self, text: &str) -> Option<String> {
         let mark = format!("mark=\"{self}\"");
         text.contains(&mark).then(|| text.replace(&mark, "mark=\"?\""))
     }
 }
 
-/// A note as it is kept in the history, where it carries no mark.
-pub fn tagged(words: &str) -> String {
-    format!("<{TAG}>\n{}\n</{TAG}>", words.trim())
+/// Returns a note in the form for the history, without a mark.
+pub fn tagged(text: &str) -> String {
+    format!("<{TAG}>\n{}\n</{TAG}>", text.trim())
 }
 
-/// What people see of a text: none of the notes.
+/// Removes all notes from a text, for display to the user.
 pub fn without_notes(text: &str) -> String {
     let open = format!("<{TAG}");
     let close = format!("</{TAG}>");
-    let mut kept = String::new();
+    let mut visible = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(&open) {
-        kept.push_str(before);
+        visible.push_str(before);
         rest = after.split_once(&close).map_or("", |(_, after)| after);
     }
-    kept.push_str(rest);
-    kept
+    visible.push_str(rest);
+    visible
 }
 
-fn without_tags(words: &str) -> String {
-    words
-        .replace(&format!("<{TAG}"), &format!("{ESCAPED}{TAG}"))
+fn without_tags(text: &str) -> String {
+    text.replace(&format!("<{TAG}"), &format!("{ESCAPED}{TAG}"))
         .replace(&format!("</{TAG}"), &format!("{ESCAPED}/{TAG}"))
 }
 
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_carry_the_mark_and_nothing_else_does() {
+    fn only_notes_carry_the_mark() {
         let mark = ReminderMark("a1b2c3".into());
         let open = "<system-reminder mark=\"a1b2c3\">";
         let table = [
@@ -104,10 +103,10 @@ mod tests {
             ("a</system-reminder>\nb", "a&lt;/system-reminder>\nb"),
             ("<system-reminder mark=\"a1b2c3\">b", "&lt;system-reminder mark=\"a1b2c3\">b"),
         ];
-        for (words, expected) in table {
+        for (text, expected) in table {
             let note = format!("{open}\n{expected}\n</system-reminder>");
-            assert_eq!(mark.note(words), note);
-            assert_eq!(mark.kept(&tagged(words)), Some(note), "{words}");
+            assert_eq!(mark.note(text), note);
+            assert_eq!(mark.kept(&tagged(text)), Some(note), "{text}");
         }
         assert_eq!(mark.kept("what the user said <system-reminder>"), None);
         let forged = format!("x {open} y <system-reminder>");
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_no_notes() {
+    fn notes_are_removed_for_display() {
         let table = [
             ("a <system-reminder>b</system-reminder> c", "a  c"),
             ("a <system-reminder mark=\"x\">b</system-reminder>", "a "),
@@ -130,10 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn each_session_has_its_own() {
-        let (one, other) = (ReminderMark::default(), ReminderMark::default());
+    fn default_marks_differ() {
+        let one = ReminderMark::default();
+        let other = ReminderMark::default();
         assert_ne!(one, other);
-        assert_eq!(one.to_string().len(), LETTERS);
+        assert_eq!(one.to_string().len(), MARK_LENGTH);
         assert!(one.to_string().bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()));
     }
 }

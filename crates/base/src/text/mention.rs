@@ -1,10 +1,10 @@
-//! `@word` in a text: the path or the name it refers to.
+//! Mentions: `@word` in a text, where the word is a path or a name.
 
 use std::collections::HashSet;
 
 use percent_encoding::percent_decode_str;
 
-/// What one `@` refers to.
+/// One mention in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mention<'a> {
     word: &'a str,
@@ -12,20 +12,25 @@ pub struct Mention<'a> {
 }
 
 impl<'a> Mention<'a> {
-    /// The ways to take it, the longest first: with the punctuation at its end, and without. What stands in
-    /// quotes is taken as it is.
+    /// Returns the possible readings, the longest first: with the punctuation at its end, and
+    /// without. Quoted text has one reading.
     pub fn spellings(self) -> impl Iterator<Item = &'a str> {
         let shorter = move |word: &&'a str| {
-            let last = word.chars().next_back().filter(|c| !self.quoted && !c.is_alphanumeric())?;
+            let last = word.chars().next_back()?;
+            if self.quoted || last.is_alphanumeric() {
+                return None;
+            }
             word.get(..word.len() - last.len_utf8()).filter(|word| !word.is_empty())
         };
         std::iter::successors(Some(self.word), shorter)
     }
 }
 
-/// What a text mentions, in order, each once. `@` counts at the start of a word, so that an address is none,
-/// and not behind a backtick. A word ends at white space, a comma, a backtick or another `@` that does not
-/// begin a part of a path (`node_modules/@types`); `@"…"` may hold anything but quotes and new lines.
+/// Returns the mentions in a text in order, without duplicates.
+///
+/// `@` counts at the start of a word, so that an e-mail address is not a mention, and not after a
+/// backtick. A word ends at white space, a comma, a backtick or another `@` that does not begin a
+/// part of a path (`node_modules/@types`). `@"…"` may contain anything but quotes and line breaks.
 pub fn mentions(text: &str) -> Vec<Mention<'_>> {
     let mut found: Vec<Mention<'_>> = Vec::new();
     let mut known: HashSet<Mention<'_>> = HashSet::new();
@@ -59,15 +64,15 @@ fn word(rest: &str) -> &str {
     rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
 }
 
-/// Lines of a file, counted from 1; the last is one of them.
+/// A range of lines in a file, counted from 1 and including the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LineRange {
     pub first: u64,
     pub last: u64,
 }
 
-/// A path without the lines behind it, and those: `a.rs:10`, `a.rs:10-40`, `a.rs#L10-L40`, and what a
-/// compiler prints, `a.rs:10:5`.
+/// Separates a path from the lines after it: `a.rs:10`, `a.rs:10-40`, `a.rs#L10-L40`, and
+/// `a.rs:10:5`, as compilers print it.
 pub fn with_lines(word: &str) -> (&str, Option<LineRange>) {
     let split = word
         .rsplit_once("#L")
@@ -79,18 +84,23 @@ pub fn with_lines(word: &str) -> (&str, Option<LineRange>) {
     }
 }
 
-/// Lines as they stand in a fragment or behind a colon: `10`, `10-40`, `10-L40`; with `colons`, `10:40` as
-/// well, which is a line and a column elsewhere.
+/// Parses the lines in a fragment or after a colon: `10`, `10-40`, `10-L40`. With `colons`, `10:40`
+/// is a range too; otherwise it is a line and a column.
 pub fn lines_of(text: &str, colons: bool) -> Option<LineRange> {
-    let number = |text: &str| text.trim_start_matches('L').parse().ok().filter(|line| *line > 0);
     let (first, last) = text.split_once(['-', ':']).unwrap_or((text, text));
-    let (first, last) = (number(first)?, number(last)?);
-    let column = text.contains(':') && !colons;
-    let lines = LineRange { first, last: if column { first } else { last } };
+    let first = line_number(first)?;
+    let last = line_number(last)?;
+    let has_column = text.contains(':') && !colons;
+    let lines = LineRange { first, last: if has_column { first } else { last } };
     (lines.first <= lines.last).then_some(lines)
 }
 
-/// A word with its percent signs resolved, as in `a%20b`; none where nothing in it is spelled so.
+fn line_number(text: &str) -> Option<u64> {
+    text.trim_start_matches('L').parse().ok().filter(|line| *line > 0)
+}
+
+/// Decodes percent escapes, as in `a%20b`. Returns `None` if the word has none, or does not decode
+/// to a possible path.
 pub fn decoded(word: &str) -> Option<String> {
     let text = percent_decode_str(word).decode_utf8().ok()?;
     (text != word && !text.contains('\0')).then(|| text.into_owned())
@@ -101,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_as_a_mention() {
+    fn mentions_are_found_at_word_starts() {
         let table = [
             ("see @src/lib.rs and @a.b.", &["src/lib.rs", "a.b."][..]),
             ("@a, @b; (@c)", &["a", "b;", "c)"]),
@@ -119,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn punctuation_may_belong_to_it_or_not() {
+    fn trailing_punctuation_is_optional() {
         let spellings = |text| mentions(text)[0].spellings().collect::<Vec<_>>();
         assert_eq!(spellings("@a.b.)"), ["a.b.)", "a.b.", "a.b"]);
         assert_eq!(spellings("@src/: there"), ["src/:", "src/", "src"]);
@@ -127,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_signs() {
+    fn percent_escapes_are_decoded() {
         let table = [
             ("a%20b.txt", Some("a b.txt")),
             ("%C3%A9", Some("é")),
@@ -144,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_behind_a_path() {
+    fn lines_after_path_are_parsed() {
         let lines = |first, last| Some(LineRange { first, last });
         let table = [
             ("a.rs", ("a.rs", None)),

@@ -1,19 +1,18 @@
-//! The nearest of some words, for suggestions.
+//! The most similar of some words, for suggestions.
 
-/// The nearest of some words: at most a third of the letters differ, upper and lower case and
-/// `-`, `_` are the same.
+/// Returns the most similar of some words, if at most a third of its characters differ. Case, `-` and `_` are ignored.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let plain = |text: &str| -> String {
+    let normalized = |text: &str| -> String {
         text.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).take(64).collect()
     };
-    let word = plain(word);
+    let word = normalized(word);
     let length = word.chars().count();
-    // Every letter is near every other.
+    // A single letter would be similar to every other one.
     let allowed = if length < 2 { 0 } else { (length / 3).max(1) };
     let near = known.into_iter().filter_map(|candidate| {
-        let plain = plain(candidate);
-        let possible = plain.chars().count().abs_diff(length) <= allowed;
-        possible.then(|| (strsim::osa_distance(&word, &plain), candidate))
+        let candidate_word = normalized(candidate);
+        let is_possible = candidate_word.chars().count().abs_diff(length) <= allowed;
+        is_possible.then(|| (strsim::osa_distance(&word, &candidate_word), candidate))
     });
     near.filter(|(distance, _)| *distance <= allowed).min_by_key(|(distance, _)| *distance).map(|(_, near)| near)
 }
@@ -23,7 +22,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn the_nearest_word() {
+    fn nearest_word_differs_in_at_most_a_third() {
         let known = ["permission", "small_model", "default_agent", "mcp", "temperature"];
         let table = [
             ("permissions", Some("permission")),

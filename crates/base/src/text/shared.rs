@@ -1,11 +1,11 @@
-//! A text that many may hold without a copy of it.
+//! A text with several owners, without copies.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A text that is shared by whoever clones it, and copied only where one of several changes it.
+/// A text that its clones share, and that is copied only when one of several owners changes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SharedText(Arc<String>);
 
@@ -14,12 +14,12 @@ impl SharedText {
         &self.0
     }
 
-    /// The text to be changed: in place where nobody else has it.
+    /// Returns the text for changing it: in place if it has no other owner.
     pub fn to_mut(&mut self) -> &mut String {
         Arc::make_mut(&mut self.0)
     }
 
-    /// Whether it says the same; what is shared is not compared.
+    /// Whether the texts are equal. Clones of each other are not compared.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
     }
@@ -92,15 +92,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_copied_where_one_of_several_changes_it() {
+    fn shared_text_is_copied_on_write() {
         let mut one = SharedText::from("a".repeat(100));
-        let place = one.as_ptr();
+        let address = one.as_ptr();
         one.to_mut().truncate(10);
-        assert_eq!(one.as_ptr(), place, "nobody else has it");
+        assert_eq!(one.as_ptr(), address, "it has no other owner");
         let other = one.clone();
-        assert_eq!(other.as_ptr(), place);
+        assert_eq!(other.as_ptr(), address);
         one.to_mut().push('b');
-        assert_eq!((&*one, &*other), ("aaaaaaaaaab", "aaaaaaaaaa"));
-        assert!(!one.is_same(&other) && other.is_same(&"aaaaaaaaaa".into()));
+        assert_eq!(&*one, "aaaaaaaaaab");
+        assert_eq!(&*other, "aaaaaaaaaa");
+        assert!(!one.is_same(&other));
+        assert!(other.is_same(&"aaaaaaaaaa".into()));
     }
 }

@@ -1,13 +1,14 @@
-//! Characters that cannot be seen, or that change how others are read: the one list of them, and what
-//! is done with them. A terminal acts on some, people overlook all, and a model reads them.
+//! Invisible characters, and characters that change how others are read: their only list, and the
+//! functions that escape or remove them. Terminals act on some, people overlook all, and models
+//! read them.
 //!
-//! A joiner between two emoji, or within a word of a script that needs it, is no such character
-//! there; neither is the mark that makes an emoji of the sign before it, nor a carriage return before
-//! a line feed.
+//! Some of them are legitimate in their context: a joiner between two emoji or within a word of a
+//! script that needs it, the selector that turns the preceding symbol into an emoji, and a carriage
+//! return before a line feed.
 
 use std::borrow::Cow;
 
-/// Whether a character has no form of its own, or changes the order or the form of others: control
+/// Whether a character is invisible, or changes the order or the form of others: control
 /// characters, line breaks, directions, zero widths, joiners, fillers, variation selectors, tags.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
@@ -18,41 +19,41 @@ pub fn is_hidden(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether a character is hidden, or a blank that is not the one people type: in a command or a path
-/// it could pretend to be something else.
+/// Whether a character is hidden, or a space other than the ASCII one, and so could disguise a
+/// command or a path.
 pub fn is_odd(c: char) -> bool {
     is_hidden(c) || (c.is_whitespace() && !c.is_ascii())
 }
 
-/// Writes out what is hidden, line breaks and tabs included, so that the text stays one line.
+/// Escapes hidden characters, line breaks and tabs included, so that the text stays on one line.
 pub fn escaped(text: &str) -> String {
-    written(text, |c, fine| fine && !c.is_control())
+    written(text, |c, is_legitimate| is_legitimate && !c.is_control())
 }
 
-/// As [`escaped`], and blanks that are not the one people type too: for commands and paths.
+/// Escapes what [`escaped`] does, and unusual spaces as well: for commands and paths.
 pub fn spelled(text: &str) -> String {
-    written(text, |c, fine| fine && !c.is_control() && !is_odd(c))
+    written(text, |c, is_legitimate| is_legitimate && !c.is_control() && !is_odd(c))
 }
 
-/// Writes out what is hidden; the text keeps its lines and tabs.
+/// Escapes hidden characters, except line breaks and tabs.
 pub fn shown(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_plain) {
         return text.into();
     }
-    let mut all = UnseenFilter::default();
-    let begun = all.push(text).into_owned();
-    (begun + &all.end()).into()
+    let mut filter = UnseenFilter::default();
+    let start = filter.push(text).into_owned();
+    (start + &filter.end()).into()
 }
 
-/// JSON without anything hidden in it: its texts can say the same in escapes.
+/// Replaces hidden characters in JSON by its own escapes, which keeps the value.
 pub fn json(text: &str) -> Cow<'_, str> {
-    let raw = |c: char| c > '\u{7e}' && is_hidden(c);
-    if !text.chars().any(raw) {
+    let needs_escape = |c: char| c > '\u{7e}' && is_hidden(c);
+    if !text.chars().any(needs_escape) {
         return text.into();
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if raw(c) {
+        if needs_escape(c) {
             let units = &mut [0; 2];
             out.extend(c.encode_utf16(units).iter().map(|unit| format!("\\u{unit:04x}")));
         } else {
@@ -62,85 +63,87 @@ pub fn json(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// A text without what is hidden, and how much was taken out. Control characters and line breaks stay:
-/// models take them for what they are.
+/// Removes hidden characters from a text, and returns the text and the number of removed
+/// characters. Control characters and line breaks remain: models recognize them.
 pub fn visible(text: &str) -> (String, usize) {
     if text.is_ascii() {
         return (text.to_owned(), 0);
     }
-    let (mut out, mut removed) = (String::with_capacity(text.len()), 0);
-    let mut all = UnseenFilter::default();
-    let mut take = |c: char, fine: bool| {
-        if fine || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
+    let mut out = String::with_capacity(text.len());
+    let mut removed = 0;
+    let mut filter = UnseenFilter::default();
+    let mut take = |c: char, is_legitimate: bool| {
+        if is_legitimate || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
             out.push(c);
         } else {
             removed += 1;
         }
     };
-    all.each(text, &mut take);
-    all.last_one(&mut take);
+    filter.each(text, &mut take);
+    filter.finish(&mut take);
     (out, removed)
 }
 
-/// A text that arrives in pieces, as [`shown`] shows it.
+/// A filter for text that arrives in pieces, with the result of [`shown`].
 #[derive(Debug, Default)]
 pub struct UnseenFilter {
+    /// The last character that was passed on.
     last: char,
-    /// One that may stay or not: the next character tells.
-    held: Option<char>,
+    /// A character whose legitimacy depends on the next one.
+    pending: Option<char>,
 }
 
 impl UnseenFilter {
-    /// What is shown of the next piece.
+    /// Returns the visible form of the next piece.
     pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
-        if self.held.is_none() && piece.chars().all(is_plain) {
+        if self.pending.is_none() && piece.chars().all(is_plain) {
             self.last = piece.chars().next_back().unwrap_or(self.last);
             return piece.into();
         }
         let mut out = String::with_capacity(piece.len() + 16);
-        self.each(piece, &mut |c, fine| if fine { out.push(c) } else { write_out(c, &mut out) });
+        self.each(piece, &mut |c, is_legitimate| if is_legitimate { out.push(c) } else { push_escaped(c, &mut out) });
         out.into()
     }
 
-    /// What is shown of a character that was waiting for the next one.
+    /// Returns the visible form of a character that was waiting for the next one.
     pub fn end(&mut self) -> String {
         let mut out = String::new();
-        self.last_one(&mut |c, _| write_out(c, &mut out));
+        self.finish(&mut |c, _| push_escaped(c, &mut out));
         out
     }
 
-    /// Gives each character, and whether it may stay where it stands.
+    /// Passes on each character with whether it is legitimate in its context.
     fn each(&mut self, piece: &str, take: &mut impl FnMut(char, bool)) {
         for c in piece.chars() {
-            if let Some(held) = self.held.take() {
-                let fine = match held {
+            if let Some(pending) = self.pending.take() {
+                let is_legitimate = match pending {
                     '\r' => c == '\n',
                     '\u{fe0f}' => c == '\u{20e3}',
                     _ => joins(c),
                 };
-                take(held, fine);
-                self.last = held;
+                take(pending, is_legitimate);
+                self.last = pending;
             }
-            let waits = match c {
+            let depends_on_next = match c {
                 '\r' => true,
                 '\u{200c}' | '\u{200d}' => joins(self.last),
-                // The key with a digit on it.
+                // The beginning of a keycap emoji.
                 '\u{fe0f}' => matches!(self.last, '0'..='9' | '#' | '*'),
                 _ => false,
             };
-            if waits {
-                self.held = Some(c);
+            if depends_on_next {
+                self.pending = Some(c);
                 continue;
             }
-            let forms = matches!(c, '\u{fe0e}' | '\u{fe0f}') && has_forms(self.last);
-            take(c, is_plain(c) || forms);
+            let selects_form = matches!(c, '\u{fe0e}' | '\u{fe0f}') && has_forms(self.last);
+            take(c, is_plain(c) || selects_form);
             self.last = c;
         }
     }
 
-    fn last_one(&mut self, take: &mut impl FnMut(char, bool)) {
-        if let Some(held) = self.held.take() {
-            take(held, false);
+    fn finish(&mut self, take: &mut impl FnMut(char, bool)) {
+        if let Some(pending) = self.pending.take() {
+            take(pending, false);
         }
     }
 }
@@ -149,7 +152,7 @@ fn is_plain(c: char) -> bool {
     matches!(c, '\n' | '\t' | ' '..='\u{7e}') || !is_hidden(c)
 }
 
-/// Whether a joiner beside a character means something: in scripts whose letters change their form,
+/// Whether a joiner next to a character has a meaning: in scripts whose letters change their form,
 /// and between emoji.
 fn joins(c: char) -> bool {
     matches!(c,
@@ -157,21 +160,28 @@ fn joins(c: char) -> bool {
         | '\u{1820}'..='\u{18af}' | '\u{2190}'..='\u{2bff}' | '\u{fe0f}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// Whether a sign has a form as text and one as a picture.
+/// Whether a symbol has a text form and an emoji form.
 fn has_forms(c: char) -> bool {
     matches!(c, '\u{a9}' | '\u{ae}') || (c >= '\u{2000}' && !is_hidden(c))
 }
 
+/// Escapes the characters for which `stays` returns `false`, given whether they are legitimate in their context.
 fn written(text: &str, stays: impl Fn(char, bool) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut all = UnseenFilter::default();
-    let mut take = |c: char, fine: bool| if stays(c, fine) { out.push(c) } else { write_out(c, &mut out) };
-    all.each(text, &mut take);
-    all.last_one(&mut take);
+    let mut filter = UnseenFilter::default();
+    let mut take = |c: char, is_legitimate: bool| {
+        if stays(c, is_legitimate) {
+            out.push(c);
+        } else {
+            push_escaped(c, &mut out);
+        }
+    };
+    filter.each(text, &mut take);
+    filter.finish(&mut take);
     out
 }
 
-fn write_out(c: char, out: &mut String) {
+fn push_escaped(c: char, out: &mut String) {
     match c {
         '\n' => out.push_str("\\n"),
         '\r' => out.push_str("\\r"),
@@ -185,7 +195,7 @@ fn write_out(c: char, out: &mut String) {
 mod tests {
     use super::*;
 
-    /// What is written in a list, what is shown, and how it is shown on one line.
+    /// The text, its result of `shown`, and its result of `escaped`.
     const TABLE: &[(&str, &str, &str)] = &[
         ("plain ä 日本\u{3000}語\u{a0}!", "plain ä 日本\u{3000}語\u{a0}!", "plain ä 日本\u{3000}語\u{a0}!"),
         ("a\nb\tc\r\nd", "a\nb\tc\r\nd", "a\\nb\\tc\\r\\nd"),
@@ -212,7 +222,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_cannot_be_seen_is_written_out() {
+    fn hidden_characters_are_escaped() {
         for (text, lines, line) in TABLE {
             assert_eq!(shown(text), *lines, "{text:?}");
             assert_eq!(escaped(text), *line, "{text:?}");
@@ -221,23 +231,23 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_shown_like_the_whole() {
+    fn pieces_are_escaped_like_the_whole() {
         for (text, lines, _) in TABLE {
             for size in 1..5 {
                 let characters: Vec<char> = text.chars().collect();
-                let mut all = UnseenFilter::default();
+                let mut filter = UnseenFilter::default();
                 let mut out = String::new();
                 for piece in characters.chunks(size) {
-                    out += &all.push(&piece.iter().collect::<String>());
+                    out += &filter.push(&piece.iter().collect::<String>());
                 }
-                out += &all.end();
+                out += &filter.end();
                 assert_eq!(out, *lines, "{text:?} by {size}");
             }
         }
     }
 
     #[test]
-    fn json_says_the_same_in_escapes() {
+    fn json_escapes_keep_the_value() {
         for (text, _, _) in TABLE {
             let raw = serde_json::to_string_pretty(&[text]).unwrap();
             let clean = json(&raw);
