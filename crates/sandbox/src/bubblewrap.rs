@@ -4,42 +4,45 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::{SandboxPolicy, words};
+use super::{SandboxPolicy, os_strings};
 
-/// A file that is hidden: a device that cannot be opened lies over it.
+/// The treatment of a hidden file: a device that cannot be opened is mounted over it.
 const MASK: &str = "mask";
 
-/// Everything read-only, then what may be written, then what may not although it lies below that.
+/// Returns the arguments: everything is mounted read-only, then writable paths, then protected
+/// paths below those.
 ///
-/// The command sees no process but its own, so it can neither signal nor read others, nor find a way
-/// around the mounts below their `/proc/<id>/root`. Everything it started ends with it, and it with us.
+/// The command sees only its own processes, so it can neither signal nor read others, nor bypass
+/// the mounts by their `/proc/<id>/root`. All its processes end with it, and it ends with adjutant.
 ///
-/// Who is `privileged`, as root is, needs no user namespace. In one root could not write the files of
-/// other users; what it could undo without one is taken from it inside, with its capabilities.
+/// A `privileged` process, such as one of root, needs no user namespace. In one, root could not
+/// write files of other users. Without one, it loses the rights to undo the mounts inside, with its
+/// capabilities.
 pub(super) fn args(policy: &SandboxPolicy, privileged: bool, landlock: bool) -> Vec<OsString> {
-    let mut args = if privileged { vec![] } else { words(["--unshare-user"]) };
-    args.extend(words(["--unshare-ipc", "--unshare-uts", "--unshare-pid", "--die-with-parent"]));
-    args.extend(words(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]));
-    // The kernel's settings, which root may write without any capability.
-    args.extend(words(["--ro-bind-try", "/proc/sys", "/proc/sys"]));
+    let mut args = if privileged { vec![] } else { os_strings(["--unshare-user"]) };
+    args.extend(os_strings(["--unshare-ipc", "--unshare-uts", "--unshare-pid", "--die-with-parent"]));
+    args.extend(os_strings(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]));
+    // Kernel settings, which root may write without any capability.
+    args.extend(os_strings(["--ro-bind-try", "/proc/sys", "/proc/sys"]));
     if !policy.network {
         args.push("--unshare-net".into());
     }
-    let writable = |path: &Path| policy.writable.iter().any(|root| path.starts_with(root) && path != root);
-    // What is mounted cannot be renamed or removed. So the directories above what is protected are as
-    // well, or one of them could be put aside and another one made in its place.
-    let kept = policy.protected.iter().chain(&policy.hidden);
+    let is_below_writable = |path: &Path| policy.writable.iter().any(|root| path.starts_with(root) && path != root);
+    // A mount point cannot be renamed or removed. So the directories above protected paths are mounted too; otherwise one
+    // of them could be renamed and replaced by another.
+    let restricted = policy.protected.iter().chain(&policy.hidden);
     let above: BTreeSet<&Path> =
-        kept.flat_map(|path| path.ancestors().skip(1).take_while(|path| writable(path))).collect();
+        restricted.flat_map(|path| path.ancestors().skip(1).take_while(|path| is_below_writable(path))).collect();
     let mut binds: Vec<(&Path, &str)> = policy.writable.iter().map(|path| (path.as_path(), "--bind")).collect();
     binds.extend(
         above.into_iter().filter(|path| policy.writable.iter().all(|root| root != path)).map(|path| (path, "--bind")),
     );
     binds.extend(policy.protected.iter().chain(&policy.shown).map(|path| (path.as_path(), "--ro-bind")));
     binds.extend(policy.hidden.iter().map(|path| (path.as_path(), if path.is_dir() { "--tmpfs" } else { MASK })));
-    // Outer ones first, so that none covers what was mounted before it.
+    // Outer paths first, so that they do not cover mounts inside them.
     binds.sort_by_key(|(path, _)| path.components().count());
-    // A shared memory of its own comes with the devices; others are named by the settings.
+    // A private shared memory comes with the devices; other paths below `/dev` are named by the
+    // settings.
     for (path, how) in binds.into_iter().filter(|(path, _)| *path != Path::new("/dev/shm") && path.exists()) {
         let how = if path.starts_with("/dev") { "--dev-bind" } else { how };
         match how {
@@ -48,9 +51,10 @@ pub(super) fn args(policy: &SandboxPolicy, privileged: bool, landlock: bool) -> 
             _ => args.extend([how.into(), path.into(), path.into()]),
         }
     }
-    // Only now: what is shown below them had to be mounted first. With Landlock inside nothing is written there anyway.
-    let unsealed = if landlock { &[][..] } else { &policy.hidden };
-    for path in unsealed.iter().filter(|path| path.is_dir()) {
+    // Not earlier, because paths shown below them had to be mounted first. With Landlock inside,
+    // they are read-only anyway.
+    let writable_mounts = if landlock { &[][..] } else { &policy.hidden };
+    for path in writable_mounts.iter().filter(|path| path.is_dir()) {
         args.extend(["--remount-ro".into(), path.into()]);
     }
     args.push("--".into());
@@ -63,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protection_comes_after_what_is_writable() {
+    fn protected_paths_are_mounted_after_writable_ones() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(path("project/.git/hooks")).unwrap();
@@ -89,7 +93,7 @@ mod tests {
         policy.level = Level::ReadOnly;
         policy.protected.clear();
         assert_eq!(text(&policy, true), format!("{base} --unshare-net --bind D/project D/project --"));
-        // What is hidden is not there, but for what is shown below it; nothing is written into it.
+        // Hidden paths do not exist, except for the paths shown below them, and are read-only.
         for folder in ["home/.aws", "run"] {
             std::fs::create_dir_all(path(folder)).unwrap();
         }

@@ -1,40 +1,41 @@
-//! Which system calls a command may not make: a list by what they would do, and a filter the kernel
-//! applies to the process and to everything it will start.
+//! System calls that a command may not make: a list by purpose, and a seccomp filter for the
+//! process and all processes it will start.
 
 use serde::{Deserialize, Serialize};
 
-/// What is allowed of what not every command may do.
+/// Permissions that differ between commands.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Seccomp {
-    /// Refuse those that change modes, owners, times and attributes of files, which Landlock does not
-    /// know, and sockets of the machine's own services, which would act in our place.
+    /// Refuse calls that change modes, owners, times and attributes of files, which Landlock does
+    /// not restrict, and sockets of local services, which could act for the command.
     pub(super) read_only: bool,
-    /// Sockets of the network are allowed.
+    /// Allow network sockets.
     pub(super) network: bool,
-    /// A process may look into others: debuggers, leak checkers. Only where something else keeps it
-    /// to processes of the same command.
+    /// Allow access to other processes, for debuggers and leak checkers. Use it only if another
+    /// mechanism restricts access to processes of the same command.
     pub(super) trace: bool,
 }
 
 #[cfg(target_os = "linux")]
 pub(super) use linux::filter;
 
-/// A position in a file that nothing goes to by itself. The filter refuses it, and so can be known by whoever
-/// is kept by it: no process takes a filter off, and none on top of it can make the answer a success.
+/// A file position that no program uses on its own. The filter refuses it, so that a process can
+/// detect the filter: it cannot be removed, and no filter on top of it can make the call succeed.
 #[cfg(target_os = "linux")]
 const MARK: u64 = 0x41_444a_5554;
 
-/// Whether this process is a command of ours, or was started by one, whatever became of its parents, its
-/// variables and its name.
+/// Whether this process is a sandboxed command or was started by one, independent of its parents,
+/// variables and name.
 #[cfg(target_os = "linux")]
 pub fn applied() -> bool {
     use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
-    // Without this there is no filter of ours. Who is kept from asking is kept by something.
+    // Without `no_new_privs` the filter is not applied. If the question itself is refused, some
+    // filter is.
     let bound = rustix::thread::no_new_privs().unwrap_or(true);
     bound && !memfd_create("mark", MemfdFlags::CLOEXEC).is_ok_and(|file| seek(&file, SeekFrom::Start(MARK)) == Ok(MARK))
 }
 
-/// Nothing of the kind is known here.
+/// Detection is not supported on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn applied() -> bool {
     false
@@ -55,7 +56,7 @@ mod linux {
 
     use super::Seccomp;
 
-    /// Refused whoever makes them and with whatever arguments.
+    /// Calls that are always refused, whatever their arguments.
     const ALWAYS: &[i64] = &[
         // Mounts and roots.
         libc::SYS_mount,
@@ -71,17 +72,18 @@ mod linux {
         libc::SYS_fspick,
         libc::SYS_mount_setattr,
         libc::SYS_setns,
-        // A file by its number on the disk, past every directory.
+        // Files by their inode number, bypassing directories.
         libc::SYS_open_by_handle_at,
         // Keys of other processes.
         libc::SYS_keyctl,
         libc::SYS_add_key,
         libc::SYS_request_key,
-        // A ring of requests that would pass by this very filter.
+        // A request queue that would bypass this filter.
         libc::SYS_io_uring_setup,
         libc::SYS_io_uring_enter,
         libc::SYS_io_uring_register,
-        // The kernel: programs in it, modules, its replacement, faults handled outside, its log.
+        // The kernel: its programs, modules, replacement, log, and page faults handled in user
+        // space.
         libc::SYS_bpf,
         libc::SYS_perf_event_open,
         libc::SYS_userfaultfd,
@@ -106,15 +108,15 @@ mod linux {
         libc::SYS_sethostname,
         libc::SYS_setdomainname,
         libc::SYS_vhangup,
-        // Its clock.
+        // The system's clock.
         libc::SYS_settimeofday,
         libc::SYS_clock_settime,
         libc::SYS_adjtimex,
         libc::SYS_clock_adjtime,
-        // What others do with files.
+        // File access by other processes.
         libc::SYS_fanotify_init,
         libc::SYS_fanotify_mark,
-        // What others have open or in memory.
+        // Open files and memory of other processes.
         libc::SYS_pidfd_getfd,
         libc::SYS_kcmp,
         libc::SYS_move_pages,
@@ -155,7 +157,7 @@ mod linux {
         libc::SYS_futimesat,
     ];
 
-    // Newer than the table of libc; the numbers are the same on every architecture.
+    // Newer than libc's table; the numbers are the same on every architecture.
     const QUOTACTL_FD: i64 = 443;
     const FCHMODAT2: i64 = 452;
     const SETXATTRAT: i64 = 463;
@@ -163,8 +165,8 @@ mod linux {
     const OPEN_TREE_ATTR: i64 = 467;
     const FILE_SETATTR: i64 = 469;
 
-    /// Requests to a file's descriptor: its attributes (immutable, append only), which need no right
-    /// to write, and typing into a terminal.
+    /// Requests to a file descriptor that change attributes (immutable, append-only), which need no
+    /// write access, or type into a terminal.
     const REQUESTS: &[u64] = &[
         0x4008_6602, // FS_IOC_SETFLAGS
         0x4004_6602, // FS_IOC32_SETFLAGS
@@ -175,7 +177,7 @@ mod linux {
         0x541c,      // TIOCLINUX
     ];
 
-    /// Namespaces of its own, in which a process would be more than it is.
+    /// Flags for new namespaces, in which a process would gain privileges.
     const NAMESPACES: &[u64] = &[
         0x0002_0000, // CLONE_NEWNS
         0x0200_0000, // CLONE_NEWCGROUP
@@ -185,23 +187,23 @@ mod linux {
         0x2000_0000, // CLONE_NEWPID
         0x4000_0000, // CLONE_NEWNET
     ];
-    /// The bit means something else to `clone`.
+    /// Only for `unshare`; the bit has another meaning for `clone`.
     const NEW_TIME: u64 = 0x80;
 
-    /// The bit of the x32 calling convention, which the same processes may use.
+    /// The bit of the x32 calling convention, which any process can use.
     #[cfg(target_arch = "x86_64")]
     const X32: i64 = 0x4000_0000;
 
     type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-    /// What [`super::applied`] tries.
+    /// Refuses the position that [`super::applied`] tries.
     fn mark() -> Result<SeccompRule, String> {
         let position = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, super::MARK);
         rule(vec![position.map_err(|e| refused(&e))?])
     }
 
-    /// One argument as a reason to refuse.
-    fn when(argument: u8, is: SeccompCmpOp, value: u64) -> Result<SeccompCondition, String> {
+    /// A condition on the lower 32 bits of one argument.
+    fn condition(argument: u8, is: SeccompCmpOp, value: u64) -> Result<SeccompCondition, String> {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value).map_err(|e| refused(&e))
     }
 
@@ -213,52 +215,53 @@ mod linux {
         format!("seccomp: {e}")
     }
 
-    fn rules(orders: Seccomp) -> Result<Rules, String> {
+    fn rules(options: Seccomp) -> Result<Rules, String> {
         let mut calls = ALWAYS.to_vec();
-        if orders.read_only {
+        if options.read_only {
             calls.extend(MODES);
         }
-        if !orders.trace {
+        if !options.trace {
             calls.extend(TRACE);
         }
         let mut rules: Rules = calls.into_iter().map(|call| (call, vec![])).collect();
-        // Limits of other processes; those of its own are asked for with 0.
-        rules.insert(libc::SYS_prlimit64, vec![rule(vec![when(0, SeccompCmpOp::Ne, 0)?])?]);
-        let requests = REQUESTS.iter().map(|request| rule(vec![when(1, SeccompCmpOp::Eq, *request)?]));
+        // Limits of other processes; for its own a process passes 0.
+        rules.insert(libc::SYS_prlimit64, vec![rule(vec![condition(0, SeccompCmpOp::Ne, 0)?])?]);
+        let requests = REQUESTS.iter().map(|request| rule(vec![condition(1, SeccompCmpOp::Eq, *request)?]));
         rules.insert(libc::SYS_ioctl, requests.collect::<Result<_, String>>()?);
         rules.insert(libc::SYS_lseek, vec![mark()?]);
-        let bit = |bit: u64| rule(vec![when(0, SeccompCmpOp::MaskedEq(bit), bit)?]);
+        let bit = |bit: u64| rule(vec![condition(0, SeccompCmpOp::MaskedEq(bit), bit)?]);
         let namespaces = || NAMESPACES.iter().map(|namespace| bit(*namespace));
         rules.insert(libc::SYS_clone, namespaces().collect::<Result<_, String>>()?);
         rules.insert(libc::SYS_unshare, namespaces().chain([bit(NEW_TIME)]).collect::<Result<_, String>>()?);
-        // Services on this machine act with the user's rights for whoever reaches their socket; sockets
-        // to virtual machines and to most of the kernel are nobody's network.
-        let families: &[i32] = match (orders.network, orders.read_only) {
+        // Services on this machine act with the user's rights for every client of their socket.
+        // Sockets to virtual machines and most kernel interfaces are not a network that a command
+        // needs.
+        let families: &[i32] = match (options.network, options.read_only) {
             (false, _) => &[],
             (true, true) => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
             (true, false) => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         };
-        let none_of: Result<Vec<_>, String> = families
+        let other_family: Result<Vec<_>, String> = families
             .iter()
-            .map(|family| when(0, SeccompCmpOp::Ne, u64::try_from(*family).unwrap_or_default()))
+            .map(|family| condition(0, SeccompCmpOp::Ne, u64::try_from(*family).unwrap_or_default()))
             .collect();
-        let socket = if families.is_empty() { vec![] } else { vec![rule(none_of?)?] };
+        let socket = if families.is_empty() { vec![] } else { vec![rule(other_family?)?] };
         rules.insert(libc::SYS_socket, socket);
         #[cfg(target_arch = "x86_64")]
         {
-            let twice: Vec<_> = rules.iter().map(|(call, rules)| (call | X32, rules.clone())).collect();
-            rules.extend(twice);
-            // Calls that have a number of their own there, `ioctl` and `ptrace` among them.
+            let x32: Vec<_> = rules.iter().map(|(call, rules)| (call | X32, rules.clone())).collect();
+            rules.extend(x32);
+            // Calls that only x32 numbers this way, `ioctl` and `ptrace` among them.
             rules.extend((512..=547).map(|call| (call | X32, vec![])));
         }
         Ok(rules)
     }
 
-    /// Refuses system calls with "not permitted". Programs of another architecture are ended.
-    pub(in super::super) fn filter(orders: Seccomp) -> Result<(), String> {
-        apply(rules(orders)?, libc::EPERM)?;
-        // Its arguments lie in memory, where a filter cannot look. Whoever is told that there is no such
-        // call makes the older one.
+    /// Refuses system calls with `EPERM`. Programs of another architecture are killed.
+    pub(in super::super) fn filter(options: Seccomp) -> Result<(), String> {
+        apply(rules(options)?, libc::EPERM)?;
+        // The arguments of `clone3` are in memory, which a filter cannot read. With `ENOSYS`,
+        // programs fall back to `clone`.
         let mut newer: Rules = [(libc::SYS_clone3, vec![])].into();
         #[cfg(target_arch = "x86_64")]
         newer.insert(libc::SYS_clone3 | X32, vec![]);
@@ -277,9 +280,9 @@ mod linux {
     mod tests {
         use super::*;
 
-        /// The kernel takes at most 4,096 steps.
+        /// The kernel accepts at most 4,096 instructions.
         #[test]
-        fn every_filter_is_short_enough() {
+        fn filters_fit_kernel_limit() {
             for (read_only, network, trace) in [(true, true, false), (true, false, false), (false, true, true)] {
                 let rules = rules(Seccomp { read_only, network, trace }).unwrap();
                 let arch = std::env::consts::ARCH.try_into().unwrap();

@@ -1,5 +1,6 @@
-//! Our own program, started in between: locks itself up and becomes the command. That way nothing
-//! has to be done between fork and exec, where little is safe.
+//! The hidden subcommand of adjutant that is started in place of a command, restricts itself and
+//! executes the command. Nothing has to be done between fork and exec, where few operations are
+//! safe.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -11,99 +12,103 @@ use serde::{Deserialize, Serialize};
 
 use super::{calls, restrict, trial};
 
-/// The hidden word on our own command line.
-const WORD: &str = "confined";
+/// The hidden subcommand.
+const SUBCOMMAND: &str = "confined";
 
-/// What is to be done before the command begins.
+/// The steps before the command is executed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Orders {
-    /// Begin a session: it has no terminal then, and all it starts can be ended together.
+pub(super) struct LaunchSpec {
+    /// Begin a session, so that the command has no terminal and all its processes can be ended
+    /// together.
     #[serde(default)]
     pub(super) session: bool,
-    /// Wait until the first process of this namespace watches over it, and see whether adjutant is still there: what
-    /// binds the namespace to its life begins only then.
+    /// Wait until the first process of this namespace waits for its child, and check that adjutant
+    /// still lives: the binding of the namespace to adjutant's life begins only then.
     #[serde(default)]
     pub(super) watched: bool,
-    /// Lock the files with Landlock, but for these.
-    pub(super) lock: Option<Vec<PathBuf>>,
-    /// Refuse system calls, and give up what a superuser may.
+    /// Restrict writing to these paths with Landlock.
+    #[serde(rename = "lock")]
+    pub(super) writable: Option<Vec<PathBuf>>,
+    /// Refuse system calls, and drop the privileges of root.
     pub(super) seccomp: Option<calls::Seccomp>,
-    /// Keep what root needs to work with files of other users.
+    /// Keep the capabilities that root needs to work with files of other users.
     #[serde(default)]
     pub(super) foreign: bool,
-    /// End when this process does.
+    /// End when this process ends.
     pub(super) parent: Option<u32>,
-    /// How many files it may have open.
+    /// Set the limit on open files.
     #[serde(default)]
     pub(super) files: Option<u64>,
-    /// Have what it writes reported, through the socket that it was started with under this number.
+    /// Report writes through the socket that was inherited under this number.
     #[serde(default)]
     pub(super) report: Option<RawFd>,
-    /// There is no command: answer reports in the place of adjutant when it has ended. The listeners come through the
-    /// socket that it was started with under this number.
+    /// Execute no command, but answer reports of writes once adjutant has ended. The listeners
+    /// arrive through the socket that was inherited under this number.
     #[serde(default)]
     pub(super) hold: Option<RawFd>,
-    /// There is no command: try what is forbidden instead, and report.
+    /// Execute no command, but attempt forbidden operations and report the results.
     pub(super) trial: Option<trial::Trial>,
 }
 
-impl Orders {
-    /// As arguments of our own program. Paths that are no Unicode are left out: they are not
-    /// writable then.
+impl LaunchSpec {
+    /// Returns the arguments for adjutant's executable. Paths that are not Unicode are left out,
+    /// which makes them read-only.
     pub(super) fn args(mut self) -> Vec<OsString> {
-        if let Some(paths) = &mut self.lock {
+        if let Some(paths) = &mut self.writable {
             paths.retain(|path| path.to_str().is_some());
         }
         self.files = base::open_files::of_programs();
-        let orders = serde_json::to_string(&self).unwrap_or_default();
-        vec![WORD.into(), orders.into()]
+        let spec = serde_json::to_string(&self).unwrap_or_default();
+        vec![SUBCOMMAND.into(), spec.into()]
     }
 }
 
-/// Does the hidden subcommand, if this is what the process was started for. It does not come back
-/// unless the command cannot be started; a lock that does not close is a reason for that.
+/// Runs the hidden subcommand, if the process was started for it. Returns only if the command
+/// cannot be started, for example because a restriction cannot be applied, or if the subcommand has
+/// no command.
 pub fn confined() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
-    if args.next()? != WORD {
+    if args.next()? != SUBCOMMAND {
         return None;
     }
-    let orders = args.next()?;
-    let why = match serde_json::from_str(&orders.to_string_lossy()) {
-        Ok(orders) => match become_it(orders, args.collect()) {
+    let spec = args.next()?;
+    let why = match serde_json::from_str(&spec.to_string_lossy()) {
+        Ok(spec) => match become_command(spec, args.collect()) {
             Ok(code) => return Some(code),
             Err(why) => why,
         },
         Err(e) => format!("its orders are not understood: {e}"),
     };
-    complain(&why);
+    print_failure(&why);
     Some(ExitCode::from(126))
 }
 
 #[expect(clippy::print_stderr, reason = "the only way to be heard where a command was expected")]
-fn complain(why: &str) {
+fn print_failure(why: &str) {
     eprintln!("adjutant: the command was not started in its sandbox: {why}");
 }
 
-/// Until process 1 sleeps, which bubblewrap's does when it waits for its child, and nowhere before.
+/// Waits until process 1 sleeps. The one of bubblewrap does that when it waits for its child, and
+/// not earlier.
 #[cfg(target_os = "linux")]
-fn await_watch() -> Result<(), String> {
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+fn wait_for_guard() -> Result<(), String> {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
     loop {
         let stat = std::fs::read("/proc/1/stat").map_err(|e| format!("/proc/1/stat: {e}"))?;
         let state = stat.rsplit(|byte| *byte == b')').next().and_then(|rest| rest.trim_ascii().first());
         if state == Some(&b'S') {
             return Ok(());
         }
-        if std::time::Instant::now() > until {
+        if std::time::Instant::now() > deadline {
             return Err("nobody watches over it".into());
         }
         rustix::thread::sched_yield();
     }
 }
 
-/// Whether nobody reads any more what it would print: that was adjutant.
+/// Whether adjutant, the reader of this process's output, has ended.
 #[cfg(target_os = "linux")]
-fn is_unheard() -> Result<bool, String> {
+fn is_output_closed() -> Result<bool, String> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let stdout = std::io::stdout();
     let mut end = [PollFd::new(&stdout, PollFlags::empty())];
@@ -113,52 +118,52 @@ fn is_unheard() -> Result<bool, String> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this process becomes the program, it starts none")]
-fn become_it(orders: Orders, command: Vec<OsString>) -> Result<ExitCode, String> {
-    if orders.session {
+fn become_command(spec: LaunchSpec, command: Vec<OsString>) -> Result<ExitCode, String> {
+    if spec.session {
         setsid().map_err(|e| format!("it has no session of its own: {e}"))?;
     }
     #[cfg(target_os = "linux")]
-    if let Some(socket) = orders.hold {
+    if let Some(socket) = spec.hold {
         return super::writes::hold(socket).map(|()| ExitCode::SUCCESS);
     }
     #[cfg(target_os = "linux")]
-    if orders.watched {
-        await_watch()?;
-        if is_unheard()? {
+    if spec.watched {
+        wait_for_guard()?;
+        if is_output_closed()? {
             return Err("adjutant has ended".into());
         }
     }
     #[cfg(target_os = "linux")]
-    if let Some(parent) = orders.parent {
+    if let Some(parent) = spec.parent {
         let ended = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         if let Err(e) = ended {
             return Err(format!("it could not be bound to the life of adjutant: {e}"));
         }
-        // It may have ended before we said so.
+        // It may have ended before the signal was set.
         let now = rustix::process::getppid().map(|id| id.as_raw_nonzero().get());
         if now.and_then(|now| u32::try_from(now).ok()) != Some(parent) {
             return Err("adjutant has ended".into());
         }
     }
-    if let Some(files) = orders.files {
+    if let Some(files) = spec.files {
         let limit = Rlimit { current: Some(files), maximum: getrlimit(Resource::Nofile).maximum };
         setrlimit(Resource::Nofile, limit).map_err(|e| format!("its limit on open files: {e}"))?;
     }
-    if orders.seccomp.is_some() {
-        restrict::step_down(orders.foreign)?;
+    if spec.seccomp.is_some() {
+        restrict::step_down(spec.foreign)?;
     }
-    if let Some(writable) = &orders.lock {
-        let read_only = orders.seccomp.as_ref().is_some_and(|seccomp| seccomp.read_only);
+    if let Some(writable) = &spec.writable {
+        let read_only = spec.seccomp.as_ref().is_some_and(|seccomp| seccomp.read_only);
         restrict::lock(writable, read_only)?;
     }
-    if let Some(seccomp) = &orders.seccomp {
+    if let Some(seccomp) = &spec.seccomp {
         calls::filter(*seccomp)?;
     }
     #[cfg(target_os = "linux")]
-    if let Some(socket) = orders.report {
+    if let Some(socket) = spec.report {
         super::writes::install(socket)?;
     }
-    if let Some(trial) = &orders.trial {
+    if let Some(trial) = &spec.trial {
         return Ok(trial.run());
     }
     let Some((program, args)) = command.split_first() else {

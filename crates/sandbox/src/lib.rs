@@ -1,19 +1,18 @@
-//! What the operating system forbids a command, beyond what the rules ask about.
+//! Restrictions that the operating system enforces on a command, in addition to the permission rules.
 //!
-//! Rules come first, this is the second lock: it never turns a deny into a yes. What
-//! it can do is tried and not assumed (`sandbox/probe.rs`, `sandbox/trial.rs`): a process of ours is put into it and does the
-//! forbidden things in a directory of its own; whoever can still do them is in no sandbox. That
-//! happens once per process and level, when the first command needs it. A command that is known to change
-//! nothing gets Landlock alone, where that keeps everything that can be kept of one that only reads.
+//! The rules are evaluated first; a sandbox never turns a deny into an allow. Its effect is measured, not assumed
+//! (`probe.rs`, `trial.rs`): a process of adjutant is started in it and attempts the forbidden operations in a directory
+//! made for that. A mechanism in which it succeeds is not used. This happens once per process and level, when the first
+//! command needs it. A command that is known to change nothing runs under Landlock alone, if Landlock enforces
+//! everything that can be enforced on a command that only reads.
 //!
-//! | mechanism | how | what it leaves open |
+//! | mechanism | method | not restricted |
 //! |---|---|---|
-//! | bubblewrap | `bwrap` on `PATH`: everything is mounted read-only but what may be written; the command sees no process but its own; inside, what follows as well | reading; new files below a writable directory, whatever their name |
-//! | Landlock with seccomp | our own program, started in between, gives up its capabilities, locks itself up and becomes the command | reading; files below a writable directory cannot be excepted; before Linux 6.12, signals |
+//! | bubblewrap | `bwrap` on `PATH`: mounts everything read-only except writable paths; the command sees only its own processes; Landlock and seccomp apply inside as well | reading; new files of any name below a writable directory |
+//! | Landlock with seccomp | adjutant's own executable is started first, drops its capabilities, restricts itself and then executes the command | reading; files below a writable directory cannot be protected; before Linux 6.12, signals |
 //! | Seatbelt | `sandbox-exec` of macOS | reading, signals |
 //!
-//! `ADJUTANT_SANDBOX_DISABLE=bwrap,landlock,seatbelt` leaves mechanisms out. It can only ever lower
-//! what is claimed.
+//! `ADJUTANT_SANDBOX_DISABLE=bwrap,landlock,seatbelt` disables mechanisms. It can only ever reduce the guarantees.
 
 mod bubblewrap;
 mod calls;
@@ -39,14 +38,15 @@ pub use calls::applied;
 pub use inside::confined;
 pub use writes::{PendingWrite, WriteObserver};
 
-/// Names mechanisms that are left out, with commas between them.
+/// The variable that names disabled mechanisms, separated by commas.
 pub const DISABLE: &str = "ADJUTANT_SANDBOX_DISABLE";
 
+/// The files that a sandboxed command may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Level {
-    /// Nothing but its own short-lived files.
+    /// Only its own short-lived files.
     ReadOnly,
-    /// The project and what building it needs.
+    /// The project, and the files that building it needs.
     WorkspaceWrite,
 }
 
@@ -70,7 +70,7 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// As it is written in [`DISABLE`].
+    /// Returns the name in [`DISABLE`].
     pub fn key(self) -> &'static str {
         match self {
             Self::Bubblewrap => "bwrap",
@@ -80,42 +80,45 @@ impl Mechanism {
     }
 }
 
+/// The restrictions on one command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxPolicy {
     pub level: Level,
     /// Whether it may use the network.
     pub network: bool,
-    /// What it may write below; symlinks resolved. What does not exist is left out.
+    /// Writable files and directories with everything below them; symlinks are resolved. Paths that
+    /// do not exist are left out.
     pub writable: Vec<PathBuf>,
-    /// What it may not write although it lies below one of these. Not every mechanism can do that.
+    /// Exceptions below `writable`. Not every mechanism can enforce them.
     pub protected: Vec<PathBuf>,
-    /// What is not there for it, symlinks resolved. Only bubblewrap and Seatbelt can do that.
+    /// Paths that the command cannot see; symlinks are resolved. Only bubblewrap and Seatbelt can
+    /// hide paths.
     pub hidden: Vec<PathBuf>,
-    /// What is there all the same, although it lies below one of these.
+    /// Exceptions below `hidden`.
     pub shown: Vec<PathBuf>,
-    /// Root works with files of other users, and keeps the capabilities for that.
+    /// Whether root works with files of other users, and keeps the capabilities for that.
     pub foreign: bool,
 }
 
-/// What was found out about a level, by trying.
+/// The guarantees of a level, as confirmed by a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProvenSandbox {
     pub level: Level,
-    /// What keeps it; none: nothing does.
+    /// The mechanism that enforces them; `None` if there is none.
     pub mechanism: Option<Mechanism>,
-    /// The network can be cut off.
+    /// Whether the network can be blocked.
     pub offline: bool,
-    /// Files below a writable directory can be excepted.
+    /// Whether files below a writable directory can be protected, such as control files.
     pub control: bool,
-    /// Modes and times of files outside cannot be changed either.
+    /// Whether modes and times of files outside are protected too.
     pub modes: bool,
-    /// Neither adjutant nor any other process outside can be signalled.
+    /// Whether neither adjutant nor any other process outside can be signalled.
     pub signals: bool,
-    /// Landlock holds as well, inside another mechanism.
+    /// Whether Landlock also works inside another mechanism.
     pub landlock: bool,
-    /// What a command writes is reported before it does.
+    /// Whether writes of a command are reported before they happen.
     pub reported: bool,
-    /// What was tried before, and why it does not hold.
+    /// Mechanisms that were tried before, with the reasons why they are not used.
     pub failed: Vec<(Mechanism, String)>,
 }
 
@@ -134,19 +137,20 @@ impl ProvenSandbox {
         }
     }
 
-    /// Whether it does what is asked of it, be it with the network or without.
+    /// Whether the sandbox is effective for a command with or without network access.
     pub fn keeps(&self, network: bool) -> bool {
         self.mechanism.is_some() && (network || self.offline)
     }
 
-    /// Whether it keeps everything that it is for: the network can be cut off, modes of files outside stay, and so
-    /// does what decides what runs.
+    /// Whether the sandbox gives all guarantees of its level: it can block the network, and
+    /// protects modes of files outside and control files.
     pub fn is_whole(&self) -> bool {
         let control = self.control || self.level == Level::ReadOnly;
         self.mechanism.is_some() && self.offline && self.modes && control
     }
 
-    /// One line for people and models: what holds, and what does not.
+    /// Returns one line for users and models: the mechanism, and everything that it does not
+    /// restrict.
     pub fn words(&self, network: bool) -> String {
         let Some(mechanism) = self.mechanism else {
             return "none: it could do what you can do".into();
@@ -172,19 +176,20 @@ impl ProvenSandbox {
     }
 
     pub fn reasons(&self) -> String {
-        let reasons: Vec<String> = self.failed.iter().map(|(what, why)| format!("{}: {why}", what.key())).collect();
+        let reasons: Vec<String> =
+            self.failed.iter().map(|(mechanism, why)| format!("{}: {why}", mechanism.key())).collect();
         if reasons.is_empty() { "nothing of the kind is known for this system".into() } else { reasons.join("; ") }
     }
 }
 
-/// The sandboxes of this system, tried when they are first needed.
+/// The sandboxes of this system, each tried when it is first needed.
 #[derive(Debug)]
 pub struct Sandbox {
-    /// Our own program; none where it is not known (in tests of the library).
+    /// The executable of adjutant; `None` if it is unknown (in tests of the library).
     program: Option<PathBuf>,
-    /// The same as a file, opened when its path is gone or open to commands.
+    /// The executable as an open file, used if its path is gone or writable by commands.
     opened: OnceLock<Option<std::fs::File>>,
-    /// The `bwrap` that was tried: no other one is started in its place.
+    /// The `bwrap` that was tried. No other one is started in its place.
     bwrap: OnceLock<Option<PathBuf>>,
     environment: Environment,
     read_only: OnceCell<Arc<ProvenSandbox>>,
@@ -209,42 +214,44 @@ impl Sandbox {
         })
     }
 
-    /// What holds at a level. The first call takes some milliseconds for trying it out.
+    /// Returns the guarantees of a level. The first call takes some milliseconds, for a trial.
     pub async fn held(&self, level: Level) -> Arc<ProvenSandbox> {
-        let cell = match level {
-            Level::ReadOnly => &self.read_only,
-            Level::WorkspaceWrite => &self.workspace_write,
-        };
+        let cell = self.cell(level);
         cell.get_or_init(|| async {
-            let held = probe::probe(self, level).await;
-            tracing::info!("sandbox, {}: {}; not: {}", level.as_str(), held.words(false), held.reasons());
-            Arc::new(held)
+            let proven = probe::probe(self, level).await;
+            tracing::info!("sandbox, {}: {}; not: {}", level.as_str(), proven.words(false), proven.reasons());
+            Arc::new(proven)
         })
         .await
         .clone()
     }
 
-    /// What holds for a command that is known to change nothing: Landlock by itself where it keeps all that can be
-    /// kept of one that only reads, for it costs a third of what bubblewrap does; else what holds read-only. What
-    /// bubblewrap adds is that other processes are not seen.
+    /// Returns the guarantees for a command that is known to change nothing.
+    ///
+    /// This is Landlock alone, if it enforces everything that can be enforced on a command that
+    /// only reads, because it costs a third of bubblewrap, whose only addition is to hide other
+    /// processes. Otherwise it is the read-only level.
     pub async fn light(&self) -> Arc<ProvenSandbox> {
-        let alone = self.light.get_or_init(|| async { probe::landlock(self).await.map(Arc::new) }).await;
-        match alone {
-            Some(alone) => alone.clone(),
+        let landlock = self.light.get_or_init(|| async { probe::landlock(self).await.map(Arc::new) }).await;
+        match landlock {
+            Some(landlock) => landlock.clone(),
             None => self.held(Level::ReadOnly).await,
         }
     }
 
-    /// What holds at a level, where that was found out already.
+    /// Returns the guarantees of a level, if it was tried already.
     pub fn known(&self, level: Level) -> Option<&ProvenSandbox> {
-        let cell = match level {
-            Level::ReadOnly => &self.read_only,
-            Level::WorkspaceWrite => &self.workspace_write,
-        };
-        cell.get().map(|held| &**held)
+        self.cell(level).get().map(|proven| &**proven)
     }
 
-    /// The mechanisms of this kind of system, best first.
+    fn cell(&self, level: Level) -> &OnceCell<Arc<ProvenSandbox>> {
+        match level {
+            Level::ReadOnly => &self.read_only,
+            Level::WorkspaceWrite => &self.workspace_write,
+        }
+    }
+
+    /// Returns the mechanisms of this operating system, best first.
     fn mechanisms(&self) -> Vec<Mechanism> {
         if cfg!(target_os = "macos") {
             vec![Mechanism::Seatbelt]
@@ -255,13 +262,15 @@ impl Sandbox {
         }
     }
 
-    fn disabled(&self, mechanism: Mechanism) -> bool {
-        let off = self.environment.var(DISABLE).unwrap_or_default();
-        off.split([',', ' ']).any(|word| word.eq_ignore_ascii_case(mechanism.key()))
+    fn is_disabled(&self, mechanism: Mechanism) -> bool {
+        let disabled = self.environment.var(DISABLE).unwrap_or_default();
+        disabled.split([',', ' ']).any(|word| word.eq_ignore_ascii_case(mechanism.key()))
     }
 
-    /// Returns our own program: by a descriptor that is passed on, because nobody else may follow
-    /// `/proc/<our id>/exe`, if an update has removed it or commands could put another one in its place.
+    /// Returns the path of adjutant's executable.
+    ///
+    /// If an update has removed it, or commands could replace it, this is an inherited descriptor,
+    /// because other processes cannot follow `/proc/<our id>/exe`.
     fn own(&self, writable: &[PathBuf]) -> Option<PathBuf> {
         use std::os::fd::AsRawFd;
         let program = self.program.as_ref()?;
@@ -277,11 +286,11 @@ impl Sandbox {
         Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
     }
 
-    /// Returns the program as it must be started to be confined; as it is if nothing holds. On Linux it
-    /// ends with this process, also when that is killed.
+    /// Wraps a program so that it starts in a sandbox; without a mechanism it stays unrestricted.
+    /// On Linux it ends with this process, even if that is killed.
     ///
     /// # Errors
-    /// What the sandbox that was proved needs and is not there any more: the program must not be started.
+    /// If something that the proven sandbox needs is gone. The program must not be started then.
     pub fn wrap(
         &self,
         held: &ProvenSandbox,
@@ -289,15 +298,16 @@ impl Sandbox {
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, String> {
-        let bare = inside::Orders { parent: own_id(), ..inside::Orders::default() };
-        self.wrapped(held, policy, bare, observer.filter(|_| held.reported), program)
+        let spec = inside::LaunchSpec { parent: own_id(), ..inside::LaunchSpec::default() };
+        let observer = if held.reported { observer } else { None };
+        self.wrapped(held, policy, spec, observer, program)
     }
 
     fn wrapped(
         &self,
         held: &ProvenSandbox,
         policy: &SandboxPolicy,
-        mut orders: inside::Orders,
+        mut spec: inside::LaunchSpec,
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, String> {
@@ -308,42 +318,44 @@ impl Sandbox {
             };
         };
         let read_only = policy.level == Level::ReadOnly;
-        // Landlock keeps tracing to what the command itself has started.
+        // Landlock restricts tracing to processes that the command itself has started.
         let trace = held.landlock && !read_only;
         let seccomp = calls::Seccomp { read_only, network: policy.network, trace };
-        orders.foreign = policy.foreign;
-        orders.session = held.mechanism != Some(Mechanism::Seatbelt);
+        spec.foreign = policy.foreign;
+        spec.session = held.mechanism != Some(Mechanism::Seatbelt);
         let program = match observer {
-            Some(observer) => self.watched(held, &own, observer, &mut orders, program)?,
+            Some(observer) => self.watched(held, &own, observer, &mut spec, program)?,
             None => program,
         };
         Ok(match held.mechanism {
             Some(Mechanism::Landlock) => {
-                orders.seccomp = Some(seccomp);
-                orders.lock = Some(policy.writable.clone());
-                program.behind(own, orders.args()).begins_session()
+                spec.seccomp = Some(seccomp);
+                spec.writable = Some(policy.writable.clone());
+                program.behind(own, spec.args()).begins_session()
             }
             Some(Mechanism::Bubblewrap) => {
-                orders.seccomp = Some(seccomp);
-                orders.lock = held.landlock.then(|| policy.writable.clone());
-                (orders.parent, orders.watched) = (None, true);
+                spec.seccomp = Some(seccomp);
+                spec.writable = held.landlock.then(|| policy.writable.clone());
+                spec.parent = None;
+                spec.watched = true;
                 let bwrap = self.tried_bwrap(&policy.writable)?;
                 let args = bubblewrap::args(policy, privileged(), held.landlock);
-                program.behind(own, orders.args()).begins_session().guarded_by(bwrap, args)
+                program.behind(own, spec.args()).begins_session().guarded_by(bwrap, args)
             }
             Some(Mechanism::Seatbelt) => program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy)),
-            None if cfg!(target_os = "linux") => program.behind(own, orders.args()).begins_session(),
+            None if cfg!(target_os = "linux") => program.behind(own, spec.args()).begins_session(),
             None => program,
         })
     }
 
-    /// Returns the file that `bwrap` meant on `PATH` when it was first looked for, links followed.
+    /// Returns the path of the first `bwrap` on `PATH`, with links resolved, as found by the first
+    /// call.
     fn bwrap(&self) -> Option<&PathBuf> {
         let find = || base::executable::find("bwrap", self.environment.path());
         self.bwrap.get_or_init(|| find().and_then(|path| std::fs::canonicalize(path).ok())).as_ref()
     }
 
-    /// The same, if it can still be started and no command could have written it.
+    /// Returns the path of `bwrap`, if it is still executable and no command could have written it.
     fn tried_bwrap(&self, writable: &[PathBuf]) -> Result<&PathBuf, String> {
         let bwrap = self.bwrap().ok_or("there is no bwrap on PATH")?;
         if is_below(bwrap, writable) {
@@ -355,32 +367,32 @@ impl Sandbox {
         Ok(bwrap)
     }
 
-    /// Has what a program writes reported. Where programs may outlive this process, another one keeps their listeners;
-    /// if that cannot be started, nothing is reported.
+    /// Has the writes of a program reported. If programs may outlive this process, a holder process
+    /// keeps their listeners; if the holder cannot be started, writes are not reported.
     #[cfg(target_os = "linux")]
     fn watched(
         &self,
         held: &ProvenSandbox,
         own: &Path,
         observer: Arc<dyn WriteObserver>,
-        orders: &mut inside::Orders,
+        spec: &mut inside::LaunchSpec,
         program: Program,
     ) -> Result<Program, String> {
         use std::os::fd::AsRawFd;
-        // A trial leaves nothing behind.
-        let outlives = held.mechanism == Some(Mechanism::Landlock) && orders.trial.is_none();
-        let keep = |socket| {
-            let orders = inside::Orders { hold: Some(socket), session: true, ..inside::Orders::default() };
-            Program::new(own, "/", std::collections::BTreeMap::new()).args(orders.args()).begins_session()
+        // A trial leaves no processes behind.
+        let may_outlive = held.mechanism == Some(Mechanism::Landlock) && spec.trial.is_none();
+        let holder_program = |socket| {
+            let spec = inside::LaunchSpec { hold: Some(socket), session: true, ..inside::LaunchSpec::default() };
+            Program::new(own, "/", std::collections::BTreeMap::new()).args(spec.args()).begins_session()
         };
-        if outlives && let Err(e) = self.holder.start(keep) {
+        if may_outlive && let Err(e) = self.holder.start(holder_program) {
             tracing::warn!("what commands write is not reported, because nothing would answer after our end: {e}");
             observer.refused();
             return Ok(program);
         }
-        let holder = outlives.then(|| self.holder.clone());
+        let holder = may_outlive.then(|| self.holder.clone());
         let socket = writes::watch(observer, holder).map_err(|e| format!("what it writes cannot be seen: {e}"))?;
-        orders.report = Some(socket.as_raw_fd());
+        spec.report = Some(socket.as_raw_fd());
         Ok(program.passing(socket))
     }
 
@@ -390,20 +402,20 @@ impl Sandbox {
         _: &ProvenSandbox,
         _: &Path,
         _: Arc<dyn WriteObserver>,
-        _: &mut inside::Orders,
+        _: &mut inside::LaunchSpec,
         program: Program,
     ) -> Result<Program, String> {
         Ok(program)
     }
 }
 
-/// Whether a path lies below one of these.
+/// Whether a path is one of the roots or below one.
 fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| path.starts_with(root))
 }
 
-/// Keeps other processes of the same user from reading this one's variables, memory and open files, on
-/// Linux. There are no core dumps of it then. What it starts is not kept.
+/// Keeps other processes of the same user from reading the variables, memory and open files of this
+/// process, on Linux. Disables core dumps. Child processes are not concealed.
 pub fn conceal() {
     #[cfg(target_os = "linux")]
     if let Err(e) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
@@ -411,8 +423,8 @@ pub fn conceal() {
     }
 }
 
-/// Whether this process may mount. Root in a container may not, and has to try it in a user namespace
-/// like everybody else.
+/// Whether this process may mount. Root in a container may not, and needs a user namespace like
+/// every other user.
 fn privileged() -> bool {
     #[cfg(target_os = "linux")]
     return rustix::thread::capabilities(None)
@@ -425,15 +437,15 @@ fn own_id() -> Option<u32> {
     Some(std::process::id())
 }
 
-/// What of these exists, with symlinks resolved, each once.
+/// Returns the existing paths among these, with symlinks resolved and without duplicates.
 pub fn existing(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = Vec::new();
+    let mut existing: Vec<PathBuf> = Vec::new();
     for path in paths.into_iter().filter_map(|path| std::fs::canonicalize(path).ok()) {
-        if path.parent().is_some() && !found.contains(&path) {
-            found.push(path);
+        if path.parent().is_some() && !existing.contains(&path) {
+            existing.push(path);
         }
     }
-    found
+    existing
 }
 
 /// Returns the directories in which programs write short-lived files.
@@ -443,8 +455,8 @@ pub fn temporary(environment: &Environment) -> Vec<PathBuf> {
     paths
 }
 
-/// Where short-lived files are written and where the usual tools keep what they fetched: what
-/// building a project needs besides the project. Our own cache is not among them.
+/// Returns the directories outside the project that building it needs: those for short-lived files,
+/// and the caches of common tools, except for adjutant's own cache.
 pub fn outskirts(environment: &Environment) -> Vec<PathBuf> {
     let mut paths = temporary(environment);
     let Some(home) = &environment.home else { return paths };
@@ -481,15 +493,15 @@ pub fn outskirts(environment: &Environment) -> Vec<PathBuf> {
     paths
 }
 
-fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
-    words.map(OsString::from).into()
+fn os_strings<const N: usize>(texts: [&str; N]) -> Vec<OsString> {
+    texts.map(OsString::from).into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn held(mechanism: Option<Mechanism>) -> ProvenSandbox {
+    fn proven(mechanism: Option<Mechanism>) -> ProvenSandbox {
         let level = Level::WorkspaceWrite;
         ProvenSandbox {
             level,
@@ -505,21 +517,21 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_is_said_in_full() {
+    fn words_names_everything_unrestricted() {
         let table = [
-            (held(None), true, "none: it could do what you can do"),
+            (proven(None), true, "none: it could do what you can do"),
             (
-                held(Some(Mechanism::Landlock)),
+                proven(Some(Mechanism::Landlock)),
                 true,
                 "landlock, workspace-write, network and local services open, control files not protected, file modes open, reads open",
             ),
             (
-                ProvenSandbox { level: Level::ReadOnly, modes: true, ..held(Some(Mechanism::Bubblewrap)) },
+                ProvenSandbox { level: Level::ReadOnly, modes: true, ..proven(Some(Mechanism::Bubblewrap)) },
                 false,
                 "bwrap, read-only, no network, reads open",
             ),
             (
-                ProvenSandbox { offline: false, control: true, modes: true, ..held(Some(Mechanism::Seatbelt)) },
+                ProvenSandbox { offline: false, control: true, modes: true, ..proven(Some(Mechanism::Seatbelt)) },
                 false,
                 "seatbelt, workspace-write, network open although it should not be, reads open",
             ),
@@ -527,13 +539,13 @@ mod tests {
         for (held, network, text) in table {
             assert_eq!(held.words(network), text);
         }
-        assert!(!held(None).keeps(true));
-        assert!(held(Some(Mechanism::Landlock)).keeps(false));
-        assert!(!ProvenSandbox { offline: false, ..held(Some(Mechanism::Landlock)) }.keeps(false));
+        assert!(!proven(None).keeps(true));
+        assert!(proven(Some(Mechanism::Landlock)).keeps(false));
+        assert!(!ProvenSandbox { offline: false, ..proven(Some(Mechanism::Landlock)) }.keeps(false));
     }
 
     #[test]
-    fn our_own_cache_is_no_cache_of_the_projects() {
+    fn outskirts_exclude_own_cache() {
         let home = tempfile::tempdir().unwrap();
         for name in [".cache/adjutant", ".cache/pip", ".npm"] {
             std::fs::create_dir_all(home.path().join(name)).unwrap();
@@ -547,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proved_sandbox_is_never_left_out() {
+    fn program_is_not_started_without_its_proven_sandbox() {
         let bin = tempfile::tempdir().unwrap();
         let home = bin.path().join("home");
         std::fs::create_dir(&home).unwrap();
@@ -564,9 +576,9 @@ mod tests {
             foreign: false,
         };
         let start = |environment: &Environment, mechanism, writable: &[&Path]| {
-            Sandbox::new(environment).wrap(&held(mechanism), &policy(writable), None, program()).map(drop)
+            Sandbox::new(environment).wrap(&proven(mechanism), &policy(writable), None, program()).map(drop)
         };
-        // Nothing to put in between: only what is claimed to be confined is not started.
+        // Without adjutant's executable, only a program without a sandbox can be started.
         assert!(start(&environment, Some(Mechanism::Landlock), &[]).unwrap_err().contains("is gone"));
         assert_eq!(start(&environment, None, &[]), Ok(()));
         environment.program = Some("/bin/true".into());
@@ -580,7 +592,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_program_to_put_in_between_nothing_is_claimed() {
+    async fn sandbox_without_executable_has_no_mechanism() {
         let vars = [("HOME".to_owned(), std::env::temp_dir().display().to_string())].into();
         let sandbox = Sandbox::new(&Environment::from_vars(vars));
         let held = sandbox.held(Level::ReadOnly).await;

@@ -1,6 +1,6 @@
-//! Finding out what holds: a process of ours is put into a sandbox and does what is forbidden, in a
-//! directory made for it. What counts is what has happened to the directory and to the listener
-//! that waits for it, besides what the process says.
+//! Trials of sandboxes: a process of adjutant attempts forbidden operations in a directory made for
+//! them. The verdict depends on the state of the directory and of listeners afterwards, in addition
+//! to the report of the process.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -16,8 +16,8 @@ use super::{Level, Mechanism, PendingWrite, ProvenSandbox, Sandbox, SandboxPolic
 use crate::process::Program;
 use base::lock::locked;
 
-/// How long a trial may take; a mechanism that hangs does not hold.
-const LIMIT: Duration = Duration::from_secs(5);
+/// The time limit of a trial. A mechanism that hangs is not used.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Tries the mechanisms of this system, best first.
 pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> ProvenSandbox {
@@ -25,37 +25,38 @@ pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> ProvenSandbox {
     if sandbox.program.is_none() {
         return ProvenSandbox::none(level, failed);
     }
-    // Landlock is tried first: bubblewrap is stronger with it inside.
+    // Landlock is tried first, because it makes bubblewrap stronger.
     let mut landlock = None;
-    if cfg!(target_os = "linux") && !sandbox.disabled(Mechanism::Landlock) {
+    if cfg!(target_os = "linux") && !sandbox.is_disabled(Mechanism::Landlock) {
         landlock = Some(attempt(sandbox, level, Mechanism::Landlock, true).await);
     }
     let inner = landlock.as_ref().is_some_and(Result::is_ok);
     for mechanism in sandbox.mechanisms() {
-        if sandbox.disabled(mechanism) {
+        if sandbox.is_disabled(mechanism) {
             failed.push((mechanism, format!("left out by {}", super::DISABLE)));
             continue;
         }
-        let tried = match landlock.take_if(|_| mechanism == Mechanism::Landlock) {
+        let earlier = if mechanism == Mechanism::Landlock { landlock.take() } else { None };
+        let tried = match earlier {
             Some(tried) => tried,
             None => attempt(sandbox, level, mechanism, inner).await,
         };
         match tried {
-            Ok(held) => return ProvenSandbox { failed, ..held },
+            Ok(proven) => return ProvenSandbox { failed, ..proven },
             Err(why) => failed.push((mechanism, why)),
         }
     }
     ProvenSandbox::none(level, failed)
 }
 
-/// Landlock by itself, where it keeps a command that only reads from everything: changes of any kind, the network,
-/// signals to others.
+/// Tries Landlock alone. Returns its guarantees if it prevents a command that only reads from any
+/// change, from using the network and from signalling other processes.
 pub(super) async fn landlock(sandbox: &Sandbox) -> Option<ProvenSandbox> {
-    if !cfg!(target_os = "linux") || sandbox.program.is_none() || sandbox.disabled(Mechanism::Landlock) {
+    if !cfg!(target_os = "linux") || sandbox.program.is_none() || sandbox.is_disabled(Mechanism::Landlock) {
         return None;
     }
     match attempt(sandbox, Level::ReadOnly, Mechanism::Landlock, true).await {
-        Ok(held) => Some(held).filter(|held| held.is_whole() && held.signals),
+        Ok(proven) => Some(proven).filter(|proven| proven.is_whole() && proven.signals),
         Err(why) => {
             tracing::info!("Landlock by itself does not hold: {why}");
             None
@@ -63,16 +64,16 @@ pub(super) async fn landlock(sandbox: &Sandbox) -> Option<ProvenSandbox> {
     }
 }
 
-/// What there is to spoil, and what watches for it.
-struct Bait {
+/// The targets of forbidden operations, which show whether one succeeded.
+struct TrialTargets {
     directory: tempfile::TempDir,
     tcp: Option<TcpListener>,
     udp: Option<UdpSocket>,
     _local: UnixListener,
 }
 
-impl Bait {
-    fn lay(tmp: &Path) -> io::Result<Self> {
+impl TrialTargets {
+    fn create(tmp: &Path) -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("adjutant-try-").tempdir_in(tmp)?;
         let path = |name: &str| directory.path().join(name);
         fs::create_dir_all(path("inside/.git/hooks"))?;
@@ -98,8 +99,8 @@ impl Bait {
         self.tcp.as_ref().and_then(|tcp| Some(tcp.local_addr().ok()?.port())).unwrap_or(9)
     }
 
-    /// Adds what is seen from outside to what was said.
-    fn look(&self, mut done: TrialOutcome) -> TrialOutcome {
+    /// Adds the visible effects to the results that the process has reported.
+    fn add_effects(&self, mut done: TrialOutcome) -> TrialOutcome {
         let path = |name: &str| self.directory.path().join(name);
         done.inside &= path("inside/made").exists();
         let intact = |name: &str| fs::read(path(name)).is_ok_and(|bytes| bytes == name.as_bytes());
@@ -115,7 +116,7 @@ impl Bait {
     }
 }
 
-/// What was reported of the trial's own writes.
+/// The writes of a trial that were reported.
 #[derive(Debug, Default)]
 struct ReportedWrites {
     files: Mutex<Vec<PathBuf>>,
@@ -148,9 +149,10 @@ async fn attempt(
     }
     let own = sandbox.own(&[]).ok_or("the program is not known")?;
     let tmp = sandbox.environment.tmp();
-    let bait = base::task::spawn_blocking(move || Bait::lay(&tmp)).await.map_err(|e| e.to_string())?;
-    let bait = bait.map_err(|e| format!("it could not be tried in {}: {e}", sandbox.environment.tmp().display()))?;
-    let directory = fs::canonicalize(bait.directory.path()).map_err(|e| e.to_string())?;
+    let targets = base::task::spawn_blocking(move || TrialTargets::create(&tmp)).await.map_err(|e| e.to_string())?;
+    let targets =
+        targets.map_err(|e| format!("it could not be tried in {}: {e}", sandbox.environment.tmp().display()))?;
+    let directory = fs::canonicalize(targets.directory.path()).map_err(|e| e.to_string())?;
     let path = |name: &str| directory.join(name);
     let policy = SandboxPolicy {
         level,
@@ -164,39 +166,39 @@ async fn attempt(
         shown: vec![],
         foreign: false,
     };
-    let trial = Trial { directory: directory.clone(), port: bait.port(), prober: Process::look(std::process::id()) };
-    let orders = inside::Orders { trial: Some(trial.clone()), ..inside::Orders::default() };
-    let held = ProvenSandbox { mechanism: Some(mechanism), landlock, ..ProvenSandbox::none(level, vec![]) };
-    // Commands at the other level write nothing that is recorded.
+    let trial = Trial { directory: directory.clone(), port: targets.port(), prober: Process::look(std::process::id()) };
+    let spec = inside::LaunchSpec { trial: Some(trial.clone()), ..inside::LaunchSpec::default() };
+    let claimed = ProvenSandbox { mechanism: Some(mechanism), landlock, ..ProvenSandbox::none(level, vec![]) };
+    // Writes of read-only commands are not recorded.
     let reports = level == Level::WorkspaceWrite && mechanism != Mechanism::Seatbelt;
     let reports = reports.then(|| Arc::new(ReportedWrites::default()));
     let observer = reports.clone().map(|reports| reports as Arc<dyn WriteObserver>);
     let env = base::variables::Variables::default().tame(&sandbox.environment);
     let program = match mechanism {
-        // The lock and the trial are one process.
+        // One process restricts itself and runs the trial.
         Mechanism::Landlock | Mechanism::Bubblewrap => {
-            sandbox.wrapped(&held, &policy, orders, observer, Program::new("true", &directory, env))
+            sandbox.wrapped(&claimed, &policy, spec, observer, Program::new("true", &directory, env))
         }
         Mechanism::Seatbelt => {
-            let program = Program::new(own, &directory, env).args(orders.args());
-            sandbox.wrapped(&held, &policy, inside::Orders::default(), None, program)
+            let program = Program::new(own, &directory, env).args(spec.args());
+            sandbox.wrapped(&claimed, &policy, inside::LaunchSpec::default(), None, program)
         }
     };
     let program = program?;
-    let ran = program.run(LIMIT).await.map_err(|e| format!("it could not be started: {e}"))?;
+    let ran = program.run(TRIAL_TIMEOUT).await.map_err(|e| format!("it could not be started: {e}"))?;
     if !ran.status.success() {
         let why = String::from_utf8_lossy(&ran.stderr);
         return Err(base::text::title(why.trim().lines().last().unwrap_or("it ended at once")));
     }
     let done: TrialOutcome =
         serde_json::from_slice(&ran.stdout).map_err(|e| format!("the trial said nonsense: {e}"))?;
-    let done = base::task::spawn_blocking(move || bait.look(done)).await.map_err(|e| e.to_string())?;
-    // Each write waits until it was reported, so this is complete when the trial has ended.
+    let done = base::task::spawn_blocking(move || targets.add_effects(done)).await.map_err(|e| e.to_string())?;
+    // Each write waits for its report, so all reports have arrived when the trial has ended.
     let reported = reports.is_some_and(|reports| locked(&reports.files).contains(&path("inside/made")));
-    Ok(ProvenSandbox { reported, ..judge(&held, &done)? })
+    Ok(ProvenSandbox { reported, ..judge(&claimed, &done)? })
 }
 
-fn judge(held: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, String> {
+fn judge(claimed: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, String> {
     if !done.inside {
         return Err("nothing could be written where it should be".into());
     }
@@ -209,10 +211,10 @@ fn judge(held: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, Str
     if done.capabilities && cfg!(target_os = "linux") {
         return Err("capabilities were kept".into());
     }
-    if held.level == Level::ReadOnly && done.modes {
+    if claimed.level == Level::ReadOnly && done.modes {
         return Err("modes of files outside could be changed".into());
     }
-    if held.level == Level::ReadOnly && done.local && held.mechanism != Some(Mechanism::Seatbelt) {
+    if claimed.level == Level::ReadOnly && done.local && claimed.mechanism != Some(Mechanism::Seatbelt) {
         return Err("services of this machine could be reached".into());
     }
     Ok(ProvenSandbox {
@@ -220,7 +222,7 @@ fn judge(held: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, Str
         control: !done.control,
         modes: !done.modes,
         signals: !done.signals,
-        ..held.clone()
+        ..claimed.clone()
     })
 }
 
@@ -229,8 +231,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_can_still_be_done_is_not_claimed() {
-        let held = |level| ProvenSandbox { mechanism: Some(Mechanism::Landlock), ..ProvenSandbox::none(level, vec![]) };
+    fn possible_operations_are_not_claimed_as_prevented() {
+        let claimed =
+            |level| ProvenSandbox { mechanism: Some(Mechanism::Landlock), ..ProvenSandbox::none(level, vec![]) };
         let done = |what: &str| TrialOutcome {
             inside: !what.contains("inside"),
             outside: what.contains("outside"),
@@ -242,7 +245,8 @@ mod tests {
             secrets: what.contains("secrets"),
             capabilities: what.contains("capabilities"),
         };
-        // What could be done; whether it holds as read-only, and as workspace-write.
+        // The operations that succeeded; whether the mechanism is accepted as read-only, and as
+        // workspace-write.
         let table = [
             ("", true, true),
             ("inside", false, false),
@@ -257,25 +261,25 @@ mod tests {
             ("capabilities", false, false),
         ];
         for (what, read_only, workspace) in table {
-            assert_eq!(judge(&held(Level::ReadOnly), &done(what)).is_ok(), read_only, "{what}");
-            assert_eq!(judge(&held(Level::WorkspaceWrite), &done(what)).is_ok(), workspace, "{what}");
+            assert_eq!(judge(&claimed(Level::ReadOnly), &done(what)).is_ok(), read_only, "{what}");
+            assert_eq!(judge(&claimed(Level::WorkspaceWrite), &done(what)).is_ok(), workspace, "{what}");
         }
-        let judged = judge(&held(Level::WorkspaceWrite), &done("modes control network signals")).unwrap();
+        let judged = judge(&claimed(Level::WorkspaceWrite), &done("modes control network signals")).unwrap();
         assert!(!judged.offline && !judged.control && !judged.modes && !judged.signals);
     }
 
-    /// The trial finds every open door where nothing is locked.
+    /// Checks that the trial succeeds in every operation if nothing is restricted.
     #[test]
-    fn a_trial_without_a_sandbox_does_everything() {
-        let bait = Bait::lay(&std::env::temp_dir()).unwrap();
+    fn trial_without_sandbox_succeeds_in_everything() {
+        let targets = TrialTargets::create(&std::env::temp_dir()).unwrap();
         let trial = Trial {
-            directory: bait.directory.path().to_owned(),
-            port: bait.port(),
+            directory: targets.directory.path().to_owned(),
+            port: targets.port(),
             prober: Process::look(std::process::id()),
         };
         let tried = trial.attempt();
         assert!(tried.outside && tried.local && tried.signals && tried.secrets, "{tried:?}");
-        let done = bait.look(TrialOutcome { inside: true, ..TrialOutcome::default() });
+        let done = targets.add_effects(TrialOutcome { inside: true, ..TrialOutcome::default() });
         assert!(done.inside && done.outside && done.modes && done.control && done.network, "{done:?}");
     }
 }

@@ -1,15 +1,15 @@
-//! The only place that starts a program.
+//! The only module that starts programs.
 //!
-//! Every program gets a session of its own (and so a process group, and no controlling terminal:
-//! nothing can ask for a password behind our back), `/dev/null` or a pipe as stdin, pipes of its own
-//! for its output, never ours. Dropping a [`Child`] kills its group.
+//! Every program gets its own session (and so a process group, and no controlling terminal, so that
+//! it cannot ask for a password unseen), `/dev/null` or a pipe as stdin, and its own pipes for
+//! output, never those of this process. Dropping a [`Child`] kills its group.
 //!
 //! Programs that leave their group (`setsid`) are found on Linux by the mark in their environment
-//! and by their parents, both from `/proc`; elsewhere only the group is ended. After a SIGKILL of this
-//! process its children finish by themselves, unless they were started through `sandbox.rs`, which
-//! binds them to our life on Linux; [`sweep`] ends everything on every other way out.
+//! and by their parents, both from `/proc`; elsewhere only the group is ended. If this process is
+//! ended by SIGKILL, its children continue, unless the sandbox binds them to its life on Linux; on
+//! every other way out, [`sweep`] ends all of them.
 
-mod family;
+mod process_tree;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -28,71 +28,73 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout_at};
 
-pub use self::family::{MARK, be_known, is_ours};
-use self::family::{ProcessStat, family, processes};
+pub use self::process_tree::{MARK, be_known, is_ours};
+use self::process_tree::{ProcessStat, family, processes};
 use base::environment::Environment;
 use base::lock::locked;
 use base::open_files;
 
-/// Held while a program is started: for reading, or for writing if a descriptor is passed on to it, which nothing
-/// else that is started at that moment may get.
+/// A lock that is held while a program is started: for reading, or for writing if a descriptor is
+/// passed to it, which no other program started at that moment may inherit.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Whether this process has started a program: if not, there is nothing to look for at its end.
+/// Whether this process has started a program. If not, there is nothing to sweep at its end.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Gives a program the limit on open files that we had. It may have begun by then: what can do so sets
-/// [`open_files::of_programs`] by itself.
+/// Gives a program the original limit on open files. The program may already be running by then;
+/// programs that can set [`open_files::of_programs`] themselves do so.
 fn lower_files(pid: Pid) {
     #[cfg(target_os = "linux")]
     if let Some(before) = open_files::of_programs() {
         let limit = Rlimit { current: Some(before), maximum: getrlimit(Resource::Nofile).maximum };
-        // One that has ended already has no use for it.
+        // A program that has already ended does not need it.
         rustix::process::prlimit(Some(pid), Resource::Nofile, limit).ok();
     }
     #[cfg(not(target_os = "linux"))]
     let _ = pid;
 }
 
+/// A program that can be started, with its arguments, directory and environment.
 #[derive(Debug, Clone)]
 pub struct Program {
     path: OsString,
     args: Vec<OsString>,
     cwd: PathBuf,
     env: BTreeMap<OsString, OsString>,
-    /// The first process only watches over the others, which end with it.
+    /// Whether the first process only guards the others, which end with it.
     guarded: bool,
-    /// It begins a session by itself, before anything else.
+    /// Whether it begins a session itself, before anything else.
     begins_session: bool,
-    /// A descriptor that it gets under the same number, once.
+    /// A descriptor that it inherits under the same number, once.
     passed: Option<Arc<Mutex<Option<OwnedFd>>>>,
 }
 
-/// The room of a pipe that a program prints to, in bytes: the most that an ordinary user may ask for.
+/// The requested size of an output pipe, in bytes: the maximum for ordinary users.
 #[cfg(target_os = "linux")]
-const PIPE: usize = 1 << 20;
+const PIPE_BYTES: usize = 1 << 20;
 
-/// What is done with a program's stdout and stderr.
+/// The use of a program's stdout and stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StdioMode {
-    /// Both into one pipe, in the order they are written: [`Child::output`]. Stdin is empty.
+    /// One pipe for both, in the order of writing: [`Child::output`]. Stdin is empty.
     Merged,
     /// Three pipes: [`Child::streams`].
     Separate,
 }
 
+/// The result of a program that has ended.
 #[derive(Debug, Clone)]
 pub struct ProgramOutput {
-    /// Exit code or signal.
+    /// The exit code or signal.
     pub status: ExitStatus,
-    /// What it wrote to stdout.
+    /// The bytes written to stdout.
     pub stdout: Vec<u8>,
-    /// What it wrote to stderr.
+    /// The bytes written to stderr.
     pub stderr: Vec<u8>,
 }
 
 impl Program {
-    /// A program by its path, or by its name if it is to be looked for in the `PATH` of `env`.
+    /// Creates a program by its path, or by its name to look it up in the `PATH` of `env`.
     pub fn new(path: impl Into<OsString>, cwd: impl Into<PathBuf>, env: BTreeMap<OsString, OsString>) -> Self {
         Self {
             path: path.into(),
@@ -111,28 +113,30 @@ impl Program {
         self
     }
 
-    /// Has another program start it: that one gets `args`, then this one with its own.
+    /// Has another program start it. That one gets `args`, then this program with its own
+    /// arguments.
     #[must_use]
     pub fn behind(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
         let args = args.into_iter().chain([self.path]).chain(self.args).collect();
         Self { path: path.into(), args, ..self }
     }
 
-    /// Has a program start it that ends it, and all it started, when it is ended itself.
+    /// Has a guard start it, whose end also ends this program and all that it started.
     #[must_use]
     pub fn guarded_by(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
         Self { guarded: true, ..self.behind(path, args) }
     }
 
-    /// It begins a session by itself, before anything else. So it can be started without a copy of this process,
-    /// which takes a millisecond and more of memory that is much in use.
+    /// Declares that the program begins a session itself, before anything else. Then it can be
+    /// started without copying this process, which takes a millisecond or more with much memory in
+    /// use.
     #[must_use]
     pub fn begins_session(self) -> Self {
         Self { begins_session: true, ..self }
     }
 
-    /// Passes a descriptor on to it, under the number it has here. It is closed here when the program was started, or
-    /// will not be.
+    /// Passes a descriptor on to the program, under its present number. It is closed here after the
+    /// start, even if the start fails.
     #[must_use]
     pub fn passing(self, descriptor: OwnedFd) -> Self {
         Self { passed: Some(Arc::new(Mutex::new(Some(descriptor)))), ..self }
@@ -151,20 +155,21 @@ impl Program {
         self
     }
 
-    /// Starts it. `work` names what it is for; [`sweep`] and [`Child::kill`] find it by that.
+    /// Starts the program. `work` names its purpose, by which [`sweep`] and [`Child::kill`] find
+    /// it.
     ///
     /// # Errors
-    /// The system's, when it cannot be started.
-    pub fn start(&self, wiring: StdioMode, work: &str) -> io::Result<Child> {
+    /// Errors of the system.
+    pub fn start(&self, mode: StdioMode, work: &str) -> io::Result<Child> {
         let mark = format!("{}:{work}", std::process::id());
-        let mut together = None;
-        let stdio = match wiring {
+        let mut output = None;
+        let stdio = match mode {
             StdioMode::Merged => {
                 let (reader, writer) = io::pipe()?;
-                // What prints much is read in larger pieces. The system may have no room for that.
+                // A larger pipe allows larger reads. The system may have no memory for it.
                 #[cfg(target_os = "linux")]
-                rustix::pipe::fcntl_setpipe_size(&reader, PIPE).ok();
-                together = Some(pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?);
+                rustix::pipe::fcntl_setpipe_size(&reader, PIPE_BYTES).ok();
+                output = Some(pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?);
                 [Stdio::null(), Stdio::from(writer.try_clone()?), Stdio::from(writer)]
             }
             StdioMode::Separate => [Stdio::piped(), Stdio::piped(), Stdio::piped()],
@@ -174,29 +179,30 @@ impl Program {
             command.args(&self.args).current_dir(&self.cwd).env_clear().envs(&self.env).env(MARK, &mark);
             command.stdin(stdin).stdout(stdout).stderr(stderr);
             if self.begins_session && self.guarded {
-                // Only what its guard starts begins one.
+                // The guard stays outside; only the program that it starts begins a session.
                 command.process_group(0);
             }
         });
-        // Whatever has to be done between fork and exec makes the standard library copy the process.
+        // Any work between fork and exec makes the standard library copy the process.
         if !self.begins_session {
             command.wrap(ProcessSession);
         }
         command.wrap(KillOnDrop);
         STARTED.store(true, Ordering::Relaxed);
         let passed = self.passed.as_ref().and_then(|passed| locked(passed).take());
-        // The command holds our copies of the pipe's writing end, and ends with this; with them it would never end.
+        // The command owns copies of the pipe's writing end, so it is dropped with this thread's
+        // work; otherwise the output would never end.
         let child = on_lasting_thread(move || spawn(command, passed))??;
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         group.inspect(|pid| lower_files(*pid));
-        Ok(Child { child, group, guarded: self.guarded, output: together, mark, ended: None })
+        Ok(Child { child, group, guarded: self.guarded, output, mark, ended: None })
     }
 
-    /// Starts it so that it outlives this process: it has no pipes, and nothing here ends it, now or later. It begins a
-    /// session by itself.
+    /// Starts the program so that it outlives this process: it has no pipes, and this process never
+    /// ends it. It begins a session itself.
     ///
     /// # Errors
-    /// The system's, when it cannot be started.
+    /// Errors of the system.
     pub fn start_apart(&self) -> io::Result<()> {
         let command = CommandWrap::with_new(&self.path, |command| {
             command.args(&self.args).current_dir(&self.cwd).env_clear().envs(&self.env);
@@ -206,7 +212,7 @@ impl Program {
         on_lasting_thread(move || spawn(command, passed).map(drop))?
     }
 
-    /// Why it cannot be started, and what to do, for a person.
+    /// Returns the reason why the program cannot be started, with advice for the user.
     pub fn unstarted(&self, e: &io::Error) -> String {
         let name = self.path.display();
         match e.kind() {
@@ -224,18 +230,19 @@ impl Program {
         }
     }
 
-    /// Runs it to its end and collects what it writes, at most 64 MiB of either stream. For programs
-    /// of ours, such as git; killed after `limit`.
+    /// Runs the program to its end, and collects its output, at most 64 MiB of either stream. It is
+    /// killed after `limit`. For programs that adjutant itself needs, such as git.
     ///
     /// # Errors
-    /// The system's; `TimedOut` after `limit`, `FileTooLarge` for more output than that.
+    /// Errors of the system; `TimedOut` after `limit`, `FileTooLarge` for more output.
     pub async fn run(&self, limit: Duration) -> io::Result<ProgramOutput> {
-        const MOST: u64 = 64 << 20;
+        const MAX_OUTPUT_BYTES: u64 = 64 << 20;
         let mut child = self.start(StdioMode::Separate, "own")?;
         let (stdin, stdout, stderr) = child.streams();
         drop(stdin);
         let work = async {
-            let (stdout, stderr) = tokio::try_join!(whole(stdout, MOST), whole(stderr, MOST))?;
+            let (stdout, stderr) =
+                tokio::try_join!(read_all(stdout, MAX_OUTPUT_BYTES), read_all(stderr, MAX_OUTPUT_BYTES))?;
             Ok(ProgramOutput { status: child.wait().await?, stdout, stderr })
         };
         match tokio::time::timeout(limit, work).await {
@@ -247,8 +254,9 @@ impl Program {
         }
     }
 
-    /// Runs it to its end with `input` on its stdin, which it need not read, and collects what it writes, at
-    /// most `most` bytes of either stream. What it leaves running is ended with it.
+    /// Runs the program to its end with `input` on its stdin, which it need not read, and collects
+    /// its output, at most `most` bytes of either stream. Processes that it leaves running are
+    /// ended.
     ///
     /// # Errors
     /// As [`Program::run`].
@@ -262,18 +270,20 @@ impl Program {
     }
 }
 
-/// Does it on a thread that lives as long as this process. The system binds a program whose life is bound to ours to the
-/// life of the thread that has started it, and the threads on which tools work end when there is nothing to do.
+/// Runs work on a thread that lives as long as this process.
+///
+/// The system binds a program to the life of the thread that started it, if the program is bound to
+/// this process, and the threads of tools end when they are idle.
 fn on_lasting_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    type Starts = Box<dyn FnOnce() + Send>;
-    static STARTER: Mutex<Option<mpsc::Sender<Starts>>> = Mutex::new(None);
+    type StartRequest = Box<dyn FnOnce() + Send>;
+    static STARTER: Mutex<Option<mpsc::Sender<StartRequest>>> = Mutex::new(None);
     #[cfg(target_os = "linux")]
     if rustix::thread::gettid() == rustix::process::getpid() {
         return Ok(work());
     }
     let (reply, done) = mpsc::sync_channel(1);
     let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
-    let starts: Starts = Box::new(move || {
+    let request: StartRequest = Box::new(move || {
         let _entered = runtime.enter();
         reply.send(work()).ok();
     });
@@ -282,22 +292,22 @@ fn on_lasting_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
         let sender = match starter.take() {
             Some(sender) => sender,
             None => {
-                let (sender, waiting) = mpsc::channel::<Starts>();
-                // A start that panics ends nothing else: programs end with the thread that started them.
-                let run = move || waiting.iter().for_each(|starts| drop(catch_unwind(AssertUnwindSafe(starts))));
+                let (sender, waiting) = mpsc::channel::<StartRequest>();
+                // A panicking start must not end the thread, because that would end other programs.
+                let run = move || waiting.iter().for_each(|request| drop(catch_unwind(AssertUnwindSafe(request))));
                 std::thread::Builder::new().name("starter".into()).spawn(run)?;
                 sender
             }
         };
-        // One whose thread has ended is not kept: the next one makes another.
-        if sender.send(starts).is_ok() {
+        // If the thread has ended, the next call starts another.
+        if sender.send(request).is_ok() {
             *starter = Some(sender);
         }
     }
     done.recv().map_err(io::Error::other)
 }
 
-/// Starts a program. A descriptor stays open in it, and in no other.
+/// Starts a program. The passed descriptor stays open in it, and in no other program.
 fn spawn(mut command: CommandWrap, passed: Option<OwnedFd>) -> io::Result<Box<dyn ChildWrapper>> {
     let Some(passed) = passed else {
         let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
@@ -306,24 +316,24 @@ fn spawn(mut command: CommandWrap, passed: Option<OwnedFd>) -> io::Result<Box<dy
     let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     rustix::io::fcntl_setfd(passed.as_fd(), rustix::io::FdFlags::empty())?;
     let started = command.spawn();
-    // Closed before another program may be started.
+    // Close it before another program may be started.
     drop(passed);
     started
 }
 
-/// Gives a child its input and takes what it writes until it has ended.
+/// Writes a child's input, and reads its output until it has ended.
 async fn talk(child: &mut Child, input: &[u8], most: u64) -> io::Result<ProgramOutput> {
-    /// How long what it leaves behind may hold its pipes.
-    const GRACE: Duration = Duration::from_millis(200);
+    /// The time that remaining processes may keep the pipes open after the program has ended.
+    const PIPE_GRACE: Duration = Duration::from_millis(200);
     let (stdin, stdout, stderr) = child.streams();
     let feed = async {
         if let Some(mut stdin) = stdin {
-            // Whoever does not read it has no use for it.
+            // A program need not read its input.
             stdin.write_all(input).await.ok();
         }
         Ok(())
     };
-    let reading = async { tokio::try_join!(whole(stdout, most), whole(stderr, most), feed) };
+    let reading = async { tokio::try_join!(read_all(stdout, most), read_all(stderr, most), feed) };
     let mut reading = std::pin::pin!(reading);
     let early = tokio::select! {
         read = &mut reading => Some(read?),
@@ -331,7 +341,7 @@ async fn talk(child: &mut Child, input: &[u8], most: u64) -> io::Result<ProgramO
     };
     let (stdout, stderr, ()) = match early {
         Some(read) => read,
-        None => match tokio::time::timeout(GRACE, &mut reading).await {
+        None => match tokio::time::timeout(PIPE_GRACE, &mut reading).await {
             Ok(read) => read?,
             Err(_) => {
                 child.kill(Duration::ZERO).await;
@@ -342,7 +352,7 @@ async fn talk(child: &mut Child, input: &[u8], most: u64) -> io::Result<ProgramO
     Ok(ProgramOutput { status: child.wait().await?, stdout, stderr })
 }
 
-async fn whole(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
+async fn read_all(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
         let read = from.take(most + 1).read_to_end(&mut bytes).await?;
@@ -353,7 +363,8 @@ async fn whole(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Ve
     Ok(bytes)
 }
 
-/// Runs a program of ours (git, for instance) with our whole environment and collects its output.
+/// Runs a program that adjutant itself needs, such as git, with the whole environment of this
+/// process, and collects its output.
 ///
 /// # Errors
 /// As [`Program::run`].
@@ -370,31 +381,33 @@ pub async fn run(
     Program::new(program, cwd, env).args(args.iter().copied()).run(limit).await
 }
 
+/// A running program. Dropping it kills its group, unless it has ended.
 #[derive(Debug)]
 pub struct Child {
     child: Box<dyn ChildWrapper>,
     group: Option<Pid>,
     guarded: bool,
-    /// What it writes, for [`StdioMode::Merged`].
+    /// The output, for [`StdioMode::Merged`].
     pub output: Option<pipe::Receiver>,
     mark: String,
     ended: Option<ExitStatus>,
 }
 
-/// The three pipes of a child.
+/// The pipes of a child's stdin, stdout and stderr.
 pub type Streams =
     (Option<tokio::process::ChildStdin>, Option<tokio::process::ChildStdout>, Option<tokio::process::ChildStderr>);
 
 impl Child {
-    /// Takes its pipes, for [`StdioMode::Separate`]; each can be taken once.
+    /// Takes the pipes, for [`StdioMode::Separate`]. Each can be taken once.
     pub fn streams(&mut self) -> Streams {
         (self.child.stdin().take(), self.child.stdout().take(), self.child.stderr().take())
     }
 
-    /// Waits for its end. What it started may live on. May be dropped and called again.
+    /// Waits for the end of the program, but not of processes that it started. Can be dropped and
+    /// called again.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.ended {
             return Ok(status);
@@ -404,21 +417,22 @@ impl Child {
         Ok(status)
     }
 
-    /// Whether something it started is still running. The dead that nobody has taken note of do not
-    /// count, where that can be seen.
+    /// Whether a process that it started is still running. Zombies do not count, if the system
+    /// shows them as such.
     pub fn left_something(&self) -> bool {
         if self.guarded && self.ended.is_some() {
             return false;
         }
-        let Some(group) = self.group.filter(|group| rustix::process::test_kill_process_group(*group).is_ok()) else {
+        let Some(group) = self.group else { return false };
+        if rustix::process::test_kill_process_group(group).is_err() {
             return false;
-        };
+        }
         let mut all = processes().filter_map(ProcessStat::look).peekable();
         all.peek().is_none() || all.any(|process| process.group == group.as_raw_nonzero().get() && !process.dead)
     }
 
-    /// Ends it and everything it started: asks, and after `grace` (or at once, for zero) does not
-    /// ask any more. All of it is dead when this returns, or cannot be killed.
+    /// Ends the program and everything it started, with SIGTERM, and with SIGKILL after `grace` (or
+    /// at once if it is zero). When this returns, all processes have ended, or cannot be killed.
     pub async fn kill(&mut self, grace: Duration) {
         if !grace.is_zero() {
             self.signal(Signal::TERM).await;
@@ -429,8 +443,8 @@ impl Child {
         if let Err(e) = self.wait().await {
             tracing::warn!("a killed child could not be waited for: {e}");
         }
-        // Whatever was being started while the signals went out, and whatever takes a moment to
-        // die: these are not our children, so nobody tells us when they are gone.
+        // Processes may have been started while the signals were sent, or may take a moment to end.
+        // They are not children of this process, so it is not notified of their end.
         for _ in 0..50 {
             if self.signal(Signal::KILL).await == 0 {
                 return;
@@ -440,14 +454,17 @@ impl Child {
         tracing::warn!("something that a child started cannot be killed");
     }
 
-    /// Signals the group and what has left it; returns how many there were.
+    /// Signals the group and the processes that have left it, and returns their number.
     async fn signal(&self, signal: Signal) -> usize {
-        let (group, mark) = (self.group, self.mark.clone());
-        // Asking the guard to end would be no question to the others.
-        let spared = group.filter(|_| self.guarded && signal == Signal::TERM);
+        let group = self.group;
+        let mark = self.mark.clone();
+        // SIGTERM to the guard would kill the others at once.
+        let spared = if self.guarded && signal == Signal::TERM { group } else { None };
         let work = move || {
             let family = family(group, |value| value == mark.as_bytes());
-            if let Some(group) = group.filter(|_| spared.is_none()) {
+            if let Some(group) = group
+                && spared.is_none()
+            {
                 rustix::process::kill_process_group(group, signal).ok();
             }
             for process in family.iter().filter(|process| Some(**process) != spared) {
@@ -464,15 +481,15 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Only if nobody has waited for it: after that the number may belong to someone else.
+        // If the program was waited for, its id may belong to another process by now.
         if let (Some(group), None) = (self.group, self.ended) {
             rustix::process::kill_process_group(group, Signal::KILL).ok();
         }
     }
 }
 
-/// Kills everything that programs started by this process have left running. For the end of the
-/// process; blocks for some milliseconds.
+/// Kills all processes that programs of this process have left running. To be called at the end of
+/// the process; blocks for some milliseconds.
 pub fn sweep() {
     if !STARTED.load(Ordering::Relaxed) {
         return;
@@ -488,7 +505,7 @@ mod tests {
     use super::*;
     use base::variables::Variables;
 
-    /// Surroundings with a home that goes when the test does.
+    /// Returns an environment whose home directory is removed with the guard.
     fn environment() -> (Environment, tempfile::TempDir) {
         let home = tempfile::tempdir().unwrap();
         let vars = BTreeMap::from([
@@ -499,13 +516,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_is_collected() {
+    async fn run_collects_output() {
         let (environment, _home) = environment();
         let limit = Duration::from_secs(20);
         let ran = run("sh", &["-c", "echo a; echo b >&2; exit 3"], Path::new("/"), &[("X", "y")], &environment, limit)
             .await
             .unwrap();
-        assert_eq!((ran.status.code(), &ran.stdout[..], &ran.stderr[..]), (Some(3), &b"a\n"[..], &b"b\n"[..]));
+        assert_eq!(ran.status.code(), Some(3));
+        assert_eq!(ran.stdout, b"a\n");
+        assert_eq!(ran.stderr, b"b\n");
         let slow = run("sleep", &["60"], Path::new("/"), &[], &environment, Duration::from_millis(50)).await;
         assert_eq!(slow.unwrap_err().kind(), io::ErrorKind::TimedOut);
         let missing = run("no-such-program-here", &[], Path::new("/"), &[], &environment, limit).await;
@@ -513,26 +532,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_answers_what_it_is_given() {
+    async fn answer_collects_output_for_input() {
         let (environment, _home) = environment();
         let env = Variables::default().tame(&environment);
-        let answer = async |script: &str, input: &[u8], limit: u64| {
+        let run_script = async |script: &str, input: &[u8], limit: u64| {
             let program = Program::new("sh", "/", env.clone()).args(["-c", script]);
             program.answer(input, 1_000, Duration::from_millis(limit)).await.map(|ran| (ran.status.code(), ran.stdout))
         };
         let large = vec![b'x'; 1 << 20];
         let began = Instant::now();
-        assert_eq!(answer("cat; exit 2", b"hello", 9_000).await.unwrap(), (Some(2), b"hello".to_vec()));
-        assert_eq!(answer("wc -c | tr -d ' \\n'", &large, 9_000).await.unwrap(), (Some(0), b"1048576".to_vec()));
-        // Nobody has to read it, and what stays behind holds nobody up.
-        assert_eq!(answer("echo a; sleep 66 &", &large, 9_000).await.unwrap(), (Some(0), b"a\n".to_vec()));
-        assert_eq!(answer("sleep 67", b"", 50).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(answer("yes", b"", 9_000).await.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(run_script("cat; exit 2", b"hello", 9_000).await.unwrap(), (Some(2), b"hello".to_vec()));
+        assert_eq!(run_script("wc -c | tr -d ' \\n'", &large, 9_000).await.unwrap(), (Some(0), b"1048576".to_vec()));
+        // Input may stay unread, and remaining processes do not delay the answer.
+        assert_eq!(run_script("echo a; sleep 66 &", &large, 9_000).await.unwrap(), (Some(0), b"a\n".to_vec()));
+        assert_eq!(run_script("sleep 67", b"", 50).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(run_script("yes", b"", 9_000).await.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     }
 
     #[tokio::test]
-    async fn the_whole_family_dies() {
+    async fn kill_ends_all_descendants() {
         let script = "trap '' TERM; sleep 61 & setsid sleep 62 & (setsid sleep 63 &) ; env -i setsid sleep 64 & echo ready; wait";
         let (environment, _home) = environment();
         let program = Program::new("bash", "/", Variables::default().tame(&environment)).args(["-c", script]);
@@ -546,24 +565,24 @@ mod tests {
         child.kill(Duration::from_millis(50)).await;
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         assert!(!child.left_something());
-        // The dead may be waiting for init to take note of them; their environment is empty then.
+        // Zombies may be waiting for init; their environment is empty then.
         assert_eq!(family(group, |value| value == mark.as_bytes()), []);
     }
 
     #[tokio::test]
-    async fn a_dropped_child_is_killed() {
+    async fn dropped_child_is_killed() {
         let (environment, _home) = environment();
         let program = Program::new("sh", "/", Variables::default().tame(&environment)).args(["-c", "sleep 65 & wait"]);
         let mut child = program.start(StdioMode::Merged, "dropped").unwrap();
         let mut output = child.output.take().unwrap();
         drop(child);
-        // Both held the pipe; it ends when both are gone.
+        // Both processes have the pipe open; it ends when both have ended.
         let mut rest = Vec::new();
         tokio::time::timeout(Duration::from_secs(10), output.read_to_end(&mut rest)).await.unwrap().unwrap();
     }
 
     #[tokio::test]
-    async fn there_is_no_terminal() {
+    async fn program_has_no_terminal() {
         let limit = Duration::from_secs(20);
         let (environment, _home) = environment();
         let ran = run("sh", &["-c", "cat; : < /dev/tty"], Path::new("/"), &[], &environment, limit).await.unwrap();

@@ -1,5 +1,5 @@
-//! What a process takes from itself, for good and for everything it will start: the rights of a
-//! superuser, and with Landlock the right to write files and to signal others.
+//! Restrictions that a process puts on itself and on all processes it will start: it drops
+//! capabilities and, with Landlock, the rights to write files and to signal other processes.
 
 use std::path::PathBuf;
 
@@ -29,18 +29,21 @@ mod linux {
 
     use super::PathBuf;
 
-    /// Devices anybody may write to.
+    /// Devices that every user may write.
     const DEVICES: &[&str] =
         &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
 
-    /// Nothing is written but below these, and to the harmless devices, and nobody outside is signalled
-    /// where the kernel knows that (6.12). Fails where the kernel cannot do all of the former (before
-    /// 6.2 it does not know truncation).
+    /// Restricts writing to the given paths and to harmless devices, and signals to the sandbox if
+    /// the kernel supports that (6.12).
+    ///
+    /// # Errors
+    /// If the kernel cannot restrict all kinds of writing (before 6.2 it cannot restrict
+    /// truncation).
     pub(in super::super) fn lock(writable: &[PathBuf], read_only: bool) -> Result<(), String> {
         let refused = |e: landlock::RulesetError| format!("Landlock: {e}");
         let write = AccessFs::from_write(ABI::V3);
         let files = write & !(AccessFs::MakeChar | AccessFs::MakeBlock);
-        // The desktop's services are reached by abstract sockets; who may reach services may those.
+        // Desktop services are reached by abstract sockets, so these are allowed if services are.
         let scope = if read_only { Scope::Signal | Scope::AbstractUnixSocket } else { Scope::Signal.into() };
         let mut rules = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
@@ -68,25 +71,25 @@ mod linux {
         }
     }
 
-    /// Gives up every capability, and that any program could bring one back. `foreign` keeps those by
+    /// Drops all capabilities, and keeps programs from regaining them. `foreign` keeps those by
     /// which root works with files of other users.
     pub(in super::super) fn step_down(foreign: bool) -> Result<(), String> {
         let failed = |e: rustix::io::Errno| format!("capabilities cannot be given up: {e}");
         set_no_new_privs(true).map_err(failed)?;
         let has = capabilities(None).map_err(failed)?;
         let files = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::FSETID;
-        let kept = if foreign { files & has.permitted } else { CapabilitySet::empty() };
+        let retained = if foreign { files & has.permitted } else { CapabilitySet::empty() };
         if has.effective.contains(CapabilitySet::SETPCAP) {
             let all = (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit));
-            for one in all.filter(|one| !kept.contains(*one)) {
-                // The kernel says where its list ends.
-                if remove_capability_from_bounding_set(one).is_err() {
+            for capability in all.filter(|capability| !retained.contains(*capability)) {
+                // The error of the kernel marks the end of its list.
+                if remove_capability_from_bounding_set(capability).is_err() {
                     break;
                 }
             }
         }
         clear_ambient_capability_set().map_err(failed)?;
-        let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+        let sets = CapabilitySets { effective: retained, permitted: retained, inheritable: CapabilitySet::empty() };
         set_capabilities(None, sets).map_err(failed)
     }
 }

@@ -1,5 +1,5 @@
-//! The profile for macOS's `sandbox-exec`. Written from its documented language; it is tried there
-//! like any other mechanism before anything is claimed.
+//! The profile for `sandbox-exec` of macOS. It is written from the documentation of its language,
+//! and is tried like every other mechanism before it is used.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -11,7 +11,8 @@ pub(super) fn args(policy: &SandboxPolicy) -> Vec<OsString> {
     vec!["-p".into(), profile(policy).into()]
 }
 
-/// Everything is allowed but writing outside and, where it is cut off, the network. Later rules win.
+/// Returns a profile that allows everything but writing outside of writable paths, reading hidden
+/// paths and, if it is blocked, the network. Later rules take precedence.
 fn profile(policy: &SandboxPolicy) -> String {
     let mut text = String::from("(version 1)\n(allow default)\n(deny file-write*)\n");
     text.push_str("(allow file-write* (literal \"/dev/null\") (literal \"/dev/zero\") (literal \"/dev/tty\")");
@@ -21,13 +22,13 @@ fn profile(policy: &SandboxPolicy) -> String {
     }
     for (paths, verb) in [(&policy.writable, "allow"), (&policy.protected, "deny")] {
         for path in paths {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "({verb} file-write* (subpath {}))", quoted(path));
         }
     }
     for (paths, verb) in [(&policy.hidden, "deny"), (&policy.shown, "allow")] {
         for path in paths {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "({verb} file-read* (subpath {}))", quoted(path));
         }
     }
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_profile() {
+    fn profile_denies_after_allowing() {
         let policy = SandboxPolicy {
             level: Level::ReadOnly,
             network: false,

@@ -1,4 +1,5 @@
-//! What a process of ours tries when it is locked up, and what it could do: everything that is forbidden.
+//! The trial of a sandbox: a restricted process of adjutant attempts every forbidden operation, and
+//! reports the ones that succeed.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -10,32 +11,32 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-/// What the process that is locked up is to try.
+/// The input of a trial.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Trial {
     pub(super) directory: PathBuf,
     pub(super) port: u16,
-    /// The process that tries it.
+    /// The process that started the trial, which the trial attempts to signal and read.
     pub(super) prober: Process,
 }
 
-/// A process, told from others that had or have its number elsewhere.
+/// A process, distinguishable from others that had or have its id elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
     id: u32,
-    /// In the system's ticks since it was started; none where that cannot be seen.
+    /// The start time in ticks of the system; `None` if it is not visible.
     begun: Option<u64>,
 }
 
 impl Process {
     pub(super) fn look(id: u32) -> Self {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        // The name, in brackets, may hold anything; the time is the 20th field after it.
+        // The name, in brackets, may contain any character; the time is the 20th field after it.
         let begun = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
         Self { id, begun }
     }
 
-    /// Whether this number means the same process here, as far as can be seen.
+    /// Whether this id means the same process here, as far as that is visible.
     fn is_here(self) -> bool {
         let here = Self::look(self.id);
         here.begun.is_none() || here == self
@@ -46,7 +47,8 @@ impl Process {
         self.is_here() && id.is_some_and(|id| rustix::process::test_kill_process(id).is_ok())
     }
 
-    /// Its variables, its memory, where it is. Root may list the numbers of what it has open.
+    /// Whether its variables, its memory or its working directory can be read. Its open files are
+    /// not a criterion, because root may list their numbers.
     fn can_be_read(self) -> bool {
         let path = |name: &str| format!("/proc/{}/{name}", self.id);
         let opened = |name| fs::File::open(path(name)).and_then(|mut file| io::Read::read(&mut file, &mut [0])).is_ok();
@@ -55,7 +57,7 @@ impl Process {
     }
 }
 
-/// What it says it could do.
+/// The operations that succeeded, by their kind.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TrialOutcome {
     pub(super) inside: bool,
@@ -70,10 +72,10 @@ pub(super) struct TrialOutcome {
 }
 
 impl Trial {
-    /// Tries everything, and prints what could be done.
+    /// Attempts everything, and prints the outcome as JSON.
     pub(super) fn run(&self) -> ExitCode {
-        let said = serde_json::to_writer(io::stdout(), &self.attempt());
-        if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        let printed = serde_json::to_writer(io::stdout(), &self.attempt());
+        if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
     pub(super) fn attempt(&self) -> TrialOutcome {
@@ -88,7 +90,7 @@ impl Trial {
             fs::hard_link(path("outside/file"), path("inside/linked")).and_then(|()| append(path("inside/linked"))),
             symlink("../outside/file", path("inside/way-out")).and_then(|()| append(path("inside/way-out"))),
             fs::remove_file(path("outside/doomed")),
-            // Opened, not written.
+            // Opened, but not written.
             OpenOptions::new().write(true).open("/proc/sys/kernel/core_pattern").map(drop),
         ];
         let modes = [fs::set_permissions(path("outside/file"), Permissions::from_mode(0o777))];
@@ -108,13 +110,13 @@ impl Trial {
             local: UnixStream::connect(path("inside/socket")).is_ok(),
             signals: self.prober.can_be_signalled(),
             secrets: self.prober.can_be_read(),
-            capabilities: capabilities(),
+            capabilities: has_capabilities(),
         }
     }
 }
 
-/// Whether this process may do more than an ordinary one.
-fn capabilities() -> bool {
+/// Whether this process has capabilities.
+fn has_capabilities() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let sets = status.lines().filter(|line| ["CapPrm:", "CapEff:", "CapAmb:"].iter().any(|set| line.starts_with(set)));
     sets.filter_map(|line| line.split_whitespace().nth(1)).any(|bits| bits.bytes().any(|digit| digit != b'0'))

@@ -1,52 +1,56 @@
-//! What a command is about to write, reported while the call that does it still waits.
+//! Writes of a command, reported while the writing call waits.
 //!
-//! A second seccomp filter (`writes/filter.rs`) stops calls that open a file for writing, rename, remove, link,
-//! truncate or change modes, and asks this process. The answer is always that the call goes on: nothing is decided
-//! here, so it does not matter that the memory a path was read from may change before the kernel reads it again.
+//! A second seccomp filter (`filter.rs`) stops calls that open a file for writing, rename, remove,
+//! link, truncate or change modes, and notifies this process. Every call is then allowed to
+//! continue: nothing is decided here, so it does not matter that the memory with the path may
+//! change before the kernel reads it again.
 //!
-//! The process that becomes the command installs the filter as the last thing before the exec and sends the listener
-//! over a socket; it waits for one byte, so no call is made that is not seen. Where the kernel refuses the filter
-//! (before 5.19, in a container, below another listener), the command runs without it, and the observer is told.
+//! The process that becomes the command installs the filter just before the exec and sends the
+//! listener over a socket. It waits for a reply of one byte, so that no call is missed. If the
+//! kernel refuses the filter (before 5.19, in a container, below another listener), the command
+//! runs without it, and the observer is notified.
 //!
-//! A listener that is closed fails every call that the filter stops, with ENOSYS. What runs in bubblewrap ends with
-//! adjutant. With Landlock alone, programs may outlive it, so a process of ours keeps their listeners
-//! (`writes/hold.rs`). A program that wants to listen itself is refused by the kernel (EBUSY).
+//! If a listener is closed, every call that its filter stops fails with ENOSYS. Commands in
+//! bubblewrap end with adjutant. With Landlock alone, programs may outlive adjutant, so another
+//! process keeps their listeners open (`listener_holder.rs`). A program that creates a listener
+//! itself is refused by the kernel (EBUSY).
 
 #[cfg(target_os = "linux")]
 mod filter;
 #[cfg(target_os = "linux")]
-mod hold;
-#[cfg(target_os = "linux")]
 pub(super) mod kernel;
 #[cfg(target_os = "linux")]
-mod listen;
+mod listener;
+#[cfg(target_os = "linux")]
+mod listener_holder;
 #[cfg(target_os = "linux")]
 mod target;
 
 use std::path::PathBuf;
 
 #[cfg(target_os = "linux")]
-pub(super) use hold::{ListenerHolder, hold};
+pub(super) use listener::{install, watch};
 #[cfg(target_os = "linux")]
-pub(super) use listen::{install, watch};
+pub(super) use listener_holder::{ListenerHolder, hold};
 
 /// A write that waits for an answer. Paths are absolute, with symlinks resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PendingWrite {
-    /// The file is about to be created, opened for writing, replaced or removed, or to get another mode.
+    /// A file is about to be created, opened for writing, replaced or removed, or its mode is about
+    /// to change.
     File { path: PathBuf, pid: u32 },
-    /// A directory is about to get another name; with `exchange`, what has that name gets the first one.
+    /// A directory is about to be renamed; with `exchange`, the two names are exchanged.
     Directory { from: PathBuf, to: PathBuf, exchange: bool },
-    /// A process whose memory cannot be read is about to write something.
+    /// A process is about to write, and its memory cannot be read.
     Unknown,
 }
 
-/// Learns what a command is about to write. Called on a thread of its own, while the command waits.
+/// A receiver of write reports. It is called on its own thread, while the command waits.
 pub trait WriteObserver: std::fmt::Debug + Send + Sync {
-    /// A command will report to this.
+    /// A command has started that will report its writes.
     fn started(&self);
     fn about_to_write(&self, write: PendingWrite);
-    /// The kernel does not report what this command writes.
+    /// The kernel does not report the writes of this command.
     fn refused(&self);
     /// The last process of the command has ended.
     fn ended(&self);

@@ -1,4 +1,4 @@
-//! What is seen of processes from outside, by `/proc` and the mark that we give to what we start.
+//! Processes as seen from outside, by `/proc` and the mark on child processes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,43 +9,43 @@ use rustix::process::Pid;
 
 use base::environment::Environment;
 
-/// The variable that marks our children: our process id, a colon, the name of the work.
+/// The variable that marks child processes: the process id, a colon, the name of the work.
 pub const MARK: &str = "ADJUTANT_CHILD";
 
-/// Processes that descend from one, are in its group, or carry a mark; the dead left out. Linux
-/// only; elsewhere none are found.
+/// Returns the living processes that descend from `root`, are in its group, or carry a mark. Linux
+/// only; elsewhere the result is empty.
 pub(super) fn family(root: Option<Pid>, marked: impl Fn(&[u8]) -> bool) -> Vec<Pid> {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let ids: Vec<i32> = processes().filter(|id| *id != own).collect();
-    let seen: BTreeMap<i32, ProcessStat> = ids.iter().filter_map(|id| Some((*id, ProcessStat::look(*id)?))).collect();
+    let stats: BTreeMap<i32, ProcessStat> = ids.iter().filter_map(|id| Some((*id, ProcessStat::look(*id)?))).collect();
     let root = root.map(|root| root.as_raw_nonzero().get());
     let descends = |id: i32| {
-        let up = |id: &i32| seen.get(id).map(|process| process.parent).filter(|parent| *parent > 0);
-        // As many steps as there are processes: a number that is used again cannot make a circle.
-        std::iter::successors(up(&id), up).take(seen.len()).any(|parent| Some(parent) == root)
+        let parent_of = |id: &i32| stats.get(id).map(|process| process.parent).filter(|parent| *parent > 0);
+        // At most as many steps as there are processes, because a reused id could form a cycle.
+        std::iter::successors(parent_of(&id), parent_of).take(stats.len()).any(|parent| Some(parent) == root)
     };
-    let alive = seen.iter().filter(|(_, process)| !process.dead);
+    let alive = stats.iter().filter(|(_, process)| !process.dead);
     let ours = alive.filter(|(id, process)| Some(process.group) == root || descends(**id) || carries(**id, &marked));
     ours.filter_map(|(id, _)| Pid::from_raw(*id)).collect()
 }
 
-/// Whether a process was started with a mark of this kind, as far as its variables are seen.
+/// Whether a process was started with a matching mark, as far as its variables are readable.
 fn carries(id: i32, marked: impl Fn(&[u8]) -> bool) -> bool {
     let prefix = format!("{MARK}=");
     let environ = read_some(&format!("/proc/{id}/environ"));
     environ.split(|byte| *byte == 0).any(|entry| entry.strip_prefix(prefix.as_bytes()).is_some_and(&marked))
 }
 
-/// The numbers of all processes, as far as the system shows them.
+/// Returns the ids of all visible processes.
 pub(super) fn processes() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// What this process is called in the list of processes, whatever its file is called.
+/// The name of this process in process lists, whatever the name of its file is.
 const NAME: &std::ffi::CStr = c"adjutant";
 
-/// Gives this process the name that [`is_ours`] knows it by (Linux).
+/// Sets the process name that [`is_ours`] recognizes (Linux).
 pub fn be_known() {
     #[cfg(target_os = "linux")]
     if let Err(e) = rustix::thread::set_name(NAME) {
@@ -53,37 +53,40 @@ pub fn be_known() {
     }
 }
 
-/// Whether this process was started by a program of ours, however many lie between: it carries the mark,
-/// or one of its ancestors does, or is called as we are, or is this very program, also by another name. The
-/// mark can be taken off, ancestors cannot, as far as they are seen and live (Linux).
+/// Whether this process was started by adjutant, directly or indirectly.
+///
+/// It carries the mark, or an ancestor carries it, has adjutant's process name or runs this
+/// executable under any name. A process can remove the mark, but not its ancestors, as far as they
+/// are visible and alive (Linux).
 pub fn is_ours(environment: &Environment) -> bool {
     let exe = |id: i32| {
         let path = std::fs::read_link(format!("/proc/{id}/exe")).ok()?.to_string_lossy().into_owned();
-        // A program that was replaced since.
+        // The executable may have been replaced since.
         Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
     };
     let file = |id: i32| std::fs::metadata(format!("/proc/{id}/exe")).ok().map(|file| (file.dev(), file.ino()));
-    // What a sandbox hides of those outside it leaves their names.
+    // The name is visible even if a sandbox hides the rest of a process outside.
     let named = |id: i32| read_some(&format!("/proc/{id}/comm")).trim_ascii_end() == NAME.to_bytes();
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    let this = exe(own).zip(file(own));
-    let is_this =
-        |id: i32| this.as_ref().is_some_and(|(path, inode)| exe(id).as_ref() == Some(path) || file(id) == Some(*inode));
-    let same = |id: i32| named(id) || is_this(id) || carries(id, |_| true);
-    let up = |id: &i32| ProcessStat::look(*id).map(|process| process.parent).filter(|parent| *parent > 0);
-    environment.var(MARK).is_some() || std::iter::successors(up(&own), up).take(1_000).any(same)
+    let own_program = exe(own).zip(file(own));
+    let is_this = |id: i32| {
+        own_program.as_ref().is_some_and(|(path, inode)| exe(id).as_ref() == Some(path) || file(id) == Some(*inode))
+    };
+    let is_adjutant = |id: i32| named(id) || is_this(id) || carries(id, |_| true);
+    let parent_of = |id: &i32| ProcessStat::look(*id).map(|process| process.parent).filter(|parent| *parent > 0);
+    environment.var(MARK).is_some() || std::iter::successors(parent_of(&own), parent_of).take(1_000).any(is_adjutant)
 }
 
-/// What is seen of a process from outside.
+/// The public data of a process.
 pub(super) struct ProcessStat {
     parent: i32,
     pub(super) group: i32,
-    /// It has ended, and its parent has not taken note.
+    /// Whether it has ended, and its parent has not collected its status.
     pub(super) dead: bool,
 }
 
 impl ProcessStat {
-    /// From the fields of its `stat` after the name, which may hold anything.
+    /// Parses the fields of `stat` after the name, which may contain any character.
     pub(super) fn look(id: i32) -> Option<Self> {
         let stat = read_some(&format!("/proc/{id}/stat"));
         let text = String::from_utf8_lossy(&stat);
@@ -94,10 +97,10 @@ impl ProcessStat {
 }
 
 fn read_some(path: &str) -> Vec<u8> {
-    // Most fits into a page, and is read at once.
+    // Most files fit into a page, and are read at once.
     let mut bytes = Vec::with_capacity(4096);
     if let Ok(file) = File::open(path) {
-        // What cannot be read belongs to someone else, or is gone.
+        // An unreadable process belongs to another user, or has ended.
         io::Read::read_to_end(&mut io::Read::take(file, 4 << 20), &mut bytes).ok();
     }
     bytes

@@ -1,17 +1,17 @@
-//! The filter: which calls are reported. Written instruction by instruction, because `seccompiler` knows no action
-//! that reports.
+//! The filter that selects the reported calls. It is written instruction by instruction, because
+//! `seccompiler` has no action that notifies a listener.
 
 use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
 
-/// Flags by which an open can change something.
+/// Flags with which an open can change a file.
 pub(super) const WRITING: u32 = (libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC | libc::O_CREAT).cast_unsigned();
 
-/// Newer than the table of libc; the number is the same on every architecture.
+/// Newer than libc's table; the number is the same on every architecture.
 pub(super) const FCHMODAT2: i64 = 452;
 
-/// Reported with whatever arguments.
+/// Calls that are reported whatever their arguments.
 const ALWAYS: &[i64] = &[
-    // Its flags lie in memory.
+    // Its flags are in memory.
     libc::SYS_openat2,
     libc::SYS_renameat2,
     libc::SYS_linkat,
@@ -46,7 +46,7 @@ const ARCH: u32 = 0xc000_00b7;
 #[cfg(target_arch = "riscv64")]
 const ARCH: u32 = 0xc000_00f3;
 
-/// The x32 calling convention has the same numbers, with this bit.
+/// The mask for call numbers: the x32 calling convention has the same numbers, with this bit.
 #[cfg(target_arch = "x86_64")]
 pub(super) const NUMBER: u32 = !0x4000_0000;
 #[cfg(not(target_arch = "x86_64"))]
@@ -55,7 +55,7 @@ pub(super) const NUMBER: u32 = !0;
 const ALLOW: u32 = 0x7fff_0000;
 const NOTIFY: u32 = 0x7fc0_0000;
 
-// Where things lie in what the filter is given; arguments have eight bytes, of which the lower four come first.
+// Offsets in `seccomp_data`. Arguments have eight bytes, the lower four first.
 const NR_AT: u32 = 0;
 const ARCH_AT: u32 = 4;
 const ARGUMENTS_AT: u32 = 16;
@@ -76,17 +76,19 @@ fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k }
 }
 
-/// Five instructions that report a call if its argument has one of these bits; with `none`, if it has none.
+/// Returns instructions that report a call if its argument has one of these bits; with `none`, if
+/// it has none of them.
 fn by_bits(argument: u32, bits: u32, none: bool) -> [sock_filter; 4] {
     let [first, second] = if none { [NOTIFY, ALLOW] } else { [ALLOW, NOTIFY] };
     [load(ARGUMENTS_AT + 8 * argument), jump(BPF_JMP | BPF_JSET | BPF_K, bits, 1, 0), answer(first), answer(second)]
 }
 
-/// The whole filter.
+/// Returns the whole filter.
 pub(super) fn program() -> Vec<sock_filter> {
-    // What follows the comparisons of numbers, and where each piece of it begins.
+    // The code after the comparisons of call numbers; each piece is identified by its offset.
     let mut tail = vec![answer(ALLOW), answer(NOTIFY)];
-    let (allow, notify) = (0, 1);
+    let allow = 0;
+    let notify = 1;
     let mut piece = |instructions: [sock_filter; 4]| {
         let at = tail.len();
         tail.extend(instructions);
@@ -100,7 +102,8 @@ pub(super) fn program() -> Vec<sock_filter> {
     calls.extend(ALWAYS.iter().map(|call| (*call, notify)));
     let mut program = vec![load(ARCH_AT)];
     let offset = |from: usize, to: usize| u8::try_from(calls.len() - from + to).unwrap_or(u8::MAX);
-    // Past the two instructions that follow this one; what is of another architecture the other filter ends.
+    // Skip the two instructions after this one. The other filter kills programs of another
+    // architecture.
     let other = offset(0, allow) + 2;
     program.push(jump(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 0, other));
     program.push(load(NR_AT));
@@ -117,10 +120,11 @@ pub(super) fn program() -> Vec<sock_filter> {
 mod tests {
     use super::*;
 
-    /// Runs the filter as the kernel would.
+    /// Interprets the filter as the kernel would.
     fn verdict(nr: i64, arguments: [u32; 3], arch: u32) -> u32 {
         let program = program();
-        let (mut at, mut value) = (0, 0);
+        let mut at = 0;
+        let mut value = 0;
         loop {
             let sock_filter { code, jt, jf, k } = program[at];
             at += 1;
@@ -134,8 +138,8 @@ mod tests {
                 }
                 libc::BPF_ALU => value &= k,
                 BPF_JMP => {
-                    let holds = if u32::from(code) & 0xf0 == BPF_JEQ { value == k } else { value & k != 0 };
-                    at += usize::from(if holds { jt } else { jf });
+                    let is_match = if u32::from(code) & 0xf0 == BPF_JEQ { value == k } else { value & k != 0 };
+                    at += usize::from(if is_match { jt } else { jf });
                 }
                 _ => return k,
             }

@@ -1,4 +1,5 @@
-//! Both ends of a listener: the process that becomes the command hands it over, a thread of ours answers.
+//! Both ends of a listener: the process that becomes the command sends it, and a thread of adjutant
+//! answers its reports.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,40 +13,42 @@ use rustix::net::{
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-use super::hold::{ListenerHolder, ReportNumber};
+use super::listener_holder::{ListenerHolder, ReportNumber};
 use super::{PendingWrite, WriteObserver, filter, kernel, target};
 
-/// What the process that becomes a command says with the listener, or instead of it.
+/// Messages of the process that becomes a command: a listener follows, or the kernel refused the
+/// filter.
 const INSTALLED: u8 = b'+';
 const REFUSED: u8 = b'-';
 
-/// Watches what a command writes that is about to be started with the descriptor this returns. With a holder, the
-/// command may outlive this process.
+/// Observes the writes of a command that is about to be started with the returned descriptor. With
+/// a holder, the command may outlive this process.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub(in super::super) fn watch(
     observer: Arc<dyn WriteObserver>,
     holder: Option<Arc<ListenerHolder>>,
 ) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let work = move || {
-        let Some(said) = hear(&ours) else { return };
+        let Some(message) = receive_listener(&ours) else { return };
         observer.started();
-        if said.is_none() {
+        if message.is_none() {
             observer.refused();
         }
-        let number = said.as_ref().zip(holder).and_then(|(listener, holder)| match holder.keep(listener.as_fd()) {
+        let number = message.as_ref().zip(holder).and_then(|(listener, holder)| match holder.keep(listener.as_fd()) {
             Ok(number) => Some(number),
             Err(e) => {
                 tracing::error!("a command could not write any more if adjutant were killed: {e}");
                 None
             }
         });
-        // Whoever waits for it is gone if this fails; its writes are answered all the same.
+        // If this fails, the process that waits for it has ended; its writes are answered all the
+        // same.
         rustix::io::write(&ours, b"+").ok();
         drop(ours);
-        if let Some(listener) = said {
+        if let Some(listener) = message {
             answer(listener.as_fd(), &*observer, number.as_ref());
         }
         observer.ended();
@@ -54,13 +57,13 @@ pub(in super::super) fn watch(
     Ok(theirs)
 }
 
-/// Waits for the listener. None where the process ended before it became the command; inside that, none where the
-/// kernel has refused.
-fn hear(socket: &OwnedFd) -> Option<Option<OwnedFd>> {
-    let mut word = [0];
+/// Waits for the listener. Returns `None` if the process ended before it became the command, and `Some(None)` if the
+/// kernel refused the filter.
+fn receive_listener(socket: &OwnedFd) -> Option<Option<OwnedFd>> {
+    let mut message = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut into = [io::IoSliceMut::new(&mut word)];
+    let mut into = [io::IoSliceMut::new(&mut message)];
     let received = loop {
         match recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Err(rustix::io::Errno::INTR) => {}
@@ -70,14 +73,14 @@ fn hear(socket: &OwnedFd) -> Option<Option<OwnedFd>> {
     if received.bytes == 0 {
         return None;
     }
-    let listener = control.drain().find_map(|message| match message {
+    let listener = control.drain().find_map(|ancillary| match ancillary {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
     Some(listener)
 }
 
-/// Answers until the last process of the command has ended.
+/// Answers reports until the last process of the command has ended.
 fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option<&ReportNumber>) {
     kernel::wake_in_place(listener);
     loop {
@@ -86,8 +89,8 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
             Ok(_) if end[0].revents().contains(PollFlags::IN) => {}
             Ok(_) if end[0].revents().contains(PollFlags::HUP) => return,
             Ok(_) => {
-                // An error that the kernel tells of for a moment.
-                std::thread::sleep(kernel::RETRY);
+                // A transient error of the kernel.
+                std::thread::sleep(kernel::RETRY_INTERVAL);
                 continue;
             }
             Err(rustix::io::Errno::INTR) => continue,
@@ -95,27 +98,28 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
         }
         let report = match kernel::receive(listener) {
             Ok(report) => report,
-            // It was killed before it could be asked about.
+            // The process was killed before the report could be read.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => continue,
             Err(e) => {
                 // A closed listener would fail every further write of the command.
                 tracing::error!("a write of a command was not seen: {e}");
                 observer.about_to_write(PendingWrite::Unknown);
-                std::thread::sleep(kernel::RETRY);
+                std::thread::sleep(kernel::RETRY_INTERVAL);
                 continue;
             }
         };
         if let Some(number) = number {
             number.note(report.id);
         }
-        let observe = || {
+        let notify_observer = || {
             let writes = target::writes(&report);
+            // Otherwise the memory may have been that of another process.
             if kernel::is_waiting(listener, &report) {
                 writes.into_iter().for_each(|write| observer.about_to_write(write));
             }
         };
-        // Whatever goes wrong here, the call goes on.
-        if catch_unwind(AssertUnwindSafe(observe)).is_err() {
+        // The call has to continue even if the observer panics.
+        if catch_unwind(AssertUnwindSafe(notify_observer)).is_err() {
             observer.about_to_write(PendingWrite::Unknown);
         }
         if let Err(e) = kernel::go_on(listener, report.id)
@@ -126,28 +130,29 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
     }
 }
 
-/// In the process that becomes the command, as the last thing before it does: installs the filter and hands the
-/// listener over through the socket that was inherited under this number.
+/// Installs the filter, and sends the listener through the socket that was inherited under this
+/// number. To be called in the process that becomes the command, as the last step before the exec.
 ///
 /// # Errors
-/// For a person, where nobody takes it: then nothing must be started, because every write would fail.
+/// A message for the user, if adjutant does not receive the listener. The command must not be
+/// started then, because every write would fail.
 pub(in super::super) fn install(socket: RawFd) -> Result<(), String> {
-    let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
-    let socket = kernel::inherited(socket).map_err(|e| failed("the socket to adjutant", &e))?;
+    let describe = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
+    let socket = kernel::inherited(socket).map_err(|e| describe("the socket to adjutant", &e))?;
     let listener = kernel::listen(&mut filter::program());
-    let word = [if listener.is_ok() { INSTALLED } else { REFUSED }];
+    let message = [if listener.is_ok() { INSTALLED } else { REFUSED }];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let descriptors: Vec<BorrowedFd<'_>> = listener.iter().map(AsFd::as_fd).collect();
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
         return Err("the listener does not fit into a message".into());
     }
-    sendmsg(&socket, &[io::IoSlice::new(&word)], &mut control, SendFlags::NOSIGNAL)
-        .map_err(|e| failed("adjutant does not take the listener", &e))?;
-    let mut heard = [0];
-    match rustix::io::retry_on_intr(|| rustix::io::read(&socket, &mut heard)) {
+    sendmsg(&socket, &[io::IoSlice::new(&message)], &mut control, SendFlags::NOSIGNAL)
+        .map_err(|e| describe("adjutant does not take the listener", &e))?;
+    let mut reply = [0];
+    match rustix::io::retry_on_intr(|| rustix::io::read(&socket, &mut reply)) {
         Ok(1) => Ok(()),
         Ok(_) => Err("adjutant has ended".into()),
-        Err(e) => Err(failed("adjutant does not answer", &e)),
+        Err(e) => Err(describe("adjutant does not answer", &e)),
     }
 }

@@ -1,11 +1,12 @@
-//! A process of ours that keeps the listeners of commands that may outlive adjutant, and answers in its place once it
-//! has ended: a program whose writes nobody answers could not write any more.
+//! A process that keeps the listeners of commands that may outlive adjutant, and answers their
+//! reports once adjutant has ended. Without it, the writes of such a program would fail.
 //!
-//! It is not ended with the programs that adjutant started, for some of those may go on; it ends by itself when adjutant
-//! and the last of them have.
+//! It is not ended with the programs that adjutant started, because some of those may continue. It
+//! ends when adjutant and the last of them have ended.
 //!
-//! While adjutant lives, the holder only waits. A report that adjutant had taken and not answered when it was killed
-//! is not sent twice, so adjutant notes the number of each report it takes in a file in memory.
+//! While adjutant lives, the holder only waits. A report that adjutant has received but not
+//! answered when it is killed is not sent again, so adjutant records the id of each report that it
+//! receives in a file in memory.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -24,18 +25,19 @@ use super::kernel;
 use crate::process::Program;
 use base::lock::locked;
 
-/// How many reports after the last one noted may have been the one that adjutant was killed with. The numbers of a
-/// listener's reports follow each other; those of processes that were killed before are left out.
+/// The maximum number of reports after the last recorded one, of which one may be unanswered when
+/// adjutant is killed. Ids of a listener's reports are consecutive; those of processes that were
+/// killed earlier are skipped.
 const MAX_AFTER: u64 = 256;
 
-/// The process, as adjutant sees it. Started when the first command needs it.
+/// The holder process, as adjutant sees it. It is started when the first command needs it.
 #[derive(Debug)]
 pub(in super::super) struct ListenerHolder {
-    /// To the process that runs.
+    /// A socket to the running process.
     socket: Mutex<Option<OwnedFd>>,
 }
 
-/// Notes which report is being answered.
+/// A record of the id of the report that is being answered.
 #[derive(Debug)]
 pub(super) struct ReportNumber {
     file: OwnedFd,
@@ -54,10 +56,11 @@ impl ListenerHolder {
         Self { socket: Mutex::new(None) }
     }
 
-    /// Starts the process if it does not run. `program` makes one that calls [`hold`] with the number of a socket.
+    /// Starts the process if it does not run. `program` returns a program that calls [`hold`] with
+    /// the number of a socket.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub(in super::super) fn start(&self, program: impl FnOnce(RawFd) -> Program) -> io::Result<()> {
         let mut socket = locked(&self.socket);
         if socket.as_ref().is_some_and(|socket| !has_ended(socket)) {
@@ -69,10 +72,11 @@ impl ListenerHolder {
         Ok(())
     }
 
-    /// Gives it a listener to keep. Each report has to be noted before it is looked at.
+    /// Sends a listener to the process. The id of each report has to be recorded before the report
+    /// is processed.
     ///
     /// # Errors
-    /// The system's. Then the listener is not kept.
+    /// Errors of the system. The process does not have the listener then.
     pub(super) fn keep(&self, listener: BorrowedFd<'_>) -> io::Result<ReportNumber> {
         let file = memfd_create(c"report", MemfdFlags::CLOEXEC)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -83,7 +87,7 @@ impl ListenerHolder {
         }
         let socket = locked(&self.socket);
         let socket = socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        // It must not wait: a holder that was stopped would stop everything.
+        // Sending must not block, because a stopped holder would block all commands.
         sendmsg(socket, &[IoSlice::new(b"+")], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         Ok(ReportNumber { file })
     }
@@ -100,25 +104,26 @@ struct HeldListener {
     number: OwnedFd,
 }
 
-/// Keeps the listeners it is sent until adjutant ends, then answers until the last command has ended. For the process
-/// of its own.
+/// Keeps the listeners that it receives until adjutant ends, then answers reports until the last
+/// command has ended. To be called in the holder process.
 ///
 /// # Errors
-/// For a person.
+/// A message for the user.
 pub(in super::super) fn hold(socket: RawFd) -> Result<(), String> {
     let failed = |e: io::Error| format!("listeners cannot be kept: {e}");
     let socket = kernel::inherited(socket).map_err(failed)?;
-    // Two for each command.
+    // Every command needs two descriptors.
     base::open_files::raise();
     let mut held = Vec::new();
     while wait(&socket, &mut held).map_err(failed)? {}
     drop(socket);
     for one in &held {
         let mut last = [0; 8];
-        if rustix::io::pread(&one.number, &mut last, 0).is_ok_and(|read| read == last.len()) {
+        let has_last = rustix::io::pread(&one.number, &mut last, 0).is_ok_and(|read| read == last.len());
+        if has_last {
             let last = u64::from_ne_bytes(last);
             for id in last..=last.saturating_add(MAX_AFTER) {
-                // Only the one that was taken can be answered.
+                // Only a report that was received and not answered accepts an answer.
                 kernel::go_on(one.listener.as_fd(), id).ok();
             }
         }
@@ -129,10 +134,10 @@ pub(in super::super) fn hold(socket: RawFd) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits for the next listener or the end of one. False when adjutant has ended.
+/// Waits for the next listener or the end of one. Returns `false` when adjutant has ended.
 fn wait(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
-    let happened = poll_all(Some(socket), held, PollFlags::empty())?;
-    let [first, rest @ ..] = happened.as_slice() else { return Ok(false) };
+    let events = poll_all(Some(socket), held, PollFlags::empty())?;
+    let [first, rest @ ..] = events.as_slice() else { return Ok(false) };
     let mut rest = rest.iter();
     held.retain(|_| !rest.next().is_some_and(|flags| flags.contains(PollFlags::HUP)));
     if !first.contains(PollFlags::IN) {
@@ -141,7 +146,8 @@ fn wait(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
     take(socket, held)
 }
 
-/// Waits until something happens to one of them. Gives what, first for the socket if there is one.
+/// Waits until one of the descriptors has an event. Returns the events, first those of the socket
+/// if there is one.
 fn poll_all(socket: Option<&OwnedFd>, held: &[HeldListener], of_listeners: PollFlags) -> io::Result<Vec<PollFlags>> {
     let socket = socket.map(|socket| PollFd::new(socket, PollFlags::IN));
     let listeners = held.iter().map(|one| PollFd::new(&one.listener, of_listeners));
@@ -150,12 +156,12 @@ fn poll_all(socket: Option<&OwnedFd>, held: &[HeldListener], of_listeners: PollF
     Ok(all.iter().map(PollFd::revents).collect())
 }
 
-/// Takes a listener that was sent. False when adjutant has ended.
+/// Receives a listener. Returns `false` when adjutant has ended.
 fn take(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
-    let mut word = [0];
+    let mut message = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut into = [IoSliceMut::new(&mut word)];
+    let mut into = [IoSliceMut::new(&mut message)];
     let received = loop {
         match recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Err(Errno::INTR) => {}
@@ -163,7 +169,7 @@ fn take(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
             received => break received?,
         }
     };
-    let descriptors = control.drain().find_map(|message| match message {
+    let descriptors = control.drain().find_map(|ancillary| match ancillary {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
         _ => None,
     });
@@ -173,23 +179,23 @@ fn take(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
     Ok(received.bytes > 0)
 }
 
-/// Lets calls go on that wait, and forgets the listeners of commands that have ended.
+/// Answers waiting reports, and drops the listeners of commands that have ended.
 fn answer(held: &mut Vec<HeldListener>) -> io::Result<()> {
     let flags = poll_all(None, held, PollFlags::IN)?;
     for (one, _) in held.iter().zip(&flags).filter(|(_, flags)| flags.contains(PollFlags::IN)) {
         match kernel::receive(one.listener.as_fd()) {
             Ok(report) => drop(kernel::go_on(one.listener.as_fd(), report.id)),
-            // It was killed before it could be asked about.
+            // The process was killed before the report could be read.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {}
-            Err(_) => std::thread::sleep(kernel::RETRY),
+            Err(_) => std::thread::sleep(kernel::RETRY_INTERVAL),
         }
     }
     if flags.iter().all(|flags| !flags.intersects(PollFlags::IN | PollFlags::HUP)) {
-        // An error that the kernel tells of for a moment.
-        std::thread::sleep(kernel::RETRY);
+        // A transient error of the kernel.
+        std::thread::sleep(kernel::RETRY_INTERVAL);
     }
     let mut flags = flags.iter();
-    let over = PollFlags::HUP | PollFlags::NVAL;
-    held.retain(|_| !flags.next().is_some_and(|flags| !flags.contains(PollFlags::IN) && flags.intersects(over)));
+    let ended = PollFlags::HUP | PollFlags::NVAL;
+    held.retain(|_| !flags.next().is_some_and(|flags| !flags.contains(PollFlags::IN) && flags.intersects(ended)));
     Ok(())
 }

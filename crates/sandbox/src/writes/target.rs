@@ -1,5 +1,5 @@
-//! Which files a stopped call is about: its paths read from the memory of the process, and followed as the kernel
-//! will.
+//! The files that a stopped call affects. Their paths are read from the memory of the process, and
+//! resolved as the kernel will resolve them.
 
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut};
@@ -13,23 +13,23 @@ use super::PendingWrite;
 use super::filter::{FCHMODAT2, NUMBER, WRITING};
 use super::kernel::Report;
 
-/// The longest path the kernel takes.
+/// The longest path that the kernel accepts, in bytes.
 const MAX_PATH: usize = 4096;
 
-/// How much is read at once. A page ends at a multiple of it.
-const PIECE: usize = 256;
+/// The number of bytes that are read at once. A page ends at a multiple of it.
+const CHUNK: usize = 256;
 
-/// How many links the kernel follows.
+/// The number of symlinks that the kernel follows.
 const MAX_LINKS: usize = 40;
 
-/// A directory's descriptor and the address of a path, as the calls ending in `at` take them.
+/// The directory descriptor and the address of the path of calls that end in `at`.
 type At = (u64, u64);
 
-/// What a call is about to write. Empty if that is nothing.
+/// Returns the writes of a call, which may be none.
 pub(super) fn writes(report: &Report) -> Vec<PendingWrite> {
     let caller = StoppedThread { pid: report.pid };
     caller.writes(report).unwrap_or_else(|e| match e.raw_os_error() {
-        // A bad address, a descriptor that is none: the call will fail as well.
+        // An invalid address or descriptor: the call will fail as well.
         Some(libc::EFAULT | libc::ENOENT | libc::ENAMETOOLONG | libc::ENOTDIR | libc::ESRCH) => Vec::new(),
         _ => vec![PendingWrite::Unknown],
     })
@@ -85,13 +85,15 @@ impl StoppedThread {
         real.map(|path| PendingWrite::File { path, pid: self.pid }).into_iter().collect()
     }
 
-    /// A file that the process has open.
+    /// Returns a write to a file that the process has open.
     fn open_file(&self, descriptor: u64) -> io::Result<Vec<PendingWrite>> {
         Ok(self.file(self.opened(descriptor)?, false))
     }
 
     fn rename(&self, from: At, to: At, exchange: bool) -> io::Result<Vec<PendingWrite>> {
-        let (Some(from), Some(to)) = (real(&self.path(from)?, false), real(&self.path(to)?, false)) else {
+        let from = real(&self.path(from)?, false);
+        let to = real(&self.path(to)?, false);
+        let (Some(from), Some(to)) = (from, to) else {
             return Ok(Vec::new());
         };
         let is_directory = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|data| data.is_dir());
@@ -101,7 +103,7 @@ impl StoppedThread {
         Ok([from, to].map(|path| PendingWrite::File { path, pid: self.pid }).into())
     }
 
-    /// An absolute path, as this process sees the same place. Links are not resolved.
+    /// Returns an absolute path, as adjutant sees the same file. Symlinks are not resolved.
     fn path(&self, (directory, address): At) -> io::Result<PathBuf> {
         let path = PathBuf::from(self.text(address)?);
         if path.as_os_str().is_empty() {
@@ -110,7 +112,7 @@ impl StoppedThread {
         if path.is_absolute() {
             return Ok(path);
         }
-        // The kernel looks at the lower half alone.
+        // The kernel reads only the lower 32 bits.
         let descriptor = directory as u32 as i32;
         let base = if descriptor == libc::AT_FDCWD {
             std::fs::read_link(format!("/proc/{}/cwd", self.pid))?
@@ -124,22 +126,24 @@ impl StoppedThread {
         std::fs::read_link(format!("/proc/{}/fd/{}", self.pid, descriptor as u32))
     }
 
-    /// The text at an address, up to its NUL.
+    /// Reads the text at an address, up to its NUL.
     fn text(&self, address: u64) -> io::Result<OsString> {
         let mut text = Vec::new();
         let mut at = usize::try_from(address).unwrap_or_default();
         while text.len() < MAX_PATH {
-            let mut piece = [0; PIECE];
-            // What follows the end of a page may not be there.
-            let len = PIECE - at % PIECE;
-            let read = self.read(at, piece.get_mut(..len).unwrap_or_default())?;
-            let piece = piece.get(..read).unwrap_or_default();
-            if let Some(end) = memchr::memchr(0, piece) {
-                text.extend_from_slice(&piece[..end]);
-                let fits = text.len() < MAX_PATH;
-                return if fits { Ok(OsString::from_vec(text)) } else { Err(too_long()) };
+            let mut chunk = [0; CHUNK];
+            // The next page may not be mapped.
+            let len = CHUNK - at % CHUNK;
+            let read = self.read(at, chunk.get_mut(..len).unwrap_or_default())?;
+            let chunk = chunk.get(..read).unwrap_or_default();
+            if let Some(end) = memchr::memchr(0, chunk) {
+                text.extend_from_slice(&chunk[..end]);
+                if text.len() >= MAX_PATH {
+                    return Err(too_long());
+                }
+                return Ok(OsString::from_vec(text));
             }
-            text.extend_from_slice(piece);
+            text.extend_from_slice(chunk);
             at += read;
         }
         Err(too_long())
@@ -165,25 +169,27 @@ fn too_long() -> io::Error {
     io::Error::from_raw_os_error(libc::ENAMETOOLONG)
 }
 
-/// Whether an open follows a link in the place of the file.
+/// Whether an open follows a symlink in the last component of its path.
 fn follows(flags: u64) -> bool {
     let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
     !(has(libc::O_NOFOLLOW) || has(libc::O_CREAT) && has(libc::O_EXCL))
 }
 
-/// A path with the links on its way resolved; with `follow`, also the one in its place. None where its directory is
-/// not there, and for what is no file: devices and what `/proc` shows.
+/// Returns a path with symlinks in its directories resolved; with `follow`, also one in its last
+/// component. Returns `None` if the directory does not exist, and for devices and files of `/proc`,
+/// whose changes are not recorded.
 fn real(path: &Path, follow: bool) -> Option<PathBuf> {
     if path.starts_with("/proc") || path.starts_with("/dev") && !path.starts_with("/dev/shm") {
         return None;
     }
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
-        let (dir, name) = (path.parent()?, path.file_name()?);
-        let place = std::fs::canonicalize(dir).ok()?.join(name);
-        match std::fs::read_link(&place) {
-            Ok(target) if follow => path = place.parent()?.join(target),
-            _ => return Some(place),
+        let dir = path.parent()?;
+        let name = path.file_name()?;
+        let resolved = std::fs::canonicalize(dir).ok()?.join(name);
+        match std::fs::read_link(&resolved) {
+            Ok(target) if follow => path = resolved.parent()?.join(target),
+            _ => return Some(resolved),
         }
     }
     None
@@ -194,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_followed_as_the_kernel_does() {
+    fn symlinks_are_resolved_as_by_the_kernel() {
         let dir = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(dir.path()).unwrap();
         std::fs::create_dir(root.join("d")).unwrap();
@@ -210,7 +216,7 @@ mod tests {
             ("up/../l", true, Some("d/f")),
             ("up/f", false, Some("d/f")),
             ("d/back", true, Some("d/f")),
-            // A file that is created through a link.
+            // A file that is created through a symlink.
             ("new", true, Some("d/none")),
             ("round", true, None),
             ("none/f", true, None),
@@ -223,9 +229,9 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_to_its_end() {
+    fn text_is_read_up_to_nul() {
         let caller = StoppedThread { pid: std::process::id() };
-        for len in [0, 1, PIECE - 1, PIECE, 3 * PIECE + 7] {
+        for len in [0, 1, CHUNK - 1, CHUNK, 3 * CHUNK + 7] {
             let text = std::ffi::CString::new(vec![b'x'; len]).unwrap();
             let read = caller.text(text.as_ptr() as u64).unwrap();
             assert_eq!(read.as_encoded_bytes(), text.as_bytes());
