@@ -1,24 +1,24 @@
-//! Names of contents, made from what they hold.
+//! Digests, by which contents are named.
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest as sha};
 
 /// The length of a digest, in bytes.
 pub(super) const DIGEST: usize = 32;
 
-/// A digest, of which a name is the hexadecimal form.
+/// A digest; its hexadecimal form is the name of a content.
 pub(super) type Digest = [u8; DIGEST];
 
-/// The name of a content.
+/// Returns the name of a content.
 pub(super) fn digest(bytes: &[u8]) -> String {
     hex(sha(&SHA256, bytes).as_ref())
 }
 
-/// Whether a name is one that git gives.
+/// Whether a name is a blob id of git.
 pub(super) fn is_blob_name(name: &str) -> bool {
     name.len() == 40
 }
 
-/// The name that git gives a content.
+/// Returns the blob id of a content.
 pub(super) fn blob_name(bytes: &[u8]) -> String {
     let mut context = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     context.update(format!("blob {}\0", bytes.len()).as_bytes());
@@ -26,14 +26,14 @@ pub(super) fn blob_name(bytes: &[u8]) -> String {
     hex(context.finish().as_ref())
 }
 
-/// Bytes as two lower-case digits each.
+/// Returns two lower-case hexadecimal digits for each byte.
 pub(super) fn hex(bytes: &[u8]) -> String {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let digit = |n: u8| char::from(HEX.get(usize::from(n)).copied().unwrap_or(b'0'));
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The digest that a name stands for. `None` for the name that git gives, and for any other.
+/// Parses the name of a content. Returns `None` for a blob id of git, and for any other text.
 pub(super) fn parse_name(name: &str) -> Option<Digest> {
     if name.len() != 2 * DIGEST || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

@@ -1,4 +1,4 @@
-//! One file as it is now: what the system says about it, and its state.
+//! The present metadata and state of a single file.
 
 use std::fs;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use super::digest::{blob_name, digest};
 use super::objects::Objects;
 use transcript::{FileKind, FileState};
 
-/// What the system says about a file without opening it.
+/// Metadata of a file, which the system returns without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileStamp {
     pub(super) size: u64,
@@ -22,20 +22,21 @@ pub(super) struct FileStamp {
 }
 
 impl FileStamp {
-    /// What the system says about a path, links not followed.
+    /// Reads the metadata of a path, without following symlinks.
     pub(super) fn at(path: &Path) -> Option<Self> {
         rustix::fs::lstat(path).ok().map(|data| Self::of(&data))
     }
 
     pub(super) fn of(data: &Stat) -> Self {
-        // The types of these members differ between systems.
+        // The types of these fields differ between systems.
         #[expect(clippy::unnecessary_cast, clippy::cast_lossless, reason = "other systems have other types here")]
-        let (modified, changed, inode, mode) = (
-            data.st_mtime as i128 * 1_000_000_000 + data.st_mtime_nsec as i128,
-            data.st_ctime as i128 * 1_000_000_000 + data.st_ctime_nsec as i128,
-            data.st_ino as u64,
-            data.st_mode as u32,
-        );
+        let modified = data.st_mtime as i128 * 1_000_000_000 + data.st_mtime_nsec as i128;
+        #[expect(clippy::unnecessary_cast, clippy::cast_lossless, reason = "other systems have other types here")]
+        let changed = data.st_ctime as i128 * 1_000_000_000 + data.st_ctime_nsec as i128;
+        #[expect(clippy::unnecessary_cast, reason = "other systems have other types here")]
+        let inode = data.st_ino as u64;
+        #[expect(clippy::unnecessary_cast, reason = "other systems have other types here")]
+        let mode = data.st_mode as u32;
         Self { size: u64::try_from(data.st_size).unwrap_or(0), modified, changed, inode, mode }
     }
 
@@ -44,18 +45,19 @@ impl FileStamp {
     }
 }
 
-/// When a file came into being, where the file system knows; else when it last changed at all.
+/// Returns the time of a file's creation in nanoseconds since 1970, or of its last change if the
+/// file system does not record its creation.
 pub(super) fn born(path: &Path) -> i128 {
     created(path).or_else(|| Some(FileStamp::at(path)?.changed)).unwrap_or(i128::MIN)
 }
 
-/// Asked of the system by ourselves: the standard library does not know how in a static program.
+/// Calls `statx` directly, because the standard library does not find it in a static program.
 #[cfg(target_os = "linux")]
 fn created(path: &Path) -> Option<i128> {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
     let data = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).ok()?;
-    let known = data.stx_mask & StatxFlags::BTIME.bits() != 0;
-    known.then(|| i128::from(data.stx_btime.tv_sec) * 1_000_000_000 + i128::from(data.stx_btime.tv_nsec))
+    let is_known = data.stx_mask & StatxFlags::BTIME.bits() != 0;
+    is_known.then(|| i128::from(data.stx_btime.tv_sec) * 1_000_000_000 + i128::from(data.stx_btime.tv_nsec))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -64,13 +66,14 @@ fn created(path: &Path) -> Option<i128> {
     i128::try_from(created.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
-/// The state of a file; with `objects`, its content is kept. None where there is none. Larger ones
-/// than `limit` have a state, and no content.
+/// Reads the state of a file; with `objects`, its content is stored. Returns `None` if there is no
+/// file. The content of a file larger than `limit` is not stored.
 pub(super) fn read(path: &Path, limit: u64, objects: Option<&Objects>) -> io::Result<Option<FileState>> {
     read_known(path, limit, objects, None)
 }
 
-/// As [`read`]; a content that is still what git keeps keeps its name.
+/// Reads the state of a file as [`read`] does. A content that is equal to the one in git has its
+/// blob id as hash.
 pub(super) fn read_known(
     path: &Path,
     limit: u64,
@@ -89,11 +92,11 @@ pub(super) fn read_known(
     })
 }
 
-/// What is at a path.
+/// The file at a path.
 #[derive(Debug)]
 pub(super) enum FoundFile {
     Missing,
-    /// Larger than the limit; it was not read.
+    /// A file larger than the limit, which was not read.
     Large(FileState),
     Content {
         bytes: Vec<u8>,
@@ -102,10 +105,10 @@ pub(super) enum FoundFile {
     },
 }
 
-/// Reads a file, or where a link leads.
+/// Reads a file, or the target of a link.
 ///
 /// # Errors
-/// The system's, and for what is no regular file or link.
+/// Errors of the system, and an error if it is not a regular file or link.
 pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
     let data = match rustix::fs::lstat(path) {
         Ok(data) => FileStamp::of(&data),
@@ -134,16 +137,16 @@ pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
     Ok(FoundFile::Content { bytes, kind, mode })
 }
 
-/// What a file is besides its content.
-pub(super) fn kind(print: &FileStamp) -> FileKind {
-    match print.kind() {
+/// Returns the kind of a file, by its type and its owner's permission to execute it.
+pub(super) fn kind(stamp: &FileStamp) -> FileKind {
+    match stamp.kind() {
         FileType::Symlink => FileKind::Link,
-        _ if print.mode & 0o100 == 0 => FileKind::Plain,
+        _ if stamp.mode & 0o100 == 0 => FileKind::Plain,
         _ => FileKind::Program,
     }
 }
 
-/// The state of a file whose content is not kept: told apart by what the system says about it.
-pub(super) fn large(print: &FileStamp, kind: FileKind) -> FileState {
-    FileState { hash: format!("{} bytes of {}", print.size, print.modified), kind, large: true }
+/// Returns the state of a file whose content is not stored. The hash distinguishes it by its metadata.
+pub(super) fn large(stamp: &FileStamp, kind: FileKind) -> FileState {
+    FileState { hash: format!("{} bytes of {}", stamp.size, stamp.modified), kind, large: true }
 }

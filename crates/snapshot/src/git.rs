@@ -1,12 +1,12 @@
-//! Contents that git keeps anyway, so that they need not be kept twice.
+//! Contents that git already stores, so that they need not be stored twice.
 //!
-//! Where the index of a work tree says that a file is what git stored, and nothing may stand between
-//! the two (a filter, another encoding), the file is known without being opened, by the name of its
-//! blob. When it changes, its content is taken from git and kept with the others: only then, so that
-//! undo never depends on what git still has. Nothing is written, and no program is started.
+//! If the index of a work tree states that a file is equal to a blob, and nothing may convert
+//! between the two (a filter, another encoding), the file is identified by its blob id without
+//! being opened. When it changes, its old content is copied from git into the store, so that an
+//! undo never depends on git. Nothing is written to the repository, and no program is started.
 //!
-//! A content counts only while it lies in a pack: packs stay mapped, so that even a command that
-//! removes the whole repository leaves them readable here.
+//! A content counts only while it is in a pack: packs stay mapped, so that they remain readable
+//! here even if a command removes the whole repository.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,19 +25,19 @@ use super::file::FileStamp;
 use base::git;
 use base::lock::locked;
 
-/// A file changed in the same tick as the index was written may look as if it had not: such entries do
-/// not count. Two ticks of the coarsest clock file systems use, in nanoseconds.
-const TICK: i128 = 20_000_000;
+/// Two ticks of the coarsest clock of file systems, in nanoseconds. A file that changed in the same tick in which the
+/// index was written may look unchanged, so such entries do not count.
+const CLOCK_TICK_NANOS: i128 = 20_000_000;
 
-/// The largest list of attributes that is read, in bytes.
-const LARGEST_LIST: u64 = 1 << 20;
+/// The size of the largest attributes file that is read, in bytes.
+const MAX_ATTRIBUTES_BYTES: u64 = 1 << 20;
 
-/// The most memory that one object may want, in bytes: what git compressed against another is as large as that.
-const LARGEST_OBJECT: usize = 64 << 20;
+/// The memory limit for reading one object, in bytes. It covers delta bases as well.
+const MAX_OBJECT_BYTES: usize = 64 << 20;
 
 pub(super) struct GitObjects {
     store: Arc<Store>,
-    /// Keeps every pack mapped that was used once. A leaf lock.
+    /// A handle that keeps every used pack mapped. A leaf lock.
     own: Mutex<Handle<Arc<Store>>>,
 }
 
@@ -47,18 +47,19 @@ impl std::fmt::Debug for GitObjects {
     }
 }
 
-/// What one thread looks objects up with.
+/// The object database, as used by one thread.
 pub(super) struct ObjectLookup(Handle<Arc<Store>>);
 
 impl GitObjects {
-    /// Those of the work tree at `root`; none where it is no work tree of git, or one that names its contents by
-    /// SHA-256.
+    /// Opens the objects of the work tree at `root`. Returns `None` if it is not a work tree of
+    /// git, or its object ids are SHA-256.
     pub(super) fn open(root: &Path) -> Option<Self> {
         let objects = git::dirs(root).last()?.join("objects");
-        // The current directory would be asked for otherwise. No content that counts is larger than the limit.
+        // Without `current_dir`, the library would ask the system for it. All contents that count
+        // are smaller than the limit.
         let options = store::init::Options {
             current_dir: Some(root.to_owned()),
-            alloc_limit_bytes: Some(LARGEST_OBJECT),
+            alloc_limit_bytes: Some(MAX_OBJECT_BYTES),
             ..Default::default()
         };
         let store = Store::at_opts(objects, gix_hash::Kind::Sha1, &mut std::iter::empty(), options).ok()?;
@@ -76,7 +77,7 @@ impl GitObjects {
         ObjectLookup(handle)
     }
 
-    /// A content by its name. What git has is not believed: it is what it is called, or it is not there.
+    /// Returns a content by its blob id, or `None` if the content does not have this id.
     pub(super) fn content(&self, name: &str) -> Option<Vec<u8>> {
         let id = ObjectId::from_hex(name.as_bytes()).ok()?;
         let mut bytes = Vec::new();
@@ -87,7 +88,7 @@ impl GitObjects {
 }
 
 impl ObjectLookup {
-    /// Whether a content of this size lies in a pack.
+    /// Whether a blob of this size is in a pack.
     pub(super) fn holds(&self, name: &str, size: u64) -> bool {
         let Ok(id) = ObjectId::from_hex(name.as_bytes()) else { return false };
         match self.0.try_header(&id) {
@@ -97,12 +98,13 @@ impl ObjectLookup {
     }
 }
 
-/// What the index of a work tree says about its files.
+/// Files in the index of a work tree, with their stamps and blob ids.
 #[derive(Debug, Default)]
 pub(super) struct GitIndex(HashMap<String, (FileStamp, String)>);
 
 impl GitIndex {
-    /// Empty where it says nothing for certain. `lists` are the files of the project that say how git stores others.
+    /// Reads the index. Returns an empty one if its data may be wrong. `lists` are the attributes
+    /// files of the project.
     pub(super) fn read(root: &Path, lists: &[PathBuf]) -> Self {
         let dirs = git::dirs(root);
         let Some(own) = dirs.first() else { return Self::default() };
@@ -110,13 +112,15 @@ impl GitIndex {
         if lists.iter().cloned().chain(further).any(|list| changes_contents(&list)) {
             return Self::default();
         }
-        let Some(written) = FileStamp::at(&own.join("index")).map(|stamp| stamp.modified) else {
+        let Some(index_time) = FileStamp::at(&own.join("index")).map(|stamp| stamp.modified) else {
             return Self::default();
         };
         let mut files = HashMap::new();
-        let whole = git::index(own, 20, &mut |entry| {
+        let is_complete = git::index(own, 20, &mut |entry| {
             let Ok(path) = std::str::from_utf8(entry.path) else { return };
-            if entry.plain && entry.modified < written - TICK && entry.changed < written - TICK {
+            let is_older =
+                entry.modified < index_time - CLOCK_TICK_NANOS && entry.changed < index_time - CLOCK_TICK_NANOS;
+            if entry.plain && is_older {
                 let stamp = FileStamp {
                     size: entry.size.into(),
                     modified: entry.modified,
@@ -127,33 +131,33 @@ impl GitIndex {
                 files.insert(path.to_owned(), (stamp, hex(entry.id)));
             }
         });
-        if whole { Self(files) } else { Self::default() }
+        if is_complete { Self(files) } else { Self::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The name of a file's content, where the file is what the index remembers.
-    pub(super) fn unchanged(&self, path: &str, now: &FileStamp) -> Option<&str> {
+    /// Returns the blob id of a file, if the file matches the index.
+    pub(super) fn unchanged(&self, path: &str, stamp: &FileStamp) -> Option<&str> {
         const LOWER: u64 = 0xffff_ffff;
         const KIND: u32 = 0o170_000;
-        let (then, name) = self.0.get(path)?;
-        let same = then.modified == now.modified
-            && then.changed == now.changed
-            && then.size == now.size
-            && then.inode == now.inode & LOWER
-            && then.mode & KIND == now.mode & KIND;
-        same.then_some(name)
+        let (indexed, id) = self.0.get(path)?;
+        let is_same = indexed.modified == stamp.modified
+            && indexed.changed == stamp.changed
+            && indexed.size == stamp.size
+            && indexed.inode == stamp.inode & LOWER
+            && indexed.mode & KIND == stamp.mode & KIND;
+        is_same.then_some(id)
     }
 }
 
-/// Whether a list of attributes names a filter or another encoding. Line ends and `ident` change a content's size,
-/// which is compared. One that cannot be read may say anything.
+/// Whether an attributes file names a filter or another encoding, or cannot be read. Line endings
+/// and `ident` change the size of a content, which is compared.
 fn changes_contents(list: &Path) -> bool {
     match fs::metadata(list) {
-        // A pipe would have to be waited for.
-        Ok(data) if !data.is_file() || data.len() > LARGEST_LIST => true,
+        // Opening a pipe would block.
+        Ok(data) if !data.is_file() || data.len() > MAX_ATTRIBUTES_BYTES => true,
         Ok(_) => fs::read(list).map_or(true, |text| {
             ["filter", "working-tree-encoding"]
                 .iter()

@@ -1,5 +1,5 @@
-//! Whether one file is ignored, without listing its directory: the rules that `snapshot/index.rs` has `ignore` apply
-//! while it walks, applied to a path.
+//! Ignore rules for a single path, without listing its directory. They match the rules that the
+//! `ignore` crate applies when `index.rs` walks a project.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,34 +9,37 @@ use std::sync::Arc;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// Directories of version control; what is in them is not recorded.
+/// Directories of version control, whose contents are not recorded.
 pub(super) const REPOSITORIES: &[&str] = &[".git", ".hg", ".svn", ".jj"];
 
-/// The files that say what is ignored, the stronger first.
-const LISTS: [&str; 2] = [".ignore", ".gitignore"];
+/// Files with ignore rules, in order of precedence.
+const IGNORE_FILES: [&str; 2] = [".ignore", ".gitignore"];
 
-/// What is ignored in a project. What was read of it stays in memory until one of the lists is about to change.
+/// The ignore rules of a project. They are cached until one of the files with rules is about to
+/// change.
 #[derive(Debug)]
 pub(super) struct IgnoreRules {
     root: PathBuf,
-    /// Where our own things lie, which may be inside the project.
+    /// The directory of adjutant's data, which may be inside the project.
     data: PathBuf,
-    /// There is no repository, so nobody may have said what is to be ignored.
-    bare: bool,
+    /// Whether there is no repository, and so possibly no ignore rules.
+    is_bare: bool,
+    /// The rules of `info/exclude`.
     excluded: Gitignore,
-    everywhere: Gitignore,
+    /// The rules of the user's global file.
+    global: Gitignore,
     dirs: HashMap<PathBuf, Arc<DirRules>>,
-    /// A list is being changed: nothing that was read may be used again.
-    changing: bool,
+    /// Whether a file with rules is being changed, so that cached rules must not be used.
+    is_changing: bool,
 }
 
 #[derive(Debug)]
 struct DirRules {
-    /// By place in [`LISTS`].
+    /// In the order of [`IGNORE_FILES`].
     lists: [Gitignore; 2],
-    /// It is the root of a repository: lists of git above it do not count.
-    repository: bool,
-    /// The uppermost directory that is ignored, this one or one above it.
+    /// Whether it is the root of a repository. Rules of git above it do not apply.
+    is_repository: bool,
+    /// The uppermost ignored directory, which is this one or a parent of it.
     ignored: Option<PathBuf>,
 }
 
@@ -45,33 +48,34 @@ impl IgnoreRules {
         Self {
             root: root.to_owned(),
             data: data.to_owned(),
-            bare: !root.join(".git").exists(),
+            is_bare: !root.join(".git").exists(),
             excluded: rules(root, &excluding(root)),
-            everywhere: Gitignore::global().0,
+            global: Gitignore::global().0,
             dirs: HashMap::new(),
-            changing: false,
+            is_changing: false,
         }
     }
 
-    /// What is ignored of a path below the root: itself, or the uppermost directory above it that is.
+    /// Returns the ignored part of a path below the root: the path itself, or its uppermost ignored
+    /// parent.
     pub(super) fn ignored(&mut self, path: &Path) -> Option<PathBuf> {
-        if self.changing {
+        if self.is_changing {
             self.dirs.clear();
         }
         let dir = path.parent()?.to_owned();
-        if let Some(above) = &self.dir(&dir).ignored {
-            return Some(above.clone());
+        if let Some(parent) = &self.dir(&dir).ignored {
+            return Some(parent.clone());
         }
         let ignored = self.matches(path, false);
-        if path.file_name().is_some_and(|name| LISTS.iter().any(|list| name == *list)) {
-            self.changing = true;
+        if path.file_name().is_some_and(|name| IGNORE_FILES.iter().any(|list| name == *list)) {
+            self.is_changing = true;
         }
         ignored.then(|| path.to_owned())
     }
 
-    /// What is ignored of a directory below the root.
+    /// Returns the uppermost ignored directory among a directory below the root and its parents.
     pub(super) fn ignored_dir(&mut self, dir: &Path) -> Option<PathBuf> {
-        if self.changing {
+        if self.is_changing {
             self.dirs.clear();
         }
         self.dir(dir).ignored.clone()
@@ -81,53 +85,58 @@ impl IgnoreRules {
         if let Some(known) = self.dirs.get(dir) {
             return known.clone();
         }
-        let above = dir.parent().filter(|_| dir.starts_with(&self.root) && dir != self.root);
-        let ignored = above.and_then(|above| {
+        let is_below_root = dir.starts_with(&self.root) && dir != self.root;
+        let parent = if is_below_root { dir.parent() } else { None };
+        let ignored = parent.and_then(|parent| {
             let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let by_name = REPOSITORIES.contains(&name) || self.bare && name == "node_modules" || dir == self.data;
-            let above = self.dir(above).ignored.clone();
-            above.or_else(|| (by_name || self.matches(dir, true)).then(|| dir.to_owned()))
+            let by_name = REPOSITORIES.contains(&name) || self.is_bare && name == "node_modules" || dir == self.data;
+            let ignored_parent = self.dir(parent).ignored.clone();
+            ignored_parent.or_else(|| (by_name || self.matches(dir, true)).then(|| dir.to_owned()))
         });
-        let read = Arc::new(DirRules {
-            lists: LISTS.map(|list| rules(dir, &dir.join(list))),
-            repository: dir.join(".git").exists(),
+        let rules = Arc::new(DirRules {
+            lists: IGNORE_FILES.map(|list| rules(dir, &dir.join(list))),
+            is_repository: dir.join(".git").exists(),
             ignored,
         });
-        self.dirs.insert(dir.to_owned(), read.clone());
-        read
+        self.dirs.insert(dir.to_owned(), rules.clone());
+        rules
     }
 
-    /// Whether a list names a path. A deeper list is stronger than one above it, lists of our kind than those of git.
+    /// Whether the rules ignore a path. Rules in a deeper directory take precedence, and `.ignore`
+    /// takes precedence over the rules of git.
     fn matches(&mut self, path: &Path, is_dir: bool) -> bool {
-        let mut found = [None, None];
-        let mut below_repository = true;
+        let mut verdicts = [None, None];
+        let mut is_in_repository = true;
         for dir in path.ancestors().skip(1) {
             let rules = self.dir(dir);
             for (n, list) in rules.lists.iter().enumerate() {
-                let counts = found[n].is_none() && (n == 0 || below_repository);
-                found[n] = found[n].or_else(|| verdict(list, path, is_dir).filter(|_| counts));
+                let applies = n == 0 || is_in_repository;
+                if applies && verdicts[n].is_none() {
+                    verdicts[n] = verdict(list, path, is_dir);
+                }
             }
-            below_repository &= !rules.repository;
+            is_in_repository &= !rules.is_repository;
         }
-        let [ours, gits] = found;
-        let named = ours.or(gits).or_else(|| verdict(&self.excluded, path, is_dir));
-        named.or_else(|| verdict(&self.everywhere, path, is_dir)).unwrap_or(false)
+        let [from_ignore, from_gitignore] = verdicts;
+        let from_files = from_ignore.or(from_gitignore);
+        let with_excluded = from_files.or_else(|| verdict(&self.excluded, path, is_dir));
+        with_excluded.or_else(|| verdict(&self.global, path, is_dir)).unwrap_or(false)
     }
 }
 
-/// Returns the path of `info/exclude`, which lists ignored files of this work tree outside of it.
+/// Returns the path of `info/exclude`, which contains ignore rules for the whole work tree.
 pub(super) fn excluding(root: &Path) -> PathBuf {
     let git = root.join(".git");
-    let elsewhere = base::file::read_regular_text(&git).ok().and_then(|text| {
+    let git_directory = base::file::read_regular_text(&git).ok().and_then(|text| {
         let own = root.join(text.strip_prefix("gitdir:")?.trim());
-        // A linked work tree shares it with the main one.
+        // A linked work tree uses the file of the main one.
         let shared = base::file::read_regular_text(&own.join("commondir")).ok();
         Some(shared.map_or_else(|| own.clone(), |shared| own.join(shared.trim())))
     });
-    elsewhere.unwrap_or(git).join("info/exclude")
+    git_directory.unwrap_or(git).join("info/exclude")
 }
 
-/// Whether a list has a path ignored, or kept. None where it does not name it.
+/// Returns whether rules ignore or re-include a path, or `None` if they do not match it.
 fn verdict(list: &Gitignore, path: &Path, is_dir: bool) -> Option<bool> {
     match list.matched(path, is_dir) {
         Match::None => None,
@@ -136,7 +145,7 @@ fn verdict(list: &Gitignore, path: &Path, is_dir: bool) -> Option<bool> {
     }
 }
 
-/// The rules of a list for what is below a directory. A list that is not there, or cannot be read, has none.
+/// Reads the rules for paths below a directory. A missing or unreadable file has none.
 fn rules(dir: &Path, list: &Path) -> Gitignore {
     if fs::metadata(list).map_or(true, |data| !data.is_file()) {
         return Gitignore::empty();
@@ -154,9 +163,9 @@ mod tests {
 
     use super::*;
 
-    /// The same files as a walk finds.
+    /// Compares the results with those of a walk.
     #[test]
-    fn a_path_is_ignored_as_a_walk_ignores_it() {
+    fn path_is_ignored_as_in_a_walk() {
         for repository in [true, false] {
             let dir = tempfile::tempdir().unwrap();
             let above = fs::canonicalize(dir.path()).unwrap();
@@ -211,7 +220,7 @@ mod tests {
             }
             assert_eq!(rules.ignored(&root.join("target/x")), Some(root.join("target")));
             assert!(rules.ignored(&root.join("b.new")).is_none());
-            // A list that is about to change is read again from then on.
+            // A file with rules that is about to change is read again from then on.
             assert!(rules.ignored(&root.join(".gitignore")).is_none());
             fs::write(root.join(".gitignore"), "*.new\n").unwrap();
             assert!(rules.ignored(&root.join("b.new")).is_some());

@@ -1,23 +1,24 @@
-//! The state of the files before and after something acts on them, so that it can be shown and
-//! taken back. Kept beside the sessions, never in the user's repository: no program is started, and
-//! nothing below `.git` is written. What is read there is the list of what is ignored, the index, and
-//! the contents that need not be kept twice (`snapshot/git.rs`).
+//! Snapshots of files before and after a change, so that it can be shown and undone. They are
+//! stored with the sessions, never in the user's repository: no program is started, and nothing
+//! below `.git` is written. From there, only ignore rules, the index, and contents that need not be
+//! stored twice are read (`git.rs`).
 //!
-//! Three ways lead to a [`FileChange`]. Files that a tool names are looked at before and after it acts
-//! ([`Tracker::look`]). What a program writes is kept as the system reports it, before it is written
-//! ([`WriteJournal`]): that costs what the program does, and nobody else's writes are among it. Where the system reports
-//! nothing, the whole project is compared before and after ([`Tracker::mark`], [`Tracker::since`]); what is found that
-//! way may be somebody else's doing, and says so ([`FileChange::compared`]). For comparing, an index remembers of every
-//! file what it was when it was read last; a file whose size, times and inode are still the same is not
-//! read again, a directory that is still the same is not listed again. A comparison takes a second at most.
+//! There are three sources of a [`FileChange`]. Files that a tool names are read before and after
+//! it acts ([`Tracker::look`]). Writes of a program are recorded as the system reports them, before
+//! they happen ([`WriteJournal`]): the cost depends only on the program, and no writes of others
+//! are included. If the system reports nothing, the whole project is compared before and after
+//! ([`Tracker::mark`], [`Tracker::since`]); such a change may have another author, and is marked as
+//! such ([`FileChange::compared`]). For the comparison, an index stores the state of every file
+//! when it was last read. A file whose size, times and inode are unchanged is not read again, an
+//! unchanged directory is not listed again. A comparison takes at most a second.
 //!
-//! Contents lie in `snapshot/objects.rs`, named by what they are, those of many small files in `snapshot/packs.rs`; who may read a file says
-//! `snapshot/modes.rs`. Ignored files, files over [`LARGEST`], and
-//! names that are no UTF-8 are not recorded for programs; a project with more than
-//! [`MOST_FILES`] files or [`MOST_BYTES`] bytes is not compared. What is not recorded is never touched later, and an undo
-//! names it.
+//! Contents are stored by their digest (`objects.rs`), many small ones in packs (`packs.rs`), and
+//! permissions of files in `modes.rs`. Ignored files, files over [`LARGEST`], and names that are
+//! not UTF-8 are not recorded for programs; a project with more than [`MOST_FILES`] files or
+//! [`MOST_BYTES`] bytes is not compared. A file that is not recorded is never modified later, and
+//! an undo reports it.
 //!
-//! Everything here blocks: it is called from threads that may.
+//! All functions block, and are called from threads that may block.
 
 mod aging;
 mod digest;
@@ -45,75 +46,79 @@ use objects::Objects;
 use base::lock::locked;
 use transcript::{FileChange, FileKind, FileState};
 
-/// The largest file that is kept when the whole project is compared.
+/// The size of the largest file that is stored when the whole project is compared.
 pub const LARGEST: u64 = 4 << 20;
 
-/// The largest file that is kept when a tool names it.
-const LARGEST_NAMED: u64 = 64 << 20;
+/// The size of the largest file that is stored when a tool names it.
+const MAX_NAMED_BYTES: u64 = 64 << 20;
 
-/// The largest project that is compared as a whole, in files and in bytes.
+/// The number of files in the largest project that is compared as a whole.
 pub const MOST_FILES: usize = 20_000;
-/// See [`MOST_FILES`].
+/// The number of bytes in the largest project that is compared as a whole.
 pub const MOST_BYTES: u64 = 256 << 20;
 
-/// How long one comparison may take.
-const MAX_COMPARISON: Duration = Duration::from_secs(1);
+/// The time limit of one comparison.
+const COMPARISON_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a project cannot be compared as a whole.
+/// The reason why a project cannot be compared as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Untracked {
-    /// It is the root of the file system, or the home directory lies in it.
+    /// The project is the root of the file system, or contains the home directory.
     #[error("{} is not a project of its own", .0.display())]
     Everything(PathBuf),
-    /// More than [`MOST_FILES`].
+    /// The project has more than [`MOST_FILES`] files.
     #[error("there are more than {MOST_FILES} files below {} that are not ignored", .0.display())]
     ManyFiles(PathBuf),
-    /// More than [`MOST_BYTES`].
+    /// The project has more than [`MOST_BYTES`] bytes.
     #[error("there is more than {} MiB below {} that is not ignored", MOST_BYTES >> 20, .0.display())]
     ManyBytes(PathBuf),
-    /// It takes longer than a second.
+    /// The comparison takes longer than a second.
     #[error("comparing the files below {} takes longer than a second", .0.display())]
     Slow(PathBuf),
-    /// An error of the file system, in its words.
+    /// An error of the file system, as text.
     #[error("{0}")]
     Failed(String),
-    /// The turn was cancelled meanwhile.
+    /// The turn was cancelled.
     #[error("cancelled")]
     Stopped,
 }
 
-/// What is kept about the files of one project.
+/// The recorded files of one project.
 #[derive(Debug)]
 pub struct Tracker {
     root: PathBuf,
     dir: PathBuf,
-    /// Why the project is not compared as a whole, where that is known beforehand.
+    /// The reason why the project is not compared as a whole, if it does not depend on the files.
     off: Option<Untracked>,
-    told: AtomicBool,
+    /// Whether the user was notified that the project is not compared.
+    is_reported: AtomicBool,
     objects: Objects,
     modes: FileModes,
-    // A std mutex around the index, held while the project is compared, on threads that may block;
-    // sessions of one project wait for each other there.
+    // A std mutex around the index, held while the project is compared, on threads that may block.
+    // Sessions of one project wait for each other there.
     inner: Mutex<TrackerState>,
 }
 
 #[derive(Debug, Default)]
 struct TrackerState {
     index: Option<index::FileIndex>,
-    /// It holds more than what was written down.
-    unsaved: bool,
+    /// Whether the index differs from its file.
+    is_unsaved: bool,
+    /// The reason why a comparison failed for good.
     off: Option<Untracked>,
-    /// What has changed while somebody had a mark, oldest first.
+    /// Changes since the first of the present marks, oldest first.
     log: Vec<FileChange>,
-    /// How many entries were forgotten from the log's beginning.
+    /// The number of entries removed from the beginning of the log.
     forgotten: usize,
+    /// The number of present marks.
     marks: usize,
 }
 
-/// A moment in the life of a project.
+/// A point in a project's sequence of changes.
 #[derive(Debug)]
 pub struct Mark {
     tracker: Arc<Tracker>,
+    /// The number of earlier changes.
     at: usize,
 }
 
@@ -129,8 +134,8 @@ impl Drop for Mark {
 }
 
 impl Tracker {
-    /// What is kept about the project at `root`, below `data`. Nothing is read yet. A root that holds
-    /// everything, such as `home`, is not compared as a whole.
+    /// Creates the tracker of the project at `root`, with its data below `data`, without reading
+    /// anything. A root that contains `home` is not compared as a whole.
     pub fn new(data: &Path, root: &Path, home: Option<&Path>) -> Self {
         let name = digest::digest(root.as_os_str().as_encoded_bytes());
         let dir = data.join("snapshots").join(name.get(..24).unwrap_or(&name));
@@ -138,7 +143,7 @@ impl Tracker {
         Self {
             root: root.to_owned(),
             off: everything.then(|| Untracked::Everything(root.to_owned())),
-            told: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
             objects: Objects::new(dir.join("objects"), dir.join("packs")),
             modes: FileModes::new(&dir),
             dir,
@@ -146,88 +151,91 @@ impl Tracker {
         }
     }
 
-    /// Looks at one file, and keeps its content. None where there is no file.
+    /// Reads one file, and stores its content. Returns `None` if there is no file.
     ///
     /// # Errors
-    /// The system's, and for what is no regular file or link.
+    /// Errors of the system, and an error if it is not a regular file or link.
     pub fn look(&self, path: &Path) -> std::io::Result<Option<FileState>> {
-        let state = file::read(path, LARGEST_NAMED, Some(&self.objects))?;
-        if let (Some(state), Some(print)) = (&state, file::FileStamp::at(path)) {
-            self.modes.note(std::iter::once((path, state, print.mode)));
+        let state = file::read(path, MAX_NAMED_BYTES, Some(&self.objects))?;
+        if let (Some(state), Some(stamp)) = (&state, file::FileStamp::at(path)) {
+            self.modes.note(std::iter::once((path, state, stamp.mode)));
         }
         Ok(state)
     }
 
-    /// Who may do what with a file before and after a change that is about to be made to it.
+    /// Returns the permissions of a file before and after a change that is about to be made to it.
     pub fn access(&self, change: &FileChange) -> FileAccess {
         self.modes.access(change)
     }
 
-    /// Whether a file is now what it was. Nothing is kept that was not; what it holds is in use.
+    /// Whether a file has a given state now. Does not store its content, but marks a stored content
+    /// as in use.
     ///
     /// # Errors
     /// As [`Tracker::look`].
     pub fn is(&self, path: &Path, state: Option<&FileState>) -> std::io::Result<bool> {
-        let limit = if state.is_some_and(|state| state.large) { 0 } else { LARGEST_NAMED };
-        let same = file::read(path, limit, None)?.as_ref() == state;
-        if let Some(state) = state.filter(|_| same) {
-            // Whoever takes its place may have to be taken back.
+        let limit = if state.is_some_and(|state| state.large) { 0 } else { MAX_NAMED_BYTES };
+        let is_same = file::read(path, limit, None)?.as_ref() == state;
+        if let Some(state) = state
+            && is_same
+        {
+            // The file may be replaced now, and the replacement undone later.
             self.objects.note_use(&state.hash);
         }
-        Ok(same)
+        Ok(is_same)
     }
 
-    /// Keeps a content that no file has (any more): what an editor has not saved.
+    /// Stores a content that is in no file, such as the unsaved text of an editor.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub fn keep(&self, bytes: &[u8]) -> std::io::Result<FileState> {
         let hash = self.objects.put(bytes)?;
         Ok(FileState { hash, kind: FileKind::Plain, large: false })
     }
 
-    /// Whether the project's comparisons cover a file that exists. One that was ignored, is outside or is
-    /// gone, they do not.
+    /// Whether comparisons of the project cover an existing file. They do not cover files that are
+    /// ignored, outside or removed.
     pub fn knows(&self, path: &Path) -> bool {
         let inner = locked(&self.inner);
         inner.index.as_ref().is_some_and(|index| index.has(path))
     }
 
-    /// Whether the user is to be told now that the project is not compared: once in a process.
+    /// Whether the user has to be notified now that the project is not compared: once per process.
     pub fn tell(&self) -> bool {
-        !self.told.swap(true, Ordering::Relaxed)
+        !self.is_reported.swap(true, Ordering::Relaxed)
     }
 
-    /// What a file held.
+    /// Returns the content of a file in a state.
     ///
     /// # Errors
-    /// Where it was not kept, or is gone.
+    /// If it was not stored, or was removed.
     pub fn content(&self, state: &FileState) -> Result<Vec<u8>, Missing> {
         if state.large { Err(Missing::NeverKept) } else { self.objects.get(&state.hash) }
     }
 
-    /// A content as it is kept, packed; none where it is not kept.
+    /// Returns a content in its stored form, or `None` if it is not stored.
     pub fn packed(&self, state: &FileState) -> Option<Vec<u8>> {
         if state.large { None } else { self.objects.packed(&state.hash) }
     }
 
-    /// Whether a content could be kept and is not.
+    /// Whether a content should be stored and is not.
     pub fn lacks(&self, state: &FileState) -> bool {
         !state.large && !self.objects.has(&state.hash)
     }
 
-    /// Keeps a content that another machine has kept. What it is called counts: another one is not taken.
+    /// Stores a content that another machine has stored.
     ///
     /// # Errors
-    /// The system's, and where it is not what it is called.
+    /// Errors of the system, and an error if the content does not have this digest.
     pub fn unpack(&self, hash: &str, packed: &[u8]) -> std::io::Result<()> {
         let bytes = objects::unpacked(packed).filter(|bytes| digest::digest(bytes) == hash);
         let bytes = bytes.ok_or_else(|| std::io::Error::other("a content is not what it is called"))?;
         self.objects.put(&bytes).map(drop)
     }
 
-    /// Marks this moment: what changes from now on can be asked for. The first time this reads every
-    /// file; later it looks at what is new.
+    /// Marks the present state, so that later changes can be queried. The first call reads every
+    /// file; later ones read only changed files.
     ///
     /// # Errors
     /// [`Untracked`].
@@ -238,7 +246,7 @@ impl Tracker {
         Ok(Mark { tracker: self.clone(), at: inner.forgotten + inner.log.len() })
     }
 
-    /// What has changed since a mark, one change per file, sorted by path.
+    /// Returns the changes since a mark, one per file, sorted by path.
     ///
     /// # Errors
     /// [`Untracked`].
@@ -253,15 +261,15 @@ impl Tracker {
         if let Some(off) = self.off.as_ref().or(inner.off.as_ref()) {
             return Err(off.clone());
         }
-        let stop = &Deadline { stop: Some(stop), end: Instant::now() + MAX_COMPARISON, root: &self.root };
+        let stop = &Deadline { stop: Some(stop), end: Instant::now() + COMPARISON_TIMEOUT, root: &self.root };
         stop.check()?;
         let failed = |e: std::io::Error| Untracked::Failed(format!("{}: {e}", self.dir.display()));
         base::environment::private_dir(&self.dir).map_err(failed)?;
-        let fresh = inner.index.is_none();
+        let is_first = inner.index.is_none();
         let index = inner.index.get_or_insert_with(|| index::FileIndex::load(&self.dir, &self.root));
-        let known = !index.is_new();
-        let found = match index.refresh(&self.dir, &self.objects, inner.marks > 0, stop) {
-            Ok(found) => found,
+        let was_new = index.is_new();
+        let refreshed = match index.refresh(&self.dir, &self.objects, inner.marks > 0, stop) {
+            Ok(refreshed) => refreshed,
             Err(Untracked::Stopped) => return Err(Untracked::Stopped),
             Err(off) => {
                 inner.index = None;
@@ -271,24 +279,24 @@ impl Tracker {
                 return Err(off);
             }
         };
-        if fresh {
-            // Old contents are looked for now and then, by the first who comes along.
+        if is_first {
+            // Old contents are removed now and then, by the first comparison of any process.
             index.clean(&self.dir, &self.objects, &self.modes);
         }
-        inner.unsaved |= found.differing > 0;
-        if (fresh && !known) || found.differing > index::WORTH_SAVING {
+        inner.is_unsaved |= refreshed.differing > 0;
+        if (is_first && was_new) || refreshed.differing > index::WORTH_SAVING {
             index.save(&self.dir);
-            inner.unsaved = false;
+            inner.is_unsaved = false;
         }
-        // Before the first mark nobody can ask for it.
+        // Without a mark, the changes cannot be queried.
         if inner.marks > 0 {
-            self.modes.note(found.changes.iter().flat_map(seen));
-            inner.log.extend(found.changes.into_iter().map(|(change, _)| change));
+            self.modes.note(refreshed.changes.iter().flat_map(states_with_modes));
+            inner.log.extend(refreshed.changes.into_iter().map(|(change, _)| change));
         }
         Ok(())
     }
 
-    /// Removes contents that were not used for long, once a day.
+    /// Removes contents that have not been used for long, at most once a day.
     fn clean(&self) {
         if !index::is_cleaning_due(&self.dir) {
             return;
@@ -296,29 +304,33 @@ impl Tracker {
         let inner = locked(&self.inner);
         match &inner.index {
             Some(index) => index.clean(&self.dir, &self.objects, &self.modes),
-            // What it says is in use stays, though nothing was compared in this process.
+            // The saved index names contents in use, even if nothing was compared in this process.
             None => index::FileIndex::load(&self.dir, &self.root).clean(&self.dir, &self.objects, &self.modes),
         }
     }
 
-    /// Writes down what is known, so that the next process need not find it out again.
+    /// Saves the index, so that the next process need not read all files again.
     pub fn save(&self) {
         let mut inner = locked(&self.inner);
-        let unsaved = std::mem::take(&mut inner.unsaved);
-        if let Some(index) = inner.index.as_ref().filter(|_| unsaved) {
+        let is_unsaved = std::mem::take(&mut inner.is_unsaved);
+        if let Some(index) = &inner.index
+            && is_unsaved
+        {
             index.save(&self.dir);
         }
     }
 }
 
-/// What is remembered beside a change that somebody is told.
-fn seen((change, modes): &(FileChange, [Option<u32>; 2])) -> impl Iterator<Item = (&Path, &FileState, u32)> {
+/// Returns the states of a change, with their modes.
+fn states_with_modes(
+    (change, modes): &(FileChange, [Option<u32>; 2]),
+) -> impl Iterator<Item = (&Path, &FileState, u32)> {
     let states = [&change.old, &change.new].into_iter().zip(modes);
     states.filter_map(|(state, mode)| Some((Path::new(&change.path), state.as_ref()?, (*mode)?)))
 }
 
-/// One change per file, from what it was first to what it was last; without those that ended where
-/// they began.
+/// Combines the changes of each file, from its first state to its last. Files whose first and last
+/// states are equal are omitted.
 fn joined(log: &[FileChange]) -> Vec<FileChange> {
     let mut files: BTreeMap<&str, FileChange> = BTreeMap::new();
     for change in log {
@@ -335,14 +347,14 @@ fn joined(log: &[FileChange]) -> Vec<FileChange> {
 pub struct Trackers(Mutex<BTreeMap<PathBuf, Arc<Tracker>>>);
 
 impl Trackers {
-    /// The tracker of a project.
+    /// Returns the tracker of a project.
     pub fn of(&self, data: &Path, root: &Path, home: Option<&Path>) -> Arc<Tracker> {
         let mut trackers = locked(&self.0);
         trackers.entry(root.to_owned()).or_insert_with(|| Arc::new(Tracker::new(data, root, home))).clone()
     }
 }
 
-/// When a comparison is broken off.
+/// The condition that ends a comparison early.
 struct Deadline<'a> {
     stop: Option<&'a AtomicBool>,
     end: Instant,
@@ -350,7 +362,7 @@ struct Deadline<'a> {
 }
 
 impl Deadline<'_> {
-    /// The same for work that must not be broken off because nobody waits for it any more.
+    /// Returns a deadline that ignores cancellation, for work that must not stop halfway.
     fn unstopped(&self) -> Self {
         Self { stop: None, ..*self }
     }

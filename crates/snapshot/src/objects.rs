@@ -1,8 +1,8 @@
-//! Contents, each under the name of what it is: written once, never changed, shared by everyone who
-//! had the same.
+//! Contents, each stored under its digest: written once, never changed, shared by all files with
+//! the same content.
 //!
-//! Contents of small files that a command has changed by the hundred lie in packs (`snapshot/packs.rs`). What is removed,
-//! and when, says `snapshot/aging.rs`.
+//! Contents of small files that a command changes by the hundred are stored in packs (`packs.rs`).
+//! `aging.rs` decides on the removal of contents.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,28 +13,28 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use super::aging::{note_use, places, remove_unused, usual_name};
+use super::aging::{note_use, possible_paths, remove_unused, usual_name};
 use super::digest::{digest, parse_name};
 use super::packs::Packs;
 
-/// Smaller contents are not compressed: they take a block of the disk anyway.
-const SMALL: usize = 4 << 10;
+/// The size from which contents are compressed. Smaller ones occupy a block of the disk anyway.
+const MIN_COMPRESSED_BYTES: usize = 4 << 10;
 
-/// Why a content cannot be had.
+/// The reason why a content is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// It was too large.
+    /// It was too large to be stored.
     #[error("its content was too large to be kept")]
     NeverKept,
-    /// It was kept once.
+    /// It was stored, and has been removed.
     #[error("its content is not kept any more")]
     Gone,
-    /// What is kept is something else.
+    /// The stored data is damaged.
     #[error("its content was kept but is damaged")]
     Damaged,
 }
 
-/// What was packed; none where that is damaged.
+/// Unpacks a stored content. Returns `None` if it is damaged.
 pub(super) fn unpacked(stored: &[u8]) -> Option<Vec<u8>> {
     match stored.split_first()? {
         (b'=', plain) => Some(plain.to_vec()),
@@ -47,7 +47,7 @@ pub(super) fn unpacked(stored: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Unpacks a content if it has the name it is stored under.
+/// Unpacks a content, if it has the digest under which it is stored.
 fn genuine(hash: &str, stored: &[u8]) -> Option<Vec<u8>> {
     unpacked(stored).filter(|bytes| digest(bytes) == hash)
 }
@@ -55,7 +55,7 @@ fn genuine(hash: &str, stored: &[u8]) -> Option<Vec<u8>> {
 /// Packs a content. A small one is not compressed.
 fn packed(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut packed = Vec::with_capacity(bytes.len() / 2 + 1);
-    if bytes.len() < SMALL {
+    if bytes.len() < MIN_COMPRESSED_BYTES {
         packed.push(b'=');
         packed.extend_from_slice(bytes);
         return Ok(packed);
@@ -73,7 +73,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Contents below `dir`, packs below `packs`.
+    /// Stores contents below `dir`, and packs below `packs`.
     pub(super) fn new(dir: PathBuf, packs: PathBuf) -> Self {
         Self { dir, packs: Packs::new(packs) }
     }
@@ -82,8 +82,8 @@ impl Objects {
         parse_name(hash).map(|_| self.dir.join(&hash[..2]).join(&hash[2..]))
     }
 
-    /// Keeps a content, and gives its name. A process that is killed meanwhile leaves none behind, or
-    /// a whole one.
+    /// Stores a content, and returns its digest. A process that is killed meanwhile leaves nothing
+    /// or a complete content behind.
     pub(super) fn put(&self, bytes: &[u8]) -> io::Result<String> {
         let hash = digest(bytes);
         let path = self.path(&hash).ok_or_else(|| io::Error::other("a digest is a digest"))?;
@@ -110,7 +110,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Says that a content was in use until now, so that it is kept as long from now on as if it were new.
+    /// Marks a content as in use now, so that its age begins anew.
     pub(super) fn note_use(&self, hash: &str) {
         if !self.packs.note_use(hash)
             && let Some(path) = self.path(hash)
@@ -121,33 +121,33 @@ impl Objects {
         }
     }
 
-    /// A content as it is kept.
+    /// Returns a content in its stored form.
     pub(super) fn packed(&self, hash: &str) -> Option<Vec<u8>> {
         self.own_file(hash).or_else(|| self.packs.packed(hash)).or_else(|| self.own_file(hash))
     }
 
-    /// Reads the file of a content. It is looked for before and after the packs: who removes a pack may have
-    /// written a content of it to a file meanwhile.
+    /// Reads the file of a content. Callers look for it before and after the packs, because a
+    /// process that removes a pack may have written one of its contents to a file meanwhile.
     fn own_file(&self, hash: &str) -> Option<Vec<u8>> {
-        places(&self.path(hash)?).iter().find_map(|place| fs::read(place).ok())
+        possible_paths(&self.path(hash)?).iter().find_map(|path| fs::read(path).ok())
     }
 
     pub(super) fn has(&self, hash: &str) -> bool {
-        let has_file = || self.path(hash).is_some_and(|path| places(&path).iter().any(|place| place.exists()));
+        let has_file = || self.path(hash).is_some_and(|path| possible_paths(&path).iter().any(|path| path.exists()));
         has_file() || self.packs.has(hash) || has_file()
     }
 
-    /// A content by its name. What is kept is not believed: it is what it is called, or it is damaged.
+    /// Returns a content by its digest, which is verified.
     pub(super) fn get(&self, hash: &str) -> Result<Vec<u8>, Missing> {
         let stored = self.packed(hash).ok_or(Missing::Gone)?;
         if let Some(bytes) = genuine(hash, &stored) {
             return Ok(bytes);
         }
-        // Where its file is damaged, a pack may have it whole.
+        // If the file is damaged, a pack may contain an intact copy.
         self.packs.packed(hash).and_then(|stored| genuine(hash, &stored)).ok_or(Missing::Damaged)
     }
 
-    /// Removes contents that were last used before `limit`, but for those that are `wanted`.
+    /// Removes contents that were last used before `limit`, unless they are `wanted`.
     pub(super) fn clean(&self, limit: SystemTime, wanted: impl Fn(&str) -> bool) {
         let list = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().collect::<Vec<_>>();
         for dir in list(&self.dir) {

@@ -1,11 +1,12 @@
-//! Contents of many small files, one after the other in few files. Ten thousand files that a command has written cost
-//! one file of ours, not ten thousand.
+//! Contents of many small files, concatenated in few files. Ten thousand files that a command has
+//! written cost one file in the store, not ten thousand.
 //!
-//! A process appends to a pack of its own, which it keeps locked, so no process waits for another. A record is the
-//! mark `P`, the digest (32 bytes), the length of what follows (four bytes, big-endian), and the content as
-//! [`Objects`](super::objects::Objects) packs it. A killed process may leave its last record incomplete; that is ignored.
+//! A process appends to its own pack, which it locks, so no process waits for another. A record is
+//! the mark `P`, the digest (32 bytes), the length of the content (four bytes, big-endian), and the
+//! content as [`Objects`](super::objects::Objects) packs it. A killed process may leave its last
+//! record incomplete; it is ignored.
 //!
-//! A pack's time of modification says when one of its contents was last in use.
+//! The modification time of a pack is the time of the last use of one of its contents.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -18,27 +19,28 @@ use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 
-use super::aging::{note_use, places, remove_unused, usual_name};
+use super::aging::{note_use, possible_paths, remove_unused, usual_name};
 use super::digest::{DIGEST, Digest, hex, parse_name};
 use base::environment::private_file;
 use base::lock::locked;
 
-/// Larger contents have a file of their own.
-const MAX_CONTENT: usize = 64 << 10;
+/// The maximum size of a content in a pack, in bytes. A larger one has its own file.
+const MAX_CONTENT_BYTES: usize = 64 << 10;
 
-/// The number of contents of a process that have a file of their own, so that a process with few makes no pack.
+/// The number of contents of a process that have their own files, so that a process with few
+/// contents creates no pack.
 const LOOSE: usize = 64;
 
-/// A pack that has become larger is followed by another, so that unused ones can be removed.
-const MAX_PACK: u64 = 64 << 20;
+/// The size from which a pack is followed by another, in bytes, so that unused packs can be removed.
+const MAX_PACK_BYTES: u64 = 64 << 20;
 
-/// A pack of which more than this part is wanted stays.
-const MUCH: u64 = 4;
+/// The divisor for the part of a pack that keeps it: if more than this part is wanted, the pack is not removed.
+const RETAINED_PART: u64 = 4;
 
 /// The first byte of a record.
 const MARK: u8 = b'P';
 
-/// The bytes of a record before its content.
+/// The length of a record before its content, in bytes.
 const HEADER: usize = 1 + DIGEST + 4;
 
 #[derive(Debug)]
@@ -50,13 +52,14 @@ pub(super) struct Packs {
 
 #[derive(Debug, Default)]
 struct PacksState {
-    /// The number of contents so far.
+    /// The number of contents that were to be stored so far.
     stored: usize,
     own: Option<OwnPack>,
-    /// No pack can be made here, for example because the file system has no locks.
-    has_none: bool,
+    /// Whether no pack can be created here, for example because the file system has no locks.
+    is_unsupported: bool,
+    /// The locations of contents.
     known: HashMap<Digest, PackedContent>,
-    /// The bytes that were read of each pack.
+    /// The number of bytes that were read from each pack.
     read: HashMap<Arc<Path>, u64>,
 }
 
@@ -68,7 +71,7 @@ struct OwnPack {
     length: u64,
 }
 
-/// The place of a content.
+/// The location of a content.
 #[derive(Debug, Clone)]
 struct PackedContent {
     pack: Arc<Path>,
@@ -81,16 +84,16 @@ impl Packs {
         Self { dir, state: Mutex::default() }
     }
 
-    /// Keeps a content. Returns false if it is to have a file of its own.
+    /// Stores a content. Returns `false` if it needs its own file.
     ///
     /// # Errors
-    /// The system's; nothing of the content is left then.
+    /// Errors of the system. Nothing of the content is stored then.
     pub(super) fn put(&self, hash: &str, packed: &[u8]) -> io::Result<bool> {
         let Some(digest) = parse_name(hash) else { return Ok(false) };
         let Ok(length) = u32::try_from(packed.len()) else { return Ok(false) };
         let mut state = locked(&self.state);
         state.stored += 1;
-        if state.stored <= LOOSE || packed.len() > MAX_CONTENT || state.has_none {
+        if state.stored <= LOOSE || packed.len() > MAX_CONTENT_BYTES || state.is_unsupported {
             return Ok(false);
         }
         let mut record = Vec::with_capacity(HEADER + packed.len());
@@ -108,26 +111,26 @@ impl Packs {
         Ok(true)
     }
 
-    /// Notes that a content is in use. Returns whether this process knows that a pack has it.
+    /// Marks a content as in use. Returns whether this process knows a pack that has it.
     pub(super) fn note_use(&self, hash: &str) -> bool {
         let Some(digest) = parse_name(hash) else { return false };
         let mut state = locked(&self.state);
-        let Some(place) = state.known.get(&digest) else { return false };
-        if note_use(&self.dir.join(&place.pack)) {
+        let Some(location) = state.known.get(&digest) else { return false };
+        if note_use(&self.dir.join(&location.pack)) {
             return true;
         }
         state.known.remove(&digest);
         false
     }
 
-    /// The content as it is packed.
+    /// Returns a content in its stored form.
     pub(super) fn packed(&self, hash: &str) -> Option<Vec<u8>> {
-        // A pack that is removed meanwhile may not be the only one that has it.
+        // If a pack is removed meanwhile, another one may have the content too.
         for _ in 0..2 {
-            let place = self.find(hash)?;
-            let path = self.dir.join(&place.pack);
-            if let Some(file) = places(&path).iter().find_map(|path| File::open(path).ok()) {
-                return read_content(&file, place.at, place.length).ok();
+            let location = self.find(hash)?;
+            let path = self.dir.join(&location.pack);
+            if let Some(file) = possible_paths(&path).iter().find_map(|path| File::open(path).ok()) {
+                return read_content(&file, location.at, location.length).ok();
             }
         }
         None
@@ -137,21 +140,22 @@ impl Packs {
         self.find(hash).is_some()
     }
 
-    /// Finds a content in the packs, those of other processes included.
+    /// Finds a content in the packs of all processes.
     fn find(&self, hash: &str) -> Option<PackedContent> {
         let digest = parse_name(hash)?;
         let mut state = locked(&self.state);
-        if let Some(place) = state.known.get(&digest)
-            && places(&self.dir.join(&place.pack)).iter().any(|path| path.exists())
+        if let Some(location) = state.known.get(&digest)
+            && possible_paths(&self.dir.join(&location.pack)).iter().any(|path| path.exists())
         {
-            return Some(place.clone());
+            return Some(location.clone());
         }
         state.refresh(&self.dir);
         state.known.get(&digest).cloned()
     }
 
-    /// Removes packs that were last used before `limit` and belong to no process. Contents of them that are `wanted`
-    /// are passed to `keep` first; if that fails, or much of a pack is wanted, the pack stays.
+    /// Removes packs that were last used before `limit` and belong to no process. Their contents
+    /// that are `wanted` are passed to `keep` first; if that fails, or much of a pack is wanted,
+    /// the pack stays.
     pub(super) fn clean(
         &self,
         limit: SystemTime,
@@ -160,21 +164,21 @@ impl Packs {
     ) {
         for name in names(&self.dir) {
             let path = self.dir.join(&name);
-            remove_unused(&path, limit, |path| !is_unlocked(path) || is_to_stay(path, &wanted, &keep).unwrap_or(true));
+            remove_unused(&path, limit, |path| !is_unlocked(path) || must_stay(path, &wanted, &keep).unwrap_or(true));
         }
     }
 }
 
 impl PacksState {
-    /// The pack to append to. `None` if none can be made here.
+    /// Returns the pack to append to, or `None` if none can be created here.
     fn own_pack(&mut self, dir: &Path) -> Option<&mut OwnPack> {
-        // Somebody may have removed it.
-        if !self.own.as_ref().is_some_and(|own| own.length < MAX_PACK && dir.join(&own.name).exists()) {
+        // Another process may have removed it.
+        if !self.own.as_ref().is_some_and(|own| own.length < MAX_PACK_BYTES && dir.join(&own.name).exists()) {
             self.own = match OwnPack::create(dir) {
                 Ok(own) => Some(own),
                 Err(e) => {
                     tracing::warn!("no pack can be made in {}: {e}", dir.display());
-                    self.has_none = true;
+                    self.is_unsupported = true;
                     None
                 }
             };
@@ -182,12 +186,12 @@ impl PacksState {
         self.own.as_mut()
     }
 
-    /// Reads what was added to the packs since they were read last.
+    /// Reads records that were added to the packs since the last time.
     fn refresh(&mut self, dir: &Path) {
         let names = names(dir);
-        if self.read.keys().any(|name| names.binary_search_by(|other| other.as_os_str().cmp(name.as_os_str())).is_err())
-        {
-            // What was in one that is gone may be in another as well.
+        let is_removed = |name: &Path| names.binary_search_by(|other| other.as_os_str().cmp(name.as_os_str())).is_err();
+        if self.read.keys().any(|name| is_removed(name)) {
+            // Contents of a removed pack may be in another one as well.
             self.read.clear();
             self.known.clear();
         }
@@ -195,7 +199,7 @@ impl PacksState {
             let from = self.read.get(Path::new(&name)).copied().unwrap_or(0);
             let path = dir.join(&name);
             let is_longer = |path: &PathBuf| fs::metadata(path).is_ok_and(|data| data.len() > from);
-            let Some(longer) = places(&path).into_iter().find(is_longer) else { continue };
+            let Some(longer) = possible_paths(&path).into_iter().find(is_longer) else { continue };
             let pack: Arc<Path> = Path::new(&name).into();
             let known = &mut self.known;
             let add = |digest: Digest, at: u64, length: u32| {
@@ -215,14 +219,14 @@ impl OwnPack {
     fn create(dir: &Path) -> io::Result<Self> {
         base::environment::private_dir(dir)?;
         let temporary = tempfile::Builder::new().prefix("").suffix(".pack").rand_bytes(12).tempfile_in(dir)?;
-        // Locked before its name stays: who cleans up leaves it alone from the beginning.
+        // Lock it before its name is permanent, so that no cleaning removes it.
         rustix::fs::flock(temporary.as_file(), FlockOperation::NonBlockingLockShared)?;
         let (file, path) = temporary.keep().map_err(|e| e.error)?;
         let name = Path::new(path.file_name().unwrap_or_default()).into();
         Ok(Self { file, name, length: 0 })
     }
 
-    /// Appends a record; all of it, or nothing.
+    /// Appends a intact record, or nothing.
     fn append(&mut self, record: &[u8]) -> io::Result<()> {
         if let Err(e) = self.file.write_all(record) {
             self.file.set_len(self.length).ok();
@@ -234,7 +238,8 @@ impl OwnPack {
     }
 }
 
-/// The names of the packs in a directory, without those that a killed process has put aside.
+/// Returns the names of the packs in a directory, including those that are renamed for removal, by
+/// their usual names.
 fn names(dir: &Path) -> Vec<OsString> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let names = entries.map(|entry| usual_name(&entry.file_name()));
@@ -245,34 +250,33 @@ fn names(dir: &Path) -> Vec<OsString> {
     names
 }
 
-/// Returns true if no process appends to a pack.
+/// Whether no process appends to a pack.
 fn is_unlocked(path: &Path) -> bool {
-    // Some network file systems lock only what is open for writing.
+    // Some network file systems lock only files that are open for writing.
     let Ok(file) = private_file().read(true).write(true).open(path) else { return false };
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Passes the contents of a pack that are wanted to `keep`, unless they are so many that the pack is better left as it
-/// is. Returns whether it is to stay.
-fn is_to_stay(
+/// Decides whether a pack must stay. If few of its contents are wanted, passes those to `keep`, so that it can be removed.
+fn must_stay(
     path: &Path,
     wanted: &impl Fn(&str) -> bool,
     keep: &impl Fn(&str, &[u8]) -> io::Result<()>,
 ) -> io::Result<bool> {
     let file = File::open(path)?;
-    let mut found = Vec::new();
+    let mut wanted_records = Vec::new();
     let end = read_records(&file, 0, |digest, at, length| {
         let hash = hex(&digest);
         if wanted(&hash) {
-            found.push((hash, at, length));
+            wanted_records.push((hash, at, length));
         }
     })?;
-    let bytes: u64 = found.iter().map(|(_, _, length)| u64::from(*length)).sum();
-    if bytes > end / MUCH {
+    let bytes: u64 = wanted_records.iter().map(|(_, _, length)| u64::from(*length)).sum();
+    if bytes > end / RETAINED_PART {
         note_use(path);
         return Ok(true);
     }
-    for (hash, at, length) in found {
+    for (hash, at, length) in wanted_records {
         keep(&hash, &read_content(&file, at, length)?)?;
     }
     Ok(false)
@@ -284,8 +288,8 @@ fn read_content(file: &File, at: u64, length: u32) -> io::Result<Vec<u8>> {
     Ok(packed)
 }
 
-/// Reads the records from a place on. Returns where the last complete one ends.
-fn read_records(file: &File, from: u64, mut found: impl FnMut(Digest, u64, u32)) -> io::Result<u64> {
+/// Reads the records after an offset. Returns the end of the last complete one.
+fn read_records(file: &File, from: u64, mut add: impl FnMut(Digest, u64, u32)) -> io::Result<u64> {
     let length = file.metadata()?.len();
     let mut reader = BufReader::with_capacity(256 << 10, file);
     reader.seek(SeekFrom::Start(from))?;
@@ -299,7 +303,7 @@ fn read_records(file: &File, from: u64, mut found: impl FnMut(Digest, u64, u32))
             break;
         }
         reader.seek_relative(i64::from(size))?;
-        found(digest, at, size);
+        add(digest, at, size);
         end = at + u64::from(size);
     }
     Ok(end)
@@ -328,7 +332,7 @@ mod tests {
         format!("content {n}\n").repeat(n % 600).into_bytes()
     }
 
-    /// Keeps [`COUNT`] contents. Returns their names.
+    /// Stores [`COUNT`] contents. Returns their names.
     fn fill(objects: &Objects) -> Vec<String> {
         (0..COUNT).map(|n| objects.put(&content(n)).unwrap()).collect()
     }
@@ -339,12 +343,12 @@ mod tests {
         dir.join("packs").join(&packs[0])
     }
 
-    /// The contents of [`fill`] that are there and whole, by number.
-    fn whole(objects: &Objects, names: &[String]) -> Vec<usize> {
+    /// Returns the numbers of the contents of [`fill`] that are present and intact.
+    fn intact(objects: &Objects, names: &[String]) -> Vec<usize> {
         (0..COUNT).filter(|n| objects.get(&names[*n]) == Ok(content(*n))).collect()
     }
 
-    /// Lets forty days pass since a pack was used. Returns a time soon after its last use.
+    /// Makes the last use of a pack forty days older. Returns a time soon after its last use.
     fn make_older(path: &Path) -> SystemTime {
         let old = fs::metadata(path).unwrap().modified().unwrap() - Duration::from_secs(40 * 24 * 3600);
         File::open(path).unwrap().set_modified(old).unwrap();
@@ -352,22 +356,22 @@ mod tests {
     }
 
     #[test]
-    fn contents_of_one_process_are_there_for_all() {
+    fn contents_are_shared_between_processes() {
         let dir = tempfile::tempdir().unwrap();
         let one = open(dir.path());
         let other = open(dir.path());
         let names = fill(&one);
         let files = fs::read_dir(dir.path().join("objects")).unwrap().count();
         assert!(files <= LOOSE, "{files}");
-        assert_eq!(whole(&one, &names).len(), COUNT);
-        assert_eq!(whole(&other, &names).len(), COUNT);
-        // What is added later is found, and what is there already is not kept twice.
+        assert_eq!(intact(&one, &names).len(), COUNT);
+        assert_eq!(intact(&other, &names).len(), COUNT);
+        // A content that is added later is found, and an existing one is not stored again.
         let late = one.put(b"late").unwrap();
         assert_eq!(other.get(&late).as_deref(), Ok(&b"late"[..]));
         let length = fs::metadata(pack_of(dir.path())).unwrap().len();
         assert_eq!(fill(&one), names);
         assert_eq!(fs::metadata(pack_of(dir.path())).unwrap().len(), length);
-        // A large content has a file of its own.
+        // A large content has its own file.
         let large: Vec<u8> = (0..1_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
         let large = one.put(&large).unwrap();
         assert!(other.has(&large));
@@ -375,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_record_costs_nothing_else() {
+    fn incomplete_record_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let names = fill(&open(dir.path()));
         let pack = File::options().append(true).open(pack_of(dir.path())).unwrap();
@@ -384,14 +388,14 @@ mod tests {
         for rest in [&b"P"[..], &[0; 100], b"not a record"] {
             pack.set_len(length).unwrap();
             (&pack).write_all(rest).unwrap();
-            assert_eq!(whole(&open(dir.path()), &names), all);
+            assert_eq!(intact(&open(dir.path()), &names), all);
         }
         pack.set_len(length - 1).unwrap();
-        assert_eq!(whole(&open(dir.path()), &names), all[..COUNT - 1]);
+        assert_eq!(intact(&open(dir.path()), &names), all[..COUNT - 1]);
     }
 
     #[test]
-    fn damaged_content_is_not_believed() {
+    fn damaged_content_is_not_returned() {
         let dir = tempfile::tempdir().unwrap();
         let names = fill(&open(dir.path()));
         let path = pack_of(dir.path());
@@ -399,11 +403,11 @@ mod tests {
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         fs::write(&path, bytes).unwrap();
-        assert_eq!(whole(&open(dir.path()), &names).len(), COUNT - 1);
+        assert_eq!(intact(&open(dir.path()), &names).len(), COUNT - 1);
     }
 
     #[test]
-    fn unused_pack_is_removed_but_for_what_is_wanted() {
+    fn unused_pack_is_removed_except_wanted_contents() {
         let dir = tempfile::tempdir().unwrap();
         let one = open(dir.path());
         let names = fill(&one);
@@ -425,13 +429,13 @@ mod tests {
         assert!(!path.exists());
         assert_eq!(other.get(&wanted), Ok(content(COUNT - 1)));
         assert!(!other.has(&names[COUNT - 2]));
-        // Somebody who knew the pack keeps it again.
+        // A process that knew the pack stores its contents again.
         assert_eq!(fill(&other), names);
-        assert_eq!(whole(&open(dir.path()), &names).len(), COUNT);
+        assert_eq!(intact(&open(dir.path()), &names).len(), COUNT);
     }
 
     #[test]
-    fn content_of_two_packs_outlives_one() {
+    fn content_in_two_packs_outlives_one() {
         let dir = tempfile::tempdir().unwrap();
         let one = open(dir.path());
         let other = open(dir.path());
@@ -439,17 +443,17 @@ mod tests {
         let path = pack_of(dir.path());
         fill(&other);
         let reader = open(dir.path());
-        assert_eq!(whole(&reader, &names).len(), COUNT);
+        assert_eq!(intact(&reader, &names).len(), COUNT);
         drop(one);
         let limit = make_older(&path);
         reader.clean(limit, |_| false);
         assert!(!path.exists());
-        assert_eq!(whole(&reader, &names).len(), COUNT);
-        assert_eq!(whole(&other, &names).len(), COUNT);
+        assert_eq!(intact(&reader, &names).len(), COUNT);
+        assert_eq!(intact(&other, &names).len(), COUNT);
     }
 
     #[test]
-    fn pack_of_which_much_is_wanted_stays() {
+    fn mostly_wanted_pack_stays() {
         let dir = tempfile::tempdir().unwrap();
         let names = fill(&open(dir.path()));
         let path = pack_of(dir.path());
@@ -457,16 +461,17 @@ mod tests {
         let other = open(dir.path());
         other.clean(limit, |_| true);
         assert!(path.exists());
-        assert_eq!(whole(&other, &names).len(), COUNT);
+        assert_eq!(intact(&other, &names).len(), COUNT);
         assert!(
             fs::metadata(&path).unwrap().modified().unwrap() > limit,
             "it is looked at again when it is as old again"
         );
     }
 
-    /// Whatever two processes do at the same moment: what one was told is kept, it can have.
+    /// Checks that a content that was reported as stored is available, whatever another process
+    /// does at the same moment.
     #[test]
-    fn pack_is_removed_while_another_process_keeps() {
+    fn stored_content_survives_concurrent_cleaning() {
         let dir = tempfile::tempdir().unwrap();
         let names = fill(&open(dir.path()));
         let path = pack_of(dir.path());
@@ -495,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_record_leaves_the_pack_as_it_was() {
+    fn failed_append_leaves_pack_unchanged() {
         let file = File::options().write(true).open("/dev/full").unwrap();
         let mut own = OwnPack { file, name: Path::new("own").into(), length: 7 };
         assert!(own.append(b"record").is_err());
@@ -503,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn pack_put_aside_by_a_killed_process_is_found() {
+    fn pack_renamed_by_killed_process_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let names = fill(&open(dir.path()));
         let path = pack_of(dir.path());
@@ -511,7 +516,7 @@ mod tests {
         let limit = fs::metadata(&path).unwrap().modified().unwrap() - Duration::from_secs(24 * 3600);
         fs::rename(&path, &aside).unwrap();
         let other = open(dir.path());
-        assert_eq!(whole(&other, &names).len(), COUNT);
+        assert_eq!(intact(&other, &names).len(), COUNT);
         other.clean(limit, |_| false);
         assert!(path.exists() && !aside.exists(), "it was used lately");
     }
