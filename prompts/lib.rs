@@ -1,4 +1,5 @@
-//! Every text of ours that a model reads, as constants. Each text is a Markdown file in this folder.
+//! All texts that adjutant sends to models, as constants. Each text is a Markdown file in this
+//! directory.
 
 pub mod agent {
     //! System prompts of built-in agents, and the tasks given to those that work in the background.
@@ -89,8 +90,9 @@ pub mod tool {
 }
 
 pub mod wire {
-    //! Texts for what a provider's wire cannot express: attachments the model cannot read, attachments of a tool's result, a
-    //! tool that stands for none, and web searches by a provider.
+    //! Texts that replace content which a provider's API cannot express: attachments that the model
+    //! cannot read, attachments of a tool result, a placeholder tool, and web searches by a
+    //! provider.
 
     pub const EMPTY: &str = include_str!("wire/empty.md").trim_ascii_end();
     pub const FROM_RESULT: &str = include_str!("wire/from-result.md").trim_ascii_end();
@@ -102,7 +104,7 @@ pub mod wire {
 /// The heading of the list of skills.
 pub const SKILLS: &str = include_str!("skills.md").trim_ascii_end();
 
-/// The words before a path and its contents, where a prompt refers to a file.
+/// The text before a path and its contents, when a prompt refers to a file.
 pub const CONTENTS_OF: &str = "Contents of ";
 
 /// Returns the system prompt for a family of models. Names of tools in braces are filled in by the caller.

@@ -1,7 +1,8 @@
-//! A call of a tool: what was asked for, how far it is, and what is known of it.
+//! Tool calls: the request, its progress and the facts known about it.
 //!
-//! What steers behaviour is typed here. It is stored as the first versions stored it, in one JSON object beside
-//! the details that only the editor reads: [`CallFacts`] is that object, and old stores read as before.
+//! Facts that affect behaviour are typed here. They are stored as in the first version, in one JSON
+//! object together with details that only the client reads. [`CallFacts`] is that object, so that
+//! old stores remain readable.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,33 +15,34 @@ use super::{File, ModelRef};
 use base::environment::Timestamp;
 use base::id::{CallId, SessionId};
 
+/// A tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
-    /// Our name for it, the editor's `toolCallId`.
+    /// The id of the call, which is the client's `toolCallId`.
     pub call: CallId,
-    /// The provider's name for it, where it gave one.
+    /// The provider's id of the call, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// The tool's name as the model wrote it.
+    /// The tool's name as written by the model.
     pub tool: String,
-    /// The arguments; an object once they are complete, else the raw text.
+    /// The arguments: an object if they are complete, otherwise the raw text.
     pub input: Arc<Value>,
-    /// What kind of work it is.
+    /// The kind of work.
     #[serde(default)]
     pub kind: ToolKind,
-    /// What it does, for people: one line.
+    /// A description in one line, for display.
     #[serde(default)]
     pub title: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<Location>,
     pub state: CallState,
-    /// What the provider wants back with it, untouched.
+    /// Data of the provider, which must be sent back unchanged.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub provider: Map<String, Value>,
 }
 
 impl Call {
-    /// Takes out what came of it, where only that it was done matters any more.
+    /// Drops the result, if only the fact that the call completed matters any more.
     pub fn forget_result(&mut self) {
         if let CallState::Completed(done) = &mut self.state {
             *done = Completed { cleared: done.cleared, ..Completed::default() };
@@ -48,35 +50,37 @@ impl Call {
     }
 }
 
+/// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(from = "StoredState")]
 pub enum CallState {
-    /// Announced, perhaps waiting for the user.
+    /// Announced, and possibly waiting for the user.
     Pending,
-    /// Acting. Found in a stored history, it means: interrupted, outcome unknown.
+    /// Running. In a stored history it means that the call was interrupted, with an unknown
+    /// outcome.
     Running {
-        /// What is known of it already.
+        /// The facts known so far.
         facts: CallFacts,
-        /// What it had printed when this was kept, as the model would see it.
+        /// The output at the time of saving, in the form for the model.
         printed: Option<Arc<str>>,
     },
     Completed(Completed),
-    /// It failed, was refused or was interrupted; the model is told why.
+    /// Failed, refused or interrupted. The model receives the reason.
     Failed {
         error: String,
         cause: FailureCause,
-        /// What is known of it besides.
+        /// Further facts.
         facts: CallFacts,
     },
 }
 
 impl CallState {
-    /// A failure that ends nothing but its call.
+    /// Returns a failure that affects only its call.
     pub fn failed(error: impl Into<String>) -> Self {
         Self::Failed { error: error.into(), cause: FailureCause::Error, facts: CallFacts::default() }
     }
 
-    /// What is known of a call that has begun.
+    /// Returns the facts about a call that has begun.
     pub fn facts(&self) -> Option<&CallFacts> {
         match self {
             Self::Pending => None,
@@ -85,7 +89,7 @@ impl CallState {
         }
     }
 
-    /// Why it failed, if it did.
+    /// Returns the cause of a failure.
     pub fn cause(&self) -> Option<FailureCause> {
         match self {
             Self::Failed { cause, .. } => Some(*cause),
@@ -94,110 +98,114 @@ impl CallState {
     }
 }
 
-/// Why a call failed, as far as something follows from it.
+/// The cause of a failed call, as far as it affects behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FailureCause {
-    /// Anything that the model is told, and goes on from.
+    /// Any error that the model receives and continues from.
     #[default]
     Error,
-    /// The user rejected it without words, which ends the turn.
+    /// The user rejected it without giving a reason, which ends the turn.
     Rejected,
-    /// Nobody could be asked about it, which the model was told.
+    /// No user could be asked about it, and the model was informed.
     Unanswered,
     /// The user cancelled the turn while it ran.
     Cancelled,
-    /// The process ended while it ran: what it has done is unknown.
+    /// The process ended while it ran, so its effects are unknown.
     ProcessEnded,
     /// The user cancelled the turn before it began.
     NotBegun,
 }
 
 impl FailureCause {
-    /// It was cut off while it ran.
+    /// Whether it was interrupted while it ran.
     pub fn is_interruption(self) -> bool {
         matches!(self, Self::Cancelled | Self::ProcessEnded)
     }
 }
 
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Completed {
-    /// The result for the model. Shared with the requests it is part of: it may be long, and is sent
-    /// again with every step.
+    /// The result for the model. It may be long and is sent with every step, so requests share it.
     pub output: Arc<str>,
-    /// The result for people, where it differs.
+    /// The result for display, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display: Option<String>,
-    /// What is known of it besides.
+    /// Further facts.
     #[serde(rename = "metadata", default, skip_serializing_if = "CallFacts::is_empty")]
     pub facts: CallFacts,
-    /// The change of each file it touched.
+    /// The changes of the files it touched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
-    /// Images and the like for the model.
+    /// Images and other attachments for the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<File>,
-    /// Set when pruning took the output out of the model's view.
+    /// The time when pruning removed the output from the model's view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared: Option<Timestamp>,
 }
 
-/// What is known of a call beside its result.
+/// Facts about a call, in addition to its result.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CallFacts {
-    /// The session of the subagent it set to work.
+    /// The session of the subagent that it started.
     pub child: Option<ChildSession>,
-    /// Calls of that subagent which the user was asked about: the editor has seen them beside this one.
+    /// Calls of that subagent that needed the user's permission, and were shown to the client next
+    /// to this one.
     pub asked: Vec<CallId>,
-    /// How the command it ran has ended.
+    /// The end of the command that it ran.
     pub exit: Option<ProgramExit>,
-    /// The command it left in the background.
+    /// The command that it left in the background.
     pub job: Option<BackgroundJob>,
-    /// The file that holds all of its output.
+    /// The file that contains its complete output.
     pub output_path: Option<PathBuf>,
-    /// What the system kept its command from, in words.
+    /// The restrictions of the sandbox on its command, as text.
     pub sandbox: Option<String>,
-    /// Whether it brought something new; none where that is no question.
+    /// Whether it returned something new; `None` if that does not apply.
     pub news: Option<bool>,
-    /// Instruction files it brought along.
+    /// Instruction files that it loaded.
     pub loaded: Vec<PathBuf>,
-    /// The result that was owed, as it was accepted.
+    /// The structured result that it submitted, as accepted.
     pub result: Option<Value>,
-    /// What only the editor reads: counts, diffs.
+    /// Details that only the client reads: counts, diffs.
     pub details: Map<String, Value>,
 }
 
+/// The end of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProgramExit {
-    /// Its exit code, if it ended by itself.
+    /// The exit code, unless a signal ended it.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The name of the signal that ended it.
     pub signal: Option<String>,
 }
 
 /// The session of a subagent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildSession {
-    /// Whose call set it to work; a fork has inherited calls of another session.
+    /// The session of the call that started it, which in a fork differs from the session of the
+    /// history.
     pub parent: Option<SessionId>,
     pub session: SessionId,
     pub model: Option<ModelRef>,
 }
 
+/// A command that continues after its call has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackgroundJob {
-    /// Its id, `bash_1`.
+    /// The id, such as `bash_1`.
     pub id: String,
     pub state: JobState,
 }
 
-/// How far a command in the background is, as the history knows it.
+/// The progress of a background job, as recorded in the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobState {
-    /// It runs, or did when this was kept.
+    /// It was running when this was saved.
     Running,
-    /// It has ended, in a few words how; the model has not been told.
+    /// It has ended, with a short description. The model has not been notified.
     Ended(String),
-    /// It has ended, and the model knows.
+    /// It has ended, and the model has been notified.
     Told(String),
 }
 
@@ -211,7 +219,7 @@ impl JobState {
 }
 
 impl ChildSession {
-    /// As the editor sees it.
+    /// Returns the JSON for the client.
     pub fn to_json(&self) -> Map<String, Value> {
         let parent = self.parent.as_ref().map(|parent| (CallFacts::PARENT, parent.to_string()));
         let model = self.model.as_ref().map(|model| (CallFacts::MODEL, model.to_string()));
@@ -221,11 +229,11 @@ impl ChildSession {
 }
 
 impl CallFacts {
-    /// The key of a background command's id, where facts are stored or sent.
+    /// The key of a background job's id, in stored facts and messages.
     pub const BACKGROUND: &str = "background";
-    /// The key that says how that command ended.
+    /// The key of a description of its end.
     pub const ENDED: &str = "ended";
-    /// The key of the limit, in milliseconds, that ended a command.
+    /// The key of the time limit that ended a command, in milliseconds.
     pub const TIME_LIMIT: &str = "timeLimit";
     const TOLD: &str = "told";
     const PARENT: &str = "parentSessionId";
@@ -249,7 +257,7 @@ impl CallFacts {
         *self == Self::default()
     }
 
-    /// These, and what became known later.
+    /// Adds facts that became known later.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
         let mut details = self.details;
@@ -268,7 +276,7 @@ impl CallFacts {
         }
     }
 
-    /// As they are stored, and sent to the editor.
+    /// Returns the JSON for the store and the client.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut json = self.child.as_ref().map(ChildSession::to_json).unwrap_or_default();
         let mut add = |key: &str, value: Value| json.insert(key.to_owned(), value);
@@ -311,12 +319,14 @@ impl CallFacts {
         json
     }
 
-    /// Reads what was stored. What is not as we write it stays among the details.
+    /// Parses stored facts. Values of an unexpected form remain in the details.
     pub fn from_json(stored: Map<String, Value>) -> Self {
         let mut facts = Self::default();
-        let (mut parent, mut model) = (None, None);
-        let (mut job, mut ended, mut told) = (None, None, false);
-        let texts = |list: &[Value]| list.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
+        let mut parent = None;
+        let mut model = None;
+        let mut job = None;
+        let mut ended = None;
+        let mut is_notified = false;
         for (key, value) in stored {
             match (key.as_str(), value) {
                 (Self::PARENT, Value::String(text)) => parent = Some(text),
@@ -324,7 +334,7 @@ impl CallFacts {
                     facts.child = Some(ChildSession { parent: None, session: SessionId::new(text), model: None });
                 }
                 (Self::MODEL, Value::String(text)) => model = Some(text),
-                (Self::ASKED, Value::Array(list)) => facts.asked = texts(&list).into_iter().map(CallId::new).collect(),
+                (Self::ASKED, Value::Array(list)) => facts.asked = texts(&list).map(CallId::new).collect(),
                 (Self::EXIT, Value::Null) => _ = facts.exit.get_or_insert_default(),
                 (Self::EXIT, Value::Number(code)) => {
                     let code = code.as_i64().and_then(|code| i32::try_from(code).ok());
@@ -333,12 +343,12 @@ impl CallFacts {
                 (Self::SIGNAL, Value::String(text)) => facts.exit.get_or_insert_default().signal = Some(text),
                 (Self::BACKGROUND, Value::String(text)) => job = Some(text),
                 (Self::ENDED, Value::String(text)) => ended = Some(text),
-                (Self::TOLD, Value::Bool(true)) => told = true,
+                (Self::TOLD, Value::Bool(true)) => is_notified = true,
                 (Self::OUTPUT_PATH, Value::String(text)) => facts.output_path = Some(text.into()),
                 (Self::SANDBOX, Value::String(text)) => facts.sandbox = Some(text),
                 (Self::NEWS, Value::Bool(news)) => facts.news = Some(news),
                 (Self::LOADED, Value::Array(list)) => {
-                    facts.loaded = texts(&list).into_iter().map(PathBuf::from).collect();
+                    facts.loaded = texts(&list).map(PathBuf::from).collect();
                 }
                 (Self::RESULT, result) => facts.result = Some(result),
                 (_, value) => _ = facts.details.insert(key, value),
@@ -350,20 +360,26 @@ impl CallFacts {
                 child.model = model.as_deref().and_then(ModelRef::parse);
             }
             None => {
-                let stray = [(Self::PARENT, parent), (Self::MODEL, model)];
-                facts.details.extend(stray.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?.into()))));
+                let unclaimed = [(Self::PARENT, parent), (Self::MODEL, model)];
+                let details = unclaimed.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?.into())));
+                facts.details.extend(details);
             }
         }
         facts.job = job.map(|id| {
             let state = match ended {
                 None => JobState::Running,
-                Some(how) if told => JobState::Told(how),
+                Some(how) if is_notified => JobState::Told(how),
                 Some(how) => JobState::Ended(how),
             };
             BackgroundJob { id, state }
         });
         facts
     }
+}
+
+/// Returns the strings of a list, without its other values.
+fn texts(list: &[Value]) -> impl Iterator<Item = String> {
+    list.iter().filter_map(Value::as_str).map(str::to_owned)
 }
 
 impl Serialize for CallFacts {
@@ -378,7 +394,7 @@ impl<'de> Deserialize<'de> for CallFacts {
     }
 }
 
-/// A call's state as it is stored: why it failed stands among the facts.
+/// The stored form of a call's state, with the cause of a failure among the facts.
 #[derive(Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 enum StoredState {
@@ -397,11 +413,11 @@ enum StoredState {
     },
 }
 
-/// What the first versions wrote of a call that the end of the process cut off, and nothing else by which to know it.
-const CUT_OFF: &str = "The call was interrupted before it ended. What it did so far is unknown.";
+/// The error of a call that the end of the process interrupted, which is its only distinction in the first versions.
+const PROCESS_ENDED_ERROR: &str = "The call was interrupted before it ended. What it did so far is unknown.";
 
-/// The same for one that a cancel came before.
-const NEVER_BEGUN: &str = "The call was not made: the user cancelled the turn before it began.";
+/// The error of a call that was cancelled before it began, which is its only distinction in the first versions.
+const NOT_BEGUN_ERROR: &str = "The call was not made: the user cancelled the turn before it began.";
 
 impl From<StoredState> for CallState {
     fn from(stored: StoredState) -> Self {
@@ -410,18 +426,25 @@ impl From<StoredState> for CallState {
             StoredState::Running { facts, printed } => Self::Running { facts, printed },
             StoredState::Completed(done) => Self::Completed(done),
             StoredState::Failed { error, mut metadata } => {
-                let mut is = |key: &str| metadata.remove(key).is_some();
-                let (rejected, interrupted) = (is(CallFacts::REJECTED), is(CallFacts::INTERRUPTED));
-                let unanswered = is(CallFacts::UNANSWERED);
-                let process_ended = is(CallFacts::PROCESS_ENDED) || (interrupted && error == CUT_OFF);
-                let not_begun = is(CallFacts::NOT_BEGUN) || error == NEVER_BEGUN;
-                let cause = match (rejected, interrupted) {
-                    _ if not_begun => FailureCause::NotBegun,
-                    (true, _) => FailureCause::Rejected,
-                    (_, true) if process_ended => FailureCause::ProcessEnded,
-                    (_, true) => FailureCause::Cancelled,
-                    _ if unanswered => FailureCause::Unanswered,
-                    _ => FailureCause::Error,
+                let mut take = |key: &str| metadata.remove(key).is_some();
+                let is_rejected = take(CallFacts::REJECTED);
+                let is_interrupted = take(CallFacts::INTERRUPTED);
+                let is_unanswered = take(CallFacts::UNANSWERED);
+                let is_process_ended =
+                    take(CallFacts::PROCESS_ENDED) || (is_interrupted && error == PROCESS_ENDED_ERROR);
+                let is_not_begun = take(CallFacts::NOT_BEGUN) || error == NOT_BEGUN_ERROR;
+                let cause = if is_not_begun {
+                    FailureCause::NotBegun
+                } else if is_rejected {
+                    FailureCause::Rejected
+                } else if is_interrupted && is_process_ended {
+                    FailureCause::ProcessEnded
+                } else if is_interrupted {
+                    FailureCause::Cancelled
+                } else if is_unanswered {
+                    FailureCause::Unanswered
+                } else {
+                    FailureCause::Error
                 };
                 Self::Failed { error, cause, facts: CallFacts::from_json(metadata) }
             }
@@ -470,7 +493,7 @@ impl Serialize for CallState {
     }
 }
 
-/// Kinds of work, for icons and policies. The words are ACP's because they are the field's.
+/// Kinds of work, for icons and policies. The names are ACP's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolKind {
@@ -480,9 +503,9 @@ pub enum ToolKind {
     Move,
     Search,
     Execute,
-    /// Plans, delegates.
+    /// Planning and delegating.
     Think,
-    /// Gets something from the network.
+    /// Retrieving data from the network.
     Fetch,
     SwitchMode,
     #[default]
@@ -490,17 +513,18 @@ pub enum ToolKind {
 }
 
 impl ToolKind {
-    /// Whether such work may change something outside the conversation.
+    /// Whether this kind of work may change something outside the conversation.
     pub fn acts(self) -> bool {
         !matches!(self, Self::Read | Self::Search | Self::Think | Self::SwitchMode)
     }
 }
 
+/// A place in a file that a call works on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
-    /// Absolute.
+    /// An absolute path.
     pub path: PathBuf,
-    /// From 1.
+    /// Counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }

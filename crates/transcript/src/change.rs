@@ -1,32 +1,32 @@
-//! The change of a file as its text, as calls show it and as it is kept with them.
+//! The change of a file as text, in the form that is stored with calls and displayed.
 
 use serde::{Deserialize, Serialize};
 
 use base::text;
 use base::text::diff::LineDiff;
 
-/// The most bytes of old and new text that are kept and shown for one file.
-const MOST: usize = 256 << 10;
+/// The maximum size of the old and new text that are stored and displayed for one file, in bytes.
+const MAX_STORED_BYTES: usize = 256 << 10;
 
-/// Texts of which more than this differs are not compared line by line.
-const COMPARED: usize = 8 << 20;
+/// The maximum size of texts that are compared line by line, in bytes.
+const MAX_COMPARED_BYTES: usize = 8 << 20;
 
-/// How many lines are kept around what differs.
-const AROUND: usize = 3;
+/// The number of unchanged lines around a change.
+const CONTEXT_LINES: usize = 3;
 
 /// The change of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Absolute.
+    /// An absolute path.
     pub path: String,
-    /// None for a new file.
+    /// `None` for a new file.
     pub old: Option<String>,
-    /// Empty for a deleted one.
+    /// Empty for a deleted file.
     pub new: String,
-    /// The file is gone, not emptied.
+    /// Whether the file was deleted, not emptied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
-    /// Set where the texts are a part of the file.
+    /// The position of the texts, if they are a part of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<PartLines>,
 }
@@ -39,12 +39,12 @@ pub struct PartLines {
 }
 
 impl Change {
-    /// The change as it is kept and shown: whole where its texts are small, else only the parts that differ, and no
-    /// more than 256 KiB of them.
+    /// Returns the change in the form for storing and displaying: unchanged if its texts are small,
+    /// otherwise only the differing parts, at most 256 KiB of them.
     pub fn parts(&self) -> Vec<Self> {
         let old = self.old.as_deref().unwrap_or_default();
         let new = self.new.as_str();
-        if old.len() + new.len() <= MOST {
+        if old.len() + new.len() <= MAX_STORED_BYTES {
             return vec![self.clone()];
         }
         let start = common_start(old, new);
@@ -53,26 +53,28 @@ impl Change {
         let new_part = &new[start..new.len() - end];
         let before = old[..start].lines().count();
         let begins = PartLines { old: before, new: before };
-        match old_part.len() + new_part.len() {
-            small if small <= MOST => vec![self.part(begins, old_part.into(), new_part.into())],
-            compared if compared <= COMPARED && !old_part.is_empty() && !new_part.is_empty() => {
-                self.groups(begins, old_part, new_part)
-            }
-            _ => vec![self.part(begins, cut(old_part), cut(new_part))],
+        let length = old_part.len() + new_part.len();
+        if length <= MAX_STORED_BYTES {
+            return vec![self.part(begins, old_part.into(), new_part.into())];
         }
+        if length <= MAX_COMPARED_BYTES && !old_part.is_empty() && !new_part.is_empty() {
+            return self.groups(begins, old_part, new_part);
+        }
+        vec![self.part(begins, cut(old_part), cut(new_part))]
     }
 
-    /// Its lines, compared.
+    /// Compares the lines of its texts.
     pub fn lines(&self) -> LineDiff<'_> {
         let PartLines { old, new } = self.part.unwrap_or_default();
         LineDiff::of_parts(self.old.as_deref().unwrap_or_default(), &self.new, (old, new))
     }
 
-    /// Each group of lines that differ, as long as there is room; of the first at least a piece.
+    /// Returns the groups of differing lines up to the maximum size; the first group is cut if it
+    /// is larger.
     fn groups(&self, begins: PartLines, old: &str, new: &str) -> Vec<Self> {
         let diff = LineDiff::of(old, new);
         let mut parts: Vec<Self> = Vec::new();
-        let mut room = MOST;
+        let mut remaining = MAX_STORED_BYTES;
         let groups = diff.groups();
         for (place, group) in groups.iter().enumerate() {
             let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
@@ -80,9 +82,9 @@ impl Change {
             let new = diff.new_lines(first.new_range().start..last.new_range().end);
             let lines =
                 PartLines { old: begins.old + first.old_range().start, new: begins.new + first.new_range().start };
-            match room.checked_sub(old.len() + new.len()) {
-                Some(left) => {
-                    room = left;
+            match remaining.checked_sub(old.len() + new.len()) {
+                Some(rest) => {
+                    remaining = rest;
                     parts.push(self.part(lines, old, new));
                 }
                 None if parts.is_empty() => return vec![self.part(lines, cut(&old), cut(&new))],
@@ -112,29 +114,32 @@ impl Change {
     }
 }
 
-/// The bytes of the lines with which both texts begin, without the last few of them.
+/// Returns the length of the lines that both texts begin with, without the last few as context, in
+/// bytes.
 fn common_start(old: &str, new: &str) -> usize {
     let same = old.bytes().zip(new.bytes()).take_while(|(one, other)| one == other).count();
     let start = &old.as_bytes()[..same];
     let ends = start.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
-    ends.map(|(at, _)| at + 1).nth(AROUND).unwrap_or(0)
+    ends.map(|(at, _)| at + 1).nth(CONTEXT_LINES).unwrap_or(0)
 }
 
-/// The bytes of the lines with which both texts end, without the first few of them.
+/// Returns the length of the lines that both texts end with, without the first few as context, in
+/// bytes.
 fn common_end(old: &str, new: &str) -> usize {
     let same = old.bytes().rev().zip(new.bytes().rev()).take_while(|(one, other)| one == other).count();
     let end = &old.as_bytes()[old.len() - same..];
     let ends = end.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-    ends.map(|(at, _)| same - at - 1).nth(AROUND).unwrap_or(0)
+    ends.map(|(at, _)| same - at - 1).nth(CONTEXT_LINES).unwrap_or(0)
 }
 
-/// The first half of what may be kept, and how much is not.
+/// Cuts a text to half of the maximum size, and appends the size of the rest.
 fn cut(text: &str) -> String {
-    let head = text::head(text, MOST / 2);
-    match text.len() - head.len() {
-        0 => head.to_owned(),
-        left => format!("{head}\n… {} not shown\n", text::count(left, "more byte")),
+    let head = text::head(text, MAX_STORED_BYTES / 2);
+    let rest = text.len() - head.len();
+    if rest == 0 {
+        return head.to_owned();
     }
+    format!("{head}\n… {} not shown\n", text::count(rest, "more byte"))
 }
 
 #[cfg(test)]
@@ -150,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn large_texts_are_kept_as_what_differs() {
+    fn large_texts_are_stored_as_differing_parts() {
         let small = change(Some("a\n"), "b\n");
         assert_eq!(small.parts(), std::slice::from_ref(&small));
 
@@ -163,24 +168,24 @@ mod tests {
         assert!(parts[0].old.as_ref().unwrap().starts_with("line 49997 of the file\nline 49998"));
         assert!(parts[0].new.contains("LINE 50000 of the file\nline 50001") && parts[0].new.lines().count() == 7);
 
-        // Far from one another: a part each, the second one a line further down.
+        // Changes that are far apart are separate parts, the second one shifted by a line.
         let two = one.replace("LINE 50000 of the file\n", "").replace("line 90000 ", "LINE 90000 ");
         let parts = change(Some(&large), &two);
         let places: Vec<_> = parts.parts().iter().filter_map(|part| part.part).collect();
         assert_eq!(places, [PartLines { old: 49_996, new: 49_996 }, PartLines { old: 89_996, new: 89_995 }]);
 
-        // Everything differs, and what is new altogether: the beginning, and how much is left out.
+        // Entirely different and entirely new texts are cut, and the size of the rest is appended.
         for (old, new) in
             [(Some(&*large), large.to_uppercase()), (None, large.clone()), (Some("a\n"), "é".repeat(5 << 20))]
         {
             let parts = change(old, &new);
             let parts = parts.parts();
             let bytes: usize = parts.iter().map(|part| part.new.len() + part.old.as_ref().map_or(0, String::len)).sum();
-            assert!(bytes <= MOST + 200, "{bytes}");
+            assert!(bytes <= MAX_STORED_BYTES + 200, "{bytes}");
             assert!(parts[0].new.ends_with("not shown\n"));
         }
 
-        // Characters and line ends are not cut in two.
+        // Characters and line endings are not divided.
         let ends = large.replace('\n', "\r\n");
         let parts = change(Some(&ends), &ends.replace("line 7 ", "Zeile 7 "));
         assert!(parts.parts()[0].old.as_ref().unwrap().starts_with("line 4 of the file\r\n"));

@@ -1,8 +1,8 @@
-//! What a session's history is made of: messages and their parts. Nothing here acts.
+//! The history of a session: messages and their parts, as data without behaviour.
 //!
-//! The shapes follow OpenCode's: a user message is one prompt, an assistant
-//! message is one step (one model call, with its tool calls). Every field that came later has a
-//! default, so that old stores still read.
+//! The structure follows OpenCode: a user message is one prompt, an assistant message is one step
+//! (one model call with its tool calls). Every field that was added later has a default, so that
+//! old stores remain readable.
 
 mod call;
 mod change;
@@ -28,7 +28,7 @@ use base::id::{MessageId, PartId};
 use base::text;
 use base::text::shared::SharedText;
 
-/// `provider/model`, the way models are written everywhere.
+/// A model as `provider/model`, the notation used everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModelRef {
     /// The provider's id, without a slash.
@@ -44,14 +44,16 @@ impl ModelRef {
     /// The provider of recordings; its models are directories.
     pub const REPLAY: &str = "replay";
 
-    /// Reads `provider/model`; the model's part may have more slashes. `replay:directory` is one too.
+    /// Parses `provider/model`, where the model may contain more slashes, or `replay:directory`.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(dir) = text.strip_prefix("replay:").filter(|dir| !dir.is_empty()) {
             return Some(Self { provider: Self::REPLAY.into(), model: dir.into(), effort: None });
         }
         let (provider, model) = text.split_once('/')?;
-        let ok = !provider.is_empty() && !model.is_empty();
-        ok.then(|| Self { provider: provider.into(), model: model.into(), effort: None })
+        if provider.is_empty() || model.is_empty() {
+            return None;
+        }
+        Some(Self { provider: provider.into(), model: model.into(), effort: None })
     }
 }
 
@@ -62,15 +64,16 @@ impl std::fmt::Display for ModelRef {
     }
 }
 
+/// A message of the history, by the user or the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Stable across live updates, replay and fork.
+    /// The id, which is the same in live updates, replays and forks.
     pub id: MessageId,
     pub created: Timestamp,
-    /// Whose it is, with what belongs to that role.
+    /// The author, with the fields of that role.
     #[serde(flatten)]
     pub role: Role,
-    /// In the order they were made. Stored one by one, not with the message.
+    /// In the order of their creation. They are stored one by one, not with the message.
     #[serde(skip)]
     pub parts: Vec<Part>,
 }
@@ -78,12 +81,12 @@ pub struct Message {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Role {
-    /// The user, or something said in the user's place.
+    /// A message by the user, or by adjutant on the user's behalf.
     User(User),
     Assistant(Assistant),
 }
 
-/// What only a user message has.
+/// The fields that only a user message has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct User {
     /// The agent it is addressed to.
@@ -91,57 +94,58 @@ pub struct User {
     pub model: ModelRef,
 }
 
-/// What only an assistant message has.
+/// The fields that only an assistant message has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assistant {
     /// The user message it answers.
     pub parent: MessageId,
     pub agent: String,
-    /// The model that was asked.
+    /// The model that received the request.
     pub model: ModelRef,
-    /// How the step ended; none while it runs or when it was interrupted.
+    /// The reason for the end of the step; `None` while it runs or if it was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<Finish>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
-    /// True for the summary a compaction made.
+    /// Whether this is the summary of a compaction.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub summary: bool,
     #[serde(default)]
     pub usage: Usage,
-    /// In US dollars, where the price is known; the subagents it set to work included.
+    /// The cost in US dollars, including subagents, if the price is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Timestamp>,
 }
 
+/// The reason for the end of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finish {
     Stop,
     ToolCalls,
-    /// It ran out of output tokens.
+    /// The model ran out of output tokens.
     Length,
-    /// A filter stopped it, or it refused.
+    /// A filter stopped the model, or it refused.
     Refusal,
-    /// The provider said something else.
+    /// Any other reason of the provider.
     Other,
 }
 
-/// Why a step failed, for the user and for the history.
+/// The failure of a step, for the user and for the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Which kind of failure; callers act on it.
+    /// The kind of failure, on which callers act.
     pub kind: FaultKind,
-    /// What happened, one sentence for a person.
+    /// One sentence on the event, for the user.
     pub message: String,
-    /// What to do next, one sentence.
+    /// One sentence of advice, for the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
-/// The kinds of failure that are told apart.
+/// The kinds of failure that callers distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
@@ -151,20 +155,20 @@ pub enum FaultKind {
     Provider,
     /// The conversation does not fit the model.
     ContextOverflow,
-    /// The model, or its provider, does not take a picture of the conversation.
+    /// The model or its provider rejects a picture in the conversation.
     Picture,
-    /// The user, or the end of the process, stopped it.
+    /// The user or the end of the process interrupted it.
     Interrupted,
-    /// The store could not keep it.
+    /// The store failed to save it.
     Store,
     Internal,
 }
 
-/// Tokens as the provider counted them. `input` excludes what came from or went into the cache,
+/// Tokens as counted by the provider. `input` excludes tokens read from or written to the cache,
 /// `output` excludes reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Fresh input tokens.
+    /// Input tokens that are not cached.
     pub input: u64,
     /// Visible output tokens.
     pub output: u64,
@@ -179,35 +183,38 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Everything that occupies the context window after this step.
+    /// Returns the number of tokens in the context window after this step.
     pub fn context(&self) -> u64 {
         self.input + self.cache_read + self.cache_write + self.output + self.reasoning
     }
 }
 
-/// What a client says with one prompt, for that prompt alone.
+/// Options that a client sets for a single prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PromptOptions {
-    /// The last words of the system prompt.
+    /// Text that is appended to the system prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// By a tool's name, its permission or a wildcard over them: false takes the tool away, true keeps it where
-    /// a broader key takes it. Nothing here allows what the agent's rules do not.
+    /// Tools by name, permission or a wildcard for these: `false` removes a tool, `true` retains
+    /// one that a broader key removes. It never allows a tool that the agent's rules do not allow.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<String, bool>,
-    /// Tells whether a prompt is one that was sent before.
+    /// A key by which a repeated prompt is recognized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }
 
+/// A part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// Stable across live updates and replay; the message id of text and thought in ACP.
+    /// The id, which is the same in live updates and replays; also the message id of text and
+    /// thought in ACP.
     pub id: PartId,
     #[serde(flatten)]
     pub content: Content,
 }
 
+/// The content of a part.
 #[expect(clippy::large_enum_variant, reason = "most parts of a history are calls; a box for each would cost more")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
@@ -216,43 +223,44 @@ pub enum Content {
     Reasoning(Reasoning),
     File(File),
     Tool(Call),
-    /// Files that a step changed: what they were before it, and what they were after it.
+    /// Files that a step changed, with their states before and after.
     Patch {
-        /// One per file; while it is only begun, one per edit.
+        /// One change per file, or one per edit while `begun`.
         files: Vec<FileChange>,
-        /// The step had not ended when this was written: it is what was about to be done.
+        /// Whether the step had not ended when this was written, so that it lists planned changes.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         begun: bool,
-        /// What it wrote without its earlier state being kept.
+        /// Writes whose earlier state was not recorded.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unkept: Vec<UnkeptWrite>,
     },
-    /// The user named an agent with `@`.
+    /// An agent that the user mentioned with `@`.
     Agent {
         name: String,
     },
-    /// Work for a subagent, to be done before the model is asked.
+    /// A task for a subagent, which precedes the request to the model.
     Subtask {
         agent: String,
-        /// A few words for people.
+        /// A short description for display.
         description: String,
-        /// What it is to do.
+        /// The task for the subagent.
         prompt: String,
-        /// The model it is to use, before the agent's own.
+        /// The model for the subagent, which takes precedence over the agent's own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<ModelRef>,
     },
-    /// What holds for this prompt and its answer alone.
+    /// Options for this prompt and its answer only.
     PromptOptions(PromptOptions),
-    /// The answer is to have this shape.
+    /// The required form of the answer.
     Format {
         /// A JSON Schema.
         schema: Value,
     },
-    /// The history before this message is to be summarised; once the summary follows, it is.
+    /// A request to summarize the history before this message, which is fulfilled if the summary
+    /// follows.
     Compaction(Compaction),
-    /// An attempt failed and was repeated. Parts before it in this message belong to the failed
-    /// attempt: shown to the user, not sent to the model.
+    /// A failed attempt that was repeated. Earlier parts of this message belong to it: they are
+    /// shown to the user, but not sent to the model.
     Retry {
         /// 1 for the first repetition.
         attempt: u32,
@@ -260,30 +268,31 @@ pub enum Content {
     },
 }
 
-/// A history that is to be summarised, or was.
+/// A compaction of the history, requested or done.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Compaction {
-    /// False when the user asked for it.
+    /// Whether it was automatic, not requested by the user.
     pub auto: bool,
-    /// What the summary should keep above all, in the words of the user who asked for it.
+    /// The focus of the summary, in the words of the user who requested it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<String>,
-    /// First message kept verbatim.
+    /// The first message that is not summarized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<MessageId>,
-    /// The provider had refused the conversation as too long: what is attached to messages before
-    /// this one is not sent any more.
+    /// Whether the provider had rejected the conversation as too long. Attachments of messages
+    /// before this one are not sent any more then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overflow: bool,
-    /// Tokens before and after, as far as they could be known; 0 while it is only asked for.
+    /// The number of tokens before and after, as far as known; 0 if the compaction is only
+    /// requested.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub before: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub after: u64,
-    /// Skills that the model had in front of it, and has again.
+    /// Skills that were in the model's context, and are again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
-    /// The same for instruction files.
+    /// Instruction files that were in the model's context, and are again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loaded: Vec<PathBuf>,
 }
@@ -293,66 +302,70 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
+/// A text of a message.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Text {
-    /// Markdown. A prompt may be long, and each request to a model holds what it says.
+    /// Markdown. A prompt may be long, so requests to the model share its text.
     pub text: SharedText,
-    /// Said by the program in the user's place: the model sees it, the editor does not.
+    /// Whether adjutant wrote it on the user's behalf. The model sees it, the client does not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub synthetic: bool,
-    /// The user sees it, the model does not.
+    /// Whether only the user sees it, not the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignored: bool,
-    /// What the provider wants back with it, untouched.
+    /// Data of the provider, which must be sent back unchanged.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub provider: Map<String, Value>,
 }
 
+/// The reasoning of a model.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reasoning {
-    /// What of it may be shown.
+    /// The part of it that may be shown.
     pub text: String,
-    /// Signatures, encrypted content and the like: replayed to the same model untouched.
+    /// Signatures, encrypted content and similar data, which is sent back unchanged to the same
+    /// model.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub provider: Map<String, Value>,
 }
 
-/// Something attached to a message or a result.
+/// An attachment of a message or a result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct File {
-    /// `image/png`, `application/pdf`, `text/plain` …
+    /// The media type: `image/png`, `application/pdf`, `text/plain` …
     pub mime: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where it came from: a `file://` or other URI.
+    /// Its origin: a `file://` or other URI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
-    /// Base64 of its bytes, where they travel with the message.
+    /// Its bytes in Base64, if they are part of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// A provider would not take it: it is kept, and not sent again.
+    /// Whether a provider rejected it. It is stored, but not sent again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
 }
 
-/// What became of one file, by the names of its contents.
+/// The change of one file, by the digests of its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
-    /// Absolute, symlinks on the way resolved.
+    /// Absolute, with symlinks in its directories resolved.
     pub path: String,
-    /// None where there was no file.
+    /// `None` if there was no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<FileState>,
-    /// None where there is no file any more.
+    /// `None` if there is no file any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<FileState>,
-    /// It was found by comparing the project before and after something ran, so another program may have made it.
+    /// Whether it was found by comparing the project before and after a call, so that another
+    /// program may be its author.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub compared: bool,
 }
 
-/// Merges changes, given in the order they were made: those of a file that follow on one another are one. Where a file
-/// was something else when the next change began, somebody else had changed it, and a new one begins.
+/// Merges changes in the order they were made. Consecutive changes of a file become one, unless its
+/// state differs in between: then it was changed by others, and a new change begins.
 pub fn merged<'a>(changes: impl IntoIterator<Item = &'a FileChange>) -> Vec<FileChange> {
     let mut merged: Vec<FileChange> = Vec::new();
     let mut last_of: HashMap<&str, usize> = HashMap::new();
@@ -372,38 +385,39 @@ pub fn merged<'a>(changes: impl IntoIterator<Item = &'a FileChange>) -> Vec<File
     merged
 }
 
-/// Something that was written, or may have been, and that an undo cannot set back.
+/// A certain or possible write that an undo cannot revert.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UnkeptWrite {
-    /// A path, absolute; or a call by its title, where no file is known.
+    /// An absolute path, or the title of a call if the file is unknown.
     pub what: String,
     pub why: UnkeptReason,
 }
 
-/// The reason the earlier state of a file is not kept.
+/// The reason why the earlier state of a file was not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnkeptReason {
-    /// It is ignored, or lies in a directory that is.
+    /// The file or one of its parent directories is ignored.
     Ignored,
-    /// It could not be read.
+    /// The file could not be read.
     Unreadable,
-    /// There is more, which is not named.
+    /// More writes exist that are not listed.
     Further,
-    /// A directory that was renamed holds more than is kept.
+    /// A renamed directory contains more files than are recorded.
     Large,
-    /// The system does not report what this call wrote, and the project is too large to be compared.
+    /// The system does not report the writes of this call, and the project is too large to be
+    /// compared.
     Unreported,
 }
 
-/// What a file was at one moment. Equal states are equal files.
+/// The state of a file at one time. Files with equal states are equal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileState {
-    /// The name of its content: a digest; or, of one too large to be kept, its size and time.
+    /// The digest of its content, or the size and time of a content that is too large to be stored.
     pub hash: String,
     #[serde(default)]
     pub kind: FileKind,
-    /// Its content was too large to be kept.
+    /// Whether its content was too large to be stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub large: bool,
 }
@@ -414,9 +428,9 @@ pub struct FileState {
 pub enum FileKind {
     #[default]
     Plain,
-    /// One that may be executed.
+    /// A file that its owner may execute.
     Program,
-    /// A symbolic link; its content is where it leads.
+    /// A symbolic link, whose content is its target.
     Link,
 }
 
@@ -425,7 +439,8 @@ pub enum FileKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[schemars(extend("additionalProperties" = true))]
 pub struct Todo {
-    // No words here: they would be paid for with every request, as part of a tool's schema.
+    // No doc comments here: they would become part of a tool's schema, and cost tokens with every
+    // request.
     pub content: String,
     pub status: TodoStatus,
     #[serde(default)]
@@ -460,7 +475,7 @@ pub enum Priority {
 }
 
 impl Message {
-    /// The user's part, if it is a user message.
+    /// Returns the fields of a user message.
     pub fn user(&self) -> Option<&User> {
         match &self.role {
             Role::User(user) => Some(user),
@@ -468,7 +483,7 @@ impl Message {
         }
     }
 
-    /// The assistant's part, if it is one of the model's.
+    /// Returns the fields of an assistant message.
     pub fn assistant(&self) -> Option<&Assistant> {
         match &self.role {
             Role::User(_) => None,
@@ -476,15 +491,15 @@ impl Message {
         }
     }
 
-    /// The parts of the attempt that counts: what came before a repetition was shown to the user, and
-    /// is not part of the answer.
+    /// Returns the parts of the last attempt. Parts before a repetition were shown to the user, but
+    /// are not part of the answer.
     pub fn answer(&self) -> &[Part] {
         let failed = self.parts.iter().rposition(|part| matches!(part.content, Content::Retry { .. }));
         &self.parts[failed.map_or(0, |at| at + 1)..]
     }
 
-    /// The model's tool calls, without those of failed attempts. What a command of the user's ran stands in
-    /// the prompt, and is none.
+    /// Returns the model's tool calls, without those of failed attempts. Calls in a prompt belong
+    /// to a command of the user, and are not included.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
         let answer = if self.user().is_some() { &[] } else { self.answer() };
         answer.iter().filter_map(|part| match &part.content {
@@ -493,7 +508,7 @@ impl Message {
         })
     }
 
-    /// The compaction it asks for, or stands for.
+    /// Returns the compaction that the message requests or contains.
     pub fn compaction(&self) -> Option<&Compaction> {
         self.parts.iter().find_map(|part| match &part.content {
             Content::Compaction(compaction) => Some(compaction),
@@ -501,7 +516,7 @@ impl Message {
         })
     }
 
-    /// What holds for this prompt alone.
+    /// Returns the options of this prompt.
     pub fn options(&self) -> Option<&PromptOptions> {
         self.parts.iter().find_map(|part| match &part.content {
             Content::PromptOptions(options) => Some(options),
@@ -509,7 +524,7 @@ impl Message {
         })
     }
 
-    /// The shape the answer is to have.
+    /// Returns the required form of the answer.
     pub fn format(&self) -> Option<&Value> {
         self.parts.iter().find_map(|part| match &part.content {
             Content::Format { schema } => Some(schema),
@@ -517,27 +532,28 @@ impl Message {
         })
     }
 
-    /// Whether it holds a summary that takes the place of what was before.
+    /// Whether it contains a complete summary, which replaces the earlier history.
     pub fn is_summary(&self) -> bool {
         self.assistant().is_some_and(|a| a.summary && a.fault.is_none() && a.finish.is_some())
     }
 
-    /// Whether it is a prompt: something in it comes from the user.
+    /// Whether it is a prompt, that is, contains a part from the user.
     pub fn is_prompt(&self) -> bool {
-        let spoken = |part: &Part| match &part.content {
+        let is_from_user = |part: &Part| match &part.content {
             Content::Text(text) => !text.synthetic,
             Content::File(_) | Content::Subtask { .. } | Content::Agent { .. } => true,
             _ => false,
         };
-        self.user().is_some() && self.parts.iter().any(spoken)
+        self.user().is_some() && self.parts.iter().any(is_from_user)
     }
 
-    /// The words in it that the user may see, joined; the names of attached texts behind them.
+    /// Returns the texts that the user may see, joined, followed by the names of attached texts.
     pub fn visible_text(&self) -> String {
         self.visible_texts().collect::<Vec<_>>().join("\n")
     }
 
-    /// The beginning of [`Self::visible_text`], of at most so many bytes: it may be long.
+    /// Returns the beginning of [`Self::visible_text`], at most `bytes` long, without building the
+    /// whole text.
     pub fn visible_beginning(&self, bytes: usize) -> String {
         let mut beginning = String::new();
         for (at, text) in self.visible_texts().enumerate() {
@@ -559,24 +575,24 @@ impl Message {
             Content::Text(text) if !text.synthetic => Some(text),
             _ => None,
         });
-        let (files, words): (Vec<_>, Vec<_>) = texts.partition(|text| attached(&text.text).is_some());
-        words.into_iter().chain(files).map(Text::for_people)
+        let (attachments, prose): (Vec<_>, Vec<_>) = texts.partition(|text| attached(&text.text).is_some());
+        prose.into_iter().chain(attachments).map(Text::for_people)
     }
 }
 
-/// The text of a file that the user attached, as it stands in a message and as a model reads it.
+/// Returns the text of an attached file in the form for messages and models.
 pub fn attach(uri: &str, text: &str) -> String {
     format!("<attached uri=\"{uri}\">\n{text}\n</attached>")
 }
 
-/// Where an attached text is from, and what it holds; none where it is no such text.
+/// Returns the URI and the content of an attached text, or `None` if the text is not an attachment.
 pub fn attached(text: &str) -> Option<(&str, &str)> {
     let (uri, text) = text.strip_prefix("<attached uri=\"")?.split_once("\">\n")?;
     Some((uri, text.strip_suffix("\n</attached>")?))
 }
 
 impl Text {
-    /// The words as they are; of an attached file, its name.
+    /// Returns the text for display, which is the file name for an attached file.
     pub fn for_people(&self) -> Cow<'_, str> {
         let Some((uri, _)) = attached(&self.text) else { return self.text.as_str().into() };
         let name = uri.rsplit('/').find(|name| !name.is_empty()).unwrap_or(uri);

@@ -3,7 +3,8 @@ use serde_json::{Value, json};
 use super::*;
 use base::id::{CallId, SessionId};
 
-/// Parts as the first versions stored them, with everything that steers behaviour among the facts for the editor.
+/// Parts as stored by the first version, with everything that affects behaviour among the facts for
+/// the client.
 const FIRST: &str = include_str!("parts-0.1.jsonl");
 
 fn states() -> Vec<CallState> {
@@ -15,7 +16,7 @@ fn states() -> Vec<CallState> {
 }
 
 #[test]
-fn parts_are_stored_as_they_were_read() {
+fn parts_are_stored_unchanged() {
     for line in FIRST.lines() {
         let part: Part = serde_json::from_str(line).unwrap();
         let stored: Value = serde_json::from_str(line).unwrap();
@@ -24,7 +25,7 @@ fn parts_are_stored_as_they_were_read() {
 }
 
 #[test]
-fn what_steers_behaviour_is_read_from_old_stores() {
+fn facts_are_read_from_old_stores() {
     let child = |id: &str| {
         let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
         Some(ChildSession { parent: Some(SessionId::new("ses_1")), session: SessionId::new(id), model: Some(model) })
@@ -91,9 +92,9 @@ fn what_steers_behaviour_is_read_from_old_stores() {
     assert_eq!(states.len(), expected.len() + 1);
 }
 
-/// The first versions said it in words only.
+/// The first versions distinguished them by the error's text only.
 #[test]
-fn a_call_that_the_end_of_the_process_cut_off_is_told_from_a_cancelled_one() {
+fn call_interrupted_by_process_end_is_not_cancelled() {
     let read = |metadata: Value| -> CallState {
         let error = "The call was interrupted before it ended. What it did so far is unknown.";
         serde_json::from_value(json!({ "status": "failed", "error": error, "metadata": metadata })).unwrap()
@@ -107,7 +108,7 @@ fn a_call_that_the_end_of_the_process_cut_off_is_told_from_a_cancelled_one() {
 }
 
 #[test]
-fn what_only_looks_like_ours_stays_among_the_details() {
+fn unexpected_values_remain_in_details() {
     let json = json!({ "model": "gpt", "exit": "soon", "background": 3, "asked": "me" });
     let facts: CallFacts = serde_json::from_value(json.clone()).unwrap();
     assert_eq!(Value::Object(facts.details.clone()), json);
@@ -115,7 +116,7 @@ fn what_only_looks_like_ours_stays_among_the_details() {
 }
 
 #[test]
-fn visible_beginning_is_the_beginning_of_the_visible_text() {
+fn visible_beginning_is_a_prefix_of_visible_text() {
     let text = |text: &str, synthetic: bool| Part {
         id: PartId::new("prt_1"),
         content: Content::Text(Text { text: text.into(), synthetic, ..Text::default() }),
