@@ -1,19 +1,19 @@
-//! The Agent Client Protocol: its types (generated from the specification, re-exported as [`v1`] and [`v2`]),
-//! its method names bound to them, and the list of what adjutant serves.
+//! The Agent Client Protocol: its types (generated from the specification, re-exported as [`v1`]
+//! and [`v2`]), its method names bound to them, and the list of methods that adjutant serves.
 //!
-//! Majors of the schema crate are frequent, so nobody else names it.
+//! The schema crate often has breaking releases, so no other module names it.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use agent_client_protocol_schema::{IntoOption, MaybeUndefined, ProtocolVersion};
 pub use agent_client_protocol_schema::{v1, v2};
 
-/// Cancels a request, in both directions. Handled by the read loop, so it has no row in a table.
+/// Cancels a request, in both directions. The read loop handles it, so it is not in a table.
 pub const CANCEL_REQUEST: &str = "$/cancel_request";
 
-/// Params that belong to one method.
+/// The params of a method.
 pub trait Method {
-    /// The name on the wire.
+    /// The name of the method in messages.
     const NAME: &'static str;
     /// The type of the result; `()` for notifications.
     type Response;
@@ -80,8 +80,8 @@ bind! {
     "elicitation/create" v2::CreateElicitationRequest => v2::CreateElicitationResponse;
 }
 
-/// Params of initialize in version 1. An editor that would rather speak a later one says some of it under
-/// other names.
+/// The params of `initialize` in version 1. A client that would prefer a later version uses
+/// different names for some members.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Initialize(pub v1::InitializeRequest);
@@ -94,11 +94,11 @@ impl<'de> Deserialize<'de> for Initialize {
         if request.protocol_version > ProtocolVersion::V1 {
             let params: serde_json::Value = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
             if request.client_info.is_none() {
-                // Who it is is told to the log only.
+                // Invalid client information is ignored, because it is only logged.
                 request.client_info = v1::Implementation::deserialize(&params["info"]).ok();
             }
             if params.get("clientCapabilities").is_none() && params["capabilities"].is_object() {
-                let capabilities = v1::ClientCapabilities::deserialize(&shared(&params["capabilities"]));
+                let capabilities = v1::ClientCapabilities::deserialize(&to_version_1(&params["capabilities"]));
                 request.client_capabilities = capabilities.unwrap_or_default();
             }
         }
@@ -106,28 +106,28 @@ impl<'de> Deserialize<'de> for Initialize {
     }
 }
 
-/// Reads a message, and says where it does not fit.
+/// Parses a message. The error contains the path of the member that does not fit.
 fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|e| crate::table::misfit::<T>(text).unwrap_or_else(|| e.to_string()))
 }
 
-/// What the capabilities of version 2 mean in version 1. Files and terminals have gone, so there are none.
-fn shared(capabilities: &serde_json::Value) -> serde_json::Value {
+/// Translates capabilities of version 2 to version 1. Version 2 has no file or terminal capabilities.
+fn to_version_1(capabilities: &serde_json::Value) -> serde_json::Value {
     let terminal = capabilities["auth"]["terminal"].is_object();
     let mut out = serde_json::json!({
         "auth": { "terminal": terminal },
         "session": { "configOptions": { "boolean": {} } },
     });
-    for same in ["elicitation", "_meta"] {
-        if !capabilities[same].is_null() {
-            out[same] = capabilities[same].clone();
+    for name in ["elicitation", "_meta"] {
+        if !capabilities[name].is_null() {
+            out[name] = capabilities[name].clone();
         }
     }
     out
 }
 
-/// Params of initialize in version 2. Of an editor that asks for a later version, what is not understood is
-/// left out.
+/// The params of `initialize` in version 2. If the client requests a later version, members that do
+/// not fit are left out.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Initialize2(pub v2::InitializeRequest);
@@ -149,13 +149,13 @@ impl<'de> Deserialize<'de> for Initialize2 {
     }
 }
 
-/// Params of session/set_model, which was never stable and is gone from the schema: some editors call
-/// it right after session/new all the same.
+/// The params of `session/set_model`, which was never stable and is no longer in the schema. Some
+/// clients still call it right after `session/new`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SetModel {
     pub session_id: v1::SessionId,
-    /// The model's id, as in the `model` config option.
+    /// The model's id, as in the config option `model`.
     pub model_id: String,
 }
 
@@ -163,12 +163,12 @@ pub struct SetModel {
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Empty {}
 
-/// Params of session/new. Editors exist that leave `mcpServers` out; the schema insists on it.
+/// The params of `session/new`. Some clients omit `mcpServers`, which the schema requires.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct NewSession(pub v1::NewSessionRequest);
 
-/// Params of session/load, as lenient as [`NewSession`].
+/// The params of `session/load`, as lenient as [`NewSession`].
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct LoadSession(pub v1::LoadSessionRequest);
@@ -185,7 +185,7 @@ impl<'de> Deserialize<'de> for LoadSession {
     }
 }
 
-/// Adds a missing `mcpServers`, and says which entry of it is wrong.
+/// Adds a missing `mcpServers`. The error names the invalid entry.
 fn with_servers<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     use serde::de::Error;
     let mut params = serde_json::Map::deserialize(deserializer)?;
@@ -200,8 +200,8 @@ fn with_servers<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(deser
     read(&serde_json::Value::Object(params).to_string()).map_err(D::Error::custom)
 }
 
-/// Serialises a message of the schema with `"oldText": null` written out where a diff has no old
-/// text: some editors know a new file by that member.
+/// A message of the schema that is serialized with an explicit `"oldText": null` in diffs without
+/// an old text, by which some clients recognize a new file.
 #[derive(Debug, Clone)]
 pub struct Explicit<T>(pub T);
 
@@ -232,7 +232,7 @@ where
     }
 }
 
-/// Messages that may show a new file.
+/// Messages that may contain a new file.
 pub trait HasContent {
     /// Whether one of the diffs has no old text.
     fn has_new_file(&self) -> bool;
@@ -241,8 +241,8 @@ pub trait HasContent {
 impl HasContent for v1::SessionNotification {
     fn has_new_file(&self) -> bool {
         match &self.update {
-            v1::SessionUpdate::ToolCall(call) => new_file(&call.content),
-            v1::SessionUpdate::ToolCallUpdate(update) => update.fields.content.as_deref().is_some_and(new_file),
+            v1::SessionUpdate::ToolCall(call) => has_new_file(&call.content),
+            v1::SessionUpdate::ToolCallUpdate(update) => update.fields.content.as_deref().is_some_and(has_new_file),
             _ => false,
         }
     }
@@ -250,11 +250,11 @@ impl HasContent for v1::SessionNotification {
 
 impl HasContent for v1::RequestPermissionRequest {
     fn has_new_file(&self) -> bool {
-        self.tool_call.fields.content.as_deref().is_some_and(new_file)
+        self.tool_call.fields.content.as_deref().is_some_and(has_new_file)
     }
 }
 
-fn new_file(content: &[v1::ToolCallContent]) -> bool {
+fn has_new_file(content: &[v1::ToolCallContent]) -> bool {
     content.iter().any(|content| matches!(content, v1::ToolCallContent::Diff(diff) if diff.old_text.is_none()))
 }
 
@@ -262,22 +262,22 @@ fn new_file(content: &[v1::ToolCallContent]) -> bool {
 mod tests {
     use super::*;
 
-    /// How far adjutant goes with a method.
+    /// The support for a method.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Support {
         Served,
-        /// Answered with an error (-32601 where it is not known at all), and why.
+        /// Answered with an error (-32601 if the method is unknown), for this reason.
         Refused(&'static str),
-        /// We call it; every editor has it.
+        /// Called by adjutant; every client supports it.
         Called,
-        /// We call it, where the editor declares it.
-        CalledWhereDeclared,
-        /// We could call it and do not, and why.
+        /// Called by adjutant if the client declares support.
+        CalledIfDeclared,
+        /// Never called by adjutant, for this reason.
         NotCalled(&'static str),
     }
 
-    /// Every method of ACP with the versions that have it, its direction (true: the editor calls us) and our support.
-    /// The table in `protocol/README.md` is written from this list.
+    /// All methods of ACP with their versions, their direction (`true`: from the client to
+    /// adjutant) and their support. The table in `protocol/README.md` is generated from this list.
     const METHODS: &[(&str, &str, bool, Support)] = &[
         ("initialize", "1, 2", true, Support::Served),
         ("authenticate", "1", true, Support::Served),
@@ -313,24 +313,24 @@ mod tests {
         ("providers/*", "1, 2", true, Support::Refused("provider addresses come from the user's configuration only")),
         ("session/update", "1, 2", false, Support::Called),
         ("session/request_permission", "1, 2", false, Support::Called),
-        ("fs/read_text_file", "1", false, Support::CalledWhereDeclared),
-        ("fs/write_text_file", "1", false, Support::CalledWhereDeclared),
+        ("fs/read_text_file", "1", false, Support::CalledIfDeclared),
+        ("fs/write_text_file", "1", false, Support::CalledIfDeclared),
         (
             "terminal/*",
             "1",
             false,
             Support::NotCalled("commands run in process groups of our own, so that cancel and exit can end them"),
         ),
-        ("elicitation/create", "1, 2", false, Support::CalledWhereDeclared),
-        ("elicitation/complete", "1, 2", false, Support::CalledWhereDeclared),
+        ("elicitation/create", "1, 2", false, Support::CalledIfDeclared),
+        ("elicitation/complete", "1, 2", false, Support::CalledIfDeclared),
         ("auth/status_update", "1, 2", false, Support::NotCalled("auth/status is asked again after a login")),
         ("$/cancel_request", "1, 2", false, Support::Called),
     ];
 
-    /// The table of this crate's README says what the list says. `BLESS=1` writes it.
+    /// Compares the table in this crate's README with the list. `BLESS=1` updates the README.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
-    fn every_method_is_listed() {
+    fn readme_lists_every_method() {
         let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
         let text = std::fs::read_to_string(readme).unwrap();
         let (before, rest) = text.split_once("<!-- acp:begin").unwrap();
@@ -342,7 +342,7 @@ mod tests {
             let here = match support {
                 Support::Served => "served".to_owned(),
                 Support::Called => "called".to_owned(),
-                Support::CalledWhereDeclared => "called, where the editor declares it".to_owned(),
+                Support::CalledIfDeclared => "called, where the editor declares it".to_owned(),
                 Support::Refused(why) => format!("refused: {why}"),
                 Support::NotCalled(why) => format!("never: {why}"),
             };
@@ -357,21 +357,23 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_editor_says_is_understood_as_far_as_it_is_shared() {
+    fn later_version_of_client_is_read_leniently() {
         let later = r#"{"protocolVersion":2,"info":{"name":"e","version":"1"},
             "capabilities":{"auth":{"terminal":{}},"elicitation":{"form":{}},"fs":{"readTextFile":true}}}"#;
         let Initialize(request) = serde_json::from_str(later).unwrap();
         assert_eq!(request.client_info.map(|info| info.name).as_deref(), Some("e"));
         let capabilities = request.client_capabilities;
-        assert!(capabilities.auth.terminal && capabilities.elicitation.is_some_and(|e| e.form.is_some()));
-        assert!(!capabilities.fs.read_text_file && !capabilities.terminal);
+        assert!(capabilities.auth.terminal);
+        assert!(capabilities.elicitation.is_some_and(|e| e.form.is_some()));
+        assert!(!capabilities.fs.read_text_file);
+        assert!(!capabilities.terminal);
         let Initialize2(request) = serde_json::from_str(r#"{"protocolVersion":9,"capabilities":7}"#).unwrap();
         assert_eq!(request.info.name, "unknown");
         assert!(serde_json::from_str::<Initialize2>(r#"{"protocolVersion":2}"#).is_err());
     }
 
     #[test]
-    fn a_new_file_is_shown_with_an_explicit_null() {
+    fn new_file_has_explicit_null_as_old_text() {
         let diff = v1::ToolCallContent::Diff(v1::Diff::new("/w/a", "x"));
         let update = v1::ToolCallUpdate::new("c", v1::ToolCallUpdateFields::new().content(vec![diff]));
         let note = v1::SessionNotification::new("s", v1::SessionUpdate::ToolCallUpdate(update));
@@ -380,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_servers_are_none_and_bad_ones_are_named() {
+    fn missing_servers_are_empty_and_invalid_ones_are_named() {
         assert!(serde_json::from_str::<NewSession>(r#"{"cwd":"/w"}"#).unwrap().0.mcp_servers.is_empty());
         let bad = r#"{"cwd":"/w","mcpServers":[{"name":"a","command":"/a","args":[],"env":[]},{"name":"b"}]}"#;
         let error = serde_json::from_str::<NewSession>(bad).unwrap_err().to_string();

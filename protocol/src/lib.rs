@@ -1,17 +1,16 @@
-//! The wire between an editor and adjutant: newline-delimited JSON-RPC 2.0 over a pair of pipes.
+//! The connection between a client and adjutant: newline-delimited JSON-RPC 2.0 over a pair of pipes.
 //!
-//! Read in this order:
+//! Modules, in the order in which to read them:
 //!
-//! - [`lines`] — one message per line, in and out: the line cap, the [`lines::Outbox`] and the one
-//!   thread that writes.
-//! - [`scan`] — what a line says of itself that is too long to be kept.
-//! - [`rpc`] — request, notification and response told apart; [`rpc::Peer`], our own calls to the
-//!   other side.
-//! - [`table`] — method name → typed handler, on jsonrpsee's method table.
-//! - [`negotiate`] — which version of the protocol a connection speaks.
-//! - [`acp`] — the Agent Client Protocol's types and method names; what is served and refused.
+//! - [`lines`]: one message per line, in and out, with the line cap, the [`lines::Outbox`] and the only thread that
+//!   writes.
+//! - [`scan`]: the id and type of a line that is too long to be stored.
+//! - [`rpc`]: requests, notifications and responses; [`rpc::Peer`], our own calls to the other side.
+//! - [`table`]: a typed handler for each method name, on jsonrpsee's method table.
+//! - [`negotiate`]: the version of the protocol on a connection.
+//! - [`acp`]: the types and method names of the Agent Client Protocol, and the methods that are served.
 //!
-//! This crate knows no session, tool or model. Both ends of a connection use it: the agent, and
+//! This crate does not know sessions, tools or models. Both ends of a connection use it: the agent, and
 //! `adjutant run`, which is a client of its own agent.
 
 pub mod acp;

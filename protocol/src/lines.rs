@@ -1,23 +1,23 @@
 //! One message per line, in and out.
 //!
-//! Input: a thread reads bytes and cuts them into lines. A bad line (too long, not UTF-8) is an
-//! *item*, never the end of the stream: `LinesCodec` of tokio-util reports it as an error, after
-//! which `FramedRead` ends, so this decoder never errs.
+//! Input: a thread reads bytes and divides them into lines. A bad line (too long, not UTF-8) is an
+//! *item*, never the end of the stream. `LinesCodec` of tokio-util reports it as an error, after
+//! which `FramedRead` ends, so this decoder never fails.
 //!
-//! Output: everything that is written — replies, updates, our own calls — is appended to one
-//! buffer, the [`Outbox`], and a single thread swaps the buffer out and writes it. That gives one
-//! total order, no allocation per message, few writes under load (measured: one write and flush
-//! per message costs 100 times the CPU), and back-pressure counted in bytes: an editor that stops
-//! reading stops whoever calls [`Outbox::send`]. Those who wait take turns, line by line.
+//! Output: everything that is written (replies, updates, our own calls) is appended to one buffer,
+//! the [`Outbox`], and a single thread swaps the buffer out and writes it. This gives one total
+//! order, no allocation per message, few writes under load (one write and flush per message was
+//! measured to cost 100 times the CPU), and back-pressure counted in bytes: if the client stops
+//! reading, callers of [`Outbox::send`] wait. Waiting callers take turns, line by line.
 //!
-//! Whoever waits has handed the line over first. A place in the order is therefore never held by a
-//! future: one that is not polled for a while, because its task waits for something else, keeps nobody
-//! behind it waiting.
+//! A waiting caller has already enqueued its line. So a future never owns a place in the order: one
+//! that is not polled for a while, because its task waits for something else, does not block the
+//! lines after it.
 //!
-//! Threads rather than async stdio: half the latency, and nothing to cancel at exit. (A line that comes alone could be
-//! written by whoever has it, with `RWF_NOWAIT`: a fifteenth faster. But a reader that splices holds the pipe's lock
-//! while it waits for somebody else, and then everything here would wait too.) Where lines go into something else than
-//! a file, a task takes them from [`Outgoing`] instead.
+//! Threads have half the latency of async stdio, and nothing has to be cancelled at exit. (A single
+//! line could be written by its sender, with `RWF_NOWAIT`, which is 7 % faster. But a reader that
+//! splices holds the pipe's lock while it waits for something else, and then all senders would wait
+//! too.) If the output is not a file, a task takes the lines from [`Outgoing`] instead.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -30,47 +30,48 @@ use tokio_util::codec::Decoder;
 
 use crate::scan::{MemberScanner, SkippedMessage};
 
-/// Longest input line in bytes, the newline not counted. Longer lines are skipped and answered
-/// with one error. The TypeScript SDK has the same cap.
+/// The length of the longest accepted input line in bytes, without the newline. Longer lines are
+/// skipped and answered with one error. The TypeScript SDK has the same cap.
 pub const LINE_CAP: usize = 32 << 20;
 
-/// Unwritten bytes above which [`Outbox::send`] waits. What one session says last is behind so much of
-/// what others say.
-const ROOM: usize = 256 << 10;
+/// The number of unwritten bytes above which [`Outbox::send`] waits. A line of one session may wait behind this many
+/// bytes of others.
+const SEND_LIMIT_BYTES: usize = 256 << 10;
 
-/// Unwritten bytes above which the read loop pauses ([`Outbox::drained`]). Only an editor that
-/// floods us without reading gets there.
-const FLOOD: usize = 16 << 20;
+/// The number of unwritten bytes above which the read loop pauses ([`Outbox::drained`]). Only a client that sends many
+/// requests without reading the replies reaches it.
+const READ_LIMIT_BYTES: usize = 16 << 20;
 
+/// A line of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
-    /// Valid UTF-8 (checked), without the line end, not blank.
+    /// Valid UTF-8 (checked), without the line ending, not blank.
     Text(Bytes),
     /// A line that cannot be a message.
     Bad(BadLine),
 }
 
-/// Why a line is not a message.
+/// The reason why a line is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadLine {
-    /// Longer than [`LINE_CAP`]; it was skipped, and this is what it said of itself.
+    /// Longer than [`LINE_CAP`]. It was skipped, with the members that were recognized.
     #[error("the message is longer than {} MiB, which is the limit", LINE_CAP >> 20)]
     TooLong(SkippedMessage),
-    /// Not UTF-8. Never decoded lossily.
+    /// Not UTF-8. It is never decoded lossily.
     #[error("the line is not valid UTF-8")]
     NotUtf8,
 }
 
-/// Cuts bytes into [`Line`]s. `\n` ends a line, `\r\n` too; blank lines are skipped; a byte order
-/// mark at the very start is ignored.
+/// A decoder that divides bytes into [`Line`]s. `\n` and `\r\n` end a line; blank lines are
+/// skipped; a byte order mark at the very start is ignored.
 #[derive(Debug)]
 pub struct JsonLines {
     cap: usize,
-    /// Bytes already searched for a newline.
+    /// The number of bytes already searched for a newline.
     seen: usize,
-    /// What looks at a line that is too long while it is skipped.
+    /// The scanner of a line that is too long, while it is skipped.
     skipping: Option<MemberScanner>,
-    at_start: bool,
+    is_at_start: bool,
 }
 
 impl Default for JsonLines {
@@ -80,26 +81,27 @@ impl Default for JsonLines {
 }
 
 impl JsonLines {
-    /// A decoder with a cap of its own.
+    /// Creates a decoder with another cap.
     pub fn with_cap(cap: usize) -> Self {
-        Self { cap, seen: 0, skipping: None, at_start: true }
+        Self { cap, seen: 0, skipping: None, is_at_start: true }
     }
 
-    /// Looks at a piece of a line that is too long.
-    fn skip(&mut self, piece: &[u8]) {
-        let is_first = std::mem::take(&mut self.at_start);
-        let piece = piece.strip_prefix(b"\xef\xbb\xbf").filter(|_| is_first).unwrap_or(piece);
+    /// Scans a piece of a line that is too long.
+    fn skip(&mut self, mut piece: &[u8]) {
+        if std::mem::take(&mut self.is_at_start) {
+            piece = piece.strip_prefix(b"\xef\xbb\xbf").unwrap_or(piece);
+        }
         self.skipping.get_or_insert_default().feed(piece);
     }
 
-    /// What the line that was skipped said of itself, if one was.
+    /// Returns the skipped line, if there is one.
     fn skipped(&mut self) -> Option<Line> {
-        self.skipping.take().map(|scanner| Line::Bad(BadLine::TooLong(scanner.found())))
+        self.skipping.take().map(|scanner| Line::Bad(BadLine::TooLong(scanner.finish())))
     }
 
     fn line(&mut self, bytes: BytesMut) -> Option<Line> {
         let mut bytes = bytes.freeze();
-        if std::mem::take(&mut self.at_start) && bytes.starts_with(b"\xef\xbb\xbf") {
+        if std::mem::take(&mut self.is_at_start) && bytes.starts_with(b"\xef\xbb\xbf") {
             bytes = bytes.slice(3..);
         }
         while let Some(b'\r' | b' ' | b'\t') = bytes.last() {
@@ -134,7 +136,7 @@ impl Decoder for JsonLines {
             let mut line = src.split_to(end + 1);
             line.truncate(end);
             if line.len() > (1 << 20) {
-                // The tail must not keep the big line's allocation alive.
+                // The rest must not keep the allocation of the large line alive.
                 *src = BytesMut::from(&src[..]);
             }
             if self.skipping.is_some() || line.len() > self.cap {
@@ -157,14 +159,14 @@ impl Decoder for JsonLines {
         if let Some(skipped) = self.skipped() {
             return Ok(Some(skipped));
         }
-        // An unterminated last line is answered like any other.
+        // An unterminated last line is treated like any other.
         let rest = src.split();
         Ok(self.line(rest))
     }
 }
 
-/// Starts the thread that reads `input`; lines arrive in order, the channel closes at the end of
-/// input. The channel is short because a line may be large.
+/// Starts the thread that reads `input`. Lines arrive in order, and the channel closes at the end
+/// of input. The channel is short because a line may be large.
 pub fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<Line> {
     let (tx, rx) = mpsc::channel(4);
     let reader = move || {
@@ -190,7 +192,7 @@ pub fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<Line> {
             }
         }
         if let Ok(Some(line)) = decoder.decode_eof(&mut buffer) {
-            // Nobody listens any more: the connection is closing, the line has no one to go to.
+            // If the receiver is dropped, the connection is closing, and the line is not needed.
             tx.blocking_send(line).ok();
         }
     };
@@ -200,7 +202,7 @@ pub fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<Line> {
     rx
 }
 
-/// Everything that is to be written, in order. Cloning gives another hand on the same queue.
+/// The queue of lines to be written, in order. Clones refer to the same queue.
 #[derive(Debug, Clone)]
 pub struct Outbox {
     shared: Arc<Shared>,
@@ -208,28 +210,29 @@ pub struct Outbox {
 
 #[derive(Debug)]
 struct Shared {
-    // A std mutex: it is held for an append or a swap, never across an await.
+    // A std mutex, held for an append or a swap, never across an await.
     state: Mutex<State>,
     filled: Condvar,
-    /// Where a task writes instead of a thread: what wakes it.
+    /// Wakes the task that takes lines from [`Outgoing`]; `None` if a thread writes.
     pulled: Option<Notify>,
-    /// Lines were written, or the outbox ended.
+    /// Notified when lines were written, or the outbox ended.
     changed: Notify,
-    /// The other side stopped reading. Apart from `changed`, so that who waits for this alone is not woken by each line.
+    /// Notified when the other side stopped reading. It is separate from `changed`, so that tasks which wait only for this
+    /// are not woken by each line.
     broke: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     queued: Vec<u8>,
-    /// Bytes the writer has taken and not yet written.
+    /// The number of bytes that the writer has taken and not yet written.
     writing: usize,
-    /// Lines for which there is no room yet, in the order of their numbers.
+    /// Lines above the limit, in the order of their numbers.
     waiting: VecDeque<Waiting>,
     next: u64,
-    closed: bool,
-    broken: bool,
-    finished: bool,
+    is_closed: bool,
+    is_broken: bool,
+    is_finished: bool,
 }
 
 #[derive(Debug)]
@@ -246,42 +249,43 @@ impl State {
     }
 
     fn has_room(&self) -> bool {
-        self.queued.len() + self.writing < ROOM
+        self.queued.len() + self.writing < SEND_LIMIT_BYTES
     }
 
-    /// Queues what waits, as far as there is room for it.
+    /// Queues waiting lines up to the limit.
     fn admit(&mut self) {
         while self.has_room()
             && let Some(Waiting { line, queued, .. }) = self.waiting.pop_front()
         {
             self.append(&line);
-            // Whoever waited may have gone in this very moment.
+            // The waiting task may just have been dropped.
             queued.send(()).ok();
         }
     }
 }
 
-/// The place of a line in the order in which lines are written. Dropping it before [`LineSlot::queued`]
-/// has returned takes the line back, where it is not on its way yet.
+/// The place of a line in the order of writing. Dropping it before [`LineSlot::queued`] has
+/// returned withdraws the line, unless it is already queued.
 #[derive(Debug)]
 pub struct LineSlot {
     outbox: Outbox,
     number: u64,
-    /// None: the line is queued, or never will be.
+    /// `None` if the line is queued, or never will be.
     queued: Option<oneshot::Receiver<()>>,
 }
 
 impl LineSlot {
-    /// Waits until the line is queued; at once where there was room for it.
+    /// Waits until the line is queued, which may already be the case.
     pub async fn queued(&mut self) {
         if let Some(queued) = &mut self.queued {
-            // An outbox that closes drops its end.
+            // A closing outbox drops the sender.
             queued.await.ok();
             self.queued = None;
         }
     }
 
-    /// Takes the line back. False: it is queued, and the other side will read it.
+    /// Withdraws the line. Returns `false` if it is already queued, so that the other side will
+    /// read it.
     pub fn withdraw(&mut self) -> bool {
         if self.queued.take().is_none() {
             return false;
@@ -299,19 +303,19 @@ impl Drop for LineSlot {
 }
 
 impl Outbox {
-    /// Starts the one thread that writes to `output`.
+    /// Starts the only thread that writes to `output`.
     pub fn start(output: impl Write + Send + 'static) -> Self {
         let outbox = Self::with(None);
         let shared = outbox.shared.clone();
         let writer = thread::Builder::new().name("write".into()).spawn(move || write(&shared, output));
         if let Err(e) = writer {
             tracing::error!("no thread to write output with: {e}");
-            outbox.lock().broken = true;
+            outbox.lock().is_broken = true;
         }
         outbox
     }
 
-    /// An outbox without a thread, and the end where its lines are taken out.
+    /// Creates an outbox without a thread, and the end from which its lines are taken.
     pub fn pulled() -> (Self, Outgoing) {
         let outbox = Self::with(Some(Notify::new()));
         let outgoing = Outgoing { shared: outbox.shared.clone() };
@@ -333,11 +337,11 @@ impl Outbox {
         self.shared.lock()
     }
 
-    /// Queues one line (without its newline) without waiting. For the read loop, which must never
-    /// wait for the writer; everyone else uses [`Outbox::send`].
+    /// Queues one line (without its newline) without waiting. Only for the read loop, which must
+    /// never wait for the writer; all others use [`Outbox::send`].
     pub fn push(&self, line: &[u8]) {
         let mut state = self.lock();
-        if state.closed || state.broken {
+        if state.is_closed || state.is_broken {
             return;
         }
         let was_empty = state.queued.is_empty();
@@ -348,49 +352,53 @@ impl Outbox {
         }
     }
 
-    /// Queues one line; waits while more than 256 KiB is unwritten.
+    /// Queues one line. Waits while more than 256 KiB are unwritten.
     pub async fn send(&self, line: Vec<u8>) {
         self.place(line).queued().await;
     }
 
-    /// Gives one line its place: behind those that wait already, while more than 256 KiB is unwritten.
+    /// Assigns a place to one line: after the lines that wait already, if more than 256 KiB are
+    /// unwritten.
     pub fn place(&self, line: Vec<u8>) -> LineSlot {
         let mut state = self.lock();
         let number = state.next;
-        let mut place = LineSlot { outbox: self.clone(), number, queued: None };
-        if state.closed || state.broken || (state.has_room() && state.waiting.is_empty()) {
+        let mut slot = LineSlot { outbox: self.clone(), number, queued: None };
+        if state.is_closed || state.is_broken || (state.has_room() && state.waiting.is_empty()) {
             drop(state);
             self.push(&line);
-            return place;
+            return slot;
         }
-        let (queued, place_is_queued) = oneshot::channel();
+        let (queued, queued_receiver) = oneshot::channel();
         state.next += 1;
         state.waiting.push_back(Waiting { number, line, queued });
-        place.queued = Some(place_is_queued);
-        place
+        slot.queued = Some(queued_receiver);
+        slot
     }
 
-    /// Waits while more than 16 MiB is unwritten.
+    /// Waits while more than 16 MiB are unwritten.
     pub async fn drained(&self) {
-        let drained = |state: &State| state.queued.len() + state.writing < FLOOD || state.broken || state.closed;
-        self.until(&self.shared.changed, drained).await;
+        let is_drained = |state: &State| {
+            let unwritten = state.queued.len() + state.writing;
+            unwritten < READ_LIMIT_BYTES || state.is_broken || state.is_closed
+        };
+        self.until(&self.shared.changed, is_drained).await;
     }
 
-    /// Completes when the other side has closed its end of our output.
+    /// Waits until the other side has closed its end of the output.
     pub async fn broken(&self) {
-        self.until(&self.shared.broke, |state| state.broken).await;
+        self.until(&self.shared.broke, |state| state.is_broken).await;
     }
 
-    /// Takes no more lines; completes when everything queued is written (or cannot be).
+    /// Closes the queue, and waits until all queued lines are written or cannot be written.
     pub async fn close(&self) {
         let waiting = {
             let mut state = self.lock();
-            state.closed = true;
+            state.is_closed = true;
             std::mem::take(&mut state.waiting)
         };
         drop(waiting);
         self.shared.wake();
-        self.until(&self.shared.changed, |state| state.finished || state.broken).await;
+        self.until(&self.shared.changed, |state| state.is_finished || state.is_broken).await;
     }
 
     async fn until(&self, notify: &Notify, done: impl Fn(&State) -> bool) {
@@ -409,7 +417,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whoever writes that there is something to be written.
+    /// Wakes the thread or task that writes.
     fn wake(&self) {
         match &self.pulled {
             None => self.filled.notify_one(),
@@ -417,7 +425,7 @@ impl Shared {
         }
     }
 
-    /// What was taken out is on its way.
+    /// Records that the taken lines were written.
     fn written(&self) {
         let mut state = self.lock();
         state.writing = 0;
@@ -426,10 +434,10 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// The other side does not read any more.
+    /// Records that the other side does not read any more.
     fn break_off(&self) {
         let mut state = self.lock();
-        state.broken = true;
+        state.is_broken = true;
         state.queued = Vec::new();
         state.waiting.clear();
         state.writing = 0;
@@ -439,16 +447,16 @@ impl Shared {
     }
 }
 
-/// The end of an outbox where a task takes the lines out. The outbox is broken once this is dropped.
+/// The end of an outbox from which a task takes lines. Dropping it breaks the outbox.
 #[derive(Debug)]
 pub struct Outgoing {
     shared: Arc<Shared>,
 }
 
 impl Outgoing {
-    /// The lines that are queued, each with a newline at its end; waits for some. What was taken before counts as
-    /// written from here on. None: the outbox is closed, and everything was taken out. Nothing is lost where this is
-    /// dropped before it has ended.
+    /// Waits for queued lines, and returns them, each with a newline at its end. Lines of the
+    /// previous call count as written from then on. Returns `None` if the outbox is closed and
+    /// empty. Cancel-safe: dropping the future loses no lines.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         if self.shared.lock().writing > 0 {
             self.shared.written();
@@ -461,8 +469,8 @@ impl Outgoing {
                     state.writing = taken.len();
                     return Some(taken);
                 }
-                if state.closed {
-                    state.finished = true;
+                if state.is_closed {
+                    state.is_finished = true;
                     drop(state);
                     self.shared.changed.notify_waiters();
                     return None;
@@ -470,7 +478,7 @@ impl Outgoing {
             }
             match &self.shared.pulled {
                 Some(pulled) => pulled.notified().await,
-                // Made by `Outbox::pulled`, it always has one.
+                // `Outbox::pulled` always sets it.
                 None => return None,
             }
         }
@@ -488,17 +496,17 @@ fn write(shared: &Shared, mut output: impl Write) {
     loop {
         {
             let mut state = shared.lock();
-            while state.queued.is_empty() && !state.closed {
+            while state.queued.is_empty() && !state.is_closed {
                 state = shared.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if state.queued.is_empty() {
-                state.finished = true;
+                state.is_finished = true;
                 drop(state);
                 shared.changed.notify_waiters();
                 return;
             }
             taken.clear();
-            // A burst must not pin its memory for the life of the connection.
+            // A burst must not occupy memory for the life of the connection.
             taken.shrink_to(256 << 10);
             std::mem::swap(&mut taken, &mut state.queued);
             state.writing = taken.len();
@@ -514,9 +522,9 @@ fn write(shared: &Shared, mut output: impl Write) {
     }
 }
 
-/// Takes standard output away from the rest of the process: the returned file is the private
-/// duplicate the protocol writes to, and fd 1 from now on points at standard error, so that no
-/// stray print of any dependency or child can corrupt the stream.
+/// Redirects standard output. The returned file is a private duplicate for the protocol, and fd 1
+/// refers to standard error from now on, so that no print of a dependency or child can corrupt the
+/// stream.
 #[cfg(unix)]
 pub fn take_stdout() -> io::Result<std::fs::File> {
     use std::os::fd::AsFd;
@@ -525,7 +533,8 @@ pub fn take_stdout() -> io::Result<std::fs::File> {
     Ok(std::fs::File::from(private))
 }
 
-/// Takes standard output for the protocol. Here the process keeps only the promise not to print.
+/// Returns standard output for the protocol. On this system, only the ban on printing protects the
+/// stream.
 #[cfg(not(unix))]
 pub fn take_stdout() -> io::Result<io::Stdout> {
     Ok(io::stdout())
@@ -557,12 +566,12 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_wherever_the_chunks_end() {
+    fn lines_are_divided_independently_of_chunks() {
         assert_eq!(cut(64, &[b"{\"a\"", b":1}\r\n\n", b"  \n", b"{}\n{}"]), ["{\"a\":1}", "{}", "{}"]);
     }
 
     #[test]
-    fn bad_lines_are_items_and_the_stream_goes_on() {
+    fn bad_lines_do_not_end_the_stream() {
         assert_eq!(
             cut(4, &[b"a\xff\n", b"123", b"456", b"789\n", b"ok\n", b"12345"]),
             ["NotUtf8", "TooLong -", "ok", "TooLong -"]
@@ -570,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn line_too_long_its_id_is_found_in_whatever_pieces_it_comes() {
+    fn id_of_long_line_is_found_independently_of_chunks() {
         let text = format!("\u{feff}{{\"params\":\"{}\",\"id\":7}}\n{{}}\n", "a".repeat(3000));
         let (start, end) = text.as_bytes().split_at(2500);
         assert_eq!(cut(2000, &[text.as_bytes()]), ["TooLong 7", "{}"]);
@@ -579,15 +588,16 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_ignored_at_the_start_only() {
+    fn byte_order_mark_is_ignored_only_at_the_start() {
         assert_eq!(cut(64, &[b"\xef\xbb\xbf{}\n\xef\xbb\xbf{}\n"]), ["{}", "\u{feff}{}"]);
     }
 
     #[tokio::test]
-    async fn those_who_wait_take_turns() {
+    async fn waiting_senders_take_turns() {
         let (theirs, ours) = io::pipe().unwrap();
         let outbox = Outbox::start(ours);
-        let (flooding, own) = (Arc::new(Notify::new()), outbox.clone());
+        let flooding = Arc::new(Notify::new());
+        let own = outbox.clone();
         let begun = flooding.clone();
         let flood = tokio::spawn(async move {
             let line = vec![b'a'; 100 << 10];
@@ -604,7 +614,7 @@ mod tests {
             let outbox = outbox.clone();
             async move { outbox.send(b"b".to_vec()).await }
         });
-        // It waits in its turn before anything is read.
+        // The line takes its place in the order before anything is read.
         tokio::task::yield_now().await;
         let reader = thread::spawn(move || {
             let lines = io::BufRead::lines(io::BufReader::new(theirs));
@@ -618,47 +628,48 @@ mod tests {
         assert_eq!(order.find('b'), Some(4), "{order}");
     }
 
-    /// What kept a whole process silent: a line of somebody who looks elsewhere.
+    /// A regression test for a whole process that was blocked by one line whose task was not
+    /// polled.
     #[tokio::test]
-    async fn who_is_not_polled_keeps_nobody_waiting() {
+    async fn unpolled_slot_does_not_block_later_lines() {
         let (theirs, ours) = io::pipe().unwrap();
         let outbox = Outbox::start(ours);
         // Fills the pipe and the outbox.
         while outbox.place(vec![b'a'; 100 << 10]).queued.is_none() {}
-        let mut asleep: Vec<LineSlot> = (0..100).map(|_| outbox.place(b"b".to_vec())).collect();
-        let taken_back = outbox.place(b"c".to_vec());
+        let mut unpolled: Vec<LineSlot> = (0..100).map(|_| outbox.place(b"b".to_vec())).collect();
+        let withdrawn = outbox.place(b"c".to_vec());
         let mut last = outbox.place(b"d".to_vec());
-        drop(taken_back);
-        assert!(asleep.remove(7).withdraw());
+        drop(withdrawn);
+        assert!(unpolled.remove(7).withdraw());
         let reader = thread::spawn(move || {
             let lines = io::BufRead::lines(io::BufReader::new(theirs));
             lines.map(|line| line.unwrap().remove(0)).collect::<String>()
         });
-        // Nobody has looked at the places before it.
+        // The slots before it were not polled.
         last.queued().await;
-        assert!(!asleep[0].withdraw());
+        assert!(!unpolled[0].withdraw());
         outbox.close().await;
         drop(outbox);
         assert_eq!(reader.join().unwrap().trim_start_matches('a'), format!("{}d", "b".repeat(99)));
     }
 
     #[tokio::test]
-    async fn a_task_takes_lines_as_a_thread_would_write_them() {
+    async fn outgoing_returns_lines_in_order() {
         let (outbox, mut outgoing) = Outbox::pulled();
         outbox.push(b"a");
         outbox.push(b"b");
         assert_eq!(outgoing.next().await.as_deref(), Some(&b"a\nb\n"[..]));
-        let waits = tokio::spawn({
+        let sender = tokio::spawn({
             let outbox = outbox.clone();
-            async move { outbox.send(vec![b'c'; ROOM]).await }
+            async move { outbox.send(vec![b'c'; SEND_LIMIT_BYTES]).await }
         });
-        assert_eq!(outgoing.next().await.map(|taken| taken.len()), Some(ROOM + 1));
-        // It counts as unwritten until the next is asked for.
+        assert_eq!(outgoing.next().await.map(|taken| taken.len()), Some(SEND_LIMIT_BYTES + 1));
+        // The line counts as unwritten until the next call.
         let mut full = outbox.place(b"d".to_vec());
         assert!(full.queued.is_some());
         assert_eq!(outgoing.next().await.as_deref(), Some(&b"d\n"[..]));
         full.queued().await;
-        waits.await.unwrap();
+        sender.await.unwrap();
         outbox.push(b"e");
         let closed = tokio::spawn({
             let outbox = outbox.clone();
@@ -675,12 +686,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_stops_stops_the_sender() {
+    async fn sender_waits_when_reader_stops() {
         let (mut theirs, ours) = io::pipe().unwrap();
         let outbox = Outbox::start(ours);
         let line = vec![b'x'; 75 << 10];
         let mut sent = 0;
-        // The pipe holds 64 KiB, the outbox a little more than 256 KiB.
+        // The pipe has a capacity of 64 KiB, the outbox one of a little more than 256 KiB.
         while tokio::time::timeout(std::time::Duration::from_millis(50), outbox.send(line.clone())).await.is_ok() {
             sent += 1;
         }

@@ -1,8 +1,8 @@
-//! Which version of the protocol a connection speaks: the highest that both sides know, chosen with the
-//! handshake and never changed after it.
+//! The version of the protocol on a connection: the highest that both sides support, chosen by the
+//! handshake and never changed afterwards.
 //!
-//! Each version is a table of its own, over a state of its own. A handshake that fails chooses nothing: the
-//! editor may try again.
+//! Each version is a table with its own state. A failed handshake chooses no version: the client
+//! may try again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,42 +14,42 @@ use crate::table::{Cx, Dispatch, Routes, Table};
 
 const INITIALIZE: &str = "initialize";
 
-/// The versions of the protocol that are spoken here.
+/// The supported versions of the protocol.
 pub struct Versions<S> {
     first: Table<S>,
-    /// Not spoken by everybody: it is a draft.
+    /// Optional, because version 2 is a draft.
     second: Option<Table<S>>,
-    /// Something else than a handshake was said in version 2: it stays as it is.
-    settled: AtomicBool,
+    /// Whether a request other than a handshake arrived in version 2, which makes the choice final.
+    is_settled: AtomicBool,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked {
+struct HandshakeVersion {
     protocol_version: u16,
 }
 
 impl<S: Send + Sync + 'static> Versions<S> {
-    /// Version 1, and version 2 where that is wanted.
+    /// Creates a connection for version 1, and for version 2 if a table is given.
     pub fn new(first: Table<S>, second: Option<Table<S>>) -> Self {
-        Self { first, second, settled: AtomicBool::new(false) }
+        Self { first, second, is_settled: AtomicBool::new(false) }
     }
 
-    /// The table of version 2, if that was chosen.
+    /// Returns the table of version 2, if it was chosen.
     fn chosen(&self) -> Option<&Table<S>> {
         self.second.as_ref().filter(|second| second.is_open())
     }
 
-    /// The table that a handshake is for.
-    fn asked(&self, params: &str) -> Result<&Table<S>, Error> {
-        let version = serde_json::from_str(params).map(|asked: Asked| asked.protocol_version).ok();
+    /// Returns the table for a handshake.
+    fn requested(&self, params: &str) -> Result<&Table<S>, Error> {
+        let version = serde_json::from_str(params).map(|handshake: HandshakeVersion| handshake.protocol_version).ok();
         if let Some(second) = self.chosen() {
-            if self.settled.load(Ordering::Relaxed) {
+            if self.is_settled.load(Ordering::Relaxed) {
                 return Err(Error::invalid_request("this connection has been initialized; it stays with version 2"));
             }
             return match version {
                 Some(version @ ..2) => Err(unsupported(version)),
-                // What is no version is refused there.
+                // The table refuses anything that is not a version.
                 _ => Ok(second),
             };
         }
@@ -63,13 +63,13 @@ impl<S: Send + Sync + 'static> Versions<S> {
 impl<S: Send + Sync + 'static> Routes for Versions<S> {
     fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch {
         if method == INITIALIZE {
-            return match self.asked(params) {
+            return match self.requested(params) {
                 Ok(table) => table.dispatch(id, method, params, cx),
                 Err(error) => Dispatch::Done(rpc::failure(id, &error)),
             };
         }
         let Some(second) = self.chosen() else { return self.first.dispatch(id, method, params, cx) };
-        self.settled.store(true, Ordering::Relaxed);
+        self.is_settled.store(true, Ordering::Relaxed);
         if *id == Id::null() {
             let error = Error::invalid_request("the id of a request is a text or a whole number");
             return Dispatch::Done(rpc::failure(id, &error));

@@ -1,7 +1,7 @@
-//! JSON-RPC 2.0 messages told apart, and [`Peer`]: our own calls to the other side.
+//! JSON-RPC 2.0 messages, and [`Peer`], which sends our own calls to the other side.
 //!
-//! An incoming line is read once into borrowed views of its members; `params` and `result` stay
-//! raw text until someone knows their type. Ids are kept as the exact text that arrived.
+//! An incoming line is parsed once into borrowed views of its members; `params` and `result` remain
+//! raw text until their type is known. Ids are stored as the exact text that arrived.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,39 +24,39 @@ pub mod code {
     pub const METHOD_NOT_FOUND: i32 = -32601;
     /// The params do not fit the method.
     pub const INVALID_PARAMS: i32 = -32602;
-    /// Our fault.
+    /// An internal error.
     pub const INTERNAL: i32 = -32603;
-    /// ACP: log in first.
+    /// ACP: the user has to log in first.
     pub const AUTH_REQUIRED: i32 = -32000;
-    /// ACP: no such session or file.
+    /// ACP: the session or file does not exist.
     pub const NOT_FOUND: i32 = -32002;
-    /// ACP: ended by `$/cancel_request`.
+    /// ACP: the request was ended by `$/cancel_request`.
     pub const CANCELLED: i32 = -32800;
-    /// The version that was asked for is not spoken.
+    /// The requested version is not supported.
     pub const UNSUPPORTED_VERSION: i32 = -32022;
 }
 
-/// An error as it goes over the wire. `data` never holds what was received: params can carry
+/// An error in a response. `data` never contains what was received, because params can contain
 /// secrets.
 #[derive(Debug, Clone, Serialize, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct Error {
-    /// One of [`code`], or the other side's own.
+    /// One of [`code`], or a code of the other side.
     pub code: i32,
-    /// One short sentence for a person.
+    /// One short sentence for the user.
     pub message: String,
-    /// More, usually `{"details": "…"}`: what to do about it.
+    /// Further data, usually `{"details": "…"}` with advice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<serde_json::Value>,
 }
 
 impl Error {
-    /// An error without data.
+    /// Creates an error without data.
     pub fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
 
-    /// Adds `{"details": …}`, the one member every editor shows.
+    /// Adds `{"details": …}`, the only member that every client shows.
     #[must_use]
     pub fn details(self, details: impl Into<String>) -> Self {
         self.data(serde_json::json!({ "details": details.into() }))
@@ -68,47 +68,48 @@ impl Error {
         self
     }
 
-    /// -32601, naming the method (cut, in case it is not a name at all).
+    /// Returns -32601 with the method's name, which is truncated because it may be anything.
     pub fn method_not_found(method: &str) -> Self {
         let name: String = method.chars().filter(|c| !c.is_control()).take(80).collect();
         Self::new(code::METHOD_NOT_FOUND, "Method not found").details(format!("\"{name}\" is not served here"))
     }
 
-    /// -32602 with the place and reason, in the message as well: some editors show nothing else.
+    /// Returns -32602 with the reason and its path, in the message as well: some clients show
+    /// nothing else.
     pub fn invalid_params(details: impl Into<String>) -> Self {
-        const SHOWN: usize = 300;
+        const MAX_SHOWN_CHARS: usize = 300;
         let details = details.into();
-        let first: String = details.lines().next().unwrap_or_default().chars().take(SHOWN).collect();
+        let first: String = details.lines().next().unwrap_or_default().chars().take(MAX_SHOWN_CHARS).collect();
         Self::new(code::INVALID_PARAMS, format!("Invalid params: {first}")).details(details)
     }
 
-    /// -32600 with the reason.
+    /// Returns -32600 with the reason.
     pub fn invalid_request(details: impl Into<String>) -> Self {
         Self::new(code::INVALID_REQUEST, "Invalid request").details(details)
     }
 
-    /// -32603. What went wrong belongs into the log, not here.
+    /// Returns -32603. The cause belongs in the log, not here.
     pub fn internal(details: impl Into<String>) -> Self {
         Self::new(code::INTERNAL, "Internal error").details(details)
     }
 
-    /// -32800.
+    /// Returns -32800.
     pub fn cancelled() -> Self {
         Self::new(code::CANCELLED, "Request cancelled")
     }
 }
 
-/// A request's id: the JSON text exactly as it arrived (`7`, `"7"`, `null`).
+/// The id of a request: the JSON text exactly as it arrived (`7`, `"7"`, `null`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Id(Box<str>);
 
 impl Id {
-    /// The id of an error that belongs to no request.
+    /// Returns the id for an error that belongs to no request.
     pub fn null() -> Self {
         Self("null".into())
     }
 
-    /// Takes a JSON text that is a string, an integer or null.
+    /// Parses a JSON string, integer or null.
     pub fn parse(text: &str) -> Option<Self> {
         let integer = || {
             let digits = text.strip_prefix('-').unwrap_or(text);
@@ -123,35 +124,36 @@ impl Id {
     }
 }
 
+/// A message of the other side.
 #[derive(Debug)]
 pub enum RpcMessage<'a> {
-    /// Wants exactly one reply.
+    /// A request, which needs exactly one reply.
     Request {
-        /// To be echoed exactly.
+        /// The id, which the reply must repeat exactly.
         id: Id,
         method: String,
-        /// Raw params; `{}` where there were none.
+        /// Raw params; `{}` if there are none.
         params: &'a str,
     },
-    /// Wants none.
+    /// A notification, which has no reply.
     Notification {
         method: String,
-        /// Raw params; `{}` where there were none.
+        /// Raw params; `{}` if there are none.
         params: &'a str,
     },
-    /// Settles one of our own calls.
+    /// A response to one of our own calls.
     Response {
         /// The raw id, compared as text: `"7"` does not answer `7`.
         id: &'a str,
-        /// The result, or the error decoded leniently.
+        /// The result, or the leniently decoded error.
         outcome: Result<&'a str, Error>,
     },
 }
 
-/// The reply to a line that is not a message: an id (often null) and the error.
+/// The reply to a line that is not a message: an id (often `null`) and the error.
 #[derive(Debug)]
 pub struct Invalid {
-    /// The id, where one could be read.
+    /// The id, if it could be read.
     pub id: Id,
     pub error: Error,
 }
@@ -172,14 +174,14 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Keeps `null` apart from absent.
+/// Distinguishes `null` from a missing member.
 fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(d).map(Some)
 }
 
-/// An error object of the other side: extra members and odd codes are its own business.
+/// An error object of the other side, with any further members and any type of code.
 #[derive(Deserialize)]
-struct Lenient {
+struct PeerError {
     #[serde(default)]
     code: serde_json::Value,
     #[serde(default)]
@@ -188,13 +190,11 @@ struct Lenient {
     data: Option<serde_json::Value>,
 }
 
-/// Reads one line.
+/// Parses one line.
 ///
 /// # Errors
-/// The reply that the line deserves instead of being handled.
+/// The reply to the line.
 pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
-    let invalid = |id: Id, error| Err(Box::new(Invalid { id, error }));
-    let parse_error = || Error::new(code::PARSE, "Parse error").details("the line is not JSON");
     if !line.trim_start().starts_with('{') {
         let is_json = serde_json::from_str::<IgnoredAny>(line).is_ok();
         let error = match line.trim_start().as_bytes().first() {
@@ -206,7 +206,7 @@ pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
     }
     let envelope: Envelope<'_> = match serde_json::from_str(line) {
         Ok(envelope) => envelope,
-        // A doubled member is reported before the rest of the line was read.
+        // A duplicate member is reported before the rest of the line is parsed.
         Err(e) if e.is_data() && serde_json::from_str::<IgnoredAny>(line).is_ok() => {
             return invalid(Id::null(), Error::invalid_request("a member is there twice"));
         }
@@ -229,7 +229,7 @@ pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
         };
         let error = envelope.error.map(RawValue::get).filter(|text| *text != "null");
         return match (error, envelope.result) {
-            (Some(error), _) => Ok(RpcMessage::Response { id, outcome: Err(lenient(error)) }),
+            (Some(error), _) => Ok(RpcMessage::Response { id, outcome: Err(parse_error_object(error)) }),
             (None, Some(result)) => Ok(RpcMessage::Response { id, outcome: Ok(result.get()) }),
             (None, None) => refuse("neither a method nor a result"),
         };
@@ -237,7 +237,7 @@ pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
     if envelope.result.is_some() || envelope.error.is_some() {
         return refuse("a message is a request or a response, not both");
     }
-    // A lone surrogate cannot become a Rust string: no method has such a name.
+    // A lone surrogate cannot be in a Rust string, and no method has such a name.
     let Ok(method) = serde_json::from_str::<String>(method.get()) else {
         return if method.get().starts_with('"') {
             invalid(id.unwrap_or_else(Id::null), parse_error())
@@ -253,28 +253,37 @@ pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
     })
 }
 
-/// Reads what there is of a line that is not a message: of one that is too long, the id.
+/// Interprets a line that is not a message; if it is too long, by its id.
 ///
 /// # Errors
-/// The reply that the line deserves. The response to one of our own calls deserves none: the call fails instead.
+/// The reply to the line. The response to one of our own calls has no reply: the call fails
+/// instead.
 pub fn read_bad(bad: &BadLine) -> Result<RpcMessage<'_>, Box<Invalid>> {
     let skipped = match bad {
         BadLine::NotUtf8 => {
             let error = Error::new(code::PARSE, "Parse error").details(bad.to_string());
-            return Err(Box::new(Invalid { id: Id::null(), error }));
+            return invalid(Id::null(), error);
         }
         BadLine::TooLong(skipped) => skipped,
     };
-    // In the message as well: some editors show nothing else.
+    // In the message as well: some clients show nothing else.
     let error = Error::new(code::INVALID_REQUEST, format!("Invalid request: {bad}")).details(bad.to_string());
     match skipped.id.as_deref() {
         Some(id) if skipped.is_response => Ok(RpcMessage::Response { id, outcome: Err(error) }),
-        id => Err(Box::new(Invalid { id: id.and_then(Id::parse).unwrap_or_else(Id::null), error })),
+        id => invalid(id.and_then(Id::parse).unwrap_or_else(Id::null), error),
     }
 }
 
-fn lenient(text: &str) -> Error {
-    let read = serde_json::from_str::<Lenient>(text);
+fn invalid<T>(id: Id, error: Error) -> Result<T, Box<Invalid>> {
+    Err(Box::new(Invalid { id, error }))
+}
+
+fn parse_error() -> Error {
+    Error::new(code::PARSE, "Parse error").details("the line is not JSON")
+}
+
+fn parse_error_object(text: &str) -> Error {
+    let read = serde_json::from_str::<PeerError>(text);
     let Ok(error) = read else {
         return Error::new(code::INTERNAL, "the other side answered with an error that is not an object");
     };
@@ -285,18 +294,18 @@ fn lenient(text: &str) -> Error {
     }
 }
 
-/// The reply with a result that is already JSON text.
+/// Returns the reply with a result, which is JSON text.
 pub fn success(id: &Id, result: &str) -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.as_str()).into_bytes()
 }
 
-/// The reply with an error.
+/// Returns the reply with an error.
 pub fn failure(id: &Id, error: &Error) -> Vec<u8> {
     let error = serde_json::to_string(error).unwrap_or_else(|_| r#"{"code":-32603,"message":"Internal error"}"#.into());
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}", id.as_str()).into_bytes()
 }
 
-/// The other side of the connection, for what we ask and tell it.
+/// The other side of the connection, as the receiver of calls and notifications.
 #[derive(Debug, Clone)]
 pub struct Peer {
     outbox: Outbox,
@@ -308,19 +317,20 @@ pub struct Peer {
 struct Calls {
     next: u64,
     waiting: HashMap<u64, oneshot::Sender<Result<Box<str>, Error>>>,
-    closed: bool,
+    is_closed: bool,
 }
 
-/// How a call of ours can fail.
+/// The failure of one of our own calls.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The pipe closed before an answer came.
+    /// The pipe was closed before a response arrived.
     #[error("the editor is gone")]
     Closed,
-    /// No answer within the time the caller named; the editor was told to drop the request.
+    /// No response arrived within the caller's time limit; the other side was asked to cancel the
+    /// request.
     #[error("the editor did not answer within {0:?}")]
     TimedOut(Duration),
-    /// The other side answered with an error.
+    /// The other side responded with an error.
     #[error("the editor refused: {0}")]
     Refused(Error),
     /// The result does not fit the method.
@@ -329,24 +339,26 @@ pub enum CallError {
 }
 
 impl Peer {
-    /// A peer that writes into `outbox`.
+    /// Creates a peer that writes to `outbox`.
     pub fn new(outbox: Outbox) -> Self {
         Self { outbox, calls: Arc::default() }
     }
 
-    /// The queue this peer writes into.
+    /// Returns the queue of this peer.
     pub fn outbox(&self) -> &Outbox {
         &self.outbox
     }
 
-    /// Sends a notification; waits only while the other side is not reading.
+    /// Sends a notification. Waits only while the other side is not reading.
     pub async fn notify<P: Serialize>(&self, method: &str, params: &P) {
         self.outbox.send(line(method, None, params)).await;
     }
 
-    /// Calls the other side. There is no time limit unless the caller names one: a person may
-    /// think for an hour. Dropping the future before the answer sends `$/cancel_request`; a late
-    /// answer is then ignored.
+    /// Calls the other side.
+    ///
+    /// There is no time limit unless the caller sets one, because a user may take an hour to
+    /// answer. Dropping the future before the response sends `$/cancel_request`; a late response is
+    /// ignored.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -358,7 +370,7 @@ impl Peer {
         let (tx, rx) = oneshot::channel();
         let id = {
             let mut calls = self.lock();
-            if calls.closed {
+            if calls.is_closed {
                 return Err(CallError::Closed);
             }
             calls.next += 1;
@@ -366,9 +378,9 @@ impl Peer {
             calls.waiting.insert(id, tx);
             id
         };
-        let place = self.outbox.place(line(P::NAME, Some(id), params));
-        let mut waiting = Waiting { peer: self, id, place };
-        waiting.place.queued().await;
+        let slot = self.outbox.place(line(P::NAME, Some(id), params));
+        let mut call = PendingCall { peer: self, id, slot };
+        call.slot.queued().await;
         let answer = match limit {
             None => rx.await,
             Some(limit) => match tokio::time::timeout(limit, rx).await {
@@ -382,20 +394,20 @@ impl Peer {
             .map_err(|e| CallError::Garbled(crate::table::without_values(&e.to_string())))
     }
 
-    /// Gives a response to whoever waits for it; unknown ids are ignored.
+    /// Passes a response to its caller. Unknown ids are ignored.
     pub fn settle(&self, id: &str, outcome: Result<&str, Error>) {
         let waiter = id.parse().ok().and_then(|id: u64| self.lock().waiting.remove(&id));
         match waiter {
-            // The caller may have given up in this very moment; then nobody minds.
+            // The caller may just have been dropped.
             Some(waiter) => drop(waiter.send(outcome.map(Into::into))),
             None => tracing::debug!("a response to no call of ours"),
         }
     }
 
-    /// The pipe is closed: everyone who waits fails now, everyone who calls later at once.
+    /// Fails all pending and future calls, because the pipe is closed.
     pub fn close(&self) {
         let mut calls = self.lock();
-        calls.closed = true;
+        calls.is_closed = true;
         calls.waiting.clear();
     }
 
@@ -404,24 +416,24 @@ impl Peer {
     }
 }
 
-/// Takes the call back when its caller goes away before the answer.
-struct Waiting<'a> {
+/// A call that is cancelled if its caller is dropped before the response.
+struct PendingCall<'a> {
     peer: &'a Peer,
     id: u64,
-    place: LineSlot,
+    slot: LineSlot,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
-        let unanswered = self.peer.lock().waiting.remove(&self.id).is_some();
-        if unanswered && !self.place.withdraw() {
+        let is_unanswered = self.peer.lock().waiting.remove(&self.id).is_some();
+        if is_unanswered && !self.slot.withdraw() {
             let params = serde_json::json!({ "requestId": self.id });
             self.peer.outbox.push(&line(crate::acp::CANCEL_REQUEST, None, &params));
         }
     }
 }
 
-/// The line of a notification, for [`Outbox::send`].
+/// Returns the line of a notification, for [`Outbox::send`].
 pub fn note<P: Serialize>(method: &str, params: &P) -> Vec<u8> {
     line(method, None, params)
 }
@@ -436,7 +448,7 @@ fn line<P: Serialize>(method: &str, id: Option<u64>, params: &P) -> Vec<u8> {
     out.extend_from_slice(method.as_bytes());
     out.extend_from_slice(b"\",\"params\":");
     if serde_json::to_writer(&mut out, params).is_err() {
-        // Our own types serialise; a map with odd keys would be a bug worth a line in the log.
+        // All params serialize; a map with keys that are not strings would be a bug.
         tracing::error!("params of {method} cannot be written as JSON");
         out.extend_from_slice(b"{}");
     }
@@ -462,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn message_too_long_is_answered_under_its_id() {
+    fn long_message_is_answered_by_its_id() {
         let table = [
             ("request", Some("7"), false, "-32600 7"),
             ("string id", Some(r#""\u00e9\"},""#), false, r#"-32600 "\u00e9\"},""#),
@@ -491,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart_by_their_members() {
+    fn messages_are_distinguished_by_their_members() {
         let table = [
             (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1}}"#, r#"request 1 a {"x":1}"#),
             (r#"{"jsonrpc":"2.0","id":"1","method":"a"}"#, "request \"1\" a {}"),
@@ -527,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_no_danger() {
+    fn deep_nesting_does_not_overflow_the_stack() {
         assert_eq!(show(&"[".repeat(200_000)), "-32700 null");
         let deep =
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{}{}}}"#, "[".repeat(9000), "]".repeat(9000));

@@ -1,27 +1,27 @@
-//! What a message says of itself that is too long to be kept: its bytes are looked at as they are skipped, and only
-//! the members of the message itself count, wherever they stand.
+//! A scanner for messages that are too long to be stored. It reads the bytes as they are skipped,
+//! and recognizes only members of the message itself, in any order.
 
-/// The longest name or id that is looked at, in bytes.
-const MAX_MEMBER: usize = 256;
+/// The length of the longest name or id that is read, in bytes.
+const MAX_MEMBER_BYTES: usize = 256;
 
-/// What is known of a message that was skipped.
+/// The known members of a skipped message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SkippedMessage {
-    /// Its raw id, if it has one.
+    /// The raw id, if it has one.
     pub id: Option<String>,
-    /// It has a result or an error, and no method.
+    /// Whether it has a result or an error, and no method.
     pub is_response: bool,
 }
 
-/// Looks at the members of an object of which never more than a piece is there.
+/// A scanner for the members of an object that arrives in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct MemberScanner {
     depth: usize,
     in_string: bool,
     is_escaped: bool,
-    /// What comes is the value of this member of the message; none: its name.
+    /// The name of the member whose value is being read, or `None` while a name is read.
     name: Option<Vec<u8>>,
-    /// The name or the value so far; none where it is of no interest, or too long.
+    /// The name or value so far, or `None` if it is irrelevant or too long.
     member: Option<Vec<u8>>,
     id: Option<String>,
     has_method: bool,
@@ -33,18 +33,18 @@ impl MemberScanner {
         let mut rest = bytes;
         while let Some((&byte, after)) = rest.split_first() {
             if self.in_string && self.member.is_none() && !self.is_escaped {
-                // Most of a long message is one string.
+                // Most bytes of a long message are in one string.
                 let Some(skipped) = memchr::memchr2(b'"', b'\\', rest) else { return };
-                self.string(rest[skipped]);
+                self.scan_in_string(rest[skipped]);
                 rest = &rest[skipped + 1..];
                 continue;
             }
-            self.byte(byte);
+            self.scan(byte);
             rest = after;
         }
     }
 
-    fn string(&mut self, byte: u8) {
+    fn scan_in_string(&mut self, byte: u8) {
         match byte {
             _ if self.is_escaped => self.is_escaped = false,
             b'\\' => self.is_escaped = true,
@@ -53,10 +53,10 @@ impl MemberScanner {
         }
     }
 
-    fn byte(&mut self, byte: u8) {
+    fn scan(&mut self, byte: u8) {
         if self.in_string {
-            self.keep(byte);
-            return self.string(byte);
+            self.append(byte);
+            return self.scan_in_string(byte);
         }
         match byte {
             b'{' | b'[' => {
@@ -64,14 +64,14 @@ impl MemberScanner {
                 if self.depth == 1 {
                     self.member = (byte == b'{').then(Vec::new);
                 } else {
-                    self.keep(byte);
+                    self.append(byte);
                 }
             }
             b'}' | b']' => {
                 if self.depth == 1 {
                     self.end_member();
                 } else {
-                    self.keep(byte);
+                    self.append(byte);
                 }
                 self.depth = self.depth.saturating_sub(1);
             }
@@ -88,7 +88,7 @@ impl MemberScanner {
             b' ' | b'\t' | b'\r' if self.depth <= 1 => {}
             byte => {
                 self.in_string = byte == b'"';
-                self.keep(byte);
+                self.append(byte);
             }
         }
     }
@@ -97,9 +97,9 @@ impl MemberScanner {
         self.name.as_deref() == Some(name)
     }
 
-    fn keep(&mut self, byte: u8) {
+    fn append(&mut self, byte: u8) {
         match &mut self.member {
-            Some(member) if member.len() < MAX_MEMBER => member.push(byte),
+            Some(member) if member.len() < MAX_MEMBER_BYTES => member.push(byte),
             _ => self.member = None,
         }
     }
@@ -112,7 +112,7 @@ impl MemberScanner {
         }
     }
 
-    pub(crate) fn found(self) -> SkippedMessage {
+    pub(crate) fn finish(self) -> SkippedMessage {
         SkippedMessage { id: self.id, is_response: self.has_outcome && !self.has_method }
     }
 }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_skipped_its_id_is_found_wherever_it_stands() {
+    fn id_of_skipped_message_is_found() {
         let long = format!("{{\"id\":8,\"x\":[\"\\\\\\\"}}{}\",{{\"id\":9}}]}}", "é".repeat(2000));
         let table = [
             (
@@ -162,7 +162,7 @@ mod tests {
             for size in [1, 3, 1000, text.len()] {
                 let mut scanner = MemberScanner::default();
                 text.as_bytes().chunks(size).for_each(|chunk| scanner.feed(chunk));
-                assert_eq!(scanner.found(), wanted, "{name}, {size} at a time");
+                assert_eq!(scanner.finish(), wanted, "{name}, {size} at a time");
             }
         }
     }

@@ -1,13 +1,13 @@
-//! Method name → typed handler, on jsonrpsee's method table.
+//! A typed handler for each method name, on jsonrpsee's method table.
 //!
-//! A handler has two phases. Its body runs **when the line is read**, in arrival order, on the
-//! read loop: it looks things up, queues work, and returns a [`Reply`]. `Reply::Now` is the answer;
+//! A handler has two phases. Its body runs **when the line is read**, in arrival order, on the read
+//! loop: it looks things up, queues work, and returns a [`Reply`]. `Reply::Now` is the answer;
 //! `Reply::Later` is a future that the caller polls elsewhere. So a `session/cancel` on the next
 //! line cannot overtake the prompt it cancels, and the read loop never waits.
 //!
-//! jsonrpsee gives the name table, typed results and error objects. Its callbacks run when first
-//! polled, so the first poll happens here. It re-encodes ids; ours are kept as exact text, so a
-//! dummy id goes in and the real one is put into the finished reply.
+//! jsonrpsee provides the name table, typed results and error objects. Its callbacks run when they
+//! are first polled, so the first poll happens here. It encodes ids again, but ours must be
+//! repeated exactly, so it gets a dummy id, which is replaced in the finished reply.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use crate::acp::Method;
 use crate::rpc::{self, Error, Id};
 
-/// What a handler gives back from its first phase.
+/// The result of a handler's first phase.
 pub enum Reply<R> {
     Now(Result<R, Error>),
-    /// The answer comes when this future ends.
+    /// The answer is the result of this future.
     Later(BoxFuture<Result<R, Error>>),
 }
 
@@ -37,52 +37,52 @@ impl<R> Reply<R> {
         Self::Now(result)
     }
 
-    /// To be answered by `work`.
+    /// Returns a reply that `work` will produce.
     pub fn later(work: impl Future<Output = Result<R, Error>> + Send + 'static) -> Self {
         Self::Later(Box::pin(work))
     }
 }
 
-/// A boxed future as it moves between threads.
+/// A boxed future that can move between threads.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What a handler knows about its request besides the params.
+/// The context of a request, in addition to its params.
 #[derive(Clone, Default)]
 pub struct Cx {
-    /// Ends when the other side sends `$/cancel_request` for this request.
+    /// Cancelled when the other side sends `$/cancel_request` for this request.
     pub cancelled: CancellationToken,
     after: After,
 }
 
-// A std mutex around one slot: a leaf, never held across an await.
+// A std mutex around one slot: a leaf lock, never held across an await.
 type After = Arc<Mutex<Option<BoxFuture<()>>>>;
 
 impl Cx {
-    /// Has `work` done by the same task that writes the reply, after it is written: whatever `work`
-    /// sends comes after the reply.
+    /// Has `work` run after the reply is written, by the same task, so that all messages of `work`
+    /// follow the reply.
     pub fn after(&self, work: impl Future<Output = ()> + Send + 'static) {
         *self.after.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(work));
     }
 
-    /// Takes what is to be done after the reply.
+    /// Takes the work to be done after the reply.
     pub fn take_after(&self) -> Option<BoxFuture<()>> {
         self.after.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// The finished or unfinished reply to one request: the line to write.
+/// The reply to one request as a line, finished or pending.
 pub enum Dispatch {
     Done(Vec<u8>),
-    /// Poll this, then write what it gives.
+    /// A future that returns the line to be written.
     Pending(BoxFuture<Vec<u8>>),
 }
 
-/// Whatever gives requests to handlers.
+/// The receiver of requests and notifications, which calls their handlers.
 pub trait Routes {
     /// Runs the first phase of a request.
     fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch;
 
-    /// Runs a notification's handler; unknown ones are ignored.
+    /// Runs a notification's handler. Unknown notifications are ignored.
     fn note(&self, method: &str, params: &str);
 }
 
@@ -96,11 +96,11 @@ impl<S: Send + Sync + 'static> Routes for Table<S> {
     }
 }
 
-/// Reads the params of one method from their text.
+/// A function that parses the params of one method.
 type ParamsDecoder = fn(&str) -> Result<DecodedParams, Error>;
 
-/// Params on their way to a handler. The text of a prompt may have many megabytes, and jsonrpsee's callbacks would keep
-/// a copy of it for as long as they run.
+/// Params on their way to a handler. They bypass jsonrpsee, whose callbacks would store a copy as
+/// long as they run: the text of a prompt may have many megabytes.
 #[derive(Clone)]
 struct DecodedParams(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
 
@@ -135,7 +135,7 @@ impl<S: Send + Sync + 'static> Table<S> {
         Self { state, requests, decoders, notes, gate: None }
     }
 
-    /// Asks `gate` before every known request: the handshake's phase is kept there.
+    /// Sets a check that precedes every known request, such as the state of the handshake.
     #[must_use]
     pub fn gate(mut self, gate: impl Fn(&S, &str) -> Result<(), Error> + Send + Sync + 'static) -> Self {
         self.gate = Some(Box::new(gate));
@@ -155,10 +155,10 @@ impl<S: Send + Sync + 'static> Table<S> {
         let called = move |_: Params<'static>, state: Arc<Arc<S>>, extensions: Extensions| {
             let handler = handler.clone();
             async move {
-                let given = extensions.get::<DecodedParams>().and_then(DecodedParams::take::<P>);
-                let given = given.ok_or_else(|| ErrorObjectOwned::from(ErrorCode::InternalError))?;
+                let params = extensions.get::<DecodedParams>().and_then(DecodedParams::take::<P>);
+                let params = params.ok_or_else(|| ErrorObjectOwned::from(ErrorCode::InternalError))?;
                 let cx = extensions.get::<Cx>().cloned().unwrap_or_default();
-                let reply = match handler(&state, cx, given) {
+                let reply = match handler(&state, cx, params) {
                     Reply::Now(reply) => reply,
                     Reply::Later(work) => work.await,
                 };
@@ -172,7 +172,8 @@ impl<S: Send + Sync + 'static> Table<S> {
         self
     }
 
-    /// Serves a notification. Params that do not fit are logged: a notification is never answered.
+    /// Serves a notification. Params that do not fit are only logged, because a notification has no
+    /// reply.
     #[must_use]
     pub fn notification<P: Method + DeserializeOwned>(
         mut self,
@@ -186,12 +187,12 @@ impl<S: Send + Sync + 'static> Table<S> {
         self
     }
 
-    /// The state the handlers see.
+    /// Returns the state that handlers receive.
     pub fn state(&self) -> &Arc<S> {
         &self.state
     }
 
-    /// Whether requests pass: the handshake has been made.
+    /// Whether the gate lets requests pass, because the handshake is complete.
     pub fn is_open(&self) -> bool {
         self.gate.as_ref().is_none_or(|gate| gate(&self.state, "").is_ok())
     }
@@ -204,7 +205,7 @@ impl<S: Send + Sync + 'static> Table<S> {
         if let Some(Err(refused)) = self.gate.as_ref().map(|gate| gate(&self.state, method)) {
             return Dispatch::Done(rpc::failure(id, &refused));
         }
-        // A list would be taken for the members of an object, in some order.
+        // serde would accept a list as the members of an object, in their order.
         if params.trim_start().starts_with('[') {
             let error = Error::invalid_params("params is an object with names, not a list");
             return Dispatch::Done(rpc::failure(id, &error));
@@ -232,7 +233,7 @@ impl<S: Send + Sync + 'static> Table<S> {
         }
     }
 
-    /// Runs a notification's handler; unknown ones are ignored.
+    /// Runs a notification's handler. Unknown notifications are ignored.
     pub fn note(&self, method: &str, params: &str) {
         let Some(note) = self.notes.get(method) else {
             tracing::debug!("unknown notification");
@@ -245,12 +246,12 @@ impl<S: Send + Sync + 'static> Table<S> {
     }
 }
 
-/// What jsonrpsee writes before the result, for the dummy id.
-const DUMMY: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,";
+/// The beginning of jsonrpsee's replies with the dummy id.
+const DUMMY_PREFIX: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,";
 
 fn with_id(reply: &MethodResponse, id: &Id) -> Vec<u8> {
     let json = reply.as_json().get();
-    let Some(rest) = json.strip_prefix(DUMMY) else {
+    let Some(rest) = json.strip_prefix(DUMMY_PREFIX) else {
         tracing::error!("jsonrpsee has changed the order of a reply's members");
         return rpc::failure(id, &Error::internal("the reply could not be written"));
     };
@@ -267,20 +268,21 @@ fn decode<P: DeserializeOwned>(params: &str) -> Result<P, Error> {
     serde_json::from_str(params).map_err(|e| Error::invalid_params(without_values(&misfit(e))))
 }
 
-/// Where a text does not fit a type, and why; none where it fits.
+/// Returns the path and the reason if a text does not fit a type.
 pub(crate) fn misfit<T: DeserializeOwned>(text: &str) -> Option<String> {
     let e = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_str(text)).err()?;
-    let (path, why) = (e.path().to_string(), e.inner().to_string());
-    // The path says more than the column of a line that nobody sees.
+    let path = e.path().to_string();
+    let why = e.inner().to_string();
+    // The path is more useful than the position in a line that is not displayed.
     let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
     Some(if path == "." { why.to_owned() } else { format!("{path}: {why}") })
 }
 
-/// serde names the offending value in its message; values can be secrets, so they are cut out.
+/// Removes the quoted values that serde includes in its messages, because values can be secrets.
 pub fn without_values(message: &str) -> String {
     let mut out = String::new();
     let mut rest = message;
-    // Strings are shown with escapes, so the closing quote is the last one before the comma.
+    // Strings are escaped, so the closing quote is the last one before the comma.
     while let Some(start) = rest.find('"') {
         out.push_str(&rest[..start]);
         rest = &rest[start + 1..];
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_do_not_repeat_what_was_sent() {
+    fn errors_do_not_contain_values() {
         let reply = now("authenticate", r#"{"methodId":{"secret":"hunter2"}}"#);
         assert!(reply.contains("-32602") && !reply.contains("hunter2"), "{reply}");
         assert!(now("nope", "{}").contains("-32601"));
@@ -339,12 +341,12 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_a_reply() {
+    fn panic_is_answered_with_internal_error() {
         assert!(now("logout", "{}").contains("-32603"));
     }
 
     #[tokio::test]
-    async fn the_slow_phase_is_polled_elsewhere() {
+    async fn later_reply_is_polled_by_the_caller() {
         let cx = Cx::default();
         let id = Id::parse("1").unwrap();
         let Dispatch::Pending(work) = table().dispatch(&id, "session/close", r#"{"sessionId":"s"}"#, &cx) else {
