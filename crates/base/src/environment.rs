@@ -272,9 +272,9 @@ pub fn private_note(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Errors of the system.
 pub fn private_file_at(path: &Path) -> io::Result<File> {
     let file = private_file().create(true).write(true).truncate(false).open(path)?;
-    let found = file.metadata()?;
-    if found.is_file() {
-        close_to_others(&file, &found)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() {
+        close_to_others(&file, &metadata)?;
         file.set_len(0)?;
     }
     Ok(file)
@@ -282,9 +282,9 @@ pub fn private_file_at(path: &Path) -> io::Result<File> {
 
 /// Removes the permissions of the group and of others from a file.
 #[cfg(unix)]
-fn close_to_others(file: &File, found: &Metadata) -> io::Result<()> {
+fn close_to_others(file: &File, metadata: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    let mode = found.permissions().mode();
+    let mode = metadata.permissions().mode();
     if mode & 0o077 == 0 { Ok(()) } else { file.set_permissions(PermissionsExt::from_mode(mode & 0o700)) }
 }
 

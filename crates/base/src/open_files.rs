@@ -14,11 +14,11 @@ static AT_START: OnceLock<u64> = OnceLock::new();
 /// every session, connection and program needs several. Child processes get the old limit back.
 pub fn raise() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = maximum.map_or(MAX_OPEN_FILES, |most| most.min(MAX_OPEN_FILES));
-    let Some(before) = current.filter(|before| *before < wanted) else {
+    let requested = maximum.map_or(MAX_OPEN_FILES, |most| most.min(MAX_OPEN_FILES));
+    let Some(before) = current.filter(|before| *before < requested) else {
         return;
     };
-    match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(requested), maximum }) {
         Ok(()) => drop(AT_START.set(before)),
         Err(e) => tracing::info!("the limit of {before} open files stays: {e}"),
     }

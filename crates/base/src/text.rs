@@ -55,22 +55,23 @@ pub fn tagged(text: &str) -> String {
 /// Replaces characters that some provider of models rejects in names, all but ASCII letters,
 /// digits, `_` and `-`, by `_`.
 pub fn plain(name: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.chars().all(is_plain) {
         return name.into();
     }
     name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
 }
 
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '-'
+}
+
 /// Returns at most `chars` characters. The last one is `…` if text was cut off.
 pub fn cut_chars(text: &str, chars: usize) -> String {
-    match text.char_indices().nth(chars) {
-        None => text.to_owned(),
-        Some(_) => {
-            let end = text.char_indices().nth(chars.saturating_sub(1)).map_or(0, |(at, _)| at);
-            format!("{}…", &text[..end])
-        }
+    if text.char_indices().nth(chars).is_none() {
+        return text.to_owned();
     }
+    let end = text.char_indices().nth(chars.saturating_sub(1)).map_or(0, |(at, _)| at);
+    format!("{}…", &text[..end])
 }
 
 /// Returns the longest prefix of at most `bytes` bytes that ends between two characters.
@@ -85,12 +86,12 @@ pub fn tail(text: &str, bytes: usize) -> &str {
 
 /// Joins sentences, adds missing full stops, and omits empty sentences.
 pub fn sentences<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
-    let ended = |sentence: &str| {
+    let mut complete = Vec::new();
+    for sentence in all.into_iter().map(str::trim).filter(|sentence| !sentence.is_empty()) {
         let stop = if sentence.ends_with(['.', '!', '?', ':', '…']) { "" } else { "." };
-        format!("{sentence}{stop}")
-    };
-    let all = all.into_iter().map(str::trim).filter(|sentence| !sentence.is_empty());
-    all.map(ended).collect::<Vec<_>>().join(" ")
+        complete.push(format!("{sentence}{stop}"));
+    }
+    complete.join(" ")
 }
 
 /// Returns the text with its first letter in upper case: `Build` for `build`.
@@ -132,9 +133,9 @@ impl Utf8Decoder {
     /// Decodes the next piece.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.rest.extend_from_slice(bytes);
-        let whole = self.rest.len() - unfinished(&self.rest);
-        let text = String::from_utf8_lossy(&self.rest[..whole]).into_owned();
-        self.rest.drain(..whole);
+        let complete = self.rest.len() - unfinished(&self.rest);
+        let text = String::from_utf8_lossy(&self.rest[..complete]).into_owned();
+        self.rest.drain(..complete);
         text
     }
 

@@ -199,11 +199,11 @@ fn is_host_credential(setting: &str) -> bool {
 fn holds_secret(value: &str) -> bool {
     const STARTS: &str = "sk- sk_live_ sk_test_ rk_live_ pk_live_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- \
         xoxb- xoxp- xoxa- xapp- AKIA ASIA AIza ya29. npm_ pypi- hf_ SG. dop_v1_ shpat_ eyJ -----BEGIN AGE-SECRET-KEY-";
-    let key = |word: &str| word.len() >= 16 && STARTS.split(' ').any(|start| word.starts_with(start));
+    let is_key = |word: &str| word.len() >= 16 && STARTS.split(' ').any(|start| word.starts_with(start));
     let words = value.split(|c: char| c.is_whitespace() || ",;\"'=:@&?|()".contains(c));
     // A directory may have a name like a key, but seldom with a digit in it.
     let mut pieces = words.flat_map(|word| word.split('/').enumerate());
-    pieces.any(|(at, piece)| key(piece) && (at == 0 || piece.contains(|c: char| c.is_ascii_digit())))
+    pieces.any(|(at, piece)| is_key(piece) && (at == 0 || piece.contains(|c: char| c.is_ascii_digit())))
         || value.contains("-----BEGIN")
         || value.match_indices("://").any(|(at, _)| has_credentials(&value[..at], &value[at + 3..]))
         || sets_secret(value)

@@ -22,7 +22,6 @@ impl Worktree {
     /// `/` and the home directory are not projects, because they would contain everything: then the
     /// working directory is the root.
     pub fn find(cwd: &Path, extra: &[PathBuf], home: Option<&Path>) -> Self {
-        let resolve = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| normal(path));
         let cwd = resolve(cwd);
         let git = cwd.ancestors().find(|dir| dir.join(".git").exists());
         let git = git.filter(|dir| dir.parent().is_some() && Some(*dir) != home || **dir == cwd);
@@ -48,7 +47,7 @@ impl Worktree {
     /// Returns the name of a directory of the project on all machines that share a store.
     pub fn shared_place(&self, cwd: &Path) -> String {
         let name = self.shared_name();
-        let cwd = std::fs::canonicalize(cwd).unwrap_or_else(|_| normal(cwd));
+        let cwd = resolve(cwd);
         match cwd.strip_prefix(&self.root) {
             Ok(rest) if !rest.as_os_str().is_empty() => format!("{name}//{}", rest.display()),
             _ => name,
@@ -80,6 +79,11 @@ impl Worktree {
         let is_below = |root: &PathBuf| root.parent().is_some() && resolved.starts_with(root);
         is_below(&self.root) || self.extra.iter().any(is_below)
     }
+}
+
+/// Resolves symlinks, or only the text of a path that does not exist.
+fn resolve(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| normal(path))
 }
 
 /// Removes `.` and resolves `..` in the text of a path, for display and for paths that do not
@@ -143,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_the_nearest_git_directory() {
+    fn root_is_the_nearest_git_directory() {
         let dir = tempfile::tempdir().unwrap();
         let dir = std::fs::canonicalize(dir.path()).unwrap();
         std::fs::create_dir_all(dir.join("repo/.git")).unwrap();

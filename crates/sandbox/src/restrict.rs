@@ -40,7 +40,6 @@ mod linux {
     /// If the kernel cannot restrict all kinds of writing (before 6.2 it cannot restrict
     /// truncation).
     pub(in super::super) fn lock(writable: &[PathBuf], read_only: bool) -> Result<(), String> {
-        let refused = |e: landlock::RulesetError| format!("Landlock: {e}");
         let write = AccessFs::from_write(ABI::V3);
         let files = write & !(AccessFs::MakeChar | AccessFs::MakeBlock);
         // Desktop services are reached by abstract sockets, so these are allowed if services are.
@@ -48,23 +47,23 @@ mod linux {
         let mut rules = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(write)
-            .map_err(refused)?
+            .map_err(landlock_error)?
             .set_compatibility(CompatLevel::BestEffort)
             .scope(scope)
-            .map_err(refused)?;
+            .map_err(landlock_error)?;
         if read_only {
-            rules = rules.handle_access(AccessFs::IoctlDev).map_err(refused)?;
+            rules = rules.handle_access(AccessFs::IoctlDev).map_err(landlock_error)?;
         }
         let ioctl = if read_only { AccessFs::IoctlDev.into() } else { landlock::BitFlags::EMPTY };
         let status = rules
             .create()
-            .map_err(refused)?
+            .map_err(landlock_error)?
             .add_rules(path_beneath_rules(writable, files))
-            .map_err(refused)?
+            .map_err(landlock_error)?
             .add_rules(path_beneath_rules(DEVICES, AccessFs::WriteFile | AccessFs::Truncate | ioctl))
-            .map_err(refused)?
+            .map_err(landlock_error)?
             .restrict_self()
-            .map_err(refused)?;
+            .map_err(landlock_error)?;
         match status.ruleset {
             RulesetStatus::NotEnforced => Err("this kernel has no Landlock".into()),
             RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
@@ -74,9 +73,8 @@ mod linux {
     /// Drops all capabilities, and keeps programs from regaining them. `foreign` keeps those by
     /// which root works with files of other users.
     pub(in super::super) fn step_down(foreign: bool) -> Result<(), String> {
-        let failed = |e: rustix::io::Errno| format!("capabilities cannot be given up: {e}");
-        set_no_new_privs(true).map_err(failed)?;
-        let has = capabilities(None).map_err(failed)?;
+        set_no_new_privs(true).map_err(capability_error)?;
+        let has = capabilities(None).map_err(capability_error)?;
         let files = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::FSETID;
         let retained = if foreign { files & has.permitted } else { CapabilitySet::empty() };
         if has.effective.contains(CapabilitySet::SETPCAP) {
@@ -88,8 +86,17 @@ mod linux {
                 }
             }
         }
-        clear_ambient_capability_set().map_err(failed)?;
+        clear_ambient_capability_set().map_err(capability_error)?;
         let sets = CapabilitySets { effective: retained, permitted: retained, inheritable: CapabilitySet::empty() };
-        set_capabilities(None, sets).map_err(failed)
+        set_capabilities(None, sets).map_err(capability_error)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
+    fn landlock_error(e: landlock::RulesetError) -> String {
+        format!("Landlock: {e}")
+    }
+
+    fn capability_error(e: rustix::io::Errno) -> String {
+        format!("capabilities cannot be given up: {e}")
     }
 }

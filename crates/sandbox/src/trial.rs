@@ -80,7 +80,6 @@ impl Trial {
 
     pub(super) fn attempt(&self) -> TrialOutcome {
         let path = |name: &str| self.directory.join(name);
-        let append = |path: PathBuf| OpenOptions::new().append(true).open(path).and_then(|mut f| f.write_all(b"x"));
         let outside = [
             fs::write(path("outside/made"), "x"),
             append(path("outside/file")),
@@ -100,19 +99,26 @@ impl Trial {
             UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
                 .and_then(|socket| socket.send_to(b"x", (Ipv4Addr::LOCALHOST, self.port)).map(drop)),
         ];
-        let any = |results: &[io::Result<()>]| results.iter().any(Result::is_ok);
         TrialOutcome {
             inside: fs::write(path("inside/made"), "x").is_ok(),
-            outside: any(&outside),
-            modes: any(&modes),
-            control: any(&control),
-            network: any(&network),
+            outside: has_success(&outside),
+            modes: has_success(&modes),
+            control: has_success(&control),
+            network: has_success(&network),
             local: UnixStream::connect(path("inside/socket")).is_ok(),
             signals: self.prober.can_be_signalled(),
             secrets: self.prober.can_be_read(),
             capabilities: has_capabilities(),
         }
     }
+}
+
+fn append(path: PathBuf) -> io::Result<()> {
+    OpenOptions::new().append(true).open(path)?.write_all(b"x")
+}
+
+fn has_success(results: &[io::Result<()>]) -> bool {
+    results.iter().any(Result::is_ok)
 }
 
 /// Whether this process has capabilities.

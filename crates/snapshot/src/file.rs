@@ -27,15 +27,11 @@ impl FileStamp {
         rustix::fs::lstat(path).ok().map(|data| Self::of(&data))
     }
 
+    #[expect(clippy::unnecessary_cast, clippy::cast_lossless, reason = "other systems have other types here")]
     pub(super) fn of(data: &Stat) -> Self {
-        // The types of these fields differ between systems.
-        #[expect(clippy::unnecessary_cast, clippy::cast_lossless, reason = "other systems have other types here")]
         let modified = data.st_mtime as i128 * 1_000_000_000 + data.st_mtime_nsec as i128;
-        #[expect(clippy::unnecessary_cast, clippy::cast_lossless, reason = "other systems have other types here")]
         let changed = data.st_ctime as i128 * 1_000_000_000 + data.st_ctime_nsec as i128;
-        #[expect(clippy::unnecessary_cast, reason = "other systems have other types here")]
         let inode = data.st_ino as u64;
-        #[expect(clippy::unnecessary_cast, reason = "other systems have other types here")]
         let mode = data.st_mode as u32;
         Self { size: u64::try_from(data.st_size).unwrap_or(0), modified, changed, inode, mode }
     }

@@ -196,7 +196,6 @@ impl FileIndex {
             tasks = self.without_blobs(tasks, at);
         }
         let mut bytes = 0;
-        let stored_size = |size: u64| if size > LARGEST { 0 } else { size };
         for entry in self.dirs.values().flat_map(|dir| dir.files.values()) {
             bytes += entry.stamp.map_or(0, |stamp| stored_size(stamp.size));
         }
@@ -486,10 +485,11 @@ impl FileIndex {
             }
             let name = entry.file_name().to_str().unwrap_or_default();
             let is_directory = entry.file_type().is_some_and(|kind| kind.is_dir());
-            !REPOSITORIES.contains(&name)
-                && !(is_bare && name == "node_modules")
-                && entry.path() != data
-                && !excluded.matched(entry.path(), is_directory).is_ignore()
+            let is_excluded = REPOSITORIES.contains(&name)
+                || is_bare && name == "node_modules"
+                || entry.path() == data
+                || excluded.matched(entry.path(), is_directory).is_ignore();
+            !is_excluded
         });
         walker.max_depth(depth);
         let mut listing = DirListing::default();
@@ -606,6 +606,11 @@ fn threads() -> usize {
 
 /// The names of files and of directories, by directory.
 type DirListing = HashMap<String, (Vec<String>, Vec<String>)>;
+
+/// Returns the size that a file contributes to the size of the project.
+fn stored_size(size: u64) -> u64 {
+    if size > LARGEST { 0 } else { size }
+}
 
 fn is_ignore_file(name: &str) -> bool {
     name == ".gitignore" || name == ".ignore"

@@ -149,7 +149,6 @@ impl Objects {
 
     /// Removes contents that were last used before `limit`, unless they are `wanted`.
     pub(super) fn clean(&self, limit: SystemTime, wanted: impl Fn(&str) -> bool) {
-        let list = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().collect::<Vec<_>>();
         for dir in list(&self.dir) {
             let first = dir.file_name().to_string_lossy().into_owned();
             for file in list(&dir.path()) {
@@ -164,4 +163,9 @@ impl Objects {
         };
         self.packs.clean(limit, wanted, keep);
     }
+}
+
+/// Returns the entries of a directory, as far as it can be read.
+fn list(dir: &Path) -> Vec<fs::DirEntry> {
+    fs::read_dir(dir).into_iter().flatten().flatten().collect()
 }

@@ -226,7 +226,7 @@ impl OwnPack {
         Ok(Self { file, name, length: 0 })
     }
 
-    /// Appends a intact record, or nothing.
+    /// Appends a complete record, or nothing.
     fn append(&mut self, record: &[u8]) -> io::Result<()> {
         if let Err(e) = self.file.write_all(record) {
             self.file.set_len(self.length).ok();

@@ -2,9 +2,6 @@
 
 /// Returns the most similar of some words, if at most a third of its characters differ. Case, `-` and `_` are ignored.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let normalized = |text: &str| -> String {
-        text.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).take(64).collect()
-    };
     let word = normalized(word);
     let length = word.chars().count();
     // A single letter would be similar to every other one.
@@ -15,6 +12,11 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         is_possible.then(|| (strsim::osa_distance(&word, &candidate_word), candidate))
     });
     near.filter(|(distance, _)| *distance <= allowed).min_by_key(|(distance, _)| *distance).map(|(_, near)| near)
+}
+
+/// Returns the characters that are compared, at most 64, which bounds the time of a comparison.
+fn normalized(text: &str) -> String {
+    text.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).take(64).collect()
 }
 
 #[cfg(test)]

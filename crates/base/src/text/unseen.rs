@@ -47,7 +47,6 @@ pub fn shown(text: &str) -> Cow<'_, str> {
 
 /// Replaces hidden characters in JSON by its own escapes, which keeps the value.
 pub fn json(text: &str) -> Cow<'_, str> {
-    let needs_escape = |c: char| c > '\u{7e}' && is_hidden(c);
     if !text.chars().any(needs_escape) {
         return text.into();
     }
@@ -61,6 +60,11 @@ pub fn json(text: &str) -> Cow<'_, str> {
         }
     }
     out.into()
+}
+
+/// Whether JSON does not escape a hidden character by itself.
+fn needs_escape(c: char) -> bool {
+    c > '\u{7e}' && is_hidden(c)
 }
 
 /// Removes hidden characters from a text, and returns the text and the number of removed

@@ -59,22 +59,31 @@ pub fn be_known() {
 /// executable under any name. A process can remove the mark, but not its ancestors, as far as they
 /// are visible and alive (Linux).
 pub fn is_ours(environment: &Environment) -> bool {
-    let exe = |id: i32| {
-        let path = std::fs::read_link(format!("/proc/{id}/exe")).ok()?.to_string_lossy().into_owned();
-        // The executable may have been replaced since.
-        Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
-    };
-    let file = |id: i32| std::fs::metadata(format!("/proc/{id}/exe")).ok().map(|file| (file.dev(), file.ino()));
     // The name is visible even if a sandbox hides the rest of a process outside.
     let named = |id: i32| read_some(&format!("/proc/{id}/comm")).trim_ascii_end() == NAME.to_bytes();
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    let own_program = exe(own).zip(file(own));
+    let own_program = executable(own).zip(executable_inode(own));
     let is_this = |id: i32| {
-        own_program.as_ref().is_some_and(|(path, inode)| exe(id).as_ref() == Some(path) || file(id) == Some(*inode))
+        own_program
+            .as_ref()
+            .is_some_and(|(path, inode)| executable(id).as_ref() == Some(path) || executable_inode(id) == Some(*inode))
     };
     let is_adjutant = |id: i32| named(id) || is_this(id) || carries(id, |_| true);
     let parent_of = |id: &i32| ProcessStat::look(*id).map(|process| process.parent).filter(|parent| *parent > 0);
     environment.var(MARK).is_some() || std::iter::successors(parent_of(&own), parent_of).take(1_000).any(is_adjutant)
+}
+
+/// Returns the path of a process's executable.
+fn executable(id: i32) -> Option<String> {
+    let path = std::fs::read_link(format!("/proc/{id}/exe")).ok()?.to_string_lossy().into_owned();
+    // The executable may have been replaced since.
+    Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
+}
+
+/// Returns the device and inode of a process's executable.
+fn executable_inode(id: i32) -> Option<(u64, u64)> {
+    let data = std::fs::metadata(format!("/proc/{id}/exe")).ok()?;
+    Some((data.dev(), data.ino()))
 }
 
 /// The public data of a process.

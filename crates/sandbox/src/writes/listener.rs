@@ -137,7 +137,6 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
 /// A message for the user, if adjutant does not receive the listener. The command must not be
 /// started then, because every write would fail.
 pub(in super::super) fn install(socket: RawFd) -> Result<(), String> {
-    let describe = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
     let socket = kernel::inherited(socket).map_err(|e| describe("the socket to adjutant", &e))?;
     let listener = kernel::listen(&mut filter::program());
     let message = [if listener.is_ok() { INSTALLED } else { REFUSED }];
@@ -155,4 +154,8 @@ pub(in super::super) fn install(socket: RawFd) -> Result<(), String> {
         Ok(_) => Err("adjutant has ended".into()),
         Err(e) => Err(describe("adjutant does not answer", &e)),
     }
+}
+
+fn describe(failure: &str, e: &dyn std::fmt::Display) -> String {
+    format!("{failure}: {e}")
 }

@@ -110,12 +110,11 @@ struct HeldListener {
 /// # Errors
 /// A message for the user.
 pub(in super::super) fn hold(socket: RawFd) -> Result<(), String> {
-    let failed = |e: io::Error| format!("listeners cannot be kept: {e}");
-    let socket = kernel::inherited(socket).map_err(failed)?;
+    let socket = kernel::inherited(socket).map_err(holder_error)?;
     // Every command needs two descriptors.
     base::open_files::raise();
     let mut held = Vec::new();
-    while wait(&socket, &mut held).map_err(failed)? {}
+    while wait(&socket, &mut held).map_err(holder_error)? {}
     drop(socket);
     for one in &held {
         let mut last = [0; 8];
@@ -129,9 +128,14 @@ pub(in super::super) fn hold(socket: RawFd) -> Result<(), String> {
         }
     }
     while !held.is_empty() {
-        answer(&mut held).map_err(failed)?;
+        answer(&mut held).map_err(holder_error)?;
     }
     Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
+fn holder_error(e: io::Error) -> String {
+    format!("listeners cannot be kept: {e}")
 }
 
 /// Waits for the next listener or the end of one. Returns `false` when adjutant has ended.

@@ -44,24 +44,23 @@ impl StoppedThread {
         const HERE: u64 = libc::AT_FDCWD.cast_unsigned() as u64;
         let [a, b, c, d, e, _] = report.arguments;
         let number = report.nr.cast_unsigned() & NUMBER;
-        let one = |at: At, follow: bool| Ok(self.file(self.path(at)?, follow));
         match i64::from(number) {
-            libc::SYS_openat => one((a, b), follows(c)),
+            libc::SYS_openat => self.file_at((a, b), follows(c)),
             libc::SYS_openat2 => {
                 let flags = self.number(c)?;
                 if flags & u64::from(WRITING) == 0 {
                     return Ok(Vec::new());
                 }
-                one((a, b), follows(flags))
+                self.file_at((a, b), follows(flags))
             }
-            libc::SYS_truncate => one((HERE, a), true),
-            libc::SYS_unlinkat => one((a, b), false),
-            libc::SYS_mknodat => one((a, b), false),
-            libc::SYS_symlinkat => one((b, c), false),
-            libc::SYS_linkat => one((c, d), false),
-            libc::SYS_fchmodat => one((a, b), true),
+            libc::SYS_truncate => self.file_at((HERE, a), true),
+            libc::SYS_unlinkat => self.file_at((a, b), false),
+            libc::SYS_mknodat => self.file_at((a, b), false),
+            libc::SYS_symlinkat => self.file_at((b, c), false),
+            libc::SYS_linkat => self.file_at((c, d), false),
+            libc::SYS_fchmodat => self.file_at((a, b), true),
             FCHMODAT2 if self.text(b)?.is_empty() => self.open_file(a),
-            FCHMODAT2 => one((a, b), d & libc::AT_SYMLINK_NOFOLLOW as u64 == 0),
+            FCHMODAT2 => self.file_at((a, b), d & libc::AT_SYMLINK_NOFOLLOW as u64 == 0),
             libc::SYS_fchmod => self.open_file(a),
             libc::SYS_renameat2 => self.rename((a, b), (c, d), e & u64::from(libc::RENAME_EXCHANGE) != 0),
             #[cfg(not(target_arch = "riscv64"))]
@@ -69,15 +68,19 @@ impl StoppedThread {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_rename => self.rename((HERE, a), (HERE, b), false),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_open => one((HERE, a), follows(b)),
+            libc::SYS_open => self.file_at((HERE, a), follows(b)),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_creat | libc::SYS_chmod => one((HERE, a), true),
+            libc::SYS_creat | libc::SYS_chmod => self.file_at((HERE, a), true),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_unlink | libc::SYS_mknod => one((HERE, a), false),
+            libc::SYS_unlink | libc::SYS_mknod => self.file_at((HERE, a), false),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_link | libc::SYS_symlink => one((HERE, b), false),
+            libc::SYS_link | libc::SYS_symlink => self.file_at((HERE, b), false),
             _ => Ok(Vec::new()),
         }
+    }
+
+    fn file_at(&self, at: At, follow: bool) -> io::Result<Vec<PendingWrite>> {
+        Ok(self.file(self.path(at)?, follow))
     }
 
     fn file(&self, path: PathBuf, follow: bool) -> Vec<PendingWrite> {
@@ -96,7 +99,6 @@ impl StoppedThread {
         let (Some(from), Some(to)) = (from, to) else {
             return Ok(Vec::new());
         };
-        let is_directory = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|data| data.is_dir());
         if is_directory(&from) || (exchange && is_directory(&to)) {
             return Ok(vec![PendingWrite::Directory { from, to, exchange }]);
         }
@@ -163,6 +165,10 @@ impl StoppedThread {
             read => Ok(read),
         }
     }
+}
+
+fn is_directory(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|data| data.is_dir())
 }
 
 fn too_long() -> io::Error {
