@@ -107,7 +107,8 @@ pub const SKILLS: &str = include_str!("skills.md").trim_ascii_end();
 /// The text before a path and its contents, when a prompt refers to a file.
 pub const CONTENTS_OF: &str = "Contents of ";
 
-/// Returns the system prompt for a family of models. Names of tools in braces are filled in by the caller.
+/// Returns the system prompt for a family of models. Names of tools in braces are filled in by the
+/// caller.
 pub fn family(family: &str) -> String {
     let provider = match family {
         "anthropic" => include_str!("provider/anthropic.md"),

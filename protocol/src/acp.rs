@@ -111,7 +111,8 @@ fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|e| crate::table::misfit::<T>(text).unwrap_or_else(|| e.to_string()))
 }
 
-/// Translates capabilities of version 2 to version 1. Version 2 has no file or terminal capabilities.
+/// Translates capabilities of version 2 to version 1. Version 2 has no file or terminal
+/// capabilities.
 fn to_version_1(capabilities: &serde_json::Value) -> serde_json::Value {
     let terminal = capabilities["auth"]["terminal"].is_object();
     let mut out = serde_json::json!({

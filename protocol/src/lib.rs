@@ -1,4 +1,5 @@
-//! The connection between a client and adjutant: newline-delimited JSON-RPC 2.0 over a pair of pipes.
+//! The connection between a client and adjutant: newline-delimited JSON-RPC 2.0 over a pair of
+//! pipes.
 //!
 //! Modules, in the order in which to read them:
 //!
@@ -10,8 +11,8 @@
 //! - [`negotiate`]: the version of the protocol on a connection.
 //! - [`acp`]: the types and method names of the Agent Client Protocol, and the methods that are served.
 //!
-//! This crate does not know sessions, tools or models. Both ends of a connection use it: the agent, and
-//! `adjutant run`, which is a client of its own agent.
+//! This crate does not know sessions, tools or models. Both ends of a connection use it: the agent,
+//! and `adjutant run`, which is a client of its own agent.
 
 pub mod acp;
 pub mod lines;

@@ -34,12 +34,12 @@ use crate::scan::{MemberScanner, SkippedMessage};
 /// skipped and answered with one error. The TypeScript SDK has the same cap.
 pub const LINE_CAP: usize = 32 << 20;
 
-/// The number of unwritten bytes above which [`Outbox::send`] waits. A line of one session may wait behind this many
-/// bytes of others.
+/// The number of unwritten bytes above which [`Outbox::send`] waits. A line of one session may wait
+/// behind this many bytes of others.
 const SEND_LIMIT_BYTES: usize = 256 << 10;
 
-/// The number of unwritten bytes above which the read loop pauses ([`Outbox::drained`]). Only a client that sends many
-/// requests without reading the replies reaches it.
+/// The number of unwritten bytes above which the read loop pauses ([`Outbox::drained`]). Only a
+/// client that sends many requests without reading the replies reaches it.
 const READ_LIMIT_BYTES: usize = 16 << 20;
 
 /// A line of the input.
@@ -217,8 +217,8 @@ struct Shared {
     pulled: Option<Notify>,
     /// Notified when lines were written, or the outbox ended.
     changed: Notify,
-    /// Notified when the other side stopped reading. It is separate from `changed`, so that tasks which wait only for this
-    /// are not woken by each line.
+    /// Notified when the other side stopped reading. It is separate from `changed`, so that tasks
+    /// which wait only for this are not woken by each line.
     broke: Notify,
 }
 
@@ -248,13 +248,13 @@ impl State {
         self.queued.push(b'\n');
     }
 
-    fn has_room(&self) -> bool {
+    fn is_below_limit(&self) -> bool {
         self.queued.len() + self.writing < SEND_LIMIT_BYTES
     }
 
     /// Queues waiting lines up to the limit.
     fn admit(&mut self) {
-        while self.has_room()
+        while self.is_below_limit()
             && let Some(Waiting { line, queued, .. }) = self.waiting.pop_front()
         {
             self.append(&line);
@@ -363,7 +363,7 @@ impl Outbox {
         let mut state = self.lock();
         let number = state.next;
         let mut slot = LineSlot { outbox: self.clone(), number, queued: None };
-        if state.is_closed || state.is_broken || (state.has_room() && state.waiting.is_empty()) {
+        if state.is_closed || state.is_broken || (state.is_below_limit() && state.waiting.is_empty()) {
             drop(state);
             self.push(&line);
             return slot;

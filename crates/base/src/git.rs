@@ -14,8 +14,9 @@ const BROKEN: &str = "its form is not known";
 
 /// Returns the directories that hold git's data about the work tree at `root`.
 ///
-/// This is `.git`, or, for a linked work tree or a submodule, its own directory followed by the common one. Directories
-/// that `.git` names count only if they point back, because the file in the project could name any directory.
+/// This is `.git`, or, for a linked work tree or a submodule, its own directory followed by the
+/// common one. Directories that `.git` names count only if they point back, because the file in the
+/// project could name any directory.
 pub fn dirs(root: &Path) -> Vec<PathBuf> {
     let link = root.join(".git");
     let Ok(text) = crate::file::read_regular_text(&link) else {
@@ -52,8 +53,8 @@ const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 /// The file with ignore rules that apply to a whole work tree, relative to its top level.
 const EXCLUDE_FILE: &str = ".git/info/exclude";
 
-/// Whether the path is neither a file nor a directory, for example a pipe, which blocks the process that opens it, or a
-/// device.
+/// Whether the path is neither a file nor a directory, for example a pipe, which blocks the process
+/// that opens it, or a device.
 fn is_special(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
@@ -66,10 +67,12 @@ fn has_special_exclude_file(dir: &Path) -> bool {
     is_special(&dir.join(EXCLUDE_FILE))
 }
 
-/// Returns a walker that leaves out files that git ignores and descends into directories that are `wanted`.
+/// Returns a walker that leaves out files that git ignores and descends into directories that are
+/// `wanted`.
 ///
-/// The library opens an ignore file of any file type. So a directory with an ignore file that is not a regular one is
-/// left out, and such a file in a parent directory disables ignore files of its kind.
+/// The library opens an ignore file of any file type. So a directory with an ignore file that is
+/// not a regular one is left out, and such a file in a parent directory disables ignore files of
+/// its kind.
 pub fn walker(root: &Path, wanted: impl Fn(&DirEntry) -> bool + Send + Sync + 'static) -> WalkBuilder {
     let mut walker = WalkBuilder::new(root);
     walker.hidden(false).require_git(false);

@@ -143,7 +143,8 @@ impl Variables {
         self.pass.iter().any(|pass| pass == name)
     }
 
-    /// Removes relative entries from a list of directories, unless the user named the variable in full.
+    /// Removes relative entries from a list of directories, unless the user named the variable in
+    /// full.
     fn cleaned(&self, name: &str, value: &str) -> String {
         if !DIRECTORY_LISTS.contains(&name) || self.is_named(name) {
             return value.to_owned();
@@ -188,8 +189,8 @@ pub fn is_secret(name: &str) -> bool {
             || name.strip_prefix("BUNDLE_").is_some_and(is_host_credential))
 }
 
-/// Whether a setting of Bundler holds the credentials for a host: dots of the host name are double underscores, which
-/// some other settings have too.
+/// Whether a setting of Bundler holds the credentials for a host: dots of the host name are double
+/// underscores, which some other settings have too.
 fn is_host_credential(setting: &str) -> bool {
     const SETTINGS: &str = "BUILD LOCAL MIRROR DISABLE_LOCAL_BRANCH_CHECK";
     setting.split_once("__").is_some_and(|(first, _)| SETTINGS.split(' ').all(|known| known != first))

@@ -28,8 +28,8 @@ pub(super) fn args(policy: &SandboxPolicy, privileged: bool, landlock: bool) -> 
         args.push("--unshare-net".into());
     }
     let is_below_writable = |path: &Path| policy.writable.iter().any(|root| path.starts_with(root) && path != root);
-    // A mount point cannot be renamed or removed. So the directories above protected paths are mounted too; otherwise one
-    // of them could be renamed and replaced by another.
+    // A mount point cannot be renamed or removed. So the directories above protected paths are
+    // mounted too; otherwise one of them could be renamed and replaced by another.
     let restricted = policy.protected.iter().chain(&policy.hidden);
     let above: BTreeSet<&Path> =
         restricted.flat_map(|path| path.ancestors().skip(1).take_while(|path| is_below_writable(path))).collect();

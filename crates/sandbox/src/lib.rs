@@ -1,10 +1,12 @@
-//! Restrictions that the operating system enforces on a command, in addition to the permission rules.
+//! Restrictions that the operating system enforces on a command, in addition to the permission
+//! rules.
 //!
-//! The rules are evaluated first; a sandbox never turns a deny into an allow. Its effect is measured, not assumed
-//! (`probe.rs`, `trial.rs`): a process of adjutant is started in it and attempts the forbidden operations in a directory
-//! made for that. A mechanism in which it succeeds is not used. This happens once per process and level, when the first
-//! command needs it. A command that is known to change nothing runs under Landlock alone, if Landlock enforces
-//! everything that can be enforced on a command that only reads.
+//! The rules are evaluated first; a sandbox never turns a deny into an allow. Its effect is
+//! measured, not assumed (`probe.rs`, `trial.rs`): a process of adjutant is started in it and
+//! attempts the forbidden operations in a directory made for that. A mechanism in which it succeeds
+//! is not used. This happens once per process and level, when the first command needs it. A command
+//! that is known to change nothing runs under Landlock alone, if Landlock enforces everything that
+//! can be enforced on a command that only reads.
 //!
 //! | mechanism | method | not restricted |
 //! |---|---|---|
@@ -12,7 +14,8 @@
 //! | Landlock with seccomp | adjutant's own executable is started first, drops its capabilities, restricts itself and then executes the command | reading; files below a writable directory cannot be protected; before Linux 6.12, signals |
 //! | Seatbelt | `sandbox-exec` of macOS | reading, signals |
 //!
-//! `ADJUTANT_SANDBOX_DISABLE=bwrap,landlock,seatbelt` disables mechanisms. It can only ever reduce the guarantees.
+//! `ADJUTANT_SANDBOX_DISABLE=bwrap,landlock,seatbelt` disables mechanisms. It can only ever reduce
+//! the guarantees.
 
 mod bubblewrap;
 mod calls;
@@ -271,7 +274,7 @@ impl Sandbox {
     ///
     /// If an update has removed it, or commands could replace it, this is an inherited descriptor,
     /// because other processes cannot follow `/proc/<our id>/exe`.
-    fn own(&self, writable: &[PathBuf]) -> Option<PathBuf> {
+    fn executable(&self, writable: &[PathBuf]) -> Option<PathBuf> {
         use std::os::fd::AsRawFd;
         let program = self.program.as_ref()?;
         if program.exists() && !is_below(program, writable) {
@@ -293,57 +296,57 @@ impl Sandbox {
     /// If something that the proven sandbox needs is gone. The program must not be started then.
     pub fn wrap(
         &self,
-        held: &ProvenSandbox,
+        proven: &ProvenSandbox,
         policy: &SandboxPolicy,
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, String> {
         let spec = inside::LaunchSpec { parent: own_id(), ..inside::LaunchSpec::default() };
-        let observer = if held.reported { observer } else { None };
-        self.wrapped(held, policy, spec, observer, program)
+        let observer = if proven.reported { observer } else { None };
+        self.wrapped(proven, policy, spec, observer, program)
     }
 
     fn wrapped(
         &self,
-        held: &ProvenSandbox,
+        proven: &ProvenSandbox,
         policy: &SandboxPolicy,
         mut spec: inside::LaunchSpec,
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, String> {
-        let Some(own) = self.own(&policy.writable) else {
-            return match held.mechanism {
+        let Some(executable) = self.executable(&policy.writable) else {
+            return match proven.mechanism {
                 Some(_) => Err("adjutant's own program, which confines commands, is gone".into()),
                 None => Ok(program),
             };
         };
         let read_only = policy.level == Level::ReadOnly;
         // Landlock restricts tracing to processes that the command itself has started.
-        let trace = held.landlock && !read_only;
+        let trace = proven.landlock && !read_only;
         let seccomp = calls::Seccomp { read_only, network: policy.network, trace };
         spec.foreign = policy.foreign;
-        spec.session = held.mechanism != Some(Mechanism::Seatbelt);
+        spec.session = proven.mechanism != Some(Mechanism::Seatbelt);
         let program = match observer {
-            Some(observer) => self.watched(held, &own, observer, &mut spec, program)?,
+            Some(observer) => self.with_reports(proven, &executable, observer, &mut spec, program)?,
             None => program,
         };
-        Ok(match held.mechanism {
+        Ok(match proven.mechanism {
             Some(Mechanism::Landlock) => {
                 spec.seccomp = Some(seccomp);
                 spec.writable = Some(policy.writable.clone());
-                program.behind(own, spec.args()).begins_session()
+                program.behind(executable, spec.args()).begins_session()
             }
             Some(Mechanism::Bubblewrap) => {
                 spec.seccomp = Some(seccomp);
-                spec.writable = held.landlock.then(|| policy.writable.clone());
+                spec.writable = proven.landlock.then(|| policy.writable.clone());
                 spec.parent = None;
                 spec.watched = true;
                 let bwrap = self.tried_bwrap(&policy.writable)?;
-                let args = bubblewrap::args(policy, privileged(), held.landlock);
-                program.behind(own, spec.args()).begins_session().guarded_by(bwrap, args)
+                let args = bubblewrap::args(policy, can_mount(), proven.landlock);
+                program.behind(executable, spec.args()).begins_session().guarded_by(bwrap, args)
             }
             Some(Mechanism::Seatbelt) => program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy)),
-            None if cfg!(target_os = "linux") => program.behind(own, spec.args()).begins_session(),
+            None if cfg!(target_os = "linux") => program.behind(executable, spec.args()).begins_session(),
             None => program,
         })
     }
@@ -370,20 +373,20 @@ impl Sandbox {
     /// Has the writes of a program reported. If programs may outlive this process, a holder process
     /// keeps their listeners; if the holder cannot be started, writes are not reported.
     #[cfg(target_os = "linux")]
-    fn watched(
+    fn with_reports(
         &self,
-        held: &ProvenSandbox,
-        own: &Path,
+        proven: &ProvenSandbox,
+        executable: &Path,
         observer: Arc<dyn WriteObserver>,
         spec: &mut inside::LaunchSpec,
         program: Program,
     ) -> Result<Program, String> {
         use std::os::fd::AsRawFd;
         // A trial leaves no processes behind.
-        let may_outlive = held.mechanism == Some(Mechanism::Landlock) && spec.trial.is_none();
+        let may_outlive = proven.mechanism == Some(Mechanism::Landlock) && spec.trial.is_none();
         let holder_program = |socket| {
             let spec = inside::LaunchSpec { hold: Some(socket), session: true, ..inside::LaunchSpec::default() };
-            Program::new(own, "/", std::collections::BTreeMap::new()).args(spec.args()).begins_session()
+            Program::new(executable, "/", std::collections::BTreeMap::new()).args(spec.args()).begins_session()
         };
         if may_outlive && let Err(e) = self.holder.start(holder_program) {
             tracing::warn!("what commands write is not reported, because nothing would answer after our end: {e}");
@@ -397,7 +400,7 @@ impl Sandbox {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn watched(
+    fn with_reports(
         &self,
         _: &ProvenSandbox,
         _: &Path,
@@ -425,7 +428,7 @@ pub fn conceal() {
 
 /// Whether this process may mount. Root in a container may not, and needs a user namespace like
 /// every other user.
-fn privileged() -> bool {
+fn can_mount() -> bool {
     #[cfg(target_os = "linux")]
     return rustix::thread::capabilities(None)
         .is_ok_and(|has| has.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN));
@@ -486,10 +489,10 @@ pub fn outskirts(environment: &Environment) -> Vec<PathBuf> {
         "Library/Caches",
     ];
     paths.extend(CACHES.iter().map(|name| home.join(name)));
-    let own = environment.dirs.cache.as_path();
-    let cache = own.parent().map_or_else(|| home.join(".cache"), Path::to_path_buf);
+    let own_cache = environment.dirs.cache.as_path();
+    let cache = own_cache.parent().map_or_else(|| home.join(".cache"), Path::to_path_buf);
     let entries = std::fs::read_dir(cache).into_iter().flatten().flatten().map(|entry| entry.path());
-    paths.extend(entries.filter(|path| path != own));
+    paths.extend(entries.filter(|path| path != own_cache));
     paths
 }
 
@@ -536,8 +539,8 @@ mod tests {
                 "seatbelt, workspace-write, network open although it should not be, reads open",
             ),
         ];
-        for (held, network, text) in table {
-            assert_eq!(held.words(network), text);
+        for (proven, network, text) in table {
+            assert_eq!(proven.words(network), text);
         }
         assert!(!proven(None).keeps(true));
         assert!(proven(Some(Mechanism::Landlock)).keeps(false));
@@ -595,7 +598,7 @@ mod tests {
     async fn sandbox_without_executable_has_no_mechanism() {
         let vars = [("HOME".to_owned(), std::env::temp_dir().display().to_string())].into();
         let sandbox = Sandbox::new(&Environment::from_vars(vars));
-        let held = sandbox.held(Level::ReadOnly).await;
-        assert_eq!(held.mechanism, None);
+        let proven = sandbox.held(Level::ReadOnly).await;
+        assert_eq!(proven.mechanism, None);
     }
 }

@@ -147,7 +147,7 @@ async fn attempt(
     if mechanism == Mechanism::Bubblewrap && sandbox.bwrap().is_none() {
         return Err("there is no bwrap on PATH".into());
     }
-    let own = sandbox.own(&[]).ok_or("the program is not known")?;
+    let executable = sandbox.executable(&[]).ok_or("the program is not known")?;
     let tmp = sandbox.environment.tmp();
     let targets = base::task::spawn_blocking(move || TrialTargets::create(&tmp)).await.map_err(|e| e.to_string())?;
     let targets =
@@ -180,7 +180,7 @@ async fn attempt(
             sandbox.wrapped(&claimed, &policy, spec, observer, Program::new("true", &directory, env))
         }
         Mechanism::Seatbelt => {
-            let program = Program::new(own, &directory, env).args(spec.args());
+            let program = Program::new(executable, &directory, env).args(spec.args());
             sandbox.wrapped(&claimed, &policy, inside::LaunchSpec::default(), None, program)
         }
     };

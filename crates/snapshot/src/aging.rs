@@ -16,8 +16,8 @@ use std::time::{Duration, SystemTime};
 use rustix::event::Timespec;
 use rustix::fs::{AtFlags, CWD, Timestamps, UTIME_NOW};
 
-/// The minimum interval between two records of the use of a file. It is much shorter than the age at which files are
-/// removed, and long enough to make storing an existing content cheap.
+/// The minimum interval between two records of the use of a file. It is much shorter than the age
+/// at which files are removed, and long enough to make storing an existing content cheap.
 const USE_RECORD_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// The prefix of the name of a file that is about to be removed.
@@ -58,8 +58,8 @@ fn removal_path(path: &Path) -> PathBuf {
     path.with_file_name(format!("{REMOVAL_PREFIX}{name}"))
 }
 
-/// Returns the possible paths of a file, in the order in which to look for it. It may be renamed for removal and back
-/// again in between.
+/// Returns the possible paths of a file, in the order in which to look for it. It may be renamed
+/// for removal and back again in between.
 pub(super) fn possible_paths(path: &Path) -> [PathBuf; 3] {
     [path.to_owned(), removal_path(path), path.to_owned()]
 }
@@ -76,8 +76,8 @@ pub(super) fn note_use(path: &Path) -> bool {
             fs::rename(&renamed, path).ok();
         }
     }
-    // A process that renamed the file before its time was set may already have checked the time; then the file is gone. A
-    // process that renames it later sees the new time.
+    // A process that renamed the file before its time was set may already have checked the time;
+    // then the file is gone. A process that renames it later sees the new time.
     path.exists()
 }
 

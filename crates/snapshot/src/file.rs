@@ -142,7 +142,8 @@ pub(super) fn kind(stamp: &FileStamp) -> FileKind {
     }
 }
 
-/// Returns the state of a file whose content is not stored. The hash distinguishes it by its metadata.
+/// Returns the state of a file whose content is not stored. The hash distinguishes it by its
+/// metadata.
 pub(super) fn large(stamp: &FileStamp, kind: FileKind) -> FileState {
     FileState { hash: format!("{} bytes of {}", stamp.size, stamp.modified), kind, large: true }
 }

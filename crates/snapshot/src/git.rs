@@ -25,8 +25,8 @@ use super::file::FileStamp;
 use base::git;
 use base::lock::locked;
 
-/// Two ticks of the coarsest clock of file systems, in nanoseconds. A file that changed in the same tick in which the
-/// index was written may look unchanged, so such entries do not count.
+/// Two ticks of the coarsest clock of file systems, in nanoseconds. A file that changed in the same
+/// tick in which the index was written may look unchanged, so such entries do not count.
 const CLOCK_TICK_NANOS: i128 = 20_000_000;
 
 /// The size of the largest attributes file that is read, in bytes.

@@ -208,8 +208,9 @@ impl FileIndex {
         let states = self.read_all(&tasks, objects, stop)?;
         let mut changes = Vec::new();
         let mut differing = 0;
-        // A new name belongs to a new file, or to a renamed one. A file that existed unseen before (because it was
-        // ignored, or was moved into the project) was not created by the command, and must not be removed by an undo.
+        // A new name belongs to a new file, or to a renamed one. A file that existed unseen before
+        // (because it was ignored, or was moved into the project) was not created by the command,
+        // and must not be removed by an undo.
         let removed = std::mem::take(&mut self.removed);
         let removed_inodes: HashSet<u64> = removed.iter().filter_map(|(_, entry)| Some(entry.stamp?.inode)).collect();
         for (task, state) in tasks.into_iter().zip(states) {
@@ -325,8 +326,8 @@ impl FileIndex {
         remaining
     }
 
-    /// Returns a state whose content is in the store, copied from git if necessary. If git does not have it any more, the
-    /// state still has the blob id, under which nothing is stored.
+    /// Returns a state whose content is in the store, copied from git if necessary. If git does not
+    /// have it any more, the state still has the blob id, under which nothing is stored.
     fn stored_state(&self, state: Option<FileState>, objects: &Objects) -> Option<FileState> {
         let state = state?;
         if state.large || !is_blob_name(&state.hash) {
@@ -414,8 +415,8 @@ impl FileIndex {
         Ok(tasks)
     }
 
-    /// Returns the directories whose listing is unchanged, with their files that have to be read. Most of the work is
-    /// waiting for the system, so several threads do it.
+    /// Returns the directories whose listing is unchanged, with their files that have to be read.
+    /// Most of the work is waiting for the system, so several threads do it.
     fn unchanged_directories(&self) -> HashMap<String, Vec<ReadTask>> {
         let dirs: Vec<(&String, &DirEntry)> = self.dirs.iter().collect();
         let find_changed = |chunk: &[(&String, &DirEntry)]| -> Vec<(String, Vec<ReadTask>)> {
@@ -434,7 +435,8 @@ impl FileIndex {
         })
     }
 
-    /// Returns the files of a directory that have to be read, or `None` if the directory itself has changed.
+    /// Returns the files of a directory that have to be read, or `None` if the directory itself has
+    /// changed.
     fn changed_files(&self, rel: &str, dir: &DirEntry) -> Option<Vec<ReadTask>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = rustix::fs::open(self.root.join(rel), flags, Mode::empty()).ok()?;
@@ -467,10 +469,12 @@ impl FileIndex {
     /// Lists files and directories below a directory, to a depth, except for ignored ones.
     fn list(&self, rel: &str, depth: Option<usize>, stop: &Deadline<'_>) -> Result<DirListing, Untracked> {
         let top = self.root.join(rel);
-        // Without a repository there may be no ignore rules, so this directory is ignored by default.
+        // Without a repository there may be no ignore rules, so this directory is ignored by
+        // default.
         let is_bare = !self.root.join(".git").exists();
         let data = self.data.clone();
-        // If the directory of git is elsewhere, as for a submodule, the library does not read its excluding file.
+        // If the directory of git is elsewhere, as for a submodule, the library does not read its
+        // excluding file.
         let mut excluded = GitignoreBuilder::new(&self.root);
         let excluding = excluding(&self.root);
         // Opening a pipe would block.
@@ -592,7 +596,8 @@ fn cleaning_time(dir: &Path) -> Option<SystemTime> {
     now.duration_since(last).is_ok_and(|past| past > CLEANING_INTERVAL).then_some(now)
 }
 
-/// Records the use of a content that a file had until now, which may be longer than unused contents are stored.
+/// Records the use of a content that a file had until now, which may be longer than unused contents
+/// are stored.
 fn note_last_use(state: Option<&FileState>, objects: &Objects) {
     if let Some(state) = state {
         objects.note_use(&state.hash);

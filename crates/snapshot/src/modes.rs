@@ -61,7 +61,8 @@ impl FileModes {
     /// Records the modes of files in their states. If they cannot be written, they are unknown
     /// later.
     pub(super) fn note<'a>(&self, seen: impl Iterator<Item = (&'a Path, &'a FileState, u32)>) {
-        // The mode may be that of a link that has replaced the file, or of a file that has replaced the link.
+        // The mode may be that of a link that has replaced the file, or of a file that has replaced
+        // the link.
         let is_file = |mode: u32| FileType::from_raw_mode(mode as RawMode).is_file();
         let recorded = seen.filter(|(_, state, mode)| state.kind != FileKind::Link && !state.large && is_file(*mode));
         let seen: Vec<(u128, u32)> =
@@ -326,7 +327,8 @@ mod tests {
         note(&other, "2", 0o640);
         assert_eq!(of("1"), [Some(0o600); 2]);
         assert_eq!(of("2"), [Some(0o640); 2]);
-        // The last record counts, whichever process made it, even if a process made the same record before.
+        // The last record counts, whichever process made it, even if a process made the same record
+        // before.
         note(&other, "1", 0o644);
         note(&one, "1", 0o600);
         assert_eq!(of("1"), [Some(0o600); 2]);

@@ -31,10 +31,12 @@ const MAX_CONTENT_BYTES: usize = 64 << 10;
 /// contents creates no pack.
 const LOOSE: usize = 64;
 
-/// The size from which a pack is followed by another, in bytes, so that unused packs can be removed.
+/// The size from which a pack is followed by another, in bytes, so that unused packs can be
+/// removed.
 const MAX_PACK_BYTES: u64 = 64 << 20;
 
-/// The divisor for the part of a pack that keeps it: if more than this part is wanted, the pack is not removed.
+/// The divisor for the part of a pack that keeps it: if more than this part is wanted, the pack is
+/// not removed.
 const RETAINED_PART: u64 = 4;
 
 /// The first byte of a record.
@@ -257,7 +259,8 @@ fn is_unlocked(path: &Path) -> bool {
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Decides whether a pack must stay. If few of its contents are wanted, passes those to `keep`, so that it can be removed.
+/// Decides whether a pack must stay. If few of its contents are wanted, passes those to `keep`, so
+/// that it can be removed.
 fn must_stay(
     path: &Path,
     wanted: &impl Fn(&str) -> bool,

@@ -413,10 +413,12 @@ enum StoredState {
     },
 }
 
-/// The error of a call that the end of the process interrupted, which is its only distinction in the first versions.
+/// The error of a call that the end of the process interrupted, which is its only distinction in
+/// the first versions.
 const PROCESS_ENDED_ERROR: &str = "The call was interrupted before it ended. What it did so far is unknown.";
 
-/// The error of a call that was cancelled before it began, which is its only distinction in the first versions.
+/// The error of a call that was cancelled before it began, which is its only distinction in the
+/// first versions.
 const NOT_BEGUN_ERROR: &str = "The call was not made: the user cancelled the turn before it began.";
 
 impl From<StoredState> for CallState {

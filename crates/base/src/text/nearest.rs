@@ -1,6 +1,7 @@
 //! The most similar of some words, for suggestions.
 
-/// Returns the most similar of some words, if at most a third of its characters differ. Case, `-` and `_` are ignored.
+/// Returns the most similar of some words, if at most a third of its characters differ. Case, `-`
+/// and `_` are ignored.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = normalized(word);
     let length = word.chars().count();

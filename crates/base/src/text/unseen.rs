@@ -169,7 +169,8 @@ fn has_forms(c: char) -> bool {
     matches!(c, '\u{a9}' | '\u{ae}') || (c >= '\u{2000}' && !is_hidden(c))
 }
 
-/// Escapes the characters for which `stays` returns `false`, given whether they are legitimate in their context.
+/// Escapes the characters for which `stays` returns `false`, given whether they are legitimate in
+/// their context.
 fn written(text: &str, stays: impl Fn(char, bool) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut filter = UnseenFilter::default();

@@ -57,8 +57,8 @@ pub(in super::super) fn watch(
     Ok(theirs)
 }
 
-/// Waits for the listener. Returns `None` if the process ended before it became the command, and `Some(None)` if the
-/// kernel refused the filter.
+/// Waits for the listener. Returns `None` if the process ended before it became the command, and
+/// `Some(None)` if the kernel refused the filter.
 fn receive_listener(socket: &OwnedFd) -> Option<Option<OwnedFd>> {
     let mut message = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
