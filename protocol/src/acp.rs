@@ -235,7 +235,7 @@ where
 
 /// Messages that may contain a new file.
 pub trait HasContent {
-    /// Whether one of the diffs has no old text.
+    /// Returns whether one of the diffs has no old text.
     fn has_new_file(&self) -> bool;
 }
 
@@ -331,7 +331,7 @@ mod tests {
     /// Compares the table in this crate's README with the list. `BLESS=1` updates the README.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
-    fn readme_lists_every_method() {
+    fn every_method_is_listed() {
         let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
         let text = std::fs::read_to_string(readme).unwrap();
         let (before, rest) = text.split_once("<!-- acp:begin").unwrap();

@@ -192,7 +192,7 @@ impl<S: Send + Sync + 'static> Table<S> {
         &self.state
     }
 
-    /// Whether the gate lets requests pass, because the handshake is complete.
+    /// Returns whether the gate lets requests pass, because the handshake is complete.
     pub fn is_open(&self) -> bool {
         self.gate.as_ref().is_none_or(|gate| gate(&self.state, "").is_ok())
     }

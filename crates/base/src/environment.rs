@@ -151,7 +151,7 @@ impl Environment {
         locked(&self.declined).insert(what.to_owned());
     }
 
-    /// Whether the user declined this since the process started.
+    /// Returns whether the user declined this since the process started.
     pub fn is_declined(&self, what: &str) -> bool {
         locked(&self.declined).contains(what)
     }

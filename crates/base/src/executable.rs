@@ -7,7 +7,7 @@ pub fn find(name: &str, dirs: impl IntoIterator<Item = impl AsRef<Path>>) -> Opt
     dirs.into_iter().map(|dir| dir.as_ref().join(name)).find(|file| is_executable(file))
 }
 
-/// Whether the file can be started.
+/// Returns whether the file can be started.
 pub fn is_executable(file: &Path) -> bool {
     file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }

@@ -39,7 +39,8 @@ fn resolve(from: &Path, path: &str) -> Option<PathBuf> {
     std::fs::canonicalize(from.join(path.trim_end_matches('\n'))).ok()
 }
 
-/// Whether the repository's settings name `root` as its work tree, as those of a submodule do.
+/// Returns whether the repository's settings name `root` as its work tree, as those of a submodule
+/// do.
 fn is_submodule_of(dir: &Path, root: &Path) -> bool {
     let config = crate::file::read_regular_text(&dir.join("config")).unwrap_or_default();
     let work_trees =
@@ -53,8 +54,8 @@ const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 /// The file with ignore rules that apply to a whole work tree, relative to its top level.
 const EXCLUDE_FILE: &str = ".git/info/exclude";
 
-/// Whether the path is neither a file nor a directory, for example a pipe, which blocks the process
-/// that opens it, or a device.
+/// Returns whether the path is neither a file nor a directory, for example a pipe, which blocks the
+/// process that opens it, or a device.
 fn is_special(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }

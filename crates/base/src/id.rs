@@ -57,8 +57,8 @@ ids! {
 }
 
 impl SessionId {
-    /// Whether the text has the form of a session id. Other texts are never looked up on disk,
-    /// because an editor may send a path.
+    /// Returns whether the text has the form of a session id. Other texts are never looked up on
+    /// disk, because an editor may send a path.
     pub fn is_well_formed(&self) -> bool {
         let rest = self.0.strip_prefix("ses_");
         rest.is_some_and(|rest| (8..=64).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_alphanumeric()))

@@ -61,7 +61,7 @@ impl<T> JoinHandle<T> {
         self.task.abort();
     }
 
-    /// Whether the task has ended.
+    /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.task.is_finished()
     }

@@ -27,8 +27,8 @@ pub fn title(text: &str) -> String {
     cut_chars(&escaped(text.trim()), TITLE)
 }
 
-/// Whether a value is longer than `most` as JSON, estimated from its texts and the number of its
-/// values. Reading stops at the limit.
+/// Returns whether a value is longer than `most` as JSON, estimated from its texts and the number
+/// of its values. Reading stops at the limit.
 pub fn is_longer(value: &Value, most: usize) -> bool {
     fn fits(value: &Value, remaining: &mut usize) -> bool {
         let own = if let Value::String(text) = value { text.len() } else { 0 };

@@ -138,7 +138,7 @@ impl Variables {
         is_listed && !any(CODE_LOADING, name) && !is_secret(name) && !holds_secret(value)
     }
 
-    /// Whether the user named the variable in full.
+    /// Returns whether the user named the variable in full.
     fn is_named(&self, name: &str) -> bool {
         self.pass.iter().any(|pass| pass == name)
     }
@@ -153,7 +153,8 @@ impl Variables {
     }
 }
 
-/// Whether one of the patterns matches a name. Case is ignored, because of names like `http_proxy`.
+/// Returns whether one of the patterns matches a name. Case is ignored, because of names like
+/// `http_proxy`.
 fn any(patterns: &[impl AsRef<str>], name: &str) -> bool {
     let mut all = patterns.iter().flat_map(|pattern| pattern.as_ref().split_ascii_whitespace());
     all.any(|pattern| matches_pattern(pattern.as_bytes(), name.as_bytes()))
@@ -170,7 +171,7 @@ fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     rest.is_empty() || (star..=name.len()).any(|at| matches_pattern(rest, &name[at..]))
 }
 
-/// Whether a variable of this name is likely to hold a secret.
+/// Returns whether a variable of this name is likely to hold a secret.
 pub fn is_secret(name: &str) -> bool {
     const WORDS: &str =
         "TOKEN TOKENS SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL CREDENTIALS APIKEY COOKIE KEYS AUTH";
@@ -189,14 +190,14 @@ pub fn is_secret(name: &str) -> bool {
             || name.strip_prefix("BUNDLE_").is_some_and(is_host_credential))
 }
 
-/// Whether a setting of Bundler holds the credentials for a host: dots of the host name are double
-/// underscores, which some other settings have too.
+/// Returns whether a setting of Bundler holds the credentials for a host: dots of the host name are
+/// double underscores, which some other settings have too.
 fn is_host_credential(setting: &str) -> bool {
     const SETTINGS: &str = "BUILD LOCAL MIRROR DISABLE_LOCAL_BRANCH_CHECK";
     setting.split_once("__").is_some_and(|(first, _)| SETTINGS.split(' ').all(|known| known != first))
 }
 
-/// Whether a text looks like a key, or like an address with a password.
+/// Returns whether a text looks like a key, or like an address with a password.
 fn holds_secret(value: &str) -> bool {
     const STARTS: &str = "sk- sk_live_ sk_test_ rk_live_ pk_live_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- \
         xoxb- xoxp- xoxa- xapp- AKIA ASIA AIza ya29. npm_ pypi- hf_ SG. dop_v1_ shpat_ eyJ -----BEGIN AGE-SECRET-KEY-";
@@ -210,8 +211,8 @@ fn holds_secret(value: &str) -> bool {
         || sets_secret(value)
 }
 
-/// Whether the part of an address after its scheme begins with credentials. An address of SSH may
-/// name a user.
+/// Returns whether the part of an address after its scheme begins with credentials. An address of
+/// SSH may name a user.
 fn has_credentials(before: &str, rest: &str) -> bool {
     let ends = |c: char| c.is_whitespace() || "/?#,|\"'".contains(c);
     let authority = rest.split(ends).next().unwrap_or(rest);
@@ -226,8 +227,8 @@ fn has_credentials(before: &str, rest: &str) -> bool {
     }
 }
 
-/// Whether a text assigns a value to a secret, as options and properties do: `-Ddb.password=x`,
-/// `--token x`.
+/// Returns whether a text assigns a value to a secret, as options and properties do:
+/// `-Ddb.password=x`, `--token x`.
 fn sets_secret(value: &str) -> bool {
     let mut before = "";
     let mut words = value.split(|c: char| c.is_whitespace() || ";&?,".contains(c)).filter(|word| !word.is_empty());

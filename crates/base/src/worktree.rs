@@ -74,7 +74,7 @@ impl Worktree {
         }
     }
 
-    /// Whether a resolved path lies in the project or one of the further directories.
+    /// Returns whether a resolved path lies in the project or one of the further directories.
     pub fn contains(&self, resolved: &Path) -> bool {
         let is_below = |root: &PathBuf| root.parent().is_some() && resolved.starts_with(root);
         is_below(&self.root) || self.extra.iter().any(is_below)

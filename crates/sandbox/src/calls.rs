@@ -24,8 +24,8 @@ pub(super) use linux::filter;
 #[cfg(target_os = "linux")]
 const MARK: u64 = 0x41_444a_5554;
 
-/// Whether this process is a sandboxed command or was started by one, independent of its parents,
-/// variables and name.
+/// Returns whether this process is a sandboxed command or was started by one, independent of its
+/// parents, variables and name.
 #[cfg(target_os = "linux")]
 pub fn applied() -> bool {
     use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};

@@ -106,7 +106,7 @@ fn wait_for_guard() -> Result<(), String> {
     }
 }
 
-/// Whether adjutant, the reader of this process's output, has ended.
+/// Returns whether adjutant, the reader of this process's output, has ended.
 #[cfg(target_os = "linux")]
 fn is_output_closed() -> Result<bool, String> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

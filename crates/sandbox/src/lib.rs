@@ -140,12 +140,12 @@ impl ProvenSandbox {
         }
     }
 
-    /// Whether the sandbox is effective for a command with or without network access.
+    /// Returns whether the sandbox is effective for a command with or without network access.
     pub fn keeps(&self, network: bool) -> bool {
         self.mechanism.is_some() && (network || self.offline)
     }
 
-    /// Whether the sandbox gives all guarantees of its level: it can block the network, and
+    /// Returns whether the sandbox gives all guarantees of its level: it can block the network, and
     /// protects modes of files outside and control files.
     pub fn is_whole(&self) -> bool {
         let control = self.control || self.level == Level::ReadOnly;
@@ -412,7 +412,7 @@ impl Sandbox {
     }
 }
 
-/// Whether a path is one of the roots or below one.
+/// Returns whether a path is one of the roots or below one.
 fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| path.starts_with(root))
 }
@@ -426,8 +426,8 @@ pub fn conceal() {
     }
 }
 
-/// Whether this process may mount. Root in a container may not, and needs a user namespace like
-/// every other user.
+/// Returns whether this process may mount. Root in a container may not, and needs a user namespace
+/// like every other user.
 fn can_mount() -> bool {
     #[cfg(target_os = "linux")]
     return rustix::thread::capabilities(None)

@@ -417,8 +417,8 @@ impl Child {
         Ok(status)
     }
 
-    /// Whether a process that it started is still running. Zombies do not count, if the system
-    /// shows them as such.
+    /// Returns whether a process that it started is still running. Zombies do not count, if the
+    /// system shows them as such.
     pub fn left_something(&self) -> bool {
         if self.guarded && self.ended.is_some() {
             return false;

@@ -36,7 +36,7 @@ impl Process {
         Self { id, begun }
     }
 
-    /// Whether this id means the same process here, as far as that is visible.
+    /// Returns whether this id means the same process here, as far as that is visible.
     fn is_here(self) -> bool {
         let here = Self::look(self.id);
         here.begun.is_none() || here == self
@@ -47,8 +47,8 @@ impl Process {
         self.is_here() && id.is_some_and(|id| rustix::process::test_kill_process(id).is_ok())
     }
 
-    /// Whether its variables, its memory or its working directory can be read. Its open files are
-    /// not a criterion, because root may list their numbers.
+    /// Returns whether its variables, its memory or its working directory can be read. Its open
+    /// files are not a criterion, because root may list their numbers.
     fn can_be_read(self) -> bool {
         let path = |name: &str| format!("/proc/{}/{name}", self.id);
         let opened = |name| fs::File::open(path(name)).and_then(|mut file| io::Read::read(&mut file, &mut [0])).is_ok();
@@ -121,7 +121,7 @@ fn has_success(results: &[io::Result<()>]) -> bool {
     results.iter().any(Result::is_ok)
 }
 
-/// Whether this process has capabilities.
+/// Returns whether this process has capabilities.
 fn has_capabilities() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let sets = status.lines().filter(|line| ["CapPrm:", "CapEff:", "CapAmb:"].iter().any(|set| line.starts_with(set)));

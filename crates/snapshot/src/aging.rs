@@ -23,7 +23,7 @@ const USE_RECORD_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// The prefix of the name of a file that is about to be removed.
 const REMOVAL_PREFIX: &str = ".going-";
 
-/// Whether a file exists and was last used before `limit`.
+/// Returns whether a file exists and was last used before `limit`.
 fn is_unused(path: &Path, limit: SystemTime) -> bool {
     fs::metadata(path).and_then(|data| data.modified()).is_ok_and(|used| used < limit)
 }

@@ -13,7 +13,7 @@ pub(super) fn digest(bytes: &[u8]) -> String {
     hex(sha(&SHA256, bytes).as_ref())
 }
 
-/// Whether a name is a blob id of git.
+/// Returns whether a name is a blob id of git.
 pub(super) fn is_blob_name(name: &str) -> bool {
     name.len() == 40
 }

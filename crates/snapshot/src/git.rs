@@ -88,7 +88,7 @@ impl GitObjects {
 }
 
 impl ObjectLookup {
-    /// Whether a blob of this size is in a pack.
+    /// Returns whether a blob of this size is in a pack.
     pub(super) fn holds(&self, name: &str, size: u64) -> bool {
         let Ok(id) = ObjectId::from_hex(name.as_bytes()) else { return false };
         match self.0.try_header(&id) {
@@ -152,8 +152,8 @@ impl GitIndex {
     }
 }
 
-/// Whether an attributes file names a filter or another encoding, or cannot be read. Line endings
-/// and `ident` change the size of a content, which is compared.
+/// Returns whether an attributes file names a filter or another encoding, or cannot be read. Line
+/// endings and `ident` change the size of a content, which is compared.
 fn changes_contents(list: &Path) -> bool {
     match fs::metadata(list) {
         // Opening a pipe would block.

@@ -102,8 +102,8 @@ impl IgnoreRules {
         rules
     }
 
-    /// Whether the rules ignore a path. Rules in a deeper directory take precedence, and `.ignore`
-    /// takes precedence over the rules of git.
+    /// Returns whether the rules ignore a path. Rules in a deeper directory take precedence, and
+    /// `.ignore` takes precedence over the rules of git.
     fn matches(&mut self, path: &Path, is_dir: bool) -> bool {
         let mut verdicts = [None, None];
         let mut is_in_repository = true;

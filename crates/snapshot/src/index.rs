@@ -140,14 +140,14 @@ impl FileIndex {
         Self { data, ..index.unwrap_or_else(|| Self::new(root)) }
     }
 
-    /// Whether the index contains a file.
+    /// Returns whether the index contains a file.
     pub(super) fn has(&self, path: &Path) -> bool {
         let rel = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
         let (dir, name) = rel.map_or(("", ""), |rel| rel.rsplit_once('/').unwrap_or(("", rel)));
         self.dirs.get(dir).is_some_and(|dir| dir.files.contains_key(name))
     }
 
-    /// Whether the index was never updated.
+    /// Returns whether the index was never updated.
     pub(super) fn is_new(&self) -> bool {
         self.at == 0
     }
@@ -584,7 +584,7 @@ impl FileIndex {
 /// The file whose modification time is the time of the last cleaning.
 const CLEANED: &str = "cleaned";
 
-/// Whether the last cleaning is more than a day ago.
+/// Returns whether the last cleaning is more than a day ago.
 pub(super) fn is_cleaning_due(dir: &Path) -> bool {
     cleaning_time(dir).is_some()
 }

@@ -190,17 +190,17 @@ impl WriteJournal {
         self.has_reports.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a program may still write.
+    /// Returns whether a program may still write.
     pub fn is_open(&self) -> bool {
         self.running.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether nothing was reported since the last [`WriteJournal::take`].
+    /// Returns whether nothing was reported since the last [`WriteJournal::take`].
     pub fn is_empty(&self) -> bool {
         !self.has_reports.load(Ordering::SeqCst)
     }
 
-    /// Whether an unfinished call has touched a file.
+    /// Returns whether an unfinished call has touched a file.
     pub fn has_touched(&self, path: &Path) -> bool {
         locked(&self.state).touched.contains_key(path)
     }
@@ -415,7 +415,7 @@ impl JournalState {
     }
 }
 
-/// Whether a process has a file open, as far as that is visible.
+/// Returns whether a process has a file open, as far as that is visible.
 fn has_open(pid: u32, path: &Path) -> bool {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     open.map(|entry| fs::read_link(entry.path())).any(|target| target.is_ok_and(|target| target == path))

@@ -168,8 +168,8 @@ impl Tracker {
         self.modes.access(change)
     }
 
-    /// Whether a file has a given state now. Does not store its content, but marks a stored content
-    /// as in use.
+    /// Returns whether a file has a given state now. Does not store its content, but marks a stored
+    /// content as in use.
     ///
     /// # Errors
     /// As [`Tracker::look`].
@@ -194,14 +194,15 @@ impl Tracker {
         Ok(FileState { hash, kind: FileKind::Plain, large: false })
     }
 
-    /// Whether comparisons of the project cover an existing file. They do not cover files that are
-    /// ignored, outside or removed.
+    /// Returns whether comparisons of the project cover an existing file. They do not cover files
+    /// that are ignored, outside or removed.
     pub fn knows(&self, path: &Path) -> bool {
         let inner = locked(&self.inner);
         inner.index.as_ref().is_some_and(|index| index.has(path))
     }
 
-    /// Whether the user has to be notified now that the project is not compared: once per process.
+    /// Returns whether the user has to be notified now that the project is not compared: once per
+    /// process.
     pub fn tell(&self) -> bool {
         !self.is_reported.swap(true, Ordering::Relaxed)
     }
@@ -219,7 +220,7 @@ impl Tracker {
         if state.large { None } else { self.objects.packed(&state.hash) }
     }
 
-    /// Whether a content should be stored and is not.
+    /// Returns whether a content should be stored and is not.
     pub fn lacks(&self, state: &FileState) -> bool {
         !state.large && !self.objects.has(&state.hash)
     }

@@ -197,8 +197,8 @@ pub struct FileAccess {
 }
 
 impl FileAccess {
-    /// Whether there is no file, and creating it with default permissions would let others read a
-    /// content that they must not read.
+    /// Returns whether there is no file, and creating it with default permissions would let others
+    /// read a content that they must not read.
     pub fn is_closed(&self) -> bool {
         self.missing && self.wanted & OTHERS_READ != OTHERS_READ
     }

@@ -252,7 +252,7 @@ fn names(dir: &Path) -> Vec<OsString> {
     names
 }
 
-/// Whether no process appends to a pack.
+/// Returns whether no process appends to a pack.
 fn is_unlocked(path: &Path) -> bool {
     // Some network file systems lock only files that are open for writing.
     let Ok(file) = private_file().read(true).write(true).open(path) else { return false };

@@ -117,7 +117,7 @@ pub enum FailureCause {
 }
 
 impl FailureCause {
-    /// Whether it was interrupted while it ran.
+    /// Returns whether it was interrupted while it ran.
     pub fn is_interruption(self) -> bool {
         matches!(self, Self::Cancelled | Self::ProcessEnded)
     }
@@ -515,7 +515,7 @@ pub enum ToolKind {
 }
 
 impl ToolKind {
-    /// Whether this kind of work may change something outside the conversation.
+    /// Returns whether this kind of work may change something outside the conversation.
     pub fn acts(self) -> bool {
         !matches!(self, Self::Read | Self::Search | Self::Think | Self::SwitchMode)
     }

@@ -532,12 +532,12 @@ impl Message {
         })
     }
 
-    /// Whether it contains a complete summary, which replaces the earlier history.
+    /// Returns whether it contains a complete summary, which replaces the earlier history.
     pub fn is_summary(&self) -> bool {
         self.assistant().is_some_and(|a| a.summary && a.fault.is_none() && a.finish.is_some())
     }
 
-    /// Whether it is a prompt, that is, contains a part from the user.
+    /// Returns whether it is a prompt, that is, contains a part from the user.
     pub fn is_prompt(&self) -> bool {
         let is_from_user = |part: &Part| match &part.content {
             Content::Text(text) => !text.synthetic,

@@ -7,7 +7,7 @@ use base::text;
 const LARGE_BYTES: usize = 64 << 10;
 
 impl Part {
-    /// Whether serializing it as JSON takes noticeable time.
+    /// Returns whether serializing it as JSON takes noticeable time.
     pub fn is_large(&self) -> bool {
         match &self.content {
             Content::Text(text) => text.text.len() > LARGE_BYTES,

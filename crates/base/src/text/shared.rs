@@ -19,7 +19,7 @@ impl SharedText {
         Arc::make_mut(&mut self.0)
     }
 
-    /// Whether the texts are equal. Clones of each other are not compared.
+    /// Returns whether the texts are equal. Clones of each other are not compared.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
     }

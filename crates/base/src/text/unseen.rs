@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-/// Whether a character is invisible, or changes the order or the form of others: control
+/// Returns whether a character is invisible, or changes the order or the form of others: control
 /// characters, line breaks, directions, zero widths, joiners, fillers, variation selectors, tags.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
@@ -19,8 +19,8 @@ pub fn is_hidden(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether a character is hidden, or a space other than the ASCII one, and so could disguise a
-/// command or a path.
+/// Returns whether a character is hidden, or a space other than the ASCII one, and so could
+/// disguise a command or a path.
 pub fn is_odd(c: char) -> bool {
     is_hidden(c) || (c.is_whitespace() && !c.is_ascii())
 }
@@ -62,7 +62,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// Whether JSON does not escape a hidden character by itself.
+/// Returns whether JSON does not escape a hidden character by itself.
 fn needs_escape(c: char) -> bool {
     c > '\u{7e}' && is_hidden(c)
 }
@@ -156,15 +156,15 @@ fn is_plain(c: char) -> bool {
     matches!(c, '\n' | '\t' | ' '..='\u{7e}') || !is_hidden(c)
 }
 
-/// Whether a joiner next to a character has a meaning: in scripts whose letters change their form,
-/// and between emoji.
+/// Returns whether a joiner next to a character has a meaning: in scripts whose letters change
+/// their form, and between emoji.
 fn joins(c: char) -> bool {
     matches!(c,
         '\u{600}'..='\u{61b}' | '\u{61d}'..='\u{dff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17b3}'
         | '\u{1820}'..='\u{18af}' | '\u{2190}'..='\u{2bff}' | '\u{fe0f}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// Whether a symbol has a text form and an emoji form.
+/// Returns whether a symbol has a text form and an emoji form.
 fn has_forms(c: char) -> bool {
     matches!(c, '\u{a9}' | '\u{ae}') || (c >= '\u{2000}' && !is_hidden(c))
 }

@@ -29,7 +29,8 @@ pub(super) fn family(root: Option<Pid>, marked: impl Fn(&[u8]) -> bool) -> Vec<P
     ours.filter_map(|(id, _)| Pid::from_raw(*id)).collect()
 }
 
-/// Whether a process was started with a matching mark, as far as its variables are readable.
+/// Returns whether a process was started with a matching mark, as far as its variables are
+/// readable.
 fn carries(id: i32, marked: impl Fn(&[u8]) -> bool) -> bool {
     let prefix = format!("{MARK}=");
     let environ = read_some(&format!("/proc/{id}/environ"));
@@ -53,7 +54,7 @@ pub fn be_known() {
     }
 }
 
-/// Whether this process was started by adjutant, directly or indirectly.
+/// Returns whether this process was started by adjutant, directly or indirectly.
 ///
 /// It carries the mark, or an ancestor carries it, has adjutant's process name or runs this
 /// executable under any name. A process can remove the mark, but not its ancestors, as far as they

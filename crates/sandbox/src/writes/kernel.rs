@@ -79,7 +79,7 @@ pub(in super::super) fn receive(listener: BorrowedFd<'_>) -> io::Result<Report> 
     Ok(Report { id: report.id, pid: report.pid, nr: report.data.nr, arguments: report.data.args })
 }
 
-/// Whether the stopped process still waits, so that data read from it meanwhile is its own.
+/// Returns whether the stopped process still waits, so that data read from it meanwhile is its own.
 pub(super) fn is_waiting(listener: BorrowedFd<'_>, report: &Report) -> bool {
     let id = report.id;
     // SAFETY: the request reads one number.

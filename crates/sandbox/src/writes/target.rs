@@ -175,7 +175,7 @@ fn too_long() -> io::Error {
     io::Error::from_raw_os_error(libc::ENAMETOOLONG)
 }
 
-/// Whether an open follows a symlink in the last component of its path.
+/// Returns whether an open follows a symlink in the last component of its path.
 fn follows(flags: u64) -> bool {
     let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
     !(has(libc::O_NOFOLLOW) || has(libc::O_CREAT) && has(libc::O_EXCL))
