@@ -101,19 +101,11 @@ impl Environment {
             path_left_out.extend(relative.into_iter().map(PathBuf::from));
             *path = absolute.join(":");
         }
-        let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
-        let home = absolute("HOME").or(account_home);
-        let under = |name: &str, tail: &str| absolute(name).or_else(|| Some(home.as_ref()?.join(tail)));
-        let chosen = (|| {
-            Some(Dirs {
-                config: under("XDG_CONFIG_HOME", ".config")?.join("adjutant"),
-                data: under("XDG_DATA_HOME", ".local/share")?.join("adjutant"),
-                state: under("XDG_STATE_HOME", ".local/state")?.join("adjutant"),
-                cache: under("XDG_CACHE_HOME", ".cache")?.join("adjutant"),
-            })
-        })();
+        let home = absolute_path(&vars, "HOME").or(account_home);
+        let chosen = Dirs::of_user(&vars, home.as_deref());
         let temporary = chosen.is_none().then(|| "there is no home directory".to_owned());
-        let dirs = chosen.unwrap_or_else(|| Dirs::below(&absolute("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"))));
+        let tmp = || absolute_path(&vars, "TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
+        let dirs = chosen.unwrap_or_else(|| Dirs::below(&tmp()));
         let path_left_out = path_left_out.into();
         Self {
             home,
@@ -215,10 +207,37 @@ impl Environment {
 }
 
 impl Dirs {
-    fn below(tmp: &Path) -> Self {
-        let own = tmp.join(format!("adjutant-{}", rustix::process::getuid().as_raw()));
-        Self { config: own.join("config"), data: own.join("data"), state: own.join("state"), cache: own.join("cache") }
+    /// Returns the user's directories by the XDG specification, or `None` if there is no home
+    /// directory for one of them.
+    fn of_user(vars: &BTreeMap<String, String>, home: Option<&Path>) -> Option<Self> {
+        Some(Self {
+            config: xdg_dir(vars, home, "XDG_CONFIG_HOME", ".config")?,
+            data: xdg_dir(vars, home, "XDG_DATA_HOME", ".local/share")?,
+            state: xdg_dir(vars, home, "XDG_STATE_HOME", ".local/state")?,
+            cache: xdg_dir(vars, home, "XDG_CACHE_HOME", ".cache")?,
+        })
     }
+
+    fn below(tmp: &Path) -> Self {
+        let base = tmp.join(format!("adjutant-{}", rustix::process::getuid().as_raw()));
+        Self {
+            config: base.join("config"),
+            data: base.join("data"),
+            state: base.join("state"),
+            cache: base.join("cache"),
+        }
+    }
+}
+
+/// Returns adjutant's directory below the one in a variable, otherwise below a default in the home
+/// directory.
+fn xdg_dir(vars: &BTreeMap<String, String>, home: Option<&Path>, name: &str, default: &str) -> Option<PathBuf> {
+    let base = absolute_path(vars, name).or_else(|| Some(home?.join(default)))?;
+    Some(base.join("adjutant"))
+}
+
+fn absolute_path(vars: &BTreeMap<String, String>, name: &str) -> Option<PathBuf> {
+    vars.get(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 fn etcetera_home() -> Option<PathBuf> {

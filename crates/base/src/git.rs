@@ -68,12 +68,10 @@ fn has_special_exclude_file(dir: &Path) -> bool {
     is_special(&dir.join(EXCLUDE_FILE))
 }
 
-/// Returns a walker that leaves out files that git ignores and descends into directories that are
-/// `wanted`.
+/// Returns a walker over the `wanted` files and directories that git does not ignore.
 ///
-/// The library opens an ignore file of any file type. So a directory with an ignore file that is
-/// not a regular one is left out, and such a file in a parent directory disables ignore files of
-/// its kind.
+/// The library opens an ignore file of any type. So a directory whose ignore file is a special file
+/// is left out, and such a file in `root` or above disables all ignore files of its kind.
 pub fn walker(root: &Path, wanted: impl Fn(&DirEntry) -> bool + Send + Sync + 'static) -> WalkBuilder {
     let mut walker = WalkBuilder::new(root);
     walker.hidden(false).require_git(false);
