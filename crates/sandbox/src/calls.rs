@@ -35,7 +35,7 @@ pub fn applied() -> bool {
     bound && !memfd_create("mark", MemfdFlags::CLOEXEC).is_ok_and(|file| seek(&file, SeekFrom::Start(MARK)) == Ok(MARK))
 }
 
-/// Detection is not supported on this system.
+/// Returns `false`, because detection is not supported on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn applied() -> bool {
     false
@@ -202,7 +202,7 @@ mod linux {
         rule(vec![position.map_err(|e| refused(&e))?])
     }
 
-    /// A condition on the lower 32 bits of one argument.
+    /// Returns a condition on the lower 32 bits of one argument.
     fn condition(argument: u8, is: SeccompCmpOp, value: u64) -> Result<SeccompCondition, String> {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value).map_err(|e| refused(&e))
     }
@@ -280,7 +280,7 @@ mod linux {
     mod tests {
         use super::*;
 
-        /// The kernel accepts at most 4,096 instructions.
+        /// Checks the limit of the kernel, which accepts at most 4,096 instructions.
         #[test]
         fn filters_fit_kernel_limit() {
             for (read_only, network, trace) in [(true, true, false), (true, false, false), (false, true, true)] {

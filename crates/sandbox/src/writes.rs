@@ -47,11 +47,11 @@ pub enum PendingWrite {
 
 /// A receiver of write reports. It is called on its own thread, while the command waits.
 pub trait WriteObserver: std::fmt::Debug + Send + Sync {
-    /// A command has started that will report its writes.
+    /// Reports that a command has started whose writes will be reported.
     fn started(&self);
     fn about_to_write(&self, write: PendingWrite);
-    /// The kernel does not report the writes of this command.
+    /// Reports that the kernel does not report the writes of this command.
     fn refused(&self);
-    /// The last process of the command has ended.
+    /// Reports that the last process of the command has ended.
     fn ended(&self);
 }

@@ -491,7 +491,7 @@ fn changes_between_steps_are_saved_in_index() {
     assert_ne!(saved(), before);
 }
 
-/// A pipe in place of an attributes file must not block.
+/// Puts a pipe in the place of an attributes file, on which reading would block.
 #[test]
 fn pipe_instead_of_attributes_is_not_read() {
     let fixture = Fixture::new();
@@ -577,7 +577,7 @@ fn contents_are_removed_a_month_after_last_use() {
     }
 }
 
-/// A regression test: an edit and a command in the same turn.
+/// Checks against a regression: an edit and a command in the same turn.
 #[test]
 fn edit_is_undoable_after_daily_cleaning() {
     let fixture = Fixture::new();

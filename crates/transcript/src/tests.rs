@@ -92,7 +92,7 @@ fn facts_are_read_from_old_stores() {
     assert_eq!(states.len(), expected.len() + 1);
 }
 
-/// The first versions distinguished them by the error's text only.
+/// Reads states of the first versions, which distinguished the causes by the error's text only.
 #[test]
 fn call_interrupted_by_process_end_is_not_cancelled() {
     let read = |metadata: Value| -> CallState {
