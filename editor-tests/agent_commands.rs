@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use base::environment::Environment;
 use base::worktree::Worktree;
-use config;
 use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
 use project::agent::Agents;
 

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 
 use base::environment::Environment;
 use base::worktree::Worktree;
-use config;
 use divan::Bencher;
 use serde_json::json;
 use session::Sessions;

@@ -14,7 +14,6 @@ use super::terminal::{aside, misused, say};
 use super::work;
 use base::environment::{Environment, private_file};
 use base::worktree::Worktree;
-use config;
 use config::settings::{ServeSettings, TlsFiles};
 use remote::host::Host;
 use remote::tokens::Tokens;

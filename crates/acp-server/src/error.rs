@@ -11,7 +11,6 @@ use base::text;
 use session::access::ReopenError;
 use session::handle::MailboxError;
 use session::open::OpenError;
-use store;
 use transcript::{Fault, FaultKind};
 
 /// Why a request of the editor is not served.

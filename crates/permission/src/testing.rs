@@ -13,6 +13,12 @@ pub struct Lab {
     pub out: PathBuf,
 }
 
+impl Default for Lab {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Lab {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();

@@ -30,7 +30,6 @@ use permission::rule::{Rule, derive};
 use permission::{Action, Rules};
 use project::agent::Agent;
 use store::Record;
-use tools;
 use tools::scratch;
 use transcript::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
 

@@ -14,7 +14,6 @@ use crate::turn::{Choice, TurnContext, hooks};
 use base::text;
 use config::roster::reach;
 use config::settings::{self, Settings};
-use events;
 use mcp::McpServers;
 use permission::rule::derive;
 use permission::{Action, Rules, laxer};

@@ -39,7 +39,6 @@ use permission::account::AccountProperty;
 use sandbox::Level;
 use snapshot::Tracker;
 use store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
-use tools;
 use transcript::ModelRef;
 
 /// Why a session cannot be opened.

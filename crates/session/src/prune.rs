@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use base::worktree::Worktree;
-use config;
 use store::{Error, Record, Store};
 
 #[derive(Debug, Clone, Copy, Default)]

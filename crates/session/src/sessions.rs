@@ -20,12 +20,10 @@ use base::lock::locked;
 use base::task::JoinHandle;
 use config::Settings;
 use lsp::LanguageServers;
-use mcp;
 use permission::account::AccountAccess;
 use sandbox::Sandbox;
 use snapshot::Trackers;
 use store::Store;
-use tools;
 use transcript::ModelRef;
 
 /// What a serving host does for its sessions.

@@ -72,7 +72,6 @@ use project::skill::Skills;
 use project::system::Surroundings;
 use snapshot::Tracker;
 use store::{self, RecordChange};
-use tools;
 use transcript::{Content, Fault, Message, ModelRef, Part};
 
 /// How a turn ended. None of them is an error of the call that started it.

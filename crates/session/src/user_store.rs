@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use base::environment::Environment;
 use base::store_place::{DatabasePlace, StorePlace};
 use base::worktree::Worktree;
-use config;
 use store::Store;
 
 /// The user's sessions. The settings are read by the store's own thread.

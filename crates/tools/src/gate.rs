@@ -12,7 +12,6 @@ use super::test::context_in;
 use super::{AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, list, multiedit, read, write};
 use base::environment::Environment;
 use base::worktree::Worktree;
-use config;
 use permission::check::check_line;
 use permission::testing::{Lab, path_lab, records};
 use permission::{Policy, evaluate};

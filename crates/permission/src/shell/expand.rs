@@ -17,7 +17,8 @@ use arg::{Spread, Values};
 pub(super) use arithmetic::holds_code;
 pub(super) use state::{ShellState, StdinSource, Value, Whereabouts, WrittenFunction, either, may_move, unsettle};
 pub(super) use variables::harmless;
-pub use variables::{is_quiet, variable_danger};
+pub(super) use variables::is_quiet;
+pub use variables::variable_danger;
 
 use super::parse::{self, syntax};
 use syntax::{Body, List, Piece, Script, Word};

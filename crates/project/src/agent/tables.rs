@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use super::Agents;
 use base::environment::Environment;
 use base::worktree::Worktree;
-use config;
 use permission::testing::records;
 use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need, evaluate};
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::{Agents, Mode, show};
 use base::environment::Environment;
 use base::worktree::Worktree;
-use config;
 use config::builtin::AGENTS;
 use permission::{Action, Need, Rules, evaluate};
 

@@ -25,7 +25,6 @@ use base::task::{JoinHandle, spawn_blocking};
 use config::settings::HookPoint;
 use events::{Event, Severity};
 use extensions::any;
-use mcp;
 use permission::Need;
 use permission::shell::Unit;
 use sandbox::{PendingWrite, WriteObserver};

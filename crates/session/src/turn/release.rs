@@ -13,7 +13,6 @@ use super::mend::mend;
 use super::view::visible;
 use super::{History, TurnContext, jobs};
 use base::text::shared::SharedText;
-use store;
 use tools::registry::find_properties;
 use transcript::{Call, CallState, Content, Message, Usage};
 

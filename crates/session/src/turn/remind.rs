@@ -24,7 +24,7 @@ pub fn switched(history: &History, agent: &str) -> Option<String> {
 
 /// What holds for an agent as long as it speaks.
 pub fn mode(agent: &str) -> Option<&'static str> {
-    (agent == "plan").then(|| prompts::mode::PLAN)
+    (agent == "plan").then_some(prompts::mode::PLAN)
 }
 
 /// The file that the plan was last written to.

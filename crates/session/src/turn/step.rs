@@ -23,7 +23,6 @@ use base::task::on_threads;
 use events::{CallUpdate, Event, Progress, Status};
 use providers::request::BodyCache;
 use providers::{AnswerStream, Delta, Error, Model, Request};
-use store;
 use tools::accept;
 use transcript::{
     Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,

@@ -45,7 +45,7 @@ const ENDS: [&str; 9] =
 
 /// Whether a variable, though it makes programs load or read other files, starts none that rules could mean: what
 /// loads them runs code of the project anyway.
-pub fn is_quiet(name: &str) -> bool {
+pub(in crate::shell) fn is_quiet(name: &str) -> bool {
     // With other settings git and its like may start anything.
     name.starts_with("XDG_") && !name.starts_with("XDG_CONFIG_")
         || among("PYTHONPATH PYTHONWARNINGS PYTHONHOME NODE_PATH RUBYLIB PERL5LIB", name)

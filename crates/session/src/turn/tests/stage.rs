@@ -33,7 +33,6 @@ use providers::request;
 use providers::scripted::{Scripted, ScriptedAnswer};
 use snapshot::Tracker;
 use store::{Record, Store, StoredSession};
-use tools;
 use transcript::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
 
 /// Read once: it is large.
