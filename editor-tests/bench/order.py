@@ -1,11 +1,11 @@
-"""In which order the functions of a program are used, for the linker:
+"""Lists the functions of a program in the order of their first use, for the linker (the release workflow):
 
     cargo rustc --release --bin adjutant -- -C strip=none
-    python3 editor-tests/bench/order.py target/release/adjutant editor-tests/bench/order.txt
+    python3 editor-tests/bench/order.py target/release/adjutant order.txt
 
 A start, a session and a prompt run through a fifth of the code. The system reads a program in pieces of 64 kB around
 what is used of it, so what is used costs less memory side by side, in the order in which it is first used, than
-wherever the compiler left it: ARCHITECTURE.md has the figures. What is used is seen by callgrind, of valgrind, in
+wherever the compiler left it: 16 MB after ten turns in place of 23. What is used is seen by callgrind, of valgrind, in
 three lives of the process, each of which does more than the one before.
 """
 

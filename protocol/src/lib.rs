@@ -7,7 +7,7 @@
 //!   writes.
 //! - [`scan`]: the id and type of a line that is too long to be stored.
 //! - [`rpc`]: requests, notifications and responses; [`rpc::Peer`], our own calls to the other side.
-//! - [`table`]: a typed handler for each method name, on jsonrpsee's method table.
+//! - [`table`]: a typed handler for each method name.
 //! - [`negotiate`]: the version of the protocol on a connection.
 //! - [`acp`]: the types and method names of the Agent Client Protocol, and the methods that are served.
 //!

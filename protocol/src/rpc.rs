@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jsonrpsee::types::error::{INTERNAL_ERROR_MSG, INVALID_REQUEST_MSG, METHOD_NOT_FOUND_MSG};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -17,15 +18,11 @@ use crate::lines::{BadLine, LineSlot, Outbox};
 
 /// JSON-RPC and ACP error codes.
 pub mod code {
-    /// Not JSON.
-    pub const PARSE: i32 = -32700;
-    /// JSON, but not a request.
-    pub const INVALID_REQUEST: i32 = -32600;
-    pub const METHOD_NOT_FOUND: i32 = -32601;
-    /// The params do not fit the method.
-    pub const INVALID_PARAMS: i32 = -32602;
-    /// An internal error.
-    pub const INTERNAL: i32 = -32603;
+    pub use jsonrpsee::types::error::{
+        INTERNAL_ERROR_CODE as INTERNAL, INVALID_PARAMS_CODE as INVALID_PARAMS, INVALID_REQUEST_CODE as INVALID_REQUEST,
+        METHOD_NOT_FOUND_CODE as METHOD_NOT_FOUND, PARSE_ERROR_CODE as PARSE,
+    };
+
     /// ACP: the user has to log in first.
     pub const AUTH_REQUIRED: i32 = -32000;
     /// ACP: the session or file does not exist.
@@ -71,7 +68,7 @@ impl Error {
     /// Returns -32601 with the method's name, which is truncated because it may be anything.
     pub fn method_not_found(method: &str) -> Self {
         let name: String = method.chars().filter(|c| !c.is_control()).take(80).collect();
-        Self::new(code::METHOD_NOT_FOUND, "Method not found").details(format!("\"{name}\" is not served here"))
+        Self::new(code::METHOD_NOT_FOUND, METHOD_NOT_FOUND_MSG).details(format!("\"{name}\" is not served here"))
     }
 
     /// Returns -32602 with the reason and its path, in the message as well: some clients show
@@ -85,12 +82,12 @@ impl Error {
 
     /// Returns -32600 with the reason.
     pub fn invalid_request(details: impl Into<String>) -> Self {
-        Self::new(code::INVALID_REQUEST, "Invalid request").details(details)
+        Self::new(code::INVALID_REQUEST, INVALID_REQUEST_MSG).details(details)
     }
 
     /// Returns -32603. The cause belongs in the log, not here.
     pub fn internal(details: impl Into<String>) -> Self {
-        Self::new(code::INTERNAL, "Internal error").details(details)
+        Self::new(code::INTERNAL, INTERNAL_ERROR_MSG).details(details)
     }
 
     /// Returns -32800.

@@ -1,23 +1,16 @@
-//! A typed handler for each method name, on jsonrpsee's method table.
+//! A typed handler for each method name.
 //!
 //! A handler has two phases. Its body runs **when the line is read**, in arrival order, on the read
 //! loop: it looks things up, queues work, and returns a [`Reply`]. `Reply::Now` is the answer;
 //! `Reply::Later` is a future that the caller polls elsewhere. So a `session/cancel` on the next
 //! line cannot overtake the prompt it cancels, and the read loop never waits.
-//!
-//! jsonrpsee provides the name table, typed results and error objects. Its callbacks run when they
-//! are first polled, so the first poll happens here. It encodes ids again, but ours must be
-//! repeated exactly, so it gets a dummy id, which is replaced in the finished reply.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use jsonrpsee::types::{ErrorCode, ErrorObjectOwned, Id as DummyId, Params};
-use jsonrpsee::{ConnectionId, Extensions, MethodCallback, MethodResponse, RpcModule};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
@@ -96,43 +89,22 @@ impl<S: Send + Sync + 'static> Routes for Table<S> {
     }
 }
 
-/// A function that parses the params of one method.
-type ParamsDecoder = fn(&str) -> Result<DecodedParams, Error>;
-
-/// Params on their way to a handler. They bypass jsonrpsee, whose callbacks would store a copy as
-/// long as they run: the text of a prompt may have many megabytes.
-#[derive(Clone)]
-struct DecodedParams(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
-
-impl DecodedParams {
-    fn new<P: Send + 'static>(params: P) -> Self {
-        Self(Arc::new(Mutex::new(Some(Box::new(params)))))
-    }
-
-    fn take<P: 'static>(&self) -> Option<P> {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        taken.downcast::<P>().ok().map(|params| *params)
-    }
-}
-
+/// Decodes the params of one request, runs the first phase of its handler, and returns the reply.
+type RequestHandler<S> = Box<dyn Fn(&Arc<S>, &Id, &str, Cx) -> Dispatch + Send + Sync>;
 type NotificationHandler<S> = Box<dyn Fn(&Arc<S>, &str) + Send + Sync>;
 type Gate<S> = Box<dyn Fn(&S, &str) -> Result<(), Error> + Send + Sync>;
 
 /// The routing table of one connection over the state `S`.
 pub struct Table<S> {
     state: Arc<S>,
-    requests: RpcModule<Arc<S>>,
-    decoders: HashMap<&'static str, ParamsDecoder>,
+    requests: HashMap<&'static str, RequestHandler<S>>,
     notes: HashMap<&'static str, NotificationHandler<S>>,
     gate: Option<Gate<S>>,
 }
 
 impl<S: Send + Sync + 'static> Table<S> {
     pub fn new(state: Arc<S>) -> Self {
-        let requests = RpcModule::new(state.clone());
-        let decoders = HashMap::new();
-        let notes = HashMap::new();
-        Self { state, requests, decoders, notes, gate: None }
+        Self { state, requests: HashMap::new(), notes: HashMap::new(), gate: None }
     }
 
     /// Sets a check that precedes every known request, such as the state of the handshake.
@@ -146,29 +118,28 @@ impl<S: Send + Sync + 'static> Table<S> {
     #[must_use]
     pub fn request<P>(
         mut self,
-        handler: impl Fn(&Arc<S>, Cx, P) -> Reply<P::Response> + Clone + Send + Sync + 'static,
+        handler: impl Fn(&Arc<S>, Cx, P) -> Reply<P::Response> + Send + Sync + 'static,
     ) -> Self
     where
-        P: Method + DeserializeOwned + Send + 'static,
-        P::Response: Serialize + Clone + Send + 'static,
+        P: Method + DeserializeOwned,
+        P::Response: Serialize + Send + 'static,
     {
-        let called = move |_: Params<'static>, state: Arc<Arc<S>>, extensions: Extensions| {
-            let handler = handler.clone();
-            async move {
-                let params = extensions.get::<DecodedParams>().and_then(DecodedParams::take::<P>);
-                let params = params.ok_or_else(|| ErrorObjectOwned::from(ErrorCode::InternalError))?;
-                let cx = extensions.get::<Cx>().cloned().unwrap_or_default();
-                let reply = match handler(&state, cx, params) {
-                    Reply::Now(reply) => reply,
-                    Reply::Later(work) => work.await,
-                };
-                reply.map_err(|e| ErrorObjectOwned::owned(e.code, e.message, e.data))
+        let serve = move |state: &Arc<S>, id: &Id, params: &str, cx: Cx| {
+            let params = match decode::<P>(params) {
+                Ok(params) => params,
+                Err(error) => return Dispatch::Done(rpc::failure(id, &error)),
+            };
+            match handler(state, cx, params) {
+                Reply::Now(result) => Dispatch::Done(reply(id, result)),
+                Reply::Later(work) => {
+                    let id = id.clone();
+                    start(Box::pin(async move { reply(&id, work.await) }))
+                }
             }
         };
-        if let Err(e) = self.requests.register_async_method(P::NAME, called) {
-            tracing::error!("{} is in the table twice: {e}", P::NAME);
+        if self.requests.insert(P::NAME, Box::new(serve)).is_some() {
+            tracing::error!("{} is in the table twice", P::NAME);
         }
-        self.decoders.insert(P::NAME, |params| Ok(DecodedParams::new(decode::<P>(params)?)));
         self
     }
 
@@ -199,7 +170,7 @@ impl<S: Send + Sync + 'static> Table<S> {
 
     /// Runs the first phase of a request.
     pub fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch {
-        let Some(MethodCallback::Async(callback)) = self.requests.method(method) else {
+        let Some(serve) = self.requests.get(method) else {
             return Dispatch::Done(rpc::failure(id, &Error::method_not_found(method)));
         };
         if let Some(Err(refused)) = self.gate.as_ref().map(|gate| gate(&self.state, method)) {
@@ -210,27 +181,10 @@ impl<S: Send + Sync + 'static> Table<S> {
             let error = Error::invalid_params("params is an object with names, not a list");
             return Dispatch::Done(rpc::failure(id, &error));
         }
-        let decoded = match self.decoders.get(method).map(|decode| decode(params)) {
-            Some(Ok(decoded)) => decoded,
-            Some(Err(error)) => return Dispatch::Done(rpc::failure(id, &error)),
-            None => return Dispatch::Done(rpc::failure(id, &Error::method_not_found(method))),
-        };
-        let mut extensions = Extensions::new();
-        extensions.insert(cx.clone());
-        extensions.insert(decoded);
-        let mut work = callback(DummyId::Number(0), Params::new(None), ConnectionId(0), usize::MAX, extensions);
-        let first =
-            std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
-        match first {
-            Ok(Poll::Ready(reply)) => Dispatch::Done(with_id(&reply, id)),
-            Ok(Poll::Pending) => {
-                let id = id.clone();
-                Dispatch::Pending(Box::pin(async move { with_id(&work.await, &id) }))
-            }
-            Err(_) => {
-                Dispatch::Done(rpc::failure(id, &Error::internal("the request failed unexpectedly; see the log")))
-            }
-        }
+        let served = std::panic::catch_unwind(AssertUnwindSafe(|| serve(&self.state, id, params, cx.clone())));
+        served.unwrap_or_else(|_| {
+            Dispatch::Done(rpc::failure(id, &Error::internal("the request failed unexpectedly; see the log")))
+        })
     }
 
     /// Runs a notification's handler. Unknown notifications are ignored.
@@ -246,21 +200,24 @@ impl<S: Send + Sync + 'static> Table<S> {
     }
 }
 
-/// The beginning of jsonrpsee's replies with the dummy id.
-const DUMMY_PREFIX: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,";
+/// Polls a reply once, because many are ready as soon as their first phase is over.
+fn start(mut line: BoxFuture<Vec<u8>>) -> Dispatch {
+    match line.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(line) => Dispatch::Done(line),
+        Poll::Pending => Dispatch::Pending(line),
+    }
+}
 
-fn with_id(reply: &MethodResponse, id: &Id) -> Vec<u8> {
-    let json = reply.as_json().get();
-    let Some(rest) = json.strip_prefix(DUMMY_PREFIX) else {
-        tracing::error!("jsonrpsee has changed the order of a reply's members");
-        return rpc::failure(id, &Error::internal("the reply could not be written"));
-    };
-    let mut out = Vec::with_capacity(json.len() + 16);
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-    out.extend_from_slice(id.as_str().as_bytes());
-    out.push(b',');
-    out.extend_from_slice(rest.as_bytes());
-    out
+/// Returns the line that answers a request.
+fn reply<R: Serialize>(id: &Id, result: Result<R, Error>) -> Vec<u8> {
+    match result.map(|result| serde_json::to_string(&result)) {
+        Ok(Ok(result)) => rpc::success(id, &result),
+        Ok(Err(e)) => {
+            tracing::error!("a result cannot be written as JSON: {e}");
+            rpc::failure(id, &Error::internal("the reply could not be written"))
+        }
+        Err(error) => rpc::failure(id, &error),
+    }
 }
 
 fn decode<P: DeserializeOwned>(params: &str) -> Result<P, Error> {
