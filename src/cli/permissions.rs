@@ -11,7 +11,7 @@ use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::check::check_line;
 use permission::explain::explain;
-use permission::paths::{self, Barred};
+use permission::path_gate::{self, Barred};
 use permission::{Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need};
 use sandbox::Sandbox;
 use session::grants::Grants;
@@ -203,7 +203,7 @@ fn approvals(word: &str) -> Result<Approvals, String> {
 
 /// What a file tool would need; says so where it would refuse.
 fn path_needs(policy: &Policy, access: Access, path: &str) -> Vec<Need> {
-    match paths::admit(policy, access, path) {
+    match path_gate::admit(policy, access, path) {
         Ok(located) => located.needs(access),
         Err(Barred::Denied(denied)) => vec![denied.0],
         Err(Barred::Refused(refusal)) => {

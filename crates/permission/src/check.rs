@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::paths::{self, PathKind, PathRefusal, PathVerdict};
+use super::path_gate::{PathVerdict, judge_path};
+use super::paths::{self, PathKind, PathRefusal};
 use super::url::judge::{UrlVerdict, judge_url};
 use super::{Access, Need, PermissionContext, Policy, Rule, command_need, explain};
 
@@ -96,7 +97,7 @@ fn judged(policy: &Policy, secrets: &[String], line: &str) -> Value {
 /// a directory; to search one file is to read it.
 fn path_verdict(policy: &Policy, permission: &str, path: &str, pattern: Option<&str>) -> PathVerdict {
     match super::rule::modern(permission).unwrap_or(permission) {
-        "edit" => paths::judge_path(policy, Access::Edit, path, vec![]),
+        "edit" => judge_path(policy, Access::Edit, path, vec![]),
         tool @ ("list" | "glob" | "grep") => {
             let found = paths::locate(path, &policy.place);
             let directory = found.as_ref().is_ok_and(|found| found.found == PathKind::Directory);
@@ -110,9 +111,9 @@ fn path_verdict(policy: &Policy, permission: &str, path: &str, pattern: Option<&
             let about = found.map(|found| found.relative).unwrap_or_default();
             let own = Need::new(tool, if tool == "list" { &about } else { pattern.unwrap_or("*") });
             let access = if tool == "grep" && !directory { Access::Read } else { Access::List };
-            paths::judge_path(policy, access, path, vec![own])
+            judge_path(policy, access, path, vec![own])
         }
-        _ => paths::judge_path(policy, Access::Read, path, vec![]),
+        _ => judge_path(policy, Access::Read, path, vec![]),
     }
 }
 

@@ -26,6 +26,7 @@ mod key_index;
 pub mod laws;
 pub mod laxer;
 pub mod lint;
+pub mod path_gate;
 pub mod paths;
 pub mod pattern_index;
 mod places;

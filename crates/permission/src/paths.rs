@@ -1,7 +1,9 @@
-//! Where a path really leads, and what it takes to use it: the one gate of file tools, commands,
-//! `permissions check` and `permissions explain`. Containment is judged on what the kernel would open:
-//! symlinks followed, `..` taken after them, missing tails allowed. Looking is not opening: the tools
-//! act through handles on directories, and refuse what leads elsewhere by then.
+//! Resolves paths as the kernel would, and names the permissions that their use needs.
+//!
+//! Symlinks are followed, `..` is applied after them, and missing tails are allowed. No rule is
+//! consulted here: `path_gate.rs` decides. Between this lookup and the use of a path the disk may
+//! change, so the tools act through handles on directories and refuse a path that leads elsewhere by
+//! then.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
@@ -16,7 +18,7 @@ use super::file_use::{self, UnboundedRoot};
 use super::hardlinks::LinkedFiles;
 use super::places::{holder, is_temporary};
 use super::protected::{self, Protected};
-use super::{Access, Action, FileUse, Need, PermissionContext, Policy, Verdict, evaluate};
+use super::{Access, Action, FileUse, Need, PermissionContext};
 use base::text;
 use base::text::is_odd;
 
@@ -541,59 +543,4 @@ fn variable(text: &str) -> bool {
     let name = rest.split('/').next().unwrap_or_default();
     let letters = |c: char| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit();
     rest.starts_with(['{', '(']) || (!name.is_empty() && name.chars().all(letters))
-}
-
-/// Why the use of a path ends here, and nobody is asked.
-#[derive(Debug, Clone)]
-pub enum Barred {
-    /// A rule or a floor forbids it.
-    Denied(Box<(Need, Verdict)>),
-    Refused(PathRefusal),
-}
-
-/// The gate: a deny first, then what cannot be done at all. What comes through is judged by its
-/// [`Located::needs`].
-///
-/// # Errors
-/// See [`Barred`].
-pub fn admit(policy: &Policy, access: Access, text: &str) -> Result<Located, Barred> {
-    let denied = |need: Need| {
-        let verdict = evaluate(&policy.rules, &policy.grants, &need);
-        (verdict.action == Action::Deny).then(|| Barred::Denied(Box::new((need, verdict))))
-    };
-    let located = match locate(text, &policy.place) {
-        Ok(located) => located,
-        Err(refusal) => {
-            // A broken path is still denied where everything is.
-            let edit = (access == Access::Edit).then(|| Need::new("edit", text));
-            return Err(edit.and_then(denied).unwrap_or(Barred::Refused(refusal)));
-        }
-    };
-    if let Some(barred) = located.needs(access).into_iter().find_map(denied) {
-        return Err(barred);
-    }
-    match located.refusal(access) {
-        Some(refusal) => Err(Barred::Refused(refusal)),
-        None => Ok(located),
-    }
-}
-
-/// What becomes of a path under a set of rules.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PathVerdict {
-    Judged(Verdict),
-    Refused(PathRefusal),
-}
-
-/// Judges a use of a path, and `more` that goes with it: the strictest verdict counts.
-pub fn judge_path(policy: &Policy, access: Access, text: &str, more: Vec<Need>) -> PathVerdict {
-    let needs = match admit(policy, access, text) {
-        Ok(located) => located.needs(access),
-        Err(Barred::Denied(denied)) => return PathVerdict::Judged(denied.1),
-        Err(Barred::Refused(refusal)) => return PathVerdict::Refused(refusal),
-    };
-    let verdicts = needs.into_iter().map(|need| policy.as_held(need)).chain(more).map(|need| policy.judge(&need));
-    // The first of the strictest.
-    let worst = verdicts.reduce(|worst, next| if next.action > worst.action { next } else { worst });
-    PathVerdict::Judged(worst.unwrap_or_else(|| Verdict::allowed(text)))
 }

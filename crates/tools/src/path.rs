@@ -7,7 +7,8 @@ use super::{Failure, ToolContext, refusal};
 use base::text;
 pub use permission::Access;
 pub use permission::paths::PathKind;
-use permission::paths::{self, Barred, Located};
+use permission::path_gate::{self, Barred};
+use permission::paths::{self, Located};
 use permission::{Denial, Need};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl ResolvedPath {
 /// # Errors
 /// A denial where a rule or a floor forbids this use; to the model, what cannot be used so at all.
 pub fn resolve(context: &ToolContext, written: &str, access: Access) -> Result<ResolvedPath, Failure> {
-    let real = paths::admit(&context.policy, access, written).map_err(|barred| match barred {
+    let real = path_gate::admit(&context.policy, access, written).map_err(|barred| match barred {
         Barred::Denied(denied) => {
             Failure::Denied(Denial::Rule(refusal::words(&denied.1, &denied.0, &context.policy.rules)))
         }

@@ -19,7 +19,8 @@ use base::lock::{locked, unlocked};
 use base::text;
 use base::text::nearest;
 use permission::Action;
-use permission::paths::{self, Barred, PathRefusal};
+use permission::path_gate::{self, Barred};
+use permission::paths::PathRefusal;
 use permission::sight::{LeftOut, Sight};
 
 /// How many results are shown.
@@ -84,7 +85,7 @@ const PROPOSED: usize = 3;
 /// # Errors
 /// As [`resolve`].
 pub async fn look_up(context: &ToolContext, written: &str, access: Access) -> Result<ResolvedPath, Failure> {
-    let admitted = paths::admit(&context.policy, access, written);
+    let admitted = path_gate::admit(&context.policy, access, written);
     if let Err(Barred::Refused(missing @ PathRefusal::Missing(path))) = &admitted {
         let instead = elsewhere(context, Path::new(path)).await;
         return Err(Failure::Tell(format!("{missing}{instead}")));

@@ -1,0 +1,72 @@
+//! The path gate: decides whether a path may be used.
+//!
+//! File tools, commands, `permissions check` and `permissions explain` all use it. Locating a path
+//! (`paths.rs`) needs no rules; only this module consults them, so that `paths` does not depend on
+//! `evaluate`.
+
+use super::paths::{Located, PathRefusal, locate};
+use super::{Access, Action, Need, Policy, Verdict, evaluate};
+
+/// A reason why a path may not be used, about which the user is not asked.
+#[derive(Debug, Clone)]
+pub enum Barred {
+    /// A rule or a minimum verdict forbids it.
+    Denied(Box<(Need, Verdict)>),
+    Refused(PathRefusal),
+}
+
+/// Locates a path, and checks it for denies first and then for reasons why it cannot be used at all.
+///
+/// The rules have not been asked about the rest: the caller judges the returned path's
+/// [`Located::needs`].
+///
+/// # Errors
+/// [`Barred::Denied`] if a rule or a minimum verdict denies one of its needs, [`Barred::Refused`] if
+/// the path cannot be located or used.
+pub fn admit(policy: &Policy, access: Access, text: &str) -> Result<Located, Barred> {
+    let denied = |need: Need| {
+        let verdict = evaluate(&policy.rules, &policy.grants, &need);
+        let is_denied = verdict.action == Action::Deny;
+        is_denied.then(|| Barred::Denied(Box::new((need, verdict))))
+    };
+    let located = match locate(text, &policy.place) {
+        Ok(located) => located,
+        Err(refusal) => {
+            // If all edits are denied, that is also the answer for a path that cannot be located.
+            if access == Access::Edit
+                && let Some(barred) = denied(Need::new("edit", text))
+            {
+                return Err(barred);
+            }
+            return Err(Barred::Refused(refusal));
+        }
+    };
+    if let Some(barred) = located.needs(access).into_iter().find_map(denied) {
+        return Err(barred);
+    }
+    match located.refusal(access) {
+        Some(refusal) => Err(Barred::Refused(refusal)),
+        None => Ok(located),
+    }
+}
+
+/// The result of judging the use of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathVerdict {
+    Judged(Verdict),
+    Refused(PathRefusal),
+}
+
+/// Judges a use of a path together with the needs in `more`, and returns the strictest verdict.
+pub fn judge_path(policy: &Policy, access: Access, text: &str, more: Vec<Need>) -> PathVerdict {
+    let needs = match admit(policy, access, text) {
+        Ok(located) => located.needs(access),
+        Err(Barred::Denied(denied)) => return PathVerdict::Judged(denied.1),
+        Err(Barred::Refused(refusal)) => return PathVerdict::Refused(refusal),
+    };
+    let needs = needs.into_iter().map(|need| policy.as_held(need)).chain(more);
+    let verdicts = needs.map(|need| policy.judge(&need));
+    // The first of the strictest verdicts.
+    let strictest = verdicts.reduce(|strictest, next| if next.action > strictest.action { next } else { strictest });
+    PathVerdict::Judged(strictest.unwrap_or_else(|| Verdict::allowed(text)))
+}
