@@ -1,12 +1,12 @@
-//! git itself, in repositories that want to start something: whatever it starts for a command, the
-//! judge must not have let that command through.
+//! Runs real git in hostile repositories: if git starts a program for a command, the rules must not
+//! have allowed the command without a question.
 
 use std::path::{Path, PathBuf};
 
 use super::cases::{judge, plan, with};
 use super::{Action, PermissionContext};
 
-/// What is run in each repository.
+/// The commands that are run in each repository.
 const COMMANDS: [&str; 35] = [
     "git status --short",
     "git diff",
@@ -45,7 +45,7 @@ const COMMANDS: [&str; 35] = [
     "git archive --format=tgz HEAD",
 ];
 
-/// A repository with two commits, a tag, something stashed and a file that looks changed.
+/// A repository with two commits, a tag, a stash and a modified file.
 const BASE: &str = r#"
 git init -q -b main --template= . && mkdir -p .git/info
 printf 'a\nb\n' > a.txt; printf 'x\n' > b.txt; git add .; git commit -qm one
@@ -53,7 +53,7 @@ echo c >> a.txt; git add .; git commit -qm two; git tag v1
 echo d >> b.txt; git stash -q; echo new > u.txt
 "#;
 
-/// A helper that leaves a mark; `$MARK` names it.
+/// Settings that make git start a helper, which creates the file `$MARK`.
 const SETUPS: [(&str, &str); 24] = [
     ("fsmonitor", r#"git config core.fsmonitor "touch $MARK; false""#),
     ("bad bytes", r#"printf '# \377\n[core]\n\tfsmonitor = "touch %s; false"\n' "$MARK" >> .git/config"#),
@@ -132,7 +132,8 @@ const SIGNED: &str = r#"printf '#!/bin/sh\ntouch %s\n' "$MARK" > .git/gpg; chmod
     t=$(git write-tree); printf 'tree %s\nauthor x <x@x> 1 +0000\ncommitter x <x@x> 1 +0000\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\nm\n' $t > .git/co
     git update-ref refs/heads/main $(git hash-object -t commit -w .git/co)"#;
 
-/// Runs every command in a fresh copy of the repository; says for which the mark was left.
+/// Runs every command in a fresh copy of the repository, and returns the indices of those that
+/// created the mark.
 #[expect(clippy::disallowed_methods, reason = "what git really starts is the measure here")]
 fn started(dir: &Path, setup: &str) -> Vec<usize> {
     let each: String = COMMANDS.iter().enumerate().map(|(at, command)| {
@@ -146,9 +147,9 @@ fn started(dir: &Path, setup: &str) -> Vec<usize> {
         bash.env(format!("GIT_{who}_NAME"), "x").env(format!("GIT_{who}_EMAIL"), "x@example.org");
     }
     let ran = bash.args(["--norc", "-c", &script]).current_dir(dir).output().unwrap();
-    let told = String::from_utf8(ran.stdout).unwrap();
+    let printed = String::from_utf8(ran.stdout).unwrap();
     assert!(ran.status.success(), "{setup}: {}", String::from_utf8_lossy(&ran.stderr));
-    told.lines().filter_map(|line| line.parse().ok()).collect()
+    printed.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 fn place(dir: &Path) -> PermissionContext {
@@ -164,7 +165,7 @@ fn place(dir: &Path) -> PermissionContext {
     }
 }
 
-/// What is allowed, in plan and where every git command is.
+/// Returns the indices of the commands that plan mode, or a rule for all git commands, allows.
 fn allowed(place: &PermissionContext) -> Vec<usize> {
     let rules = [plan(place), with(place, &[("*", Action::Ask), ("git *", Action::Allow)])];
     let passes = |command: &str| rules.iter().any(|rules| judge(rules, command, place).action == Action::Allow);
@@ -172,7 +173,7 @@ fn allowed(place: &PermissionContext) -> Vec<usize> {
 }
 
 #[test]
-fn what_git_starts_is_asked_about() {
+fn git_commands_that_start_programs_are_not_allowed() {
     let mut wrong = vec![];
     for (name, setup) in SETUPS {
         let signed = format!("{SIGNED}\ngit config log.showSignature true");
@@ -187,13 +188,13 @@ fn what_git_starts_is_asked_about() {
 }
 
 #[test]
-fn what_starts_nothing_is_not_asked_about() {
+fn git_commands_that_start_nothing_are_allowed() {
     let usual = r#"git config user.name é; printf '[user]\n\tname = \351\n' >> .git/config; git config core.splitIndex true
         git config remote.origin.url git@example.org:x/y; git config credential.helper store
         git config alias.st status; git config core.hooksPath hk; mkdir hk; touch hk/pre-commit; git config core.sshCommand 'ssh -i k'
         git config merge.ours.driver true; git config core.editor vim; git config branch.main.remote origin
         git init -q --template= sub; (cd sub; echo q > q; git add q; git commit -qm s); git add sub 2> /dev/null; git commit -qm sub"#;
-    // A driver for what nobody looks at.
+    // A driver for files that no attribute assigns to it.
     let driver = "git config diff.x.textconv cat";
     let shown = [
         "git log --oneline -3",
@@ -225,7 +226,7 @@ fn what_starts_nothing_is_not_asked_about() {
 }
 
 #[test]
-fn short_names_are_what_they_stand_for() {
+fn git_aliases_are_judged_by_their_expansion() {
     let dir = tempfile::tempdir().unwrap();
     started(
         dir.path(),

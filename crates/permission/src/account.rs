@@ -1,26 +1,26 @@
-//! What belongs to the account that a server runs as, and not to one of its users: all of them share it, so that none
-//! of them changes it for the others.
+//! Properties of the account that a server runs as. All users of the server share them, so none of
+//! them may change them for the others.
 
 use std::sync::Arc;
 
-/// Something that all users of a server share.
+/// A property that all users of a server share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountProperty {
-    /// Keys of providers, and logins there.
+    /// API keys and logins of providers.
     ProviderKeys,
     /// Logins at MCP servers.
     McpLogins,
-    /// Which projects are trusted: what their files start runs as the account.
+    /// The set of trusted projects, whose files start programs as the account.
     Trust,
 }
 
-/// Whether a session or a connection may change it.
+/// The right of a session or a connection to change properties of the account.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AccountAccess {
-    /// It is the account's own, or its operator allows it.
+    /// The user owns the account, or its operator allows it.
     #[default]
     Allowed,
-    /// It is this user's, who is one of several.
+    /// This user is one of several.
     Denied { user: Arc<str> },
 }
 
@@ -29,10 +29,10 @@ impl AccountAccess {
         *self == Self::Allowed
     }
 
-    /// Whether something may be changed.
+    /// Checks whether a property may be changed.
     ///
     /// # Errors
-    /// Why not and who can do it, in sentences for the user.
+    /// The reason and the way to change it, in sentences for the user.
     pub fn check(&self, property: AccountProperty) -> Result<(), String> {
         let Self::Denied { user } = self else { return Ok(()) };
         let (what, how) = match property {

@@ -1,14 +1,15 @@
-//! A verdict as the user wants to be asked in a session: see [`Approvals`]. A deny is a deny in all of them.
+//! Applies the user's [`Approvals`] of a session to verdicts. A deny is a deny under all of them.
 //!
-//! `default` is the verdict as it is: the principle at the top of this folder's README.
+//! `default` leaves the verdict unchanged: see the principle at the top of this crate's README.
 //!
-//! `ask` turns what the rules allow into a question, where something would be changed or could be: an edit,
-//! a command that is not known to be harmless, a tool of a server. Nothing that was granted changes that.
+//! `ask` turns an allow into a question if the call changes something or may do so: an edit, a
+//! command that is not known to be harmless, a tool of an MCP server. Grants make no difference.
 //!
-//! `sandboxed` takes away questions of rules, where a sandbox that was tried keeps what happens within the
-//! project and from the network. It takes away no question about what a sandbox leaves open: what is read
-//! outside the project or may hold keys, files that decide what runs, lines that cannot be understood or may
-//! be what a rule denies, pages, tools of servers, a model that repeats itself.
+//! `sandboxed` removes questions that come from rules if a tested sandbox confines the effects to
+//! the project, without network. It removes no question about effects that a sandbox does not
+//! prevent: reading outside the project or files that may hold keys, control files, lines that
+//! could not be analysed or may run something that a rule denies, web pages, tools of servers,
+//! repeated calls.
 
 use super::rule::BUILT_IN;
 use super::{Action, Need, Rule, Rules, Verdict, evaluate};
@@ -27,8 +28,10 @@ pub fn judge(approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -
     verdict
 }
 
-/// Judges as [`judge`] does. While settings could not be read that may have denied the need, what [`Approvals::Ask`]
-/// asks about is asked, for the reason in `doubt`.
+/// Judges as [`judge`] does, but if `doubt` is set, also asks about everything that
+/// [`Approvals::Ask`] asks about.
+///
+/// `doubt` is the reason to ask: settings that may deny the need could not be read.
 pub fn judge_in_doubt(
     doubt: Option<&str>,
     approvals: Approvals,
@@ -45,8 +48,10 @@ pub fn judge_in_doubt(
     verdict
 }
 
-/// Whether granting what "always" names would answer the question for good. Where it would not, as for
-/// a command that also changes a file the user is asked about, "always" must not be offered.
+/// Whether granting the patterns of "always" would answer the question for good.
+///
+/// If not, "always" must not be offered: for example for a command that also changes a file which
+/// the user is asked about.
 pub fn settles(doubt: Option<&str>, approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -> bool {
     let granted = |pattern: &String| Rule {
         permission: need.permission.clone(),
@@ -54,19 +59,22 @@ pub fn settles(doubt: Option<&str>, approvals: Approvals, rules: &Rules, grants:
         action: Action::Allow,
         source: BUILT_IN.into(),
     };
-    let given = need.always.iter().map(granted).collect();
-    let granted = grants.clone().then(&given);
-    !need.always.is_empty() && judge_in_doubt(doubt, approvals, rules, &granted, need).action == Action::Allow
+    if need.always.is_empty() {
+        return false;
+    }
+    let always = need.always.iter().map(granted).collect();
+    let granted = grants.clone().then(&always);
+    judge_in_doubt(doubt, approvals, rules, &granted, need).action == Action::Allow
 }
 
-/// A need as it is where a sandbox was tried and holds: a command, or a change of a file that commands could
-/// make as well.
+/// Returns the need as it is in a tested sandbox: `held` is set for a command, and for a change of
+/// a file that commands could make as well.
 #[must_use]
 pub fn held(need: Need) -> Need {
     Need { held: need.command.is_some() || need.within, ..need }
 }
 
-/// Whether it changes something, or could.
+/// Whether it changes something, or may do so.
 fn acts(need: &Need, verdict: &Verdict) -> bool {
     need.unknown || need.permission == "edit" || need.command.is_some() && !verdict.proven_read_only
 }
@@ -82,13 +90,14 @@ mod tests {
     use crate::check::check_line;
 
     #[test]
-    fn commands() {
+    fn approvals_turn_command_verdicts() {
         let lab = Lab::new();
         let open = with(&lab.place, &[("*", Allow)]);
         let asks = with(&lab.place, &[("*", Ask), ("touch *", Ask)]);
         let denies = with(&lab.place, &[("*", Ask), ("rm*", Deny)]);
         let plan = plan(&lab.place);
-        // The rules, the command; what becomes of it by the rules, where everything is asked, where a sandbox holds.
+        // The rules and the command; the verdict under `default`, under `ask`, and under
+        // `sandboxed` with a sandbox.
         let table = [
             (&open, "ls", [Allow, Allow, Allow]),
             (&open, "touch x", [Allow, Ask, Allow]),
@@ -98,7 +107,8 @@ mod tests {
             (&asks, "touch x", [Ask, Ask, Allow]),
             (&asks, "python3 -c 1", [Ask, Ask, Allow]),
             (&asks, "curl http://a.example", [Ask, Ask, Allow]),
-            // What a sandbox leaves open: reading elsewhere, keys, what decides what runs, what is not understood.
+            // Not prevented by a sandbox: reading elsewhere, keys, control files, lines that cannot
+            // be analysed.
             (&asks, "cat ../out/f", [Ask, Ask, Ask]),
             (&asks, "touch ../out/made", [Ask, Ask, Ask]),
             (&asks, "cat .env", [Ask, Ask, Ask]),
@@ -108,7 +118,7 @@ mod tests {
             (&denies, "rm x", [Deny, Deny, Deny]),
             (&denies, "touch x; rm x", [Deny, Deny, Deny]),
             (&denies, "touch x", [Ask, Ask, Allow]),
-            // It may be what is denied.
+            // It may be a denied command.
             (&denies, "python3 -c 'os.system(\"rm x\")'", [Ask, Ask, Ask]),
             (&plan, "touch x", [Deny, Deny, Deny]),
             (&plan, "python3 -c 1", [Ask, Ask, Allow]),
@@ -118,17 +128,17 @@ mod tests {
             let all = [Approvals::Default, Approvals::Ask, Approvals::Sandboxed];
             let found = all.map(|approvals| judge(approvals, rules, &Rules::default(), &need).action);
             assert_eq!(found, wanted, "{command}");
-            // Without a sandbox nothing is gained.
+            // Without a sandbox, `sandboxed` is the same as `default`.
             let bare = command_need(command, &lab.place);
             assert_eq!(judge(Approvals::Sandboxed, rules, &Rules::default(), &bare).action, wanted[0], "{command}");
         }
     }
 
     #[test]
-    fn the_rest() {
+    fn approvals_turn_verdicts_on_files_pages_and_tools() {
         let lab = Lab::new();
         let rules = |edit| with(&lab.place, &[]).then(&Rules::built_in(&[("edit", "*", edit), ("webfetch", "*", Ask)]));
-        // What the rules say of edits, the question; what becomes of it in the three.
+        // The rules' action for edits, the request; the verdicts under the three approvals.
         let table = [
             (Allow, r#""permission": "edit", "path": "a.txt""#, ["allow", "ask", "allow"]),
             (Ask, r#""permission": "edit", "path": "a.txt""#, ["ask", "ask", "allow"]),
@@ -156,7 +166,7 @@ mod tests {
         let of = |approvals, rules| judge(approvals, rules, &Rules::default(), &tool).action;
         assert_eq!([of(Approvals::Default, &open), of(Approvals::Ask, &open)], [Allow, Ask]);
         assert_eq!(judge(Approvals::Sandboxed, &asked, &Rules::default(), &held(tool.clone())).action, Ask);
-        // Nothing settles what is asked every time.
+        // No grant settles a question that is asked every time.
         let edit = Need { within: true, ..Need::new("edit", "a.txt").always("a.txt") };
         assert!(settles(None, Approvals::Default, &asked, &Rules::default(), &edit));
         assert!(!settles(None, Approvals::Ask, &asked, &Rules::default(), &edit));

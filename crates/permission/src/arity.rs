@@ -1,5 +1,5 @@
-//! How many words of a command say what it does: `git commit -m x` is `git commit`,
-//! `npm run dev --x` is `npm run dev`.
+//! Tables of the number of words that name the action of a command: `git commit -m x` is `git
+//! commit`, `npm run dev --x` is `npm run dev`.
 
 const ONE: [&str; 25] = [
     "cat", "cd", "chmod", "chown", "cp", "echo", "env", "export", "grep", "kill", "killall", "ln", "ls", "mkdir", "mv",
@@ -140,7 +140,8 @@ const THREE: [&str; 50] = [
 
 const THREE_MORE: [&str; 2] = ["yarn dlx", "yarn run"];
 
-/// Commands of which each one is a question of its own: what they do stands behind these words, or cannot be undone.
+/// Commands of which each is a question of its own: their effect depends on later words, or cannot
+/// be undone.
 const EACH: &[&str] = &[
     "bun publish",
     "cargo publish",
@@ -185,7 +186,7 @@ const SUBCOMMANDS: &[&str] = &[
     "uv venv",
 ];
 
-/// Commands that use the network and only show what is there.
+/// Commands that use the network and only read.
 const ONLINE: &[&str] = &[
     "kubectl get",
     "kubectl describe",
@@ -197,13 +198,13 @@ const ONLINE: &[&str] = &[
     "oc explain",
 ];
 
-/// Modules of Python that look at a project and run nothing but its tests.
+/// Modules of Python that check a project and run nothing but its tests.
 const CHECKERS: &[&str] = &["black", "flake8", "isort", "mypy", "pylint", "pytest", "ruff", "unittest"];
 
 /// Programs that work with containers.
 const CONTAINERS: &[&str] = &["docker", "podman", "nerdctl", "finch", "container", "docker-compose", "lxc", "incus"];
 
-/// Programs of which the first word alone says little, besides those of [`TWO`].
+/// Further programs whose first word alone says little; see [`TWO`].
 const WORDED: &[&str] = &[
     "apk",
     "apt",
@@ -239,7 +240,7 @@ fn begins_like(words: &[&str], known: &[&str]) -> bool {
     known.iter().any(|text| begins(text))
 }
 
-/// The words that name what a command does; the longest known beginning decides.
+/// Returns the words that name the action of a command, by the longest known prefix.
 pub fn prefix<'w, 's>(words: &'w [&'s str]) -> &'w [&'s str] {
     &words[..length(words).min(words.len())]
 }
@@ -259,35 +260,40 @@ fn length(words: &[&str]) -> usize {
     [2, 1].into_iter().find_map(known).unwrap_or(1)
 }
 
-/// Returns the same for "always": none where there are fewer words, or where they do not say what would be granted.
+/// Returns the prefix that "always" may grant, or `None` if the command is too short or its prefix
+/// does not determine its effect.
 pub fn granted<'w, 's>(words: &'w [&'s str]) -> Option<&'w [&'s str]> {
-    let each = begins_like(words, EACH) && !begins_like(words, ONLINE);
-    if each { None } else { words.get(..length(words)) }
+    if begins_like(words, EACH) && !begins_like(words, ONLINE) {
+        return None;
+    }
+    words.get(..length(words))
 }
 
-/// Whether the second word is a sub-command, of a program that takes the name of another program there too.
+/// Whether the second word is a sub-command, of a program that also accepts the name of a program
+/// there.
 pub fn is_subcommand(words: &[&str]) -> bool {
     begins_like(words, SUBCOMMANDS)
 }
 
-/// Whether something of a command that uses the network can be granted for good: its beginning, or all its words.
+/// Whether "always" may be offered for a command that uses the network: for its prefix, or for
+/// exactly its words.
 pub fn may_go_online(words: &[&str]) -> bool {
-    // Where a push goes is not in its words.
+    // The destination of a push is not part of its words.
     begins_like(words, ONLINE)
         || matches!(words, ["git", command, ..] if *command != "push" && !command.starts_with('-'))
 }
 
-/// Whether the beginning of a command can say what it does: nothing behind that starts another program, goes to the
-/// network or works in a container.
+/// Whether the prefix of a command determines its effect: no later word starts another program,
+/// uses the network or works in a container.
 pub fn is_granted_by_beginning(words: &[&str], network: bool) -> bool {
     let Some((name, rest)) = words.split_first() else { return false };
-    let given = |options: &[&str]| rest.iter().any(|word| options.iter().any(|option| word.starts_with(option)));
+    let has_option = |options: &[&str]| rest.iter().any(|word| options.iter().any(|option| word.starts_with(option)));
     let starts_others = match *name {
-        "go" => given(&["-exec", "--exec", "-toolexec", "--toolexec", "-vettool", "--vettool"]),
+        "go" => has_option(&["-exec", "--exec", "-toolexec", "--toolexec", "-vettool", "--vettool"]),
         "make" | "gmake" | "ninja" | "just" => {
             let targets = rest.iter().filter(|word| !word.starts_with('-') && !word.contains('=')).count();
             targets > 1
-                || given(&[
+                || has_option(&[
                     "-f",
                     "-C",
                     "-I",
@@ -305,12 +311,13 @@ pub fn is_granted_by_beginning(words: &[&str], network: bool) -> bool {
     !starts_others && !runs_in_container(words) && (!network || begins_like(words, ONLINE))
 }
 
-/// Whether a module of Python looks at a project and runs nothing but its tests.
+/// Whether a module of Python checks a project and runs nothing but its tests.
 pub fn is_checker(module: &str) -> bool {
     CHECKERS.contains(&module)
 }
 
-/// Whether it starts a program in a container, as far as the words before that may be options with their values.
+/// Whether a command starts a program in a container. Only the first words are checked, since
+/// options with values may precede the sub-command.
 pub fn runs_in_container(words: &[&str]) -> bool {
     const STARTS: [&str; 9] = ["run", "exec", "create", "start", "attach", "up", "build", "play", "debug"];
     let Some((name, rest)) = words.split_first() else { return false };
@@ -323,7 +330,7 @@ mod tests {
     use super::{granted, prefix};
 
     #[test]
-    fn prefixes() {
+    fn prefixes_name_the_action() {
         let table = [
             ("git commit -m x", "git commit"),
             ("npm run dev --x", "npm run dev"),

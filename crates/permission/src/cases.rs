@@ -1,5 +1,6 @@
-//! The tables of `editor-tests/data` about paths against the engine: every row is a promise about a
-//! class of paths. The tables of command lines need agents, and are in `agent/tables.rs`.
+//! Table tests of rules and "always" on real command lines, and the rules that other tests share.
+//!
+//! The tables of command lines in `editor-tests/data` need agents, and are in `agent/tables.rs`.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,7 @@ pub(super) fn judge(rules: &Rules, command: &str, place: &PermissionContext) -> 
 }
 
 #[test]
-fn laws_hold_for_everything_seen() {
+fn invariants_hold_for_corpus_and_tables() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../editor-tests/fuzz/corpus/judge");
     let files = std::fs::read_dir(folder).unwrap().flatten().map(|entry| std::fs::read(entry.path()).unwrap());
     let mut lines: Vec<String> = files.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect();
@@ -52,9 +53,9 @@ fn laws_hold_for_everything_seen() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// A directory that holds everything is no project, wherever the home directory lies.
+/// A directory that is too broad is no project, wherever the home directory is.
 #[test]
-fn a_home_is_no_project() {
+fn home_directory_is_no_project() {
     let lab = Lab::new();
     let home = lab.place.home.clone().unwrap();
     std::fs::write(home.join("f"), "").unwrap();
@@ -63,9 +64,9 @@ fn a_home_is_no_project() {
     assert_eq!(judge(&r2(&place), "ls > g", &place).action, Action::Ask);
 }
 
-/// What "always" stores is exactly what is shown, and only where it is exact.
+/// "Always" stores exactly the shown pattern, which has a wildcard only if that is safe.
 #[test]
-fn what_always_grants() {
+fn always_grants_shown_patterns_only() {
     let lab = Lab::new();
     let table: [(&str, &[&str]); 20] = [
         ("tail -3 a.txt", &["tail *"]),
@@ -121,20 +122,20 @@ fn what_always_grants() {
     assert_eq!(verdict("git diff"), Action::Ask);
 }
 
-/// "Always" names what a tool of a project does: its sub-command, target, script or package, and nothing wider.
+/// "Always" names the action of a project's tool: its sub-command, target, script or package, and nothing wider.
 #[test]
-fn always_for_tools_of_a_project() {
+fn always_for_project_tools_names_their_action() {
     let lab = Lab::new();
     let config = "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://x.test/r\n";
     std::fs::write(lab.place.root.join(".git/config"), config).unwrap();
     let place = &lab.place;
-    // Whatever is installed here: as if it were.
+    // As if every program were installed.
     let need = |command: &str| {
         let mut line = analyse(command, place);
         line.units.iter_mut().filter(|unit| unit.runner.is_none()).for_each(|unit| unit.foreign = None);
         need_of(command, line)
     };
-    // A command, what "always" grants, another command that is granted by it, one that is not.
+    // A command, the patterns of "always", a command that they grant, one that they do not grant.
     let table = [
         ("yarn test --x", "yarn test *", "yarn test a", "yarn build"),
         ("yarn run build", "yarn run build *", "yarn run build -w", "yarn run deploy"),
@@ -244,9 +245,9 @@ fn always_for_tools_of_a_project() {
     }
 }
 
-/// What throws away all that is not committed is asked about whatever was granted.
+/// Discarding all uncommitted changes is asked about in spite of grants.
 #[test]
-fn a_grant_does_not_cover_the_whole_project() {
+fn grant_does_not_cover_the_whole_project() {
     let lab = Lab::new();
     let ask = with(&lab.place, &[("*", Action::Ask)]);
     let grants: Rules = ["git checkout *", "git restore *", "git switch *"].map(rule_for).into_iter().collect();
@@ -255,9 +256,9 @@ fn a_grant_does_not_cover_the_whole_project() {
     }
 }
 
-/// "Always" is not offered where the same question would come again.
+/// "Always" is not offered if the same question would come again.
 #[test]
-fn what_would_be_asked_again_is_not_granted_for_good() {
+fn always_is_not_offered_for_a_recurring_question() {
     let lab = Lab::new();
     let edits = |action| with(&lab.place, &[("*", Action::Ask)]).then(&Rules::built_in(&[("edit", "*", action)]));
     let lasting = |rules: &Rules, command: &str| {

@@ -1,4 +1,5 @@
-//! Judging without running: one JSON object per line in, one out, for `adjutant permissions check`.
+//! Judges requests without running them: one JSON object per line in, one out, for `adjutant
+//! permissions check`.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,35 +21,38 @@ struct CheckRequest {
     pattern: Option<String>,
 }
 
-/// Judges one line: `{"id", "bash", "cwd"?}`, `{"id", "permission": "edit", "path"}`,
-/// `{"id", "permission": "webfetch", "url"}` or `{"id", "permission", "pattern"}`. With `path`, the
-/// permission may be that of any file tool, and `pattern` is what it searches for. The answer has
-/// `id`, `verdict`, `rule`, `units`, `reason` and the `sandbox` it was judged with; a line that cannot be read is answered with
-/// `verdict: "refuse"`. `secrets` are what no address may carry, as for the tool.
+/// Judges one line of `adjutant permissions check`.
+///
+/// The line is `{"id", "bash", "cwd"?}`, `{"id", "permission": "edit", "path"}`, `{"id",
+/// "permission": "webfetch", "url"}` or `{"id", "permission", "pattern"}`. With `path`, the
+/// permission may be that of any file tool, and `pattern` is the text or name that it searches for.
+/// The answer has `id`, `verdict`, `rule`, `units`, `reason` and the `sandbox` that was assumed; a
+/// line that cannot be read is answered with `verdict: "refuse"`. `secrets` are the values that no
+/// address may carry, as for the tool.
 pub fn check_line(policy: &Policy, secrets: &[String], line: &str) -> String {
-    let mut answer = judged(policy, secrets, line);
+    let mut answer = verdict_on(policy, secrets, line);
     answer["sandbox"] = policy.guarantee.as_str().into();
     answer.to_string()
 }
 
-fn judged(policy: &Policy, secrets: &[String], line: &str) -> Value {
-    let question: CheckRequest = match serde_json::from_str(line) {
-        Ok(question) => question,
+fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
+    let request: CheckRequest = match serde_json::from_str(line) {
+        Ok(request) => request,
         Err(error) => {
             return answer(&Value::Null, "refuse", None, &[], Some(format!("the line is not understood: {error}")));
         }
     };
-    let id = &question.id;
-    let elsewhere;
-    let policy = match &question.cwd {
+    let id = &request.id;
+    let policy_in_cwd;
+    let policy = match &request.cwd {
         Some(cwd) => {
             let place = PermissionContext { cwd: policy.place.cwd.join(cwd), ..policy.place.clone() };
-            elsewhere = Policy { place, ..policy.clone() };
-            &elsewhere
+            policy_in_cwd = Policy { place, ..policy.clone() };
+            &policy_in_cwd
         }
         None => policy,
     };
-    if let Some(command) = &question.bash {
+    if let Some(command) = &request.bash {
         let need = policy.as_held(command_need(command, &policy.place));
         let verdict = policy.judge(&need);
         let units: Vec<Value> = verdict
@@ -68,16 +72,16 @@ fn judged(policy: &Policy, secrets: &[String], line: &str) -> Value {
             .collect();
         return answer(id, explain::word(verdict.action), verdict.rule.as_ref(), &units, verdict.reason);
     }
-    let permission = question.permission.as_deref().unwrap_or_default();
-    if let Some(path) = &question.path {
-        return match path_verdict(policy, permission, path, question.pattern.as_deref()) {
+    let permission = request.permission.as_deref().unwrap_or_default();
+    if let Some(path) = &request.path {
+        return match path_verdict(policy, permission, path, request.pattern.as_deref()) {
             PathVerdict::Judged(verdict) => {
                 answer(id, explain::word(verdict.action), verdict.rule.as_ref(), &[], verdict.reason)
             }
             PathVerdict::Refused(refusal) => answer(id, "refuse", None, &[], Some(refusal.to_string())),
         };
     }
-    if let Some(address) = &question.url {
+    if let Some(address) = &request.url {
         return match judge_url(&policy.rules, address, secrets, &policy.private) {
             UrlVerdict::Judged(action, reason) => answer(id, explain::word(action), None, &[], Some(reason)),
             UrlVerdict::Refused(reason) => answer(id, "refuse", None, &[], Some(reason)),
@@ -88,29 +92,31 @@ fn judged(policy: &Policy, secrets: &[String], line: &str) -> Value {
             "there is nothing to judge: give \"bash\", or \"permission\" with \"path\", \"url\" or \"pattern\"";
         return answer(id, "refuse", None, &[], Some(reason.into()));
     }
-    let need = Need::new(permission, question.pattern.as_deref().unwrap_or("*"));
+    let need = Need::new(permission, request.pattern.as_deref().unwrap_or("*"));
     let verdict = policy.judge(&need);
     answer(id, explain::word(verdict.action), verdict.rule.as_ref(), &[], verdict.reason)
 }
 
-/// What becomes of a file tool's call. Searches need a permission of their own, and list what is below
-/// a directory; to search one file is to read it.
+/// Judges a call of a file tool.
+///
+/// Searches need a permission of their own and list the entries below a directory; searching a single
+/// file reads it.
 fn path_verdict(policy: &Policy, permission: &str, path: &str, pattern: Option<&str>) -> PathVerdict {
     match super::rule::modern(permission).unwrap_or(permission) {
         "edit" => judge_path(policy, Access::Edit, path, vec![]),
         tool @ ("list" | "glob" | "grep") => {
             let found = paths::locate(path, &policy.place);
-            let directory = found.as_ref().is_ok_and(|found| found.found == PathKind::Directory);
-            // What lies outside is not told before it may be looked at.
+            let is_directory = found.as_ref().is_ok_and(|found| found.found == PathKind::Directory);
+            // The kind of a path outside is not revealed before it may be looked at.
             if let Ok(at) = found.as_ref()
                 && at.inside
                 && (at.found == PathKind::File && tool != "grep" || at.is_absent() && tool == "list")
             {
                 return PathVerdict::Refused(PathRefusal::NotDirectory(path.into()));
             }
-            let about = found.map(|found| found.relative).unwrap_or_default();
-            let own = Need::new(tool, if tool == "list" { &about } else { pattern.unwrap_or("*") });
-            let access = if tool == "grep" && !directory { Access::Read } else { Access::List };
+            let relative = found.map(|found| found.relative).unwrap_or_default();
+            let own = Need::new(tool, if tool == "list" { &relative } else { pattern.unwrap_or("*") });
+            let access = if tool == "grep" && !is_directory { Access::Read } else { Access::List };
             judge_path(policy, access, path, vec![own])
         }
         _ => judge_path(policy, Access::Read, path, vec![]),
@@ -131,12 +137,12 @@ mod tests {
     use super::super::cases::{Lab, r1, r2};
     use super::*;
 
-    fn ask(policy: &Policy, line: &str) -> Value {
+    fn check(policy: &Policy, line: &str) -> Value {
         serde_json::from_str(&check_line(policy, &["sk-mykeyvalue1234567890abcdef".into()], line)).unwrap()
     }
 
     #[test]
-    fn lines_are_answered() {
+    fn request_lines_are_answered() {
         let lab = Lab::new();
         let policy = Policy {
             rules: r2(&lab.place),
@@ -144,7 +150,7 @@ mod tests {
             place: lab.place.clone(),
             ..Policy::default()
         };
-        let denied = ask(&policy, r#"{"id": 7, "bash": "sudo rm x"}"#);
+        let denied = check(&policy, r#"{"id": 7, "bash": "sudo rm x"}"#);
         assert_eq!((&denied["id"], &denied["verdict"]), (&json!(7), &json!("deny")));
         assert_eq!(denied["rule"]["pattern"], "rm*");
         assert_eq!(denied["units"][1]["program"], "rm");
@@ -169,9 +175,9 @@ mod tests {
             ("nonsense", "refuse"),
         ];
         for (line, verdict) in table {
-            assert_eq!(ask(&policy, line)["verdict"], verdict, "{line}");
+            assert_eq!(check(&policy, line)["verdict"], verdict, "{line}");
         }
         let policy = Policy { rules: r1(&lab.place), place: lab.place.clone(), ..Policy::default() };
-        assert_eq!(ask(&policy, r#"{"id": 1, "bash": "git diff | wc"}"#)["verdict"], "ask");
+        assert_eq!(check(&policy, r#"{"id": 1, "bash": "git diff | wc"}"#)["verdict"], "ask");
     }
 }

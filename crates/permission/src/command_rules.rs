@@ -1,7 +1,7 @@
-//! The verdict of the rules about commands on one part of a command line. Only rules that may speak about it are looked
-//! at.
+//! Judges parts of a command line by the rules about commands. Only rules that may apply are
+//! compared.
 
-use super::decide::{HELD, decide, judge, stands, without_command};
+use super::decide::{HELD, decide, is_in_force, judge, without_command};
 use super::posture::{also_refused, posture_of};
 use super::rule::BUILT_IN;
 use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
@@ -9,35 +9,37 @@ use super::shell::Unit;
 use super::wildcard::UNKNOWN;
 use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unread, wildcard, wording};
 
-const KEPT: &str = "it is not known to be harmless, but its sandbox keeps it from changing anything";
+/// The reason for an allow if the read-only sandbox makes an unknown command harmless.
+const CONFINED: &str = "it is not known to be harmless, but its sandbox keeps it from changing anything";
 
-/// The rules about commands.
+/// The rules about commands, prepared for evaluation.
 pub(super) struct CommandRules<'r> {
     rules: &'r Rules,
     grants: &'r Rules,
-    /// All that speak about this permission.
+    /// The rules about the permission of the need.
     pub(super) about: RulesAbout<'r>,
     granted: RulesAbout<'r>,
-    /// The place among the rules at which the read-only posture begins.
+    /// The position of the rule that makes the agent read-only.
     posture: Option<usize>,
-    /// A rule that denies or asks may speak about what the line does not show.
+    /// Whether a deny or an ask may apply to something that the line does not show.
     pub(super) may_be_ruled: bool,
-    /// A command that is asked about runs where it can change nothing but the project, without network.
+    /// The command runs in a sandbox that confines its changes to the project, without network, and
+    /// the user wants no question in that case.
     held: bool,
 }
 
-/// The rules that speak about a unit, in their order.
+/// The rules that apply to a unit, in order.
 #[derive(Default)]
 struct SpeakingRules<'r> {
     matching: Vec<&'r Rule>,
-    /// The reason that kept a rule from allowing it.
+    /// The reason why an allow does not apply to the unit.
     refused: Option<String>,
-    /// One of an agent that only reads, about this permission, is among them.
+    /// Whether one of the rules is a read-only agent's own rule about this permission.
     is_own: bool,
-    /// A question about what may be started, perhaps, is no exception from anything.
+    /// An ask about a program that the unit may start. It lifts no deny.
     may_ask: Option<&'r Rule>,
-    /// A deny of that is lifted by a rule that allows the whole, not by one that asks about it. With the number of
-    /// matching rules before it.
+    /// Denies of programs that the unit may start, each with the number of matching rules before it. Such a
+    /// deny is lifted by a rule that allows the whole command, not by one that asks about it.
     may_deny: Vec<(usize, &'r Rule)>,
 }
 
@@ -58,33 +60,37 @@ impl<'r> CommandRules<'r> {
         self.about.catch_all().is_some_and(|rule| rule.action == Action::Deny)
     }
 
-    /// Whether a deny still stands for a text that is judged as a whole.
+    /// Whether a deny is in force for a text that is judged as a whole.
     pub(super) fn stands_for(&self, (at, deny): IndexedRule<'r>, text: &str) -> bool {
         let fitting = self.about.fitting(text).into_iter();
         let later = fitting.filter(|(place, _)| *place > at).map(|(_, rule)| rule);
-        stands(deny, later.filter(|rule| rule.action != Action::Deny && wildcard::matches(&rule.pattern, text)))
+        is_in_force(deny, later.filter(|rule| rule.action != Action::Deny && wildcard::matches(&rule.pattern, text)))
     }
 
-    /// A deny that speaks about a command of texts nobody took apart, as far as that can be seen
-    /// without reading them.
+    /// Returns a deny that matches a command in the unparsed texts, with that command.
     pub(super) fn named_in(&self, texts: &[String]) -> Option<(&'r Rule, String)> {
         texts.iter().find_map(|text| unread::denied(&self.about, text, &|rule, text| self.stands_for(rule, text)))
     }
 
-    /// Whether the sandbox answers what is not known about a unit.
+    /// Whether the sandbox makes the unknowns about a unit harmless.
     fn is_answered(&self, unit: &Unit, guarantee: SandboxGuarantee) -> bool {
-        guarantee.answers(unit) && (!self.may_be_ruled || unit.prefixed && unit.floor.is_none())
+        let may_be_ruled = self.may_be_ruled && !(unit.prefixed && unit.floor.is_none());
+        guarantee.answers(unit) && !may_be_ruled
     }
 
     pub(super) fn unit(&self, unit: &Unit, guarantee: SandboxGuarantee) -> UnitVerdict {
         let texts = [&unit.normal, &unit.text].into_iter().chain(&unit.names);
         let keys = UnitKeys::new(texts.map(String::as_str), &unit.tails);
-        let (mut action, mut rule, mut reason) = self.words(unit, &keys, guarantee);
+        let (mut action, mut rule, mut reason) = self.verdict_of_rules(unit, &keys, guarantee);
         if action == Action::Ask && self.is_granted(unit) {
-            (action, rule, reason) = (Action::Allow, None, Some("you allowed this before".into()));
+            action = Action::Allow;
+            rule = None;
+            reason = Some("you allowed this before".into());
         }
         if action == Action::Ask && self.held && self.doubt(unit, &keys, guarantee).is_none() {
-            (action, rule, reason) = (Action::Allow, None, Some(HELD.into()));
+            action = Action::Allow;
+            rule = None;
+            reason = Some(HELD.into());
         }
         for need in &unit.touches {
             let mut verdict = without_command(self.rules, self.grants, need);
@@ -95,25 +101,30 @@ impl<'r> CommandRules<'r> {
                 verdict.action = Action::Allow;
             }
             if need.permission == "edit" && self.posture.is_some() && unit.carried && !unit.destroys {
-                // What an option carries may never start: see [`posture_of`].
+                // A command in an option may never start: see [`posture_of`].
                 verdict.action = verdict.action.min(Action::Ask);
             }
             if verdict.action > action {
-                let what = wording::used(&need.permission, &verdict.pattern);
-                (action, rule, reason) = (verdict.action, verdict.rule, verdict.reason.or(Some(what)));
+                let use_of_path = wording::used(&need.permission, &verdict.pattern);
+                action = verdict.action;
+                rule = verdict.rule;
+                reason = verdict.reason.or(Some(use_of_path));
             }
         }
         if action < Action::Deny
-            && let Some(deny) = self.unseen(unit)
+            && let Some(deny) = self.deny_of_unseen_path(unit)
         {
-            let why = "it changes more paths than are looked at, one of which a rule denies";
-            (action, rule, reason) = (Action::Deny, Some(deny.clone()), Some(why.into()));
+            action = Action::Deny;
+            rule = Some(deny.clone());
+            reason = Some("it changes more paths than are looked at, one of which a rule denies".into());
         }
-        if let Some((least, why)) = &unit.floor
-            && *least > action
-            && !(*least == Action::Ask && self.is_answered(unit, guarantee))
+        if let Some((minimum, why)) = &unit.floor
+            && *minimum > action
+            && !(*minimum == Action::Ask && self.is_answered(unit, guarantee))
         {
-            (action, rule, reason) = (*least, None, Some(why.clone()));
+            action = *minimum;
+            rule = None;
+            reason = Some(why.clone());
         }
         if action == Action::Ask && rule.is_none() && guarantee != SandboxGuarantee::None && unit.at_stake.is_some() {
             reason = unit.at_stake.clone();
@@ -129,25 +140,22 @@ impl<'r> CommandRules<'r> {
         }
     }
 
-    /// A rule that denies changing one of the paths nobody looked up, by the name it has in the line.
-    fn unseen(&self, unit: &Unit) -> Option<&'r Rule> {
+    /// Returns a rule that denies changing one of the paths that were not located, by its name in the line.
+    fn deny_of_unseen_path(&self, unit: &Unit) -> Option<&'r Rule> {
         let names = unit.unseen.iter().map(|text| text.trim_start_matches("./"));
-        let denied = |text: &str| {
-            let (action, rule) = judge(self.rules, "edit", text);
-            rule.filter(|_| action == Action::Deny)
-        };
-        names.filter_map(denied).next()
+        let verdicts = names.map(|name| judge(self.rules, "edit", name));
+        verdicts.filter(|(action, _)| *action == Action::Deny).find_map(|(_, rule)| rule)
     }
 
-    /// Whether a rule that denies or asks speaks about a unit, under any of its spellings.
+    /// Whether a deny or an ask applies to a unit, under any of its spellings.
     fn speaks(rule: &Rule, unit: &Unit) -> bool {
-        // A computed name begins with nothing that could be compared.
-        let named = unit.program.is_some() || unit.opaque.is_none();
-        (named && (Self::fits(rule, &unit.normal) || Self::fits(rule, &unit.text)))
+        // A computed name has no fixed beginning to compare.
+        let has_known_name = unit.program.is_some() || unit.opaque.is_none();
+        (has_known_name && (Self::fits(rule, &unit.normal) || Self::fits(rule, &unit.text)))
             || unit.names.iter().any(|name| Self::fits(rule, name))
     }
 
-    /// Whether it speaks about a program that the unit may start, nobody knows which.
+    /// Whether a rule applies to a program that the unit may start at one of its words.
     fn may_mean(rule: &Rule, unit: &Unit) -> bool {
         first_word::begins_at(rule, &unit.tails, &|text| Self::fits(rule, text)).is_some()
     }
@@ -159,7 +167,7 @@ impl<'r> CommandRules<'r> {
         }
     }
 
-    /// Whether it could speak about it once its unknown words are known.
+    /// Whether a rule could apply once the unit's unknown words are known.
     fn may_speak(rule: &Rule, unit: &Unit) -> bool {
         let may = |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
         rule.pattern != "*"
@@ -168,7 +176,7 @@ impl<'r> CommandRules<'r> {
                 || first_word::begins_at(rule, &unit.tails, &may).is_some())
     }
 
-    /// Returns the reason that a rule which allows cannot allow this unit; `None` when it may.
+    /// Returns the reason why an allow does not apply to this unit, or `None` if it applies.
     fn hinders(rule: &Rule, unit: &Unit) -> Option<String> {
         if unit.opaque.is_some() {
             return unit.opaque.clone();
@@ -176,13 +184,18 @@ impl<'r> CommandRules<'r> {
         if let Some(danger) = unit.dangers.iter().find(|danger| !rule.pattern.contains(danger.as_str())) {
             return Some(format!("{danger} changes what it does, and the rule does not name it"));
         }
-        let named = |program: &String| program.contains('/') && rule.pattern.split(' ').next() == Some(program);
-        let foreign = unit.foreign.clone().filter(|_| !unit.program.as_ref().is_some_and(named));
-        unit.broad_only.clone().or(foreign)
+        let names_program = |program: &String| program.contains('/') && rule.pattern.split(' ').next() == Some(program);
+        if unit.broad_only.is_some() {
+            return unit.broad_only.clone();
+        }
+        if unit.program.as_ref().is_some_and(names_program) { None } else { unit.foreign.clone() }
     }
 
-    /// Whether a rule that allows speaks about a unit; where only something in the unit hinders it, notes what.
-    /// The exceptions of an agent that only reads stand behind the rule that makes it so: only there it is noted.
+    /// Whether an allow applies to a unit. If only a property of the unit prevents it, stores the
+    /// reason in `refused`.
+    ///
+    /// For a read-only agent, only rules after the one that makes it read-only are its exceptions,
+    /// so only their reasons are stored.
     fn allows(&self, at: usize, rule: &Rule, unit: &Unit, refused: &mut Option<String>) -> bool {
         let names = wildcard::matches(&rule.pattern, &unit.normal)
             || (unit.broad_only.is_none()
@@ -196,7 +209,7 @@ impl<'r> CommandRules<'r> {
         names && hindered.is_none()
     }
 
-    /// The rules that speak about a unit.
+    /// Returns the rules that apply to a unit.
     fn speaking(&self, unit: &Unit, keys: &UnitKeys) -> SpeakingRules<'r> {
         let mut found = SpeakingRules::default();
         for (at, rule) in self.about.speaking(keys) {
@@ -206,18 +219,20 @@ impl<'r> CommandRules<'r> {
                 self.allows(at, rule, unit, &mut found.refused)
             } else if Self::speaks(rule, unit) {
                 true
-            } else {
-                let denies = rule.action == Action::Deny;
-                let may = Self::may_mean(rule, unit);
-                if may && denies {
+            } else if rule.action == Action::Deny {
+                let may_deny = Self::may_mean(rule, unit);
+                if may_deny {
                     found.may_deny.push((found.matching.len(), rule));
-                } else if may {
+                }
+                may_deny
+            } else {
+                if Self::may_mean(rule, unit) {
                     found.may_ask = Some(rule);
                 }
-                may && denies
+                false
             };
             if speaks {
-                found.may_ask = found.may_ask.filter(|ask| !lifts_perhaps(rule, ask) && !rule.broader_than(ask));
+                found.may_ask = found.may_ask.filter(|ask| !names_program_of(rule, ask) && !rule.broader_than(ask));
                 found.matching.push(rule);
                 found.is_own |= self.posture.is_some_and(|posture| at >= posture) && rule.permission != "*";
             }
@@ -225,7 +240,7 @@ impl<'r> CommandRules<'r> {
         found
     }
 
-    fn words(
+    fn verdict_of_rules(
         &self,
         unit: &Unit,
         keys: &UnitKeys,
@@ -234,38 +249,42 @@ impl<'r> CommandRules<'r> {
         let SpeakingRules { matching, refused, is_own, may_ask, may_deny } = self.speaking(unit, keys);
         let (mut action, mut rule) = decide(&matching);
         let lifts = |deny: &Rule, rule: &&Rule| {
-            rule.action == Action::Allow && !rule.broader_than(deny) && lifts_perhaps(rule, deny)
+            rule.action == Action::Allow && !rule.broader_than(deny) && names_program_of(rule, deny)
         };
+        let in_force = |(at, deny): &&(usize, &Rule)| !matching[*at + 1..].iter().any(|rule| lifts(deny, rule));
         if action < Action::Deny
-            && let Some((_, deny)) =
-                may_deny.iter().rev().find(|(at, deny)| !matching[*at + 1..].iter().any(|rule| lifts(deny, rule)))
+            && let Some((_, deny)) = may_deny.iter().rev().find(in_force)
         {
-            (action, rule) = (Action::Deny, Some(*deny));
+            action = Action::Deny;
+            rule = Some(*deny);
         }
         if action < Action::Deny && may_ask.is_some() {
-            (action, rule) = (Action::Ask, may_ask);
+            action = Action::Ask;
+            rule = may_ask;
         }
         let mut reason = None;
         if self.posture.is_some() && !is_own && action != Action::Deny {
             (action, reason) = posture_of(unit);
             reason = reason.map(|why| also_refused(why, action, refused.as_deref()));
-            // Only what the program came with lets commands that read pass by itself.
+            // Only a built-in catch-all lets commands that read pass without a question.
             let asked =
                 rule.filter(|rule| rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN));
-            let kept = guarantee.keeps_all(unit) && self.doubt(unit, keys, guarantee).is_none();
-            if kept && action == Action::Ask && asked.is_none() {
-                return (Action::Allow, None, Some(KEPT.into()));
+            let is_confined = guarantee.keeps_all(unit) && self.doubt(unit, keys, guarantee).is_none();
+            if is_confined && action == Action::Ask && asked.is_none() {
+                return (Action::Allow, None, Some(CONFINED.into()));
             }
             if action == Action::Allow && asked.is_some() {
-                (action, reason) = (Action::Ask, None);
+                action = Action::Ask;
+                reason = None;
             } else {
                 rule = None;
             }
-            // It may read, but not what is denied by its name, which is not known yet.
+            // The agent may read, but a word that is unknown yet may name something that is denied.
             if action == Action::Allow
                 && let Some(doubt) = self.doubt(unit, keys, guarantee)
             {
-                (action, reason) = (Action::Ask, Some(doubt));
+                action = Action::Ask;
+                reason = Some(doubt);
             }
             return (action, rule.cloned(), reason);
         }
@@ -273,17 +292,22 @@ impl<'r> CommandRules<'r> {
             reason = refused;
         }
         if action == Action::Allow {
-            // The catch-all allows what is understood, as far as nothing that is denied may hide in it.
+            // An allow holds for a command that was analysed, unless it may hide something that is denied.
             let doubt = self.doubt(unit, keys, guarantee);
             if doubt.is_some() {
-                (action, rule, reason) = (Action::Ask, None, doubt);
+                action = Action::Ask;
+                rule = None;
+                reason = doubt;
             }
         }
         (action, rule.cloned(), reason)
     }
 
+    /// Returns the reason why the unit may run something that a rule denies, or that cannot be analysed.
     fn doubt(&self, unit: &Unit, keys: &UnitKeys, guarantee: SandboxGuarantee) -> Option<String> {
-        if let Some(reason) = unit.opaque.as_ref().filter(|_| !self.is_answered(unit, guarantee)) {
+        if let Some(reason) = &unit.opaque
+            && !self.is_answered(unit, guarantee)
+        {
             return Some(reason.clone());
         }
         if !self.about.denies_names() {
@@ -300,37 +324,39 @@ impl<'r> CommandRules<'r> {
         if let Some(word) = unit.words.iter().find(|word| self.about.denies_name(word)) {
             return Some(format!("it may start {word}, which a rule denies: what it does with its words is not known"));
         }
-        // As it is written, and as it reads without quotes, which may stand within a name.
-        let bare = |text: &str| text.replace(['\'', '"', '\\'], "");
-        // Small letters last: what a letter becomes depends on its neighbours.
-        let texts = unit.texts.iter().flat_map(|text| [bare(text).to_lowercase(), text.to_lowercase()]);
+        // Both as written and without quotes, which may be inside a name. Lower-cased last, because the lower
+        // case of a character can depend on its neighbours.
+        let without_quotes = |text: &str| text.replace(['\'', '"', '\\'], "");
+        let texts = unit.texts.iter().flat_map(|text| [without_quotes(text).to_lowercase(), text.to_lowercase()]);
         let texts: Vec<String> = texts.collect();
         let mentioned = texts.iter().filter_map(|text| self.about.denied_name_in(text)).min()?;
         Some(format!("the program text it is given names {mentioned}, which a rule denies"))
     }
 
-    /// A grant is a specific allow; one without a wildcard also stands for words that only the user
-    /// could have judged, such as a program of the project.
+    /// Whether the user granted the unit.
+    ///
+    /// A grant is a specific allow. One without a wildcard also covers properties that only the
+    /// user could judge, such as a program of the project.
     pub(super) fn is_granted(&self, unit: &Unit) -> bool {
         if unit.opaque.is_some() || unit.broad_only.is_some() || unit.normal.contains(UNKNOWN) {
             return false;
         }
-        // What its words do not say, no beginning of them grants.
+        // A grant of a prefix does not cover effects that the arguments do not show.
         let words: Vec<&str> = unit.normal.split(' ').collect();
-        let plain =
-            unit.doubt.is_none() && unit.texts.is_empty() && arity::is_granted_by_beginning(&words, unit.network);
+        let is_shown_by_words = unit.doubt.is_none() && unit.texts.is_empty();
+        let grants_prefix = is_shown_by_words && arity::is_granted_by_beginning(&words, unit.network);
         let run = unit.runner.as_ref().map(|runner| format!("{runner}{}", unit.normal));
         let texts = [Some(&*unit.normal), unit.place_reached(), run.as_deref()].into_iter().flatten();
         self.granted.speaking(&UnitKeys::new(texts, &[])).into_iter().any(|(_, rule)| {
-            let exact = rule.pattern == unit.normal || unit.place_reached() == Some(&*rule.pattern);
-            let shape = rule.pattern != "*"
+            let is_exact = rule.pattern == unit.normal || unit.place_reached() == Some(&*rule.pattern);
+            let fits_shape = rule.pattern != "*"
                 && wildcard::matches(&rule.pattern, &unit.normal)
                 && Self::hinders(rule, unit).is_none();
-            exact || plain && (shape || Self::is_run_as(rule, unit))
+            is_exact || grants_prefix && (fits_shape || Self::is_run_as(rule, unit))
         })
     }
 
-    /// Whether a grant names a program together with the one that runs it: `uv run pytest *`.
+    /// Whether a grant names a program together with its runner: `uv run pytest *`.
     fn is_run_as(rule: &Rule, unit: &Unit) -> bool {
         let names = |runner: &String| {
             rule.pattern.starts_with(&**runner) && wildcard::matches(&rule.pattern, &format!("{runner}{}", unit.normal))
@@ -339,10 +365,10 @@ impl<'r> CommandRules<'r> {
     }
 }
 
-/// Whether a rule about a program that starts others speaks about what another rule says of one of those:
-/// only where it names it.
-fn lifts_perhaps(rule: &Rule, other: &Rule) -> bool {
+/// Whether a rule about a program that starts others names the program that `other` is about, and
+/// so may lift it.
+fn names_program_of(rule: &Rule, other: &Rule) -> bool {
     let name = first_word::beginning(&other.pattern);
-    let word = |c: char| c.is_alphanumeric() || "_-.".contains(c);
-    name.is_empty() || rule.pattern.split(|c| !word(c)).any(|part| part.eq_ignore_ascii_case(name))
+    let is_word_char = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+    name.is_empty() || rule.pattern.split(|c| !is_word_char(c)).any(|part| part.eq_ignore_ascii_case(name))
 }

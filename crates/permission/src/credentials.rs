@@ -1,8 +1,10 @@
-//! Credentials and services that commands do not get to see, and who sees them all the same. The table is
-//! `credentials.txt`, which says how it is written.
+//! Credentials and services that are hidden from commands, and the commands that see them
+//! nevertheless.
 //!
-//! A row is seen by a line that is made of its own programs and plain filters, and by one that names a file of it, which
-//! asks. Whoever starts something else beside them sees none: it could read what it likes.
+//! `credentials.txt` is the table, and documents its own syntax. A row is visible to a line that
+//! consists of the row's programs and plain filters, and to a line that names one of its files,
+//! which asks. A line that starts anything else sees no row, because that program could read all of
+//! them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,21 +18,21 @@ use super::PermissionContext;
 use super::shell::{Effect, JudgedLine, Unit};
 use base::environment::Environment;
 
-/// The git commands that talk to other machines.
+/// Git commands that contact other machines.
 const REMOTE: &[&str] =
     &["fetch", "pull", "push", "clone", "ls-remote", "submodule", "remote", "lfs", "annex", "fetch-pack", "send-pack"];
-/// Those that sign if that is set up.
+/// Git commands that sign if this is configured.
 const SIGNING: &[&str] = &["commit", "tag", "merge", "rebase", "cherry-pick", "revert", "am", "pull", "push"];
-/// How much of a file is read to find out whether it is a private key, in bytes.
+/// The part of a file that is read to recognise a private key, in bytes.
 const KEY_HEAD: u64 = 512;
-/// How many files of one folder are looked at.
+/// The maximum number of files per directory that are checked.
 const MAX_FILES: usize = 256;
 
 /// A row of the table.
 #[derive(Debug, Default)]
 pub struct CredentialRow {
     pub name: &'static str,
-    /// What it is, for people.
+    /// A description for people.
     pub about: &'static str,
     /// The programs that see it.
     pub programs: Vec<&'static str>,
@@ -68,7 +70,8 @@ pub fn rows() -> &'static [CredentialRow] {
 }
 
 impl CredentialRow {
-    /// Returns what there is of it on this machine, symlinks resolved, each once.
+    /// Returns the files of this row that exist on this machine, with symlinks resolved and without
+    /// duplicates.
     pub fn locate(&self, environment: &Environment) -> Vec<PathBuf> {
         let mut found = BTreeSet::new();
         let mut add = |path: PathBuf| {
@@ -85,7 +88,8 @@ impl CredentialRow {
         found.into_iter().collect()
     }
 
-    /// Whether a line is made of programs that need this and plain filters. `signs` says whether git is set up to sign.
+    /// Whether a line consists of programs that need this row, and plain filters. `signs` returns
+    /// whether git is configured to sign.
     pub fn is_for(&self, line: &JudgedLine, signs: &dyn Fn() -> bool) -> bool {
         if line.opaque.is_some() || !line.unread.is_empty() {
             return false;
@@ -100,7 +104,7 @@ impl CredentialRow {
                 continue;
             }
             let is_redirection = unit.program.is_none() && !unit.touches.is_empty();
-            // What git does beside talking to others is its own.
+            // Git commands that are not remote are part of git itself.
             let is_git = self.programs.iter().any(|program| program.starts_with("git:"))
                 && unit.foreign.is_none()
                 && unit.program.as_deref() == Some("git");
@@ -112,27 +116,36 @@ impl CredentialRow {
     }
 
     fn is_for_unit(&self, unit: &Unit, signs: &dyn Fn() -> bool) -> bool {
-        let Some(program) = unit.program.as_deref().filter(|_| unit.foreign.is_none()) else { return false };
+        if unit.foreign.is_some() {
+            return false;
+        }
+        let Some(program) = unit.program.as_deref() else { return false };
         let name = program.strip_prefix("/usr/bin/").or_else(|| program.strip_prefix("/bin/")).unwrap_or(program);
         if self.programs.contains(&name) {
             return true;
         }
-        let Some(command) = (name == "git").then(|| git_command(&unit.normal)).flatten() else { return false };
-        let needs = |what: &str| self.programs.contains(&what);
-        let told = || unit.normal.split(' ').any(|word| word.starts_with("-S") || word.starts_with("--gpg-sign"));
-        let signed =
-            || told() || command == "tag" && unit.normal.split(' ').any(|word| ["-s", "--sign"].contains(&word));
+        if name != "git" {
+            return false;
+        }
+        let Some(command) = git_command(&unit.normal) else { return false };
+        let needs = |use_of_git: &str| self.programs.contains(&use_of_git);
+        let is_sign_option = |word: &str| {
+            word.starts_with("-S")
+                || word.starts_with("--gpg-sign")
+                || command == "tag" && ["-s", "--sign"].contains(&word)
+        };
+        let signed = || unit.normal.split(' ').any(is_sign_option);
         needs("git:remote") && REMOTE.contains(&command)
             || needs("git:sign") && SIGNING.contains(&command) && (signed() || signs())
     }
 
-    /// Whether what a program printed says that it misses this.
+    /// Whether the output of a program shows that it lacks this credential.
     pub fn is_missed(&self, printed: &str) -> bool {
         self.signs.iter().any(|sign| printed.contains(sign))
     }
 }
 
-/// Returns the command of git in a command line.
+/// Returns the subcommand of a git command line.
 pub fn git_command(normal: &str) -> Option<&str> {
     let mut words = normal.split(' ').skip(1);
     loop {
@@ -144,7 +157,7 @@ pub fn git_command(normal: &str) -> Option<&str> {
     }
 }
 
-/// Whether git is told to sign what it makes, by the user's settings or by one of these git directories.
+/// Whether git is configured to sign, by the user's settings or by one of these git directories.
 pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
     let homes = homes(environment);
     let own = homes.iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
@@ -155,7 +168,7 @@ pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
         .any(|text| text.to_lowercase().contains("gpgsign"))
 }
 
-/// Whether a line names one of these places, or the folder of one.
+/// Whether a line names one of these places or its parent directory.
 pub fn are_named(line: &JudgedLine, places: &[PathBuf], place: &PermissionContext) -> bool {
     let touched = line.units.iter().flat_map(|unit| &unit.touches).flat_map(|need| {
         let left = need.metadata.get("filepath").and_then(Value::as_str);
@@ -163,31 +176,32 @@ pub fn are_named(line: &JudgedLine, places: &[PathBuf], place: &PermissionContex
         left.into_iter().chain(named.iter().map(String::as_str))
     });
     touched.map(|path| place.root.join(path)).any(|path| {
-        let is_folder_of = |hidden: &PathBuf| hidden.is_file() && hidden.parent() == Some(&path) && is_telling(&path);
+        let is_folder_of = |hidden: &PathBuf| hidden.is_file() && hidden.parent() == Some(&path) && is_specific(&path);
         places.iter().any(|hidden| path.starts_with(hidden) || is_folder_of(hidden))
     })
 }
 
-/// Whether a folder is hidden itself, and of one program: `~/.ssh`, not the home.
-fn is_telling(folder: &Path) -> bool {
+/// Whether a directory is hidden and belongs to one program: `~/.ssh`, not the home directory.
+fn is_specific(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default();
     name.as_encoded_bytes().starts_with(b".") && ![".config", ".local", ".cache"].iter().any(|shared| name == *shared)
 }
 
-/// Whether a text could mean a place: by its path, its path below the home, its hidden folder there, or else its name.
+/// Whether a text could refer to a place: by its path, its path below the home directory, its
+/// hidden directory there, or otherwise its name.
 pub fn is_mentioned(text: &str, hidden: &Path, home: Option<&Path>) -> bool {
-    let says = |part: &OsStr| text.contains(&*part.to_string_lossy());
+    let contains = |part: &OsStr| text.contains(&*part.to_string_lossy());
     let below = home.and_then(|home| hidden.strip_prefix(home).ok());
     let folder = below.and_then(|below| below.iter().next()).filter(|part| part.as_encoded_bytes().starts_with(b"."));
-    let telling = folder.filter(|part| ![".config", ".local", ".cache"].iter().any(|shared| part == shared));
-    let named = match telling {
-        Some(folder) => says(folder),
-        None => hidden.file_name().is_some_and(|name| name.len() > 3 && says(name)),
+    let specific = folder.filter(|part| ![".config", ".local", ".cache"].iter().any(|shared| part == shared));
+    let is_named = match specific {
+        Some(folder) => contains(folder),
+        None => hidden.file_name().is_some_and(|name| name.len() > 3 && contains(name)),
     };
-    named || says(hidden.as_os_str()) || below.is_some_and(|below| says(below.as_os_str()))
+    is_named || contains(hidden.as_os_str()) || below.is_some_and(|below| contains(below.as_os_str()))
 }
 
-/// The home by `HOME`, and by the user database where that differs.
+/// Returns the home directory according to `HOME`, and that of the user database if it differs.
 fn homes(environment: &Environment) -> Vec<PathBuf> {
     let mut homes: Vec<PathBuf> = environment.home.iter().cloned().collect();
     let user = rustix::process::getuid().as_raw().to_string();
@@ -199,7 +213,7 @@ fn homes(environment: &Environment) -> Vec<PathBuf> {
     homes
 }
 
-/// Returns what a place of the table means here.
+/// Expands a place of the table to paths on this machine.
 fn spelled(place: &str, environment: &Environment) -> Vec<PathBuf> {
     let user = rustix::process::getuid().as_raw().to_string();
     let place = place.replace("UID", &user);
@@ -218,7 +232,7 @@ fn spelled(place: &str, environment: &Environment) -> Vec<PathBuf> {
     vec![place.into()]
 }
 
-/// Returns the files a path means whose last part may have a `*`.
+/// Expands a path whose last component may have a `*`.
 fn matching(path: PathBuf) -> Vec<PathBuf> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (Some((start, end)), Some(folder)) = (name.split_once('*'), path.parent()) else { return vec![path] };
@@ -228,7 +242,7 @@ fn matching(path: PathBuf) -> Vec<PathBuf> {
     fitting.map(|entry| entry.path()).take(MAX_FILES).collect()
 }
 
-/// Returns the files of a folder whose content is a private key.
+/// Returns the files in a directory whose content is a private key.
 fn private_keys(folder: PathBuf) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_FILES);
     entries.map(|entry| entry.path()).filter(|path| is_private_key(path)).collect()
@@ -244,7 +258,7 @@ fn is_private_key(path: &Path) -> bool {
     read.is_ok() && (head.contains("PRIVATE KEY") || head.contains("PuTTY-User-Key-File"))
 }
 
-/// Returns where a variable says that something is.
+/// Returns the paths in the value of a variable.
 fn named_by(variable: &str, environment: &Environment) -> Vec<PathBuf> {
     let (name, below) = variable.split_once('/').unwrap_or((variable, ""));
     let user = rustix::process::getuid().as_raw().to_string();
@@ -278,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_found_where_they_were_moved() {
+    fn credentials_are_located_by_variables() {
         let dir = tempfile::tempdir().unwrap();
         let dir = std::fs::canonicalize(dir.path()).unwrap();
         let path = |name: &str| dir.join(name);
@@ -317,9 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_programs_and_filters_see_a_row() {
+    fn row_is_visible_to_its_own_programs_and_filters_only() {
         let lab = super::super::cases::Lab::new();
-        // The line, whether git is set up to sign, the rows that are seen.
+        // The line, whether git is configured to sign, the visible rows.
         let table: [(&str, bool, &[&str]); 16] = [
             ("aws s3 ls | head -3", false, &["aws"]),
             ("aws s3 ls > out.txt", false, &["aws"]),
@@ -340,7 +354,7 @@ mod tests {
         ];
         for (text, signs, wanted) in table {
             let mut line = analyse(text, &lab.place);
-            // Not all of them are installed.
+            // Some of the programs may not be installed.
             for unit in &mut line.units {
                 unit.foreign.take_if(|why| why.contains("not found"));
             }
@@ -351,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_line_names_it_sees() {
+    fn line_sees_credentials_that_it_names() {
         let lab = super::super::cases::Lab::new();
         let home = lab.place.home.clone().unwrap();
         let places = [home.join(".aws"), home.join(".ssh/id_work")];
@@ -372,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_mention_places_in_many_spellings() {
+    fn mentions_are_recognised_in_many_spellings() {
         let home = Path::new("/home/u");
         for (text, place, mentioned) in [
             ("open('/home/u/.aws/credentials')", "/home/u/.aws", true),

@@ -1,10 +1,10 @@
-//! The choice among the rules that match.
+//! Chooses the deciding rule among the rules that match.
 
 use super::rule::BUILT_IN;
 use super::url::{self, Address};
 use super::{Action, Need, Rule, Rules, Verdict, wildcard};
 
-/// The reason that something is not asked which a rule asks about.
+/// The reason why a question of a rule is not asked in a sandbox.
 pub(super) const HELD: &str = "what the sandbox holds is not asked here";
 const TEMPORARY: &str = "it is a short-lived file, which commands may use in their sandbox";
 
@@ -15,45 +15,51 @@ pub(super) fn without_command(rules: &Rules, grants: &Rules, need: &Need) -> Ver
     answered(rules, grants, need, verdict)
 }
 
-/// A verdict over a need, with what its sandbox and its floor say to that.
+/// Applies the sandbox and the minimum verdict of a need to a verdict on it.
 pub(super) fn answered(rules: &Rules, grants: &Rules, need: &Need, verdict: Verdict) -> Verdict {
     let verdict = if verdict.action == Action::Ask && need.guarantee.answers_need(need, verdict.rule.as_ref()) {
         Verdict { action: Action::Allow, rule: None, reason: Some(TEMPORARY.into()), ..verdict }
     } else {
         verdict
     };
-    let verdict = if need.held && need.command.is_none() && verdict.action == Action::Ask {
+    let is_confined_change = need.held && need.command.is_none();
+    let verdict = if is_confined_change && verdict.action == Action::Ask {
         Verdict { action: Action::Allow, rule: None, reason: Some(HELD.into()), ..verdict }
     } else {
         verdict
     };
-    match &need.floor {
-        Some((least, reason))
-            if *least > verdict.action && !(*least == Action::Ask && opened(rules, grants, need, &verdict)) =>
-        {
-            Verdict { action: *least, reason: Some(reason.clone()), rule: None, ..verdict }
-        }
-        _ => verdict,
+    let Some((minimum, reason)) = &need.floor else { return verdict };
+    if *minimum <= verdict.action {
+        return verdict;
     }
+    if *minimum == Action::Ask && is_opened(rules, grants, need, &verdict) {
+        return verdict;
+    }
+    Verdict { action: *minimum, reason: Some(reason.clone()), rule: None, ..verdict }
 }
 
-/// Whether somebody has opened what a floor asks about: a rule of theirs, or a grant, that names the
-/// very thing. Only for reading; what decides what runs is asked about every time.
-fn opened(rules: &Rules, grants: &Rules, need: &Need, verdict: &Verdict) -> bool {
-    let named = |rule: &Rule| rule.pattern != "*" && rule.source != BUILT_IN;
-    let granted = |pattern: &String| last(grants, &need.permission, pattern).is_some_and(|rule| rule.pattern != "*");
-    need.permission == "read"
-        && (verdict.rule.as_ref().is_some_and(named)
-            || need.patterns.iter().all(granted) && !last_specific(rules, need))
+/// Whether a rule from the settings or a grant names the very object that a minimum verdict asks about.
+///
+/// Only for reading: changing a control file is asked about every time.
+fn is_opened(rules: &Rules, grants: &Rules, need: &Need, verdict: &Verdict) -> bool {
+    if need.permission != "read" {
+        return false;
+    }
+    let is_named = |rule: &Rule| rule.pattern != "*" && rule.source != BUILT_IN;
+    if verdict.rule.as_ref().is_some_and(is_named) {
+        return true;
+    }
+    let is_granted = |pattern: &String| last(grants, &need.permission, pattern).is_some_and(|rule| rule.pattern != "*");
+    need.patterns.iter().all(is_granted) && !is_denied(rules, need)
 }
 
-fn last_specific(rules: &Rules, need: &Need) -> bool {
+fn is_denied(rules: &Rules, need: &Need) -> bool {
     need.patterns.iter().any(|pattern| judge(rules, &need.permission, pattern).0 == Action::Deny)
 }
 
-/// The first of the strictest.
+/// Returns the first of the strictest verdicts.
 fn strictest(verdicts: impl Iterator<Item = Verdict>) -> Option<Verdict> {
-    verdicts.reduce(|worst, next| if next.action > worst.action { next } else { worst })
+    verdicts.reduce(|strictest, next| if next.action > strictest.action { next } else { strictest })
 }
 
 pub(super) fn verdict(action: Action, pattern: &str, rule: Option<Rule>, reason: Option<String>) -> Verdict {
@@ -67,11 +73,11 @@ fn one(rules: &Rules, grants: &Rules, permission: &str, pattern: &str) -> Verdic
     }
 }
 
-/// The grant or the rule that decided about one pattern.
+/// The grant or the rule that decided on one pattern.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Decider<'r> {
     Grant,
-    /// None: no rule speaks about it.
+    /// `None` if no rule applies.
     Rule(Option<&'r Rule>),
 }
 
@@ -92,12 +98,15 @@ fn last<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&'r Rul
     fitting.into_iter().map(|(_, rule)| rule).rfind(|rule| wildcard::matches(&rule.pattern, pattern))
 }
 
-/// Reads an address: it is judged by its host, not by how it is written.
+/// Parses the pattern of a `webfetch` need. An address is judged by its host, not by its spelling.
 fn address(permission: &str, pattern: &str) -> Option<Address> {
-    (permission == url::PERMISSION).then(|| Address::read(pattern).ok()).flatten()
+    if permission != url::PERMISSION {
+        return None;
+    }
+    Address::read(pattern).ok()
 }
 
-/// The rule that decides about one pattern.
+/// Returns the action for one pattern, and the rule that decides it.
 pub(super) fn judge<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> (Action, Option<&'r Rule>) {
     if let Some(address) = address(permission, pattern) {
         let matching: Vec<&Rule> = rules.iter().filter(|rule| url::fits(rule, &address)).collect();
@@ -112,20 +121,21 @@ pub(super) fn judge<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> (A
     decide(&matching)
 }
 
-/// Of matching rules in order the last decides, unless it is broader than a deny before it.
+/// Decides by matching rules in their order: the last one wins, unless it is broader than an earlier deny.
 pub(super) fn decide<'r>(matching: &[&'r Rule]) -> (Action, Option<&'r Rule>) {
     let Some((winner, before)) = matching.split_last() else { return (Action::Ask, None) };
-    let standing =
-        |(at, deny): &(usize, &&Rule)| deny.action == Action::Deny && stands(deny, matching[at + 1..].iter().copied());
-    if winner.action != Action::Deny
-        && let Some((_, deny)) = before.iter().enumerate().rev().find(standing)
-    {
-        return (Action::Deny, Some(deny));
+    if winner.action != Action::Deny {
+        let in_force = |(at, deny): &(usize, &&Rule)| {
+            deny.action == Action::Deny && is_in_force(deny, matching[at + 1..].iter().copied())
+        };
+        if let Some((_, deny)) = before.iter().enumerate().rev().find(in_force) {
+            return (Action::Deny, Some(deny));
+        }
     }
     (winner.action, Some(winner))
 }
 
-/// A deny stands until a later rule that is no broader than it says otherwise.
-pub(super) fn stands<'r>(deny: &Rule, mut later: impl Iterator<Item = &'r Rule>) -> bool {
+/// Whether a deny is in force, which it is until a later rule that is no broader lifts it.
+pub(super) fn is_in_force<'r>(deny: &Rule, mut later: impl Iterator<Item = &'r Rule>) -> bool {
     !later.any(|rule| rule.action != Action::Deny && !rule.broader_than(deny))
 }

@@ -1,8 +1,9 @@
-//! Rules and a need in, a verdict out. Pure: what there is to know about the disk is in the need.
+//! Evaluates rules for a need and returns a verdict. Pure: facts about the disk are part of the
+//! need.
 //!
-//! The last matching rule decides, with two refinements (`decide.rs`). A specific deny is not lifted by a broader
-//! rule that comes later. And a rule that allows one command allows it only as it stands: see
-//! [`JudgedLine`] and the reasons a [`Unit`] carries against it.
+//! The last matching rule decides, with two refinements (`decide.rs`). A later, broader rule does
+//! not lift a specific deny. And a rule that allows a command allows it only as written: see
+//! [`JudgedLine`] and the reasons against it in [`Unit`].
 
 use super::command_rules::CommandRules;
 use super::decide::{answered, verdict, without_command};
@@ -11,8 +12,10 @@ use super::rule_index::IndexedRule;
 use super::shell::{Effect, JudgedLine, Unit};
 use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unheld, wildcard};
 
-/// Judges a need: the strictest of its patterns, or of its command's parts, counts. A grant turns an
-/// ask into an allow, never a deny; a floor is not undercut.
+/// Judges a need by the strictest of its patterns, or of its command's parts.
+///
+/// A grant turns an ask into an allow, but never a deny; the minimum verdict holds against every
+/// rule.
 pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
     match &need.command {
         Some(line) => answered(rules, grants, need, in_sandbox(rules, grants, need, line)),
@@ -20,62 +23,58 @@ pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
     }
 }
 
-/// Whether an agent may edit nothing, but for exceptions that come with the program (plans).
+/// Whether an agent may edit nothing, apart from built-in exceptions (plans).
 pub fn only_reads(rules: &Rules) -> bool {
-    let about: Vec<&Rule> = rules.iter().filter(|rule| wildcard::matches(&rule.permission, "edit")).collect();
-    let Some(at) = about.iter().rposition(|rule| rule.pattern == "*") else { return false };
-    let (all, exceptions) = (about[at], &about[at + 1..]);
-    all.action == Action::Deny && exceptions.iter().all(|rule| rule.action == Action::Deny || rule.source == BUILT_IN)
+    let edit_rules: Vec<&Rule> = rules.iter().filter(|rule| wildcard::matches(&rule.permission, "edit")).collect();
+    let Some(at) = edit_rules.iter().rposition(|rule| rule.pattern == "*") else { return false };
+    let exceptions = &edit_rules[at + 1..];
+    edit_rules[at].action == Action::Deny
+        && exceptions.iter().all(|rule| rule.action == Action::Deny || rule.source == BUILT_IN)
 }
 
-/// Judges a command line by itself first; what is asked about then, once more in the sandbox that was found.
+/// Judges a command line without its sandbox, and if that asks, once more within the sandbox.
 fn in_sandbox(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> Verdict {
     let bare = command(rules, grants, need, line, SandboxGuarantee::None);
     if need.guarantee == SandboxGuarantee::None || bare.action != Action::Ask {
         return bare;
     }
     let verdict = command(rules, grants, need, line, need.guarantee);
-    match unheld::named(line, need.guarantee).filter(|_| verdict.action == Action::Allow) {
-        Some(reason) => Verdict { reason: Some(reason), ..bare },
-        None => verdict,
+    let reason = unheld::named(line, need.guarantee);
+    match reason {
+        Some(reason) if verdict.action == Action::Allow => Verdict { reason: Some(reason), ..bare },
+        _ => verdict,
     }
 }
 
 fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine, guarantee: SandboxGuarantee) -> Verdict {
     let bash = CommandRules::of(rules, grants, need, guarantee);
     let mut verdicts: Vec<UnitVerdict> = vec![];
-    // What a program that hands its work to a service runs is run outside as well.
-    let mut outside: Option<usize> = None;
+    // A delegate (a program that hands its work to a service) runs its commands outside the sandbox,
+    // too. This is the layer of the current delegate.
+    let mut delegate_layer: Option<usize> = None;
     for unit in &line.units {
-        outside = outside.filter(|layer| unit.layer > *layer);
-        let here = if outside.is_some() { SandboxGuarantee::None } else { guarantee };
-        verdicts.push(bash.unit(unit, here));
+        delegate_layer = delegate_layer.filter(|layer| unit.layer > *layer);
+        let unit_guarantee = if delegate_layer.is_some() { SandboxGuarantee::None } else { guarantee };
+        verdicts.push(bash.unit(unit, unit_guarantee));
         if unit.program.as_deref().is_some_and(unheld::is_delegate) {
-            outside.get_or_insert(unit.layer);
+            delegate_layer.get_or_insert(unit.layer);
         }
     }
-    let worst = verdicts.iter().max_by_key(|unit| (unit.action, std::cmp::Reverse(unit.layer)));
-    let mut verdict = match worst {
-        Some(worst) => verdict(worst.action, &worst.text, worst.rule.clone(), worst.reason.clone()),
+    let strictest = verdicts.iter().max_by_key(|unit| (unit.action, std::cmp::Reverse(unit.layer)));
+    let mut verdict = match strictest {
+        Some(strictest) => verdict(strictest.action, &strictest.text, strictest.rule.clone(), strictest.reason.clone()),
         None => verdict(Action::Allow, &line.text, None, Some("there is nothing to run".into())),
     };
-    // The line as it was written: a deny may name what joins its parts, and is all there is to go by
-    // where they cannot be told apart.
-    let joins =
-        |rule: &Rule| line.units.is_empty() || rule.pattern.contains([';', '&', '|', '<', '>', '$', '`', '(', '\n']);
-    let denies_line = |(_, rule): &IndexedRule<'_>| {
-        rule.action == Action::Deny
-            && rule.pattern != "*"
-            && joins(rule)
-            && wildcard::matches_folded(&rule.pattern, line.text.trim_start())
-    };
     if verdict.action < Action::Deny
-        && let Some((_, deny)) = (bash.about.fitting(line.text.trim_start()).into_iter().rev())
-            .find(|placed| denies_line(placed) && bash.stands_for(*placed, &line.text))
+        && let Some(deny) = deny_of_whole_line(&bash, line)
     {
-        let reason = Some("the line as it is written is denied".to_owned());
-        verdict =
-            Verdict { action: Action::Deny, pattern: line.text.clone(), rule: Some(deny.clone()), reason, ..verdict };
+        verdict = Verdict {
+            action: Action::Deny,
+            pattern: line.text.clone(),
+            rule: Some(deny.clone()),
+            reason: Some("the line as it is written is denied".to_owned()),
+            ..verdict
+        };
     }
     if verdict.action < Action::Deny
         && let Some((deny, text)) = bash.named_in(&line.unread)
@@ -92,25 +91,43 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine, guaran
         }
     }
     verdict.proven_read_only = line.is_read_only();
-    if let Some(why) = need.unproven.as_ref().filter(|_| verdict.action == Action::Allow)
+    if let Some(why) = &need.unproven
+        && verdict.action == Action::Allow
         && !verdict.proven_read_only
         && !line.units.iter().filter(|unit| !unit.is_read_only()).all(|unit| bash.is_granted(unit))
     {
         verdict = Verdict { action: Action::Ask, reason: Some(why.clone()), rule: None, ..verdict };
     }
-    verdict.units = std::mem::take(&mut verdicts);
+    verdict.units = verdicts;
     verdict
 }
 
+/// Returns the last deny that matches the line as written.
+///
+/// A deny may name an operator that joins the parts of a line. If the line could not be parsed into
+/// parts, this is the only check.
+fn deny_of_whole_line<'r>(bash: &CommandRules<'r>, line: &JudgedLine) -> Option<&'r Rule> {
+    const OPERATORS: [char; 9] = [';', '&', '|', '<', '>', '$', '`', '(', '\n'];
+    let text = line.text.trim_start();
+    let denies_line = |(_, rule): &IndexedRule<'_>| {
+        rule.action == Action::Deny
+            && rule.pattern != "*"
+            && (line.units.is_empty() || rule.pattern.contains(OPERATORS))
+            && wildcard::matches_folded(&rule.pattern, text)
+    };
+    let fitting = bash.about.fitting(text).into_iter().rev();
+    fitting.filter(denies_line).find(|placed| bash.stands_for(*placed, &line.text)).map(|(_, deny)| deny)
+}
+
 impl JudgedLine {
-    /// Whether every part of it is known to change nothing, and was understood.
+    /// Whether every part was analysed and is known to change nothing.
     pub fn is_read_only(&self) -> bool {
         self.opaque.is_none() && self.units.iter().all(Unit::is_read_only)
     }
 }
 
 impl Unit {
-    /// Whether it is known to change nothing, and was understood.
+    /// Whether it was analysed and is known to change nothing.
     pub fn is_read_only(&self) -> bool {
         self.effect == Effect::Reads
             && self.opaque.is_none()

@@ -1,19 +1,22 @@
-//! Example texts for wildcard patterns: one for every way in which a text can match some of them and
-//! not the others. What a set of rules says depends on which patterns a text matches and on nothing
-//! else, so whatever holds for all examples holds for all texts.
+//! Example texts for wildcard patterns: one for every combination of patterns that some text
+//! matches.
+//!
+//! The verdict of a set of rules depends only on the set of patterns that a text matches, so a
+//! property of all examples is a property of all texts.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use super::wildcard::{self, fold, slash};
 
-/// How many sets of places in patterns are looked at, and how many places in all, before it is given
-/// up. Ordinary rules need a few hundred.
-const STATES: usize = 4 << 10;
-const PLACES: usize = 1 << 20;
+/// The maximum numbers of states and of state positions, after which the search gives up. Ordinary
+/// rules need a few hundred.
+const MAX_STATES: usize = 4 << 10;
+const MAX_POSITIONS: usize = 1 << 20;
 
-/// A pattern, and whether letters are compared without regard to case, as they are for a deny.
+/// A pattern, with `true` if it ignores case, as a deny does.
 pub(super) type Pattern = (String, bool);
 
+/// A symbol of a parsed pattern.
 enum PatternSymbol {
     /// `*`
     Run,
@@ -21,17 +24,18 @@ enum PatternSymbol {
     One,
     Letter(char),
     FoldedLetter(char),
-    /// The pattern of this number has matched.
+    /// The end of the pattern with this number.
     End(usize),
 }
 
-/// All patterns side by side. A state is the sorted list of places they may have come to.
+/// A nondeterministic automaton that runs all patterns in parallel. A state is the sorted list of
+/// positions that may have been reached.
 struct Machine {
     symbols: Vec<PatternSymbol>,
-    /// Of which pattern each symbol is.
+    /// The number of each symbol's pattern.
     owners: Vec<usize>,
     start: Vec<usize>,
-    /// A letter that no pattern holds.
+    /// A letter that is in no pattern.
     fresh: char,
 }
 
@@ -56,7 +60,7 @@ impl Machine {
         machine
     }
 
-    /// With the places behind runs, which may be empty.
+    /// Adds the positions after each `*`, which may match nothing.
     fn closed(&self, mut places: Vec<usize>) -> Vec<usize> {
         let mut at = 0;
         while let Some(place) = places.get(at) {
@@ -81,14 +85,14 @@ impl Machine {
         self.closed(state.iter().filter_map(next).collect())
     }
 
-    /// The letters that lead to different states, and one that stands for all others.
+    /// Returns the letters that lead to different states, with one that represents all others.
     fn letters(&self, state: &[usize]) -> Vec<char> {
         let mut letters = vec![self.fresh];
         for place in state {
             match self.symbols[*place] {
                 PatternSymbol::Letter(own) => letters.push(own),
                 PatternSymbol::FoldedLetter(own) => {
-                    letters.extend([own].into_iter().chain(own.to_uppercase()).chain(third(own)))
+                    letters.extend([own].into_iter().chain(own.to_uppercase()).chain(third_variant(own)))
                 }
                 _ => {}
             }
@@ -112,8 +116,8 @@ impl Machine {
     }
 }
 
-/// A letter that folds to another one and is not its capital, where there is one.
-fn third(letter: char) -> Option<char> {
+/// Returns a letter that folds to another one and is not its capital, if there is one.
+fn third_variant(letter: char) -> Option<char> {
     Some(match letter {
         'i' => '\u{130}',
         'k' => '\u{212a}',
@@ -131,50 +135,54 @@ fn third(letter: char) -> Option<char> {
     })
 }
 
-/// A letter that is in none of the patterns, in either case; one that needs no quoting, if there is.
+/// Returns a letter that is in none of the patterns, in either case; preferably one that needs no
+/// quoting.
 fn fresh(patterns: &[Pattern]) -> char {
     let used: HashSet<char> = patterns.iter().flat_map(|(pattern, _)| pattern.chars().map(fold)).collect();
     let letters = ('a'..='z').rev().chain('0'..='9').chain('\u{4e00}'..='\u{9fff}');
     letters.into_iter().find(|c| !used.contains(c)).unwrap_or('\u{e000}')
 }
 
-/// The shortest text for every set of patterns that some text matches, none but these. None where
-/// there are too many to find out.
+/// Returns the shortest text for every combination of patterns that some text matches. `None` if
+/// there are too many combinations.
 pub(super) fn of(patterns: &[Pattern]) -> Option<Vec<String>> {
     search(patterns, "", &|_| true)
 }
 
-/// As [`of`], of the texts that match at least one of the patterns for which `wanted` holds.
+/// Does the same as [`of`] for texts that match at least one of the patterns for which `wanted`
+/// holds.
 pub(super) fn matching(patterns: &[Pattern], wanted: &dyn Fn(&Pattern) -> bool) -> Option<Vec<String>> {
     let wanted: Vec<bool> = patterns.iter().map(wanted).collect();
     let mut found = search(patterns, "", &|number| wanted[number])?;
-    let fits = |(pattern, folded): &Pattern, text: &str| match folded {
-        true => wildcard::matches_folded(pattern, text),
-        false => wildcard::matches(pattern, text),
-    };
-    found.retain(|text| patterns.iter().zip(&wanted).any(|(pattern, wanted)| *wanted && fits(pattern, text)));
+    let is_example =
+        |text: &String| patterns.iter().zip(&wanted).any(|(pattern, wanted)| *wanted && matches_pattern(pattern, text));
+    found.retain(is_example);
     Some(found)
 }
 
-/// As [`of`], of the texts that begin with `beginning`.
+fn matches_pattern((pattern, ignores_case): &Pattern, text: &str) -> bool {
+    if *ignores_case { wildcard::matches_folded(pattern, text) } else { wildcard::matches(pattern, text) }
+}
+
+/// Does the same as [`of`] for texts that begin with `beginning`.
 pub(super) fn after(patterns: &[Pattern], beginning: &str) -> Option<Vec<String>> {
     search(patterns, beginning, &|_| true)
 }
 
-/// Only where a pattern for whose number `alive` holds can still match.
+/// Searches breadth-first, and only while a pattern whose number is `alive` can still match.
 fn search(patterns: &[Pattern], beginning: &str, alive: &dyn Fn(usize) -> bool) -> Option<Vec<String>> {
     let machine = Machine::new(patterns);
     let start = beginning.chars().fold(machine.start.clone(), |state, letter| machine.step(&state, slash(letter)));
     let mut found: BTreeMap<Vec<usize>, String> = BTreeMap::new();
     let mut seen = HashSet::from([start.clone()]);
     let mut ahead = VecDeque::from([(start, beginning.to_owned())]);
-    let mut places = 0;
+    let mut positions = 0;
     while let Some((state, text)) = ahead.pop_front() {
         found.entry(machine.matched(&state)).or_insert_with(|| text.clone());
         for letter in machine.letters(&state) {
             let next = machine.step(&state, letter);
-            places += state.len() + 1;
-            if seen.len() > STATES || places > PLACES {
+            positions += state.len() + 1;
+            if seen.len() > MAX_STATES || positions > MAX_POSITIONS {
                 return None;
             }
             let open = next.is_empty() || next.iter().any(|place| alive(machine.owners[*place]));
@@ -195,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_for_each_way_of_matching() {
+    fn every_combination_of_patterns_has_an_example() {
         let table: [(&[&str], usize); 6] = [
             (&["*"], 1),
             (&["bash", "ba?h"], 3),
@@ -214,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn too_many_ways_are_not_counted() {
+    fn too_many_combinations_give_none() {
         let patterns: Vec<String> = ('a'..='p').map(|c| format!("*{c}{c}{c}*")).collect();
         let patterns: Vec<Pattern> = patterns.into_iter().map(|pattern| (pattern, false)).collect();
         assert!(of(&patterns).is_none());
     }
 
     #[test]
-    fn every_letter_that_folds_is_tried() {
+    fn every_variant_of_a_folded_letter_is_tried() {
         let tried = |c: char| {
             let machine = Machine::new(&[(fold(c).to_string(), true)]);
             machine.letters(&machine.start).contains(&c)
@@ -230,9 +238,9 @@ mod tests {
         assert!(missed.is_empty(), "{missed:?}");
     }
 
-    /// Whatever a random text matches, an example matches the same.
+    /// The combination of patterns that a random text matches has an example.
     #[test]
-    fn no_way_of_matching_is_missed() {
+    fn random_texts_match_no_new_combination() {
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..2_000 {
             let letters = |random: &mut fastrand::Rng, of: &str, most: usize| -> String {
@@ -241,13 +249,8 @@ mod tests {
             };
             let patterns: Vec<Pattern> =
                 (0..random.usize(1..5)).map(|_| (letters(&mut random, "aAb** ?/", 6), random.bool())).collect();
-            let matched = |text: &str| -> Vec<bool> {
-                let fits = |(pattern, folded): &Pattern| match folded {
-                    true => wildcard::matches_folded(pattern, text),
-                    false => wildcard::matches(pattern, text),
-                };
-                patterns.iter().map(fits).collect()
-            };
+            let matched =
+                |text: &str| -> Vec<bool> { patterns.iter().map(|pattern| matches_pattern(pattern, text)).collect() };
             let known: HashSet<Vec<bool>> = of(&patterns).unwrap().iter().map(|text| matched(text)).collect();
             for _ in 0..50 {
                 let text = letters(&mut random, "aAbBc /\\*?", 7);

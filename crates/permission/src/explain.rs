@@ -1,5 +1,7 @@
-//! A verdict in words: what was found, which rules were looked at, which one decided and where it is
-//! written. For `adjutant permissions`, for the question put to the user, for bug reports.
+//! Explains a verdict in text: the commands found, the rules considered, the one that decided and
+//! its source.
+//!
+//! Used by `adjutant permissions`, by questions to the user and in bug reports.
 
 use std::fmt::Write;
 
@@ -7,7 +9,7 @@ use super::rule::POSTURE;
 use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, wildcard};
 use base::text::spelled;
 
-/// Explains a verdict over a need under these rules. Several lines; names that could upset a terminal
+/// Explains a verdict on a need under these rules, in several lines. Terminal control characters
 /// are escaped.
 pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
     let mut out = String::new();
@@ -45,7 +47,7 @@ pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
     out
 }
 
-/// One part of a command line: what it is, what becomes of it, and why.
+/// Returns the line for one part of a command line: its verdict, text, program and reason.
 pub fn unit_line(unit: &UnitVerdict) -> String {
     let indent = "  ".repeat(unit.layer + 1);
     let program = unit.program.as_deref().map_or_else(String::new, |program| format!(" [{}]", spelled(program)));
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_denied_command_says_what_and_why() {
+    fn explanation_of_denied_command_names_rule_and_parts() {
         let lab = Lab::new();
         let rules = r2(&lab.place);
         let need = command_need("ls | xargs rm \x1b]0;x\x07", &lab.place);

@@ -1,4 +1,4 @@
-//! What is to be done with a file, in words for the user: "write `/etc/hosts`, which is outside the project".
+//! Uses of files as text for the user: "write `/etc/hosts`, which is outside the project".
 
 use std::path::Path;
 
@@ -6,7 +6,8 @@ use super::protected::{self, Protected};
 use super::{Access, PermissionContext};
 use base::text::is_odd;
 
-/// A working directory that is no project, because everything of the user's lies below it.
+/// A working directory that is too broad to be a project, because all files of the user lie below
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnboundedRoot {
     /// `/`, or another directory above the home directory.
@@ -15,13 +16,13 @@ pub enum UnboundedRoot {
 }
 
 impl UnboundedRoot {
-    /// The root of a place where it is none that could be a project.
+    /// Classifies the root of a place that is too broad to be a project.
     pub(super) fn of(place: &PermissionContext) -> Self {
         if place.home.as_ref() == Some(&place.root) { Self::Home } else { Self::Above }
     }
 }
 
-/// What is done with a file.
+/// Returns the verb for a use of a file.
 pub(super) fn verb(access: Access, protected: Option<Protected>) -> &'static str {
     match access {
         Access::List => "look into",
@@ -31,7 +32,7 @@ pub(super) fn verb(access: Access, protected: Option<Protected>) -> &'static str
     }
 }
 
-/// That a file is in no project, as a clause that "which" begins.
+/// Returns a clause, to follow "which", that the file is in no project.
 pub(super) fn why_outside(unbounded: Option<UnboundedRoot>) -> &'static str {
     match unbounded {
         None => "is outside the project",
@@ -44,8 +45,9 @@ pub(super) fn why_outside(unbounded: Option<UnboundedRoot>) -> &'static str {
     }
 }
 
-/// What makes a file special, as a clause that "which" begins. `path` is relative to the project where it lies in it;
-/// `shared`: it has a second name.
+/// Returns the peculiarity of a file, as a clause that "which" begins.
+///
+/// `path` is relative to the project if it lies in it; `shared` means that it has a second name.
 pub(super) fn why_special(
     access: Access,
     protected: Option<Protected>,

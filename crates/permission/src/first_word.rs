@@ -1,14 +1,15 @@
-//! The word that a rule about commands begins with, looked for among words of which each may begin a command.
+//! Compares the first word of a rule with the words of a command line, of which each may begin a
+//! command.
 
 use super::Rule;
 use super::wildcard::UNKNOWN;
 
-/// How often, and over how many bytes, one rule is compared in full. What is found more often than
-/// that counts as found.
-const TRIES: usize = 64;
-const BYTES: usize = 256 << 10;
+/// The number of full comparisons of one rule, and of compared bytes, after which the rule counts
+/// as matching.
+const MAX_COMPARISONS: usize = 64;
+const MAX_COMPARED_BYTES: usize = 256 << 10;
 
-/// Returns the beginning of a pattern: what stands before its first blank or wildcard, without a path.
+/// Returns the first word of a pattern, up to its first blank or wildcard and without a directory.
 pub(super) fn beginning(pattern: &str) -> &str {
     let word = pattern.split([' ', '*', '?']).next().unwrap_or_default();
     word.rsplit('/').next().unwrap_or_default()
@@ -19,32 +20,36 @@ pub(super) fn starts(word: &str, beginning: &str) -> bool {
     beginning.chars().flat_map(char::to_lowercase).all(|letter| letters.next() == Some(letter))
 }
 
-/// From which of these words on a rule speaks about a command.
+/// Returns the position of the first word at which a command begins that the rule matches.
 pub(super) fn begins_at(rule: &Rule, words: &[String], fits: &dyn Fn(&str) -> bool) -> Option<usize> {
     begins_with(beginning(&rule.pattern), words, fits)
 }
 
-/// The same for a pattern that begins with the word `first`.
+/// Does the same as [`begins_at`] for a pattern whose first word is `first`.
 pub(super) fn begins_with(first: &str, words: &[String], mut fits: impl FnMut(&str) -> bool) -> Option<usize> {
-    let (mut tries, mut bytes) = (0, 0);
+    let mut comparisons = 0;
+    let mut bytes = 0;
     for (at, word) in words.iter().enumerate() {
         let base = word.rsplit('/').next().unwrap_or(word);
         let unknown = word.find(UNKNOWN);
-        let may = match unknown {
-            // What the unknown part becomes could be anything.
+        let may_begin = match unknown {
+            // The unknown part may become anything.
             Some(known) => starts(first, &word[..known]) || starts(&word[..known], first),
             None => !first.is_empty() && starts(base, first),
         };
-        // A pattern that begins with a wildcard matches from the first word on, or nowhere.
-        let wild = first.is_empty() && at == 0;
-        if !may && !wild {
+        // A pattern that begins with a wildcard matches from the first word on, or not at all.
+        let is_wild = first.is_empty() && at == 0;
+        if !may_begin && !is_wild {
             continue;
         }
         let rest = words[at + 1..].join(" ");
         let whole = |first: &str| if rest.is_empty() { first.to_owned() } else { format!("{first} {rest}") };
-        tries += 1;
+        comparisons += 1;
         bytes += rest.len();
-        if tries > TRIES || bytes > BYTES || fits(&whole(base)) || (base.len() < word.len() && fits(&whole(word))) {
+        if comparisons > MAX_COMPARISONS || bytes > MAX_COMPARED_BYTES {
+            return Some(at);
+        }
+        if fits(&whole(base)) || (base.len() < word.len() && fits(&whole(word))) {
             return Some(at);
         }
     }
@@ -61,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn from_which_word_on() {
+    fn rule_matches_from_the_first_fitting_word() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let at = |pattern: &str, text: &str| {
             let fits = |text: &str| wildcard::matches_folded(pattern, text);

@@ -1,57 +1,58 @@
-//! What the sandbox that was found keeps a command from, as far as it answers a question.
+//! The restrictions of the sandbox that was found for a command, as far as they answer a question.
 //!
-//! The principle stands at the top of the README of this folder: a command is asked about because a rule says so,
-//! because something is at stake that the sandbox does not hold, or because there is no sandbox. What a part of a
-//! command line has at stake is noted in it while the line is walked (`Unit::at_stake`); here it is decided whether
-//! the rest of what is not known about it is a reason to ask.
+//! The README of this crate has the principle: a command is asked about because a rule requires it,
+//! because it has an effect that the sandbox does not prevent, or because there is no sandbox. The
+//! analysis records such effects of each command (`Unit::at_stake`). This module decides whether
+//! the remaining unknowns about a command are a reason to ask.
 
 use super::rule::BUILT_IN;
 use super::shell::{JudgedLine, Unit};
 use super::{Need, PermissionContext, Rule, Rules, paths, unheld};
 use sandbox::{Level, ProvenSandbox};
 
-/// What was proved of the sandbox that a command would run in.
+/// The restrictions of a command's sandbox that a trial run has confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SandboxGuarantee {
-    /// There is none, or it could not be proved.
+    /// No sandbox, or none that could be confirmed.
     #[default]
     None,
-    /// Nothing is written but short-lived files, and there is no network.
+    /// Only temporary files can be written, and there is no network.
     ReadOnly {
-        /// Files that hold secrets are not there.
+        /// Files that hold secrets are not visible.
         hides_secrets: bool,
-        /// No process outside can be signalled.
+        /// Processes outside the sandbox cannot be signalled.
         keeps_signals: bool,
     },
-    /// Nothing is written but the workspace, caches and temporary files.
+    /// Only the workspace, caches and temporary files can be written.
     Workspace {
-        /// Modes, owners and times of files outside stay.
+        /// Modes, owners and times of files outside cannot be changed.
         keeps_modes: bool,
-        /// No process outside can be signalled.
+        /// Processes outside the sandbox cannot be signalled.
         keeps_signals: bool,
     },
 }
 
 impl SandboxGuarantee {
-    /// What bubblewrap gives an agent that only reads.
+    /// The guarantee of bubblewrap for an agent that only reads.
     pub const READ_ONLY: Self = Self::ReadOnly { hides_secrets: true, keeps_signals: true };
-    /// What bubblewrap gives an agent that edits.
+    /// The guarantee of bubblewrap for an agent that edits.
     pub const WORKSPACE: Self = Self::Workspace { keeps_modes: true, keeps_signals: true };
 
-    /// What a sandbox that was found guarantees a command; whether that may use the network.
+    /// Returns the guarantee of a sandbox that was found, for commands with or without `network`.
     pub fn of(found: &ProvenSandbox, network: bool) -> Self {
         if found.mechanism.is_none() {
             return Self::None;
         }
         match found.level {
-            // As much is needed to run there what nobody understood: it must not change anything anywhere.
+            // Commands that could not be analysed run here, so nothing may be changed anywhere.
             Level::ReadOnly if network || !found.offline || !found.modes => Self::None,
             Level::ReadOnly => Self::ReadOnly { hides_secrets: false, keeps_signals: found.signals },
             Level::WorkspaceWrite => Self::Workspace { keeps_modes: found.modes, keeps_signals: found.signals },
         }
     }
 
-    /// The same for a place: what may be written is no workspace if it holds the home directory, or everything.
+    /// Returns the guarantee in a place: `None` if the workspace contains the home directory or
+    /// everything.
     #[must_use]
     pub fn in_place(self, place: &PermissionContext) -> Self {
         let mut roots = std::iter::once(&place.root).chain(&place.extra);
@@ -61,7 +62,7 @@ impl SandboxGuarantee {
         }
     }
 
-    /// The guarantee of a name that [`Self::as_str`] gives, at its best.
+    /// Returns the guarantee with the name that [`Self::as_str`] gives, with all restrictions set.
     pub fn named(name: &str) -> Option<Self> {
         [Self::None, Self::READ_ONLY, Self::WORKSPACE].into_iter().find(|known| known.as_str() == name)
     }
@@ -74,41 +75,41 @@ impl SandboxGuarantee {
         }
     }
 
-    /// Whether what is not known about a part of a command line is no reason to ask.
+    /// Whether unknowns about a part of a command line are no reason to ask.
     pub(super) fn answers(self, unit: &Unit) -> bool {
-        const MODES: [&str; 6] = ["chmod", "chown", "chgrp", "touch", "setfacl", "setfattr"];
-        const SIGNALS: [&str; 5] = ["kill", "pkill", "killall", "skill", "fuser"];
+        const MODE_CHANGERS: [&str; 6] = ["chmod", "chown", "chgrp", "touch", "setfacl", "setfattr"];
+        const SIGNALLERS: [&str; 5] = ["kill", "pkill", "killall", "skill", "fuser"];
         let name = unit.program.as_deref().map_or("", |program| program.rsplit('/').next().unwrap_or(program));
-        let held = match self {
+        let is_confined = match self {
             Self::None => false,
-            Self::ReadOnly { keeps_signals, .. } => keeps_signals || !SIGNALS.contains(&name),
+            Self::ReadOnly { keeps_signals, .. } => keeps_signals || !SIGNALLERS.contains(&name),
             Self::Workspace { keeps_modes, keeps_signals, .. } => {
-                (keeps_modes || !MODES.contains(&name)) && (keeps_signals || !SIGNALS.contains(&name))
+                (keeps_modes || !MODE_CHANGERS.contains(&name)) && (keeps_signals || !SIGNALLERS.contains(&name))
             }
         };
-        // What is removed can be recovered nowhere, so what that is has to be known.
-        let removes = unit.destroys && unit.floor.is_some();
-        held && unit.at_stake.is_none() && !removes && !unheld::is_delegate(name)
+        // A removed file cannot be recovered, so it has to be known which one is removed.
+        let removes_unknown = unit.destroys && unit.floor.is_some();
+        is_confined && unit.at_stake.is_none() && !removes_unknown && !unheld::is_delegate(name)
     }
 
-    /// Whether it can change nothing, whatever it is.
+    /// Whether the unit can change nothing, whatever it does.
     pub(super) fn keeps_all(self, unit: &Unit) -> bool {
         matches!(self, Self::ReadOnly { .. }) && self.answers(unit)
     }
 
-    /// Whether what is not known about a line as a whole is no reason to ask.
+    /// Whether unknowns about a line as a whole are no reason to ask.
     pub(super) fn answers_line(self, line: &JudgedLine) -> bool {
         self != Self::None && !line.unseen
     }
 
-    /// Whether a rule that somebody wrote may deny or ask about something that a command line does not show: which
-    /// program it starts, which file it reads or changes.
+    /// Whether a rule from the settings may deny or ask about something that a command line does
+    /// not show: the program it starts, the file it reads or changes.
     pub(super) fn may_be_ruled(self, rules: &Rules) -> bool {
         rules.restricts_hidden(matches!(self, Self::Workspace { .. }))
     }
 
-    /// Whether a need is asked about only because it leaves the project, and does so for a short-lived file, which
-    /// commands may use anyway, or perhaps.
+    /// Whether a need is asked about only because it leaves the project, and does so for a
+    /// temporary file, which commands may use anyway, or only perhaps.
     pub(super) fn answers_need(self, need: &Need, rule: Option<&Rule>) -> bool {
         self != Self::None
             && need.permission == "external_directory"
@@ -133,9 +134,8 @@ mod tests {
         ProvenSandbox { mechanism, offline, modes, signals, ..ProvenSandbox::none(level, vec![]) }
     }
 
-    /// What was not proved is not guaranteed.
     #[test]
-    fn what_a_sandbox_that_was_found_guarantees() {
+    fn unproved_restrictions_are_not_guaranteed() {
         use Level::{ReadOnly, WorkspaceWrite};
         let bwrap = Some(Mechanism::Bubblewrap);
         let table = [
@@ -156,9 +156,10 @@ mod tests {
         assert_eq!(guarantee, SandboxGuarantee::Workspace { keeps_modes: false, keeps_signals: false });
     }
 
-    /// A rule that denies or asks may speak about what a line hides; a variable that starts nothing hides nothing.
+    /// A deny or an ask may apply to something that a line hides; a variable that starts no program
+    /// hides nothing.
     #[test]
-    fn rules_about_what_is_hidden_ask() {
+    fn rules_about_hidden_effects_ask() {
         let lab = Lab::new();
         let user = |permission: &str, pattern: &str, action| {
             with(&lab.place, &[("*", Allow)]).then(&Rules::written(permission, &[(pattern, action)]))
@@ -188,9 +189,9 @@ mod tests {
         }
     }
 
-    /// A sandbox around the home directory keeps nothing in a workspace.
+    /// A sandbox that may write the home directory protects nothing that matters.
     #[test]
-    fn a_home_is_no_workspace() {
+    fn workspace_around_home_gives_no_guarantee() {
         let lab = Lab::new();
         let home = lab.place.home.clone().unwrap();
         let place = PermissionContext { root: home.clone(), cwd: home.clone(), ..lab.place.clone() };
@@ -201,9 +202,9 @@ mod tests {
         assert_eq!(SandboxGuarantee::READ_ONLY.in_place(&place), SandboxGuarantee::READ_ONLY);
     }
 
-    /// What a sandbox lets pass is searched for what it does not hold.
+    /// A line that a sandbox would allow is searched for names of effects that no sandbox prevents.
     #[test]
-    fn a_text_that_names_what_no_sandbox_holds_asks() {
+    fn text_that_names_unconfined_effects_asks() {
         let lab = Lab::new();
         let table = [
             (plan(&lab.place), READ_ONLY, "python3 -c 'open(\".env\")'", Ask),

@@ -1,5 +1,5 @@
-//! Files that are protected under another of their names. A hard link is the file itself: what holds keys or
-//! decides what runs does so under every name it has.
+//! Protected files under their other names. A hard link is the file itself, so the protection
+//! applies under every name.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -12,38 +12,38 @@ use std::time::{Duration, Instant};
 use super::PermissionContext;
 use super::protected::{self, Protected};
 
-/// Entries of directories that are looked at for the protected files of one place.
+/// Directory entries that are read in search of the protected files of one place.
 const MAX_ENTRIES: usize = 20_000;
-/// How deep directories of the home directory are looked at; its own files are at depth 1.
+/// Depth of the search in the home directory; its own files are at depth 1.
 const MAX_HOME_DEPTH: usize = 3;
-/// How deep our own data is looked at; its keys are at depth 1.
+/// Depth of the search in our own data; its keys are at depth 1.
 const MAX_DATA_DEPTH: usize = 2;
 /// Directories whose files come from elsewhere.
 const SKIPPED: [&str; 10] =
     ["node_modules", "target", "dist", "build", ".venv", "objects", ".cache", ".rustup", ".npm", "registry"];
 
-/// How long what was found is used again. Looking walks a project and a home, and every file of a package manager
-/// that links its store would begin it anew.
+/// Lifetime of a result. The search walks the project and the home directory, and without this a
+/// package manager's linked store would repeat it for each file.
 const MAX_AGE: Duration = Duration::from_secs(5);
-/// Places for which it is kept.
+/// Places whose results are cached.
 const MAX_PLACES: usize = 16;
 
-/// What was found a moment ago.
+/// Recent results.
 static RECENT: Mutex<Vec<Recent>> = Mutex::new(Vec::new());
 
-/// A file by its device and inode.
+/// The device and inode of a file.
 pub(super) type FileId = (u64, u64);
 
-/// The protected files of a place, by device and inode. Those with one name are among them: they may get a second
-/// one while this is in use.
+/// The protected files of a place, by device and inode. Files with one name are included, since
+/// they may get a second one while the result is in use.
 #[derive(Debug, Default)]
 pub(super) struct LinkedFiles {
     files: HashMap<FileId, Protected>,
-    /// Where those lie that may not be read unasked.
+    /// The files that may not be read without a question.
     unreadable: Vec<PathBuf>,
 }
 
-/// The directories in which files are looked for.
+/// The directories that are searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SearchedDirs {
     data: PathBuf,
@@ -51,7 +51,7 @@ struct SearchedDirs {
     roots: Vec<PathBuf>,
 }
 
-/// What was found in them, and when.
+/// A search result with its time.
 #[derive(Debug)]
 struct Recent {
     dirs: SearchedDirs,
@@ -67,8 +67,8 @@ impl SearchedDirs {
 }
 
 impl LinkedFiles {
-    /// Returns the protected files of the project, the home directory and our own data, as they were at most
-    /// [`MAX_AGE`] ago.
+    /// Returns the protected files of the project, the home directory and our own data, at most
+    /// [`MAX_AGE`] old.
     pub(super) fn of(place: &PermissionContext) -> Arc<Self> {
         let dirs = SearchedDirs::of(place);
         let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,8 @@ impl LinkedFiles {
             found.below(&dirs.data, MAX_DATA_DEPTH, &is_closed, &|_| Some(Protected::Own));
         }
         if let Some(home) = &dirs.home {
-            // Keys and settings lie below hidden directories, under names of any kind: `~/.config/gh`.
+            // Keys and settings lie below hidden directories, under names of any kind:
+            // `~/.config/gh`.
             let is_hidden = |name: &OsStr, level: usize| level > 1 || name.as_encoded_bytes().starts_with(b".");
             found.below(home, MAX_HOME_DEPTH, &is_hidden, &|path| by_name(path, home));
         }
@@ -102,19 +103,20 @@ impl LinkedFiles {
         found
     }
 
-    /// Returns why a file is special under one of its names.
+    /// Returns the protection that a file has under one of its names.
     pub(super) fn protection(&self, file: &Metadata) -> Option<Protected> {
         self.files.get(&(file.dev(), file.ino())).copied()
     }
 
-    /// Returns those that may not be read unasked and have a second name now: nearly always none, and then a search
-    /// need not look at each file that it comes across.
+    /// Returns the files that may not be read without a question and have a second name now. There
+    /// are nearly always none, and then a search need not check each file.
     pub(super) fn unreadable(&self) -> HashSet<FileId> {
         let files = self.unreadable.iter().filter_map(|path| fs::metadata(path).ok());
         files.filter(|file| file.nlink() > 1).map(|file| (file.dev(), file.ino())).collect()
     }
 
-    /// Adds what lies below a directory, in those directories of which `enters` takes the name and the depth above.
+    /// Adds the files below a directory. `enters` decides by name and depth which subdirectories
+    /// are searched.
     fn below(
         &mut self,
         top: &Path,
@@ -153,7 +155,7 @@ impl LinkedFiles {
     }
 }
 
-/// Whether a file is one of these, under whatever name.
+/// Whether a file is one of these, under any name.
 pub(super) fn is_among(files: &HashSet<FileId>, path: &Path) -> bool {
     !files.is_empty() && fs::metadata(path).is_ok_and(|file| files.contains(&(file.dev(), file.ino())))
 }
@@ -163,7 +165,7 @@ pub(super) fn has_other_names(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.nlink() > 1)
 }
 
-/// Returns why a file below a directory, the project or the home, is protected by its name.
+/// Returns the protection of a file by its name. `top` is the project or the home directory.
 fn by_name(path: &Path, top: &Path) -> Option<Protected> {
     if protected::secret(path) {
         return Some(Protected::Secret);
@@ -183,7 +185,7 @@ mod tests {
     use crate::{Action, PermissionContext, Policy, Rules};
 
     #[test]
-    fn hard_link_to_a_protected_file_is_judged_by_what_it_is() {
+    fn hard_link_to_a_protected_file_is_protected() {
         let lab = Lab::new();
         let root = &lab.place.root;
         let home = lab.place.home.clone().unwrap();
@@ -251,16 +253,17 @@ mod tests {
         assert_eq!(judge(&free, "grep -r x src", &lab.place).action, Action::Ask);
     }
 
-    /// A project whose files are all links into a store of packages is walked once, not for each of them.
+    /// A project whose files are all links into a package store is searched once, not for each of
+    /// them.
     #[test]
-    fn protected_files_are_looked_for_once_for_many_paths() {
+    fn protected_files_are_searched_once_for_many_paths() {
         let lab = Lab::new();
         let root = &lab.place.root;
         let first = LinkedFiles::of(&lab.place);
         assert!(std::sync::Arc::ptr_eq(&first, &LinkedFiles::of(&lab.place)));
         let elsewhere = PermissionContext { root: lab.out.clone(), ..lab.place.clone() };
         assert!(!std::sync::Arc::ptr_eq(&first, &LinkedFiles::of(&elsewhere)));
-        // A second name that a known file gets meanwhile counts.
+        // A new second name of a known file counts at once.
         hard_link(root.join(".env"), root.join("later.txt")).unwrap();
         assert_eq!(locate("later.txt", &lab.place).unwrap().protected, Some(Protected::Secret));
     }

@@ -1,31 +1,33 @@
-//! What must hold for every text that is judged as a command line, whoever wrote it: for tests, and
-//! for the fuzzer in `editor-tests/fuzz`.
+//! Invariants that hold for every text judged as a command line, whatever its origin. Used by
+//! tests, and by the fuzzer in `editor-tests/fuzz`.
 
 use std::path::PathBuf;
 
 use super::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
 
-/// The law that judging `line` breaks; none where all hold. That it ends and does not panic is the
-/// caller's to see.
+/// Returns the invariant that judging `line` breaks, or `None` if all hold.
+///
+/// The caller has to check that this terminates and does not panic.
 pub fn broken(line: &str) -> Option<String> {
     let all = Rules::built_in(&[("*", "*", Action::Allow), ("bash", "rm *", Action::Deny)]);
     let reads = Rules::built_in(&[("*", "*", Action::Allow), ("edit", "*", Action::Deny)]).then(&Rules::read_only());
-    let (free, plan) = (judge(&all, line), judge(&reads, line));
-    let removes = |verdict: &Verdict| {
-        let name = |program: &String| program.rsplit('/').next().is_some_and(|name| name.eq_ignore_ascii_case("rm"));
-        verdict.units.iter().find(|unit| unit.program.as_ref().is_some_and(name)).map(|unit| unit.text.clone())
-    };
-    if let Some(text) = removes(&free).filter(|_| free.action != Action::Deny) {
+    let free = judge(&all, line);
+    let plan = judge(&reads, line);
+    if let Some(text) = removal_in(&free)
+        && free.action != Action::Deny
+    {
         return Some(format!("{text:?} is in it, which a rule denies, and the verdict is {:?}", free.action));
     }
-    if let Some(text) = removes(&plan).filter(|_| plan.action == Action::Allow) {
+    if let Some(text) = removal_in(&plan)
+        && plan.action == Action::Allow
+    {
         return Some(format!("{text:?} is in it, and an agent that only reads may run it"));
     }
     if plan.action == Action::Allow && !plan.proven_read_only {
         return Some("an agent that only reads may run what is not proven to only read".into());
     }
-    // Whatever stands before it, a line of its own is a command, or the whole is not understood. A
-    // here-doc may end at that very line.
+    // An appended line is a command of its own whatever precedes it, unless the whole is not
+    // analysed. A here-document may end at that very line.
     if !line.contains("<<") {
         let longer = format!("{line}\n\nrm victim");
         for (rules, who) in [(&all, "a rule denies rm"), (&reads, "the agent only reads")] {
@@ -37,7 +39,14 @@ pub fn broken(line: &str) -> Option<String> {
     None
 }
 
-/// A place that exists nowhere, so that the disk has no say.
+/// Returns the text of the first unit that runs `rm`.
+fn removal_in(verdict: &Verdict) -> Option<String> {
+    let is_rm = |program: &String| program.rsplit('/').next().is_some_and(|name| name.eq_ignore_ascii_case("rm"));
+    let unit = verdict.units.iter().find(|unit| unit.program.as_ref().is_some_and(is_rm))?;
+    Some(unit.text.clone())
+}
+
+/// Judges a line in a project that does not exist, so that the state of the disk has no influence.
 fn judge(rules: &Rules, line: &str) -> Verdict {
     let root = PathBuf::from("/nothing-is-here");
     let place = PermissionContext {

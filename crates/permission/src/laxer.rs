@@ -1,5 +1,7 @@
-//! Whether one set of rules lets through what others stop. It is decided by judging: one need for
-//! everything that the patterns of all sets tell apart is evaluated under each of them.
+//! Compares rule sets: whether one is more permissive than others.
+//!
+//! The comparison evaluates example needs under each set, one for everything that the patterns of
+//! all sets distinguish.
 
 mod spelled;
 
@@ -11,60 +13,70 @@ use super::shell::{Effect, JudgedLine, Unit};
 use super::url::PERMISSION as ADDRESS;
 use super::{Action, Need, Rule, Rules, SandboxGuarantee, evaluate, wildcard};
 
-/// How many addresses are judged before it is given up.
-const ADDRESSES: usize = 20_000;
+/// The number of addresses after which the comparison gives up.
+const MAX_ADDRESSES: usize = 20_000;
 
-/// A need that gets a laxer verdict than it had.
+/// A need that gets a more permissive verdict than before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Laxer {
     pub permission: String,
-    /// What it would touch; none where the patterns are too many to find out, so that it has to be
-    /// supposed.
+    /// The pattern of the need. `None` if there are too many patterns to compare, so that a more
+    /// permissive verdict has to be assumed.
     pub pattern: Option<String>,
 }
 
-/// Finds a need for which `with` is laxer than each of `without`, of which at least `least` was the
-/// verdict. Where there is nothing to compare with, everything was denied.
+/// Finds a need for which `with` is more permissive than each of `without`, and whose former
+/// verdict was at least `least`.
+///
+/// If `without` is empty, everything was denied before.
 pub fn laxer(with: &Rules, without: &[&Rules], least: Action) -> Option<Laxer> {
     compared(with, without, least, true)
 }
 
-/// As [`laxer`]; what need not be judged is left out where it may be `pruned`.
+/// Does the same as [`laxer`]. With `pruned`, needs whose verdict cannot have changed are skipped.
 fn compared(with: &Rules, without: &[&Rules], least: Action, pruned: bool) -> Option<Laxer> {
     let sets: Vec<&Rules> = [with].into_iter().chain(without.iter().copied()).collect();
     let Some(keys) = keys(&sets) else { return Some(Laxer { permission: "*".into(), pattern: None }) };
     keys.into_iter().find_map(|key| {
-        // Rules that say the same judge the same.
-        if pruned && without.iter().any(|other| about(other, &key).map(said).eq(about(with, &key).map(said))) {
+        // Equal rules give equal verdicts.
+        if pruned && without.iter().any(|other| about(other, &key).map(content).eq(about(with, &key).map(content))) {
             return None;
         }
-        let changed = without.iter().filter(|_| pruned).filter_map(|other| Changed::between(with, other, &key));
-        let changed = changed.min_by_key(|changed| changed.added.len() + changed.gone.len());
+        let changed = if pruned {
+            let changes = without.iter().filter_map(|other| Changed::between(with, other, &key));
+            changes.min_by_key(|changed| changed.added.len() + changed.gone.len())
+        } else {
+            None
+        };
         let Some(needs) = needs(&key, &sets, changed.as_ref()) else {
             return Some(Laxer { permission: key, pattern: None });
         };
-        // Every need is judged under all of them: rules about something else are left out once.
-        let part = |rules: &Rules| -> Rules {
-            let judges = |rule: &&Rule| key == "bash" && wildcard::matches(&rule.permission, "edit");
-            rules.iter().filter(|rule| has_part(rule, &key) || judges(rule)).cloned().collect()
+        // Every need is evaluated under all sets, so irrelevant rules are dropped beforehand.
+        let relevant = |rules: &Rules| -> Rules {
+            let is_edit_rule = |rule: &&Rule| key == "bash" && wildcard::matches(&rule.permission, "edit");
+            rules.iter().filter(|rule| has_part(rule, &key) || is_edit_rule(rule)).cloned().collect()
         };
-        let (ours, theirs) = (part(with), without.iter().map(|other| part(other)).collect::<Vec<_>>());
+        let ours = relevant(with);
+        let theirs: Vec<Rules> = without.iter().map(|other| relevant(other)).collect();
         let judge = |rules: &Rules, need: &Need| evaluate(rules, &Rules::default(), need).action;
         let found = needs.iter().find(|need| {
             let now = judge(&ours, need);
-            let before = || theirs.iter().map(|other| judge(other, need)).min().unwrap_or(Action::Deny);
-            now < Action::Deny && Some(before()).is_some_and(|before| before >= least && now < before)
+            if now == Action::Deny {
+                return false;
+            }
+            let before = theirs.iter().map(|other| judge(other, need)).min().unwrap_or(Action::Deny);
+            before >= least && now < before
         })?;
         Some(Laxer { pattern: found.patterns.first().cloned(), permission: key })
     })
 }
 
-/// What a rule says, wherever it was written.
-fn said(rule: &Rule) -> (&str, &str, Action, bool) {
+/// Returns the content of a rule, without its source unless that is built in.
+fn content(rule: &Rule) -> (&str, &str, Action, bool) {
     (&rule.permission, &rule.pattern, rule.action, rule.source == BUILT_IN)
 }
 
-/// The rules that have a part in judging a permission.
+/// Returns the rules that affect the verdict on a permission.
 fn about<'r>(rules: &'r Rules, key: &str) -> impl Iterator<Item = &'r Rule> {
     rules.iter().filter(move |rule| has_part(rule, key))
 }
@@ -73,63 +85,72 @@ fn has_part(rule: &Rule, key: &str) -> bool {
     key == "bash" && rule.permission == POSTURE.0 || wildcard::matches(&rule.permission, key)
 }
 
-/// What one set of rules about a permission says and another does not. What matches none of it is judged
-/// the same by both.
+/// The difference between two rule sets on one permission. Needs that match none of the changed
+/// rules have the same verdict under both.
 struct Changed<'r> {
     added: Vec<&'r Rule>,
     gone: Vec<&'r Rule>,
-    /// All that the first set says, in order.
+    /// All rules of the first set, in order.
     with: Vec<&'r Rule>,
 }
 
 impl<'r> Changed<'r> {
-    /// None where what is judged hangs on more than the rules that match it: on the read-only posture,
-    /// and on whether anything is denied at all.
+    /// Returns `None` if a verdict depends on more than the rules that match: on the read-only
+    /// posture, and on whether anything is denied at all.
     fn between(with: &'r Rules, other: &'r Rules, key: &str) -> Option<Self> {
-        let (with, other): (Vec<&Rule>, Vec<&Rule>) = (about(with, key).collect(), about(other, key).collect());
+        let with: Vec<&Rule> = about(with, key).collect();
+        let other: Vec<&Rule> = about(other, key).collect();
         let mut left = other.as_slice();
         let mut added = Vec::new();
         for rule in &with {
             match left.split_first() {
-                Some((first, rest)) if said(first) == said(rule) => left = rest,
+                Some((first, rest)) if content(first) == content(rule) => left = rest,
                 _ => added.push(*rule),
             }
         }
         if !left.is_empty() {
-            // Their order differs, or something is gone: what they begin and end with is the same.
-            let same = |(one, two): &(&&Rule, &&Rule)| said(one) == said(two);
+            // The order differs or a rule is gone, so only the common beginning and end are
+            // unchanged.
+            let same = |(one, two): &(&&Rule, &&Rule)| content(one) == content(two);
             let start = with.iter().zip(&other).take_while(same).count();
-            let (ours, theirs) = (&with[start..], &other[start..]);
+            let ours = &with[start..];
+            let theirs = &other[start..];
             let end = ours.iter().rev().zip(theirs.iter().rev()).take_while(same).count();
             added = ours[..ours.len() - end].to_vec();
             left = &theirs[..theirs.len() - end];
         }
-        let posture = |rule: &&&Rule| key == "bash" && rule.permission == POSTURE.0;
-        let deny = |rule: &&&Rule| key == "bash" && rule.action == Action::Deny && rule.pattern != "*";
-        let whole = added.iter().chain(left).any(|rule| posture(&rule)) || left.iter().any(|rule| deny(&rule));
-        (!whole).then(|| Self { added, gone: left.to_vec(), with })
+        let is_posture = |rule: &Rule| key == "bash" && rule.permission == POSTURE.0;
+        let is_deny = |rule: &Rule| key == "bash" && rule.action == Action::Deny && rule.pattern != "*";
+        let affects_all =
+            added.iter().chain(left).any(|rule| is_posture(rule)) || left.iter().any(|rule| is_deny(rule));
+        if affects_all {
+            return None;
+        }
+        Some(Self { added, gone: left.to_vec(), with })
     }
 
-    fn holds(&self, pattern: &Pattern) -> bool {
+    fn contains(&self, pattern: &Pattern) -> bool {
         let same = |rule: &&&Rule| rule.pattern == pattern.0 && (rule.action == Action::Deny) == pattern.1;
         self.added.iter().chain(&self.gone).any(|rule| same(&rule))
     }
 
-    /// Whether a command that one rule allows or asks about, and that holds another which `within` stops,
-    /// may be judged laxer: where the first is new, comes later, and is no broader.
+    /// Whether a command may become more permissive that matches an allow or ask with `pattern`, and the rule
+    /// `within` for a command in it. That needs the first to be new, later and no broader than the second.
     fn lifts(&self, pattern: &str, within: &Rule) -> bool {
-        let last = |fits: &dyn Fn(&Rule) -> bool| self.with.iter().rposition(|rule| fits(rule));
-        let stops = self.with.iter().rposition(|rule| said(rule) == said(within));
+        if self.gone.iter().any(|rule| content(rule) == content(within)) {
+            return true;
+        }
+        let last_within = self.with.iter().rposition(|rule| content(rule) == content(within));
         let mut new = self.added.iter().filter(|rule| rule.pattern == pattern && rule.action < within.action);
-        self.gone.iter().any(|rule| said(rule) == said(within))
-            || new.any(|rule| {
-                let later = last(&|other| std::ptr::eq(other, *rule)) > stops;
-                later && !(within.action == Action::Deny && rule.broader_than(within))
-            })
+        new.any(|rule| {
+            let is_later = self.with.iter().rposition(|other| std::ptr::eq(*other, *rule)) > last_within;
+            is_later && !(within.action == Action::Deny && rule.broader_than(within))
+        })
     }
 }
 
-/// The keys that the rules tell apart, and those that are judged in a way of their own.
+/// Returns example permission keys for everything that the rules distinguish, and the keys that are
+/// judged specially.
 fn keys(sets: &[&Rules]) -> Option<Vec<String>> {
     let own = ["bash", "read", "edit", ADDRESS];
     let patterns = sets.iter().flat_map(|rules| rules.iter()).map(|rule| (rule.permission.clone(), false));
@@ -147,12 +168,13 @@ fn distinct<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
     all
 }
 
-/// One need for everything that the rules about a permission tell apart. None where it is too much.
+/// Returns example needs for everything that the rules about a permission distinguish. `None` if
+/// there are too many.
 fn needs(key: &str, sets: &[&Rules], changed: Option<&Changed<'_>>) -> Option<Vec<Need>> {
     let rules: Vec<&Rule> = sets.iter().flat_map(|rules| about(rules, key)).collect();
     let patterns = distinct(rules.iter().map(|rule| (rule.pattern.clone(), rule.action == Action::Deny)));
     let texts = match changed {
-        Some(changed) => examples::matching(&patterns, &|pattern| changed.holds(pattern))?,
+        Some(changed) => examples::matching(&patterns, &|pattern| changed.contains(pattern))?,
         None => examples::of(&patterns)?,
     };
     let plain = |text: &String| Need::new(key, text.as_str());
@@ -168,8 +190,8 @@ fn needs(key: &str, sets: &[&Rules], changed: Option<&Changed<'_>>) -> Option<Ve
     })
 }
 
-/// Commands that are spelled like the texts, each as everything that a command can be to a rule, and
-/// those that rules know under several names.
+/// Returns commands with these texts, each in every form in which a rule may see a command, and
+/// commands that rules know under several names.
 fn commands(
     mut texts: Vec<String>,
     rules: &[&Rule],
@@ -196,7 +218,7 @@ fn commands(
         needs.push(need(JudgedLine { text: text.clone(), unread: vec![text.clone()], ..JudgedLine::default() }));
     }
     needs.extend(spelled::commands(rules, changed, posture));
-    // What an option of another program carries out, and what it changes.
+    // Commands and changes that an option of another program carries.
     for path in &edited {
         let touches = vec![Need::new("edit", path.as_str())];
         let unit = Unit { carried: true, effect: Effect::Writes, touches, ..Unit::default() };
@@ -212,7 +234,7 @@ fn need(line: JudgedLine) -> Need {
     Need { permission: "bash".into(), patterns: vec![text], command: Some(Arc::new(line)), ..Need::default() }
 }
 
-/// A command of these words, by all that it may do and all that may be doubtful about it.
+/// Returns a command with these words, once for every effect and every kind of doubt.
 fn units(text: &str) -> Vec<Unit> {
     use Effect::{Reads, Unproven, Writes};
     let plain = |effect| spelled::written(text, effect);
@@ -232,10 +254,12 @@ fn units(text: &str) -> Vec<Unit> {
     units
 }
 
-/// Addresses that the patterns tell apart: every host they can mean, with every path.
+/// Returns addresses that the patterns distinguish: every host that they can mean, with every path.
 fn addresses(patterns: &[Pattern]) -> Option<Vec<String>> {
     let mut hosts: Vec<String> = Vec::new();
-    let (mut ports, mut paths, mut labels) = (vec![String::new()], Vec::new(), Vec::new());
+    let mut ports = vec![String::new()];
+    let mut paths = Vec::new();
+    let mut labels = Vec::new();
     for (pattern, _) in patterns {
         let rest = pattern.split_once("://").map_or(pattern.as_str(), |(_, rest)| rest);
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -250,29 +274,29 @@ fn addresses(patterns: &[Pattern]) -> Option<Vec<String>> {
     let mut labels = examples::of(&distinct(labels.into_iter()))?;
     labels.retain(|label| !label.is_empty());
     let paths = distinct(paths.into_iter());
-    // `*` alone and `*.x` are any number of labels; one and two are told apart from none.
+    // `*` alone and `*.x` match any number of labels; none, one and two are distinguished.
     let hosts = hosts.iter().flat_map(|host| match host.strip_prefix("*.") {
         Some(tail) => vec![tail.to_owned(), host.clone(), format!("*.{host}")],
         None => vec![host.clone(), "*.*".into()],
     });
     let mut named: Vec<String> = Vec::new();
     for host in distinct(hosts) {
-        let mut begun = vec![String::new()];
+        let mut prefixes = vec![String::new()];
         for pattern in host.split('.') {
             let fits = labels.iter().filter(|label| wildcard::matches(pattern, label));
             let fits: Vec<&String> = fits.collect();
-            begun = begun
+            prefixes = prefixes
                 .iter()
-                .flat_map(|begun| {
-                    let dot = if begun.is_empty() { "" } else { "." };
-                    fits.iter().map(move |label| format!("{begun}{dot}{label}"))
+                .flat_map(|prefix| {
+                    let dot = if prefix.is_empty() { "" } else { "." };
+                    fits.iter().map(move |label| format!("{prefix}{dot}{label}"))
                 })
                 .collect();
-            if named.len() + begun.len() > ADDRESSES {
+            if named.len() + prefixes.len() > MAX_ADDRESSES {
                 return None;
             }
         }
-        named.extend(begun);
+        named.extend(prefixes);
     }
     ports.sort_unstable();
     ports.dedup();
@@ -280,11 +304,11 @@ fn addresses(patterns: &[Pattern]) -> Option<Vec<String>> {
     for host in distinct(named.into_iter()) {
         for start in ["http", "https"].iter().flat_map(|scheme| ports.iter().map(move |port| (scheme, port))) {
             let beginning = format!("{}://{host}{}", start.0, start.1);
-            // A path is compared alone and, by a rule that asks or denies, with all that is before it.
+            // A path is compared alone and, by a rule that asks or denies, with the whole address.
             let below = paths.iter().map(|(path, folded)| (format!("{beginning}{path}"), *folded));
             let whole = distinct(patterns.iter().cloned().chain(below));
             found.extend(examples::after(&whole, &format!("{beginning}/"))?);
-            if found.len() > ADDRESSES {
+            if found.len() > MAX_ADDRESSES {
                 return None;
             }
         }

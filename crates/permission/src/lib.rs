@@ -1,12 +1,13 @@
-//! What is allowed. Rules are ordered and pure; [`evaluate`](mod@evaluate) judges, and asks nobody. Asking is
-//! done in one place only, `turn/permit.rs`.
+//! Permissions: ordered rules, and verdicts on the access requests of tool calls.
 //!
-//! A tool names its [`Need`]s before it acts. A need is judged by the agent's rules, then by the
-//! session's, then by what the user has granted — and a grant never beats a deny.
+//! Judging is pure; [`evaluate`](mod@evaluate) never asks the user. Only `turn/permit.rs` asks.
 //!
-//! A command line is judged by what it runs: `shell` takes it apart into [`shell::Unit`]s, and every
-//! unit has to pass. Nothing in this folder starts a program or changes the disk; `shell` and
-//! `paths` look at it, to see where a path really leads and which file a program's name means.
+//! A tool states its [`Need`]s before it acts. A need is judged by the agent's rules, then by the
+//! session's, then by the user's grants; a grant never overrides a deny.
+//!
+//! A command line is judged by the programs it runs: `shell` parses it into [`shell::Unit`]s, and
+//! each of them has to pass. Nothing in this crate starts a program or changes the disk; `shell`
+//! and `paths` only read the disk, to resolve paths and program names.
 
 pub mod account;
 pub mod approve;
@@ -82,78 +83,80 @@ use base::environment::Environment;
 use base::worktree::Worktree;
 use transcript::Change;
 
-/// What is done with a path.
+/// A kind of use of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// Its names and sizes are looked at.
+    /// Lists names and sizes.
     List,
     Read,
-    /// It is created, changed or removed.
+    /// Creates, changes or removes the file.
     Edit,
 }
 
-/// Something a tool call needs to be allowed to do.
+/// An access request: one permission that a tool call needs.
 #[derive(Debug, Clone, Default)]
 pub struct Need {
-    /// The permission's key: `edit`, `bash`, `external_directory`, a tool's name …
+    /// The key of the permission: `edit`, `bash`, `external_directory`, the name of a tool …
     pub permission: String,
-    /// What it touches, one entry per path, command or address; each is judged, the strictest
-    /// verdict counts. `*` where there is nothing to name.
+    /// The objects of the request, one entry per path, command or address; `*` if there is nothing
+    /// to name. Each is judged, and the strictest verdict counts.
     pub patterns: Vec<String>,
-    /// What "always" would allow from now on, one pattern each, exactly as it is shown. Empty: no
-    /// "always" is offered.
+    /// The patterns that "always" would allow from now on, exactly as shown to the user. If empty,
+    /// "always" is not offered.
     pub always: Vec<String>,
-    /// Why nothing could be named there.
+    /// The reason why "always" is not offered.
     pub once: Option<String>,
-    /// The least the verdict may be whatever the rules say, with the reason: a deny under every rule
-    /// set, or a question about something that could not be understood.
+    /// The minimum verdict, which no rule can weaken, with its reason: a deny under every rule set,
+    /// or a question about something that could not be analysed.
     pub floor: Option<(Action, String)>,
-    /// For a command line where nothing but the rules keeps it from changing things: why everything
-    /// in it that is not known to be harmless is asked about, even where a rule allows it.
+    /// For a command line that only the rules keep from changing things: the reason why every part
+    /// that is not known to be harmless is asked about, even if a rule allows it.
     pub unproven: Option<String>,
-    /// What the sandbox that was found keeps the command from; of a file, what it keeps commands from.
+    /// The guarantee of the sandbox that was found for this command; for a file, the guarantee of
+    /// the sandbox of commands.
     pub guarantee: SandboxGuarantee,
-    /// The system keeps it within the project and from the network, or could, and the user wants no
-    /// question then: see [`approve`].
+    /// The sandbox confines it to the project without network, or could, and the user wants no
+    /// question in that case: see [`approve`].
     pub held: bool,
     /// It changes a file of the project, as a command could.
     pub within: bool,
-    /// It leaves the project for a short-lived file of the user's own, or a directory of such.
+    /// It leaves the project for a temporary file of the user's own, or a directory of such files.
     pub temporary: bool,
-    /// It leaves the project only if the shell is in another directory by then than it may be.
+    /// It leaves the project only if the shell has changed to an unexpected directory by then.
     pub perhaps: bool,
-    /// Nobody here knows what it does: a tool of a server's.
+    /// Its effects are unknown: it is a tool of an MCP server.
     pub unknown: bool,
-    /// It goes on with what was allowed a moment ago, so that nobody is asked again: only a deny
-    /// counts.
+    /// It continues something that was allowed a moment ago, so that only a deny counts and nothing
+    /// is asked again.
     pub agreed: bool,
-    /// The change to be shown with the question.
+    /// The changes to show with the question.
     pub changes: Vec<Arc<Change>>,
-    /// What a command line does, where the need is one: then `patterns` is for show, and its units
-    /// are judged instead.
+    /// The analysis of the command line, if the request is about one: its units are judged, and
+    /// `patterns` is for display only.
     pub command: Option<Arc<shell::JudgedLine>>,
-    /// What the system keeps the command from, in words.
+    /// A description of the restrictions that the operating system puts on the command.
     pub sandbox: Option<String>,
-    /// The address that led to this one.
+    /// The address that redirected to this one.
     pub origin: Option<String>,
-    /// The use of a file that it is about, for people. Needs with the same are asked about together.
+    /// The use of a file that this request is about, for people. Requests with the same use are
+    /// asked about together.
     pub file: Option<FileUse>,
     /// Facts for the editor to show, and for people to match their own policies on.
     pub metadata: Map<String, Value>,
 }
 
-/// What is to be done with a file, in words: "write `/etc/hosts`, which is outside the project".
+/// A use of a file as text: "write `/etc/hosts`, which is outside the project".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileUse {
     pub verb: &'static str,
     /// Relative to the project, or absolute.
     pub name: String,
-    /// What makes it special to this need, as a clause that "which" begins.
+    /// The peculiarity of the file for this request, as a clause that "which" begins.
     pub which: Option<String>,
 }
 
 impl FileUse {
-    /// Whether they are about the same file.
+    /// Whether both are about the same use of the same file.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.verb, &self.name) == (other.verb, &other.name)
     }
@@ -164,7 +167,7 @@ impl Need {
         Self { permission: permission.into(), patterns: vec![pattern.into()], ..Self::default() }
     }
 
-    /// Says what "always" would grant.
+    /// Adds a pattern that "always" would grant.
     #[must_use]
     pub fn always(mut self, pattern: impl Into<String>) -> Self {
         self.always.push(pattern.into());
@@ -176,32 +179,39 @@ impl Need {
 pub struct Verdict {
     pub action: Action,
     pub pattern: String,
-    /// The rule that decided; none when nothing matched (which asks) or a grant or a floor decided.
+    /// The rule that decided; `None` if no rule matched (which asks), or if a grant or a minimum
+    /// verdict decided.
     pub rule: Option<Rule>,
-    /// Why, for a person, where it was no rule.
+    /// The reason, for people, if no rule decided.
     pub reason: Option<String>,
-    /// For a command line: everything that was found in it, each with its own judgement.
+    /// For a command line: every command found in it, with its own verdict.
     pub units: Vec<UnitVerdict>,
-    /// For a command line: every part is known to change nothing, so that a sandbox may let it run
-    /// without asking. False for everything else.
+    /// For a command line: every part is known to change nothing, so that a sandbox may run it
+    /// without a question. `false` for everything else.
     pub proven_read_only: bool,
 }
 
 impl Verdict {
-    fn allowed(what: &str) -> Self {
-        let (pattern, rule, reason, units) = (what.to_owned(), None, None, vec![]);
-        Self { action: Action::Allow, pattern, rule, reason, units, proven_read_only: false }
+    fn allowed(pattern: &str) -> Self {
+        Self {
+            action: Action::Allow,
+            pattern: pattern.to_owned(),
+            rule: None,
+            reason: None,
+            units: vec![],
+            proven_read_only: false,
+        }
     }
 }
 
-/// The judgement over one part of a command line.
+/// The verdict on one part of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitVerdict {
-    /// The part as it was written.
+    /// The source text of the part.
     pub text: String,
-    /// The program it starts, as far as it is known; none for assignments and redirections.
+    /// The program it starts, if known; `None` for assignments and redirections.
     pub program: Option<String>,
-    /// Inside how many wrappers it runs (`sudo`, `xargs`, `sh -c` …).
+    /// The number of wrappers around it (`sudo`, `xargs`, `sh -c` …).
     pub layer: usize,
     pub action: Action,
     /// The rule that decided, if one did.
@@ -211,22 +221,22 @@ pub struct UnitVerdict {
     pub read_only: bool,
 }
 
-/// What an agent may do, and where it is judged: the same for its tools, for its commands and for
-/// who asks what would become of them.
+/// The permissions of an agent and the surroundings they apply in. Its tools, its commands and
+/// queries about permissions all use the same.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     pub rules: Rules,
     pub grants: Rules,
-    /// How much of the rest is asked.
+    /// The user's choice of how many questions are asked.
     pub approvals: Approvals,
     /// Hosts of this machine and network that may be fetched from.
     pub private: Vec<String>,
     pub place: PermissionContext,
-    /// What the sandbox guarantees, for who asks what would become of something.
+    /// The guarantee of the sandbox, for queries that have no command of their own.
     pub guarantee: SandboxGuarantee,
-    /// It holds without network whatever runs in it.
+    /// The sandbox allows no network, whatever runs in it.
     pub sandboxed: bool,
-    /// Why everything is asked that may be denied in settings that could not be read.
+    /// The reason to ask about everything that unreadable settings may have denied.
     pub doubt: Option<String>,
 }
 
@@ -235,7 +245,7 @@ impl Policy {
         approve::judge_in_doubt(self.doubt.as_deref(), self.approvals, &self.rules, &self.grants, need)
     }
 
-    /// A need as the sandbox would hold it, where there is one.
+    /// Returns the need as it is in the sandbox, if there is one.
     #[must_use]
     pub fn as_held(&self, need: Need) -> Need {
         let need = Need { guarantee: self.guarantee, ..need };
@@ -243,10 +253,10 @@ impl Policy {
     }
 }
 
-/// Where a command or a path is judged. Absolute paths throughout.
+/// The surroundings in which a command or a path is judged. All paths are absolute.
 #[derive(Debug, Clone, Default)]
 pub struct PermissionContext {
-    /// Where the command starts; relative paths start here.
+    /// The directory in which the command starts; relative paths are relative to it.
     pub cwd: PathBuf,
     /// The project; rules about paths are relative to it. Symlinks resolved.
     pub root: PathBuf,
@@ -257,21 +267,21 @@ pub struct PermissionContext {
     pub path: Vec<PathBuf>,
     /// Entries of the user's `PATH` that commands do not get, because they are relative.
     pub path_left_out: Arc<[PathBuf]>,
-    /// The session's own directory for short-lived files, which needs no permission.
+    /// The session's own directory for temporary files, which needs no permission.
     pub scratch: Option<PathBuf>,
-    /// The system's directories for short-lived files. Symlinks resolved.
+    /// The system's directories for temporary files. Symlinks resolved.
     pub temporary: Arc<[PathBuf]>,
-    /// Our data directory: keys and sessions are in it.
+    /// Our data directory, which holds keys and sessions.
     pub data: PathBuf,
-    /// Our own program, where it is known.
+    /// Our own executable, if known.
     pub program: Option<PathBuf>,
-    /// The user trusts this project: what its git configuration starts is known to them.
+    /// The user trusts this project, and thus the programs that its git configuration starts.
     pub trusted: bool,
 }
 
 impl PermissionContext {
     pub fn new(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
-        // What is compared with where paths really lead is resolved as well.
+        // These are compared with resolved paths, so they are resolved as well.
         let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
         Self {
             cwd: cwd.into(),
@@ -288,54 +298,60 @@ impl PermissionContext {
         }
     }
 
-    /// Whether a program there is not the system's: it is the project's or the session's, or anybody
-    /// may have put it there.
+    /// Whether a program at this path is not the system's: it lies in the project or the session's
+    /// directories, or any user may have put it there.
     pub fn is_open(&self, path: &Path) -> bool {
         self.is_open_among(path, &mut HashMap::new())
     }
 
-    /// The same, of several paths: what is known of a directory is not asked for again.
+    /// Judges as [`Self::is_open`] does, and remembers in `known` which directories any user may write.
     fn is_open_among(&self, path: &Path, known: &mut HashMap<PathBuf, bool>) -> bool {
-        use std::os::unix::fs::PermissionsExt;
-        let own = std::iter::once(&self.root).chain(&self.extra).chain(&self.scratch).chain([&self.cwd]);
-        let anybody = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o002 != 0);
-        let mut anybody = |path: &Path| match known.get(path) {
-            Some(open) => *open,
-            None => *known.entry(path.to_owned()).or_insert(anybody(path)),
-        };
-        let mut own = own.into_iter();
-        own.any(|dir| dir.parent().is_some() && path.starts_with(dir)) || path.ancestors().any(&mut anybody)
+        let session_dirs = std::iter::once(&self.root).chain(&self.extra).chain(&self.scratch).chain([&self.cwd]);
+        let in_session_dir = session_dirs.into_iter().any(|dir| dir.parent().is_some() && path.starts_with(dir));
+        if in_session_dir {
+            return true;
+        }
+        path.ancestors().any(|dir| match known.get(dir) {
+            Some(writable) => *writable,
+            None => *known.entry(dir.to_owned()).or_insert(is_world_writable(dir)),
+        })
     }
 
-    /// The directories of `PATH`, and whether each is the project's, the session's or anybody's.
+    /// Returns the directories of `PATH`, each with `true` if it is [open](Self::is_open).
     pub fn path_dirs(&self) -> impl Iterator<Item = (&PathBuf, bool)> {
         let mut known = HashMap::new();
         self.path.iter().map(move |dir| {
             let real = std::fs::canonicalize(dir).ok().filter(|real| real != dir);
-            let mut open = |dir: &Path| self.is_open_among(dir, &mut known);
-            (dir, open(dir) || real.is_some_and(|real| open(&real)))
+            let is_open =
+                self.is_open_among(dir, &mut known) || real.is_some_and(|real| self.is_open_among(&real, &mut known));
+            (dir, is_open)
         })
     }
 
-    /// The directories of `PATH` that are the system's.
+    /// Returns the directories of `PATH` that are the system's.
     pub fn system_path(&self) -> impl Iterator<Item = &PathBuf> {
         self.path_dirs().filter(|(_, open)| !open).map(|(dir, _)| dir)
     }
 }
 
-/// Why a call was not made, addressed to the model.
+fn is_world_writable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o002 != 0)
+}
+
+/// The reason why a call was not made, addressed to the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
     /// A rule forbids it; the turn goes on.
     #[error("{0}")]
     Rule(String),
-    /// It is asked about, and nobody can be asked; the turn goes on.
+    /// It needs the user's consent, and no user can be asked; the turn goes on.
     #[error("{0}")]
     Unanswered(String),
-    /// The user said no; the turn ends.
+    /// The user rejected it; the turn ends.
     #[error("The user rejected this tool call. It was not run, and nothing has changed.")]
     Rejected,
-    /// The user said no and said why; the turn goes on.
+    /// The user rejected it with an explanation; the turn goes on.
     #[error("The user rejected this tool call and said: {0}")]
     Corrected(String),
 }

@@ -1,4 +1,4 @@
-//! What is odd about rules people wrote. Nothing here changes what they mean.
+//! Reports oddities of rules in the settings. Nothing here changes their meaning.
 
 use std::path::Path;
 
@@ -6,32 +6,32 @@ use super::pattern_index::PatternIndex;
 use super::rule::BUILT_IN;
 use super::{Action, Rule, Rules, wildcard};
 
-/// Something to be told about a rule.
+/// A remark on a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lint {
-    /// The rule's place in the list.
+    /// The position of the rule in the list.
     pub at: usize,
     pub source: String,
-    /// What kind of oddity it is.
+    /// The kind of oddity.
     pub kind: LintKind,
-    /// What is odd, and what to do.
+    /// The oddity, and a suggestion.
     pub message: String,
 }
 
-/// What is odd about a rule.
+/// A kind of oddity of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LintKind {
     MatchesNothing,
     /// A later rule covers it.
     NeverDecides,
-    /// A narrower deny before it stands.
+    /// An earlier, narrower deny stays in force.
     LiftsNothing,
-    /// It works, and covers longer words as well.
+    /// It works, but also matches longer words.
     CoversLongerWords,
 }
 
-/// Looks at the rules people wrote; the program's own are left out. `root` is the project's, where there is
-/// one.
+/// Returns remarks on the rules from the settings; built-in rules are skipped. `root` is the root
+/// of the project, if there is one.
 pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
     let mut lints = vec![];
     let all: Vec<&Rule> = rules.iter().collect();
@@ -46,17 +46,19 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
         let covers = |other: &Rule| {
             wildcard::covers(&other.permission, &rule.permission) && wildcard::covers(&other.pattern, &rule.pattern)
         };
-        // A later rule that says everything this one says decides in its place, unless this one is a
-        // deny that a broader rule does not lift.
+        // A later rule that covers this one decides instead, unless this one is a deny that a
+        // broader rule does not lift.
         let decides = |other: &Rule| covers(other) && !(rule.action == Action::Deny && other.broader_than(rule));
         let after = index.candidates(&rule.pattern).filter(|place| *place > at);
         let later = after.filter(|place| decides(all[*place])).min().map(|place| all[place]);
         let is_narrower = |place: &usize| rule.broader_than(denies[*place]) && denies[*place].pattern != "*";
-        let standing = (rule.action != Action::Deny
-            && [&rule.pattern, &rule.permission].iter().any(|text| text.contains(['*', '?'])))
-        .then(|| denied.covered(&rule.pattern).filter(|place| denied_at[*place] < at).filter(is_narrower).min())
-        .flatten()
-        .map(|place| denies[place]);
+        let has_wildcard = rule.pattern.contains(['*', '?']) || rule.permission.contains(['*', '?']);
+        let deny_in_force = if rule.action != Action::Deny && has_wildcard {
+            let earlier = denied.covered(&rule.pattern).filter(|place| denied_at[*place] < at);
+            earlier.filter(is_narrower).min().map(|place| denies[place])
+        } else {
+            None
+        };
         if rule.pattern.trim().is_empty() || rule.permission.trim().is_empty() {
             lints.push(lint(
                 LintKind::MatchesNothing,
@@ -67,7 +69,9 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
                 LintKind::NeverDecides,
                 format!("{name} never decides: \"{}\" comes later and covers it", other.pattern),
             ));
-        } else if let Some(deny) = standing.filter(|_| rule.pattern != "*") {
+        } else if let Some(deny) = deny_in_force
+            && rule.pattern != "*"
+        {
             lints.push(lint(
                 LintKind::LiftsNothing,
                 format!("{name} does not lift \"{}\": deny, which is narrower", deny.pattern),
@@ -76,7 +80,7 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
             lints.push(lint(LintKind::MatchesNothing, format!("{name} matches nothing: {why}")));
         }
         let bash = wildcard::matches(&rule.permission, "bash") && rule.permission != "*";
-        // An ask or a deny that speaks about more does no harm.
+        // An ask or a deny that matches more than intended does no harm.
         if bash
             && rule.action == Action::Allow
             && let Some(word) = rule.pattern.strip_suffix('*')
@@ -92,8 +96,8 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
     lints
 }
 
-/// Why no path that there is can be what a rule about files names. Paths are compared as they are written from
-/// the project's root.
+/// Returns the reason why a rule about files can match no path. Paths are compared as they are
+/// written from the project's root.
 fn fits_nothing(rule: &Rule, root: &Path) -> Option<String> {
     let pattern = rule.pattern.replace('\\', "/");
     if !about_files(rule) || pattern.contains("://") {
@@ -103,7 +107,7 @@ fn fits_nothing(rule: &Rule, root: &Path) -> Option<String> {
     if let Some(rest) = pattern.strip_prefix(&own).filter(|rest| rest.starts_with('/') && rest.len() > 1) {
         return Some(format!("paths in the project are written from its root, \"{}\"", &rest[1..]));
     }
-    // `../x` is a path outside.
+    // `../x` is a path outside the project.
     let inside = pattern.trim_start_matches("../");
     if inside.split('/').any(|part| part == "." || part == "..") || inside.contains("//") {
         return Some("paths are compared without \".\", \"..\" in between and double slashes".to_owned());
@@ -114,7 +118,8 @@ fn fits_nothing(rule: &Rule, root: &Path) -> Option<String> {
     None
 }
 
-/// The directory below which a rule about files speaks, where it does not exist. Looks at the disk.
+/// Returns the directory that a rule about files is restricted to if it does not exist. Reads the
+/// disk.
 pub fn missing_folder<'r>(rule: &'r Rule, root: &Path) -> Option<&'r str> {
     let plain = &rule.pattern[..rule.pattern.find(['*', '?']).unwrap_or(rule.pattern.len())];
     let folder = plain.rsplit_once('/').map(|(folder, _)| folder).filter(|folder| !folder.is_empty())?;
@@ -131,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_about_no_file() {
+    fn rules_that_match_no_file_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         std::fs::create_dir_all(root.join("src/a")).unwrap();
@@ -168,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_rules() {
+    fn odd_rules_are_reported() {
         use Action::{Allow, Ask, Deny};
         type Row = (&'static [(&'static str, Action)], &'static [&'static str]);
         let table: [Row; 8] = [
@@ -183,9 +188,10 @@ mod tests {
         ];
         for (rules, wanted) in table {
             let lints = lint(&Rules::written("bash", rules), None);
-            let told: Vec<&str> = lints.iter().map(|lint| lint.message.as_str()).collect();
-            assert_eq!(told.len(), wanted.len(), "{rules:?}: {told:?}");
-            assert!(told.iter().zip(wanted).all(|(told, wanted)| told.contains(wanted)), "{rules:?}: {told:?}");
+            let messages: Vec<&str> = lints.iter().map(|lint| lint.message.as_str()).collect();
+            assert_eq!(messages.len(), wanted.len(), "{rules:?}: {messages:?}");
+            let is_wanted = messages.iter().zip(wanted).all(|(message, wanted)| message.contains(wanted));
+            assert!(is_wanted, "{rules:?}: {messages:?}");
         }
     }
 }

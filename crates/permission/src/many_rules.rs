@@ -1,10 +1,10 @@
-//! Properties that hold however many rules there are: a look at those that may match finds the same as a look at all
-//! of them, and their number does not grow with the list.
+//! Property tests of the rule index: the index finds the same rules as comparing all of them, and
+//! the number of compared rules does not grow with the list.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::rule_index::{looked_at, simply};
+use super::rule_index::{rules_compared_by, without_index};
 use super::{Action, Need, PermissionContext, Rule, Rules, SandboxGuarantee, command_need, evaluate};
 
 const PERMISSIONS: [&str; 9] = ["bash", "*", "b*", "edit", "read", "external_directory", "posture", "?ash", "ed\\it"];
@@ -118,7 +118,7 @@ fn rules(length: std::ops::Range<usize>) -> impl Strategy<Value = Rules> {
         action,
         source: source.into(),
     });
-    // In pieces, as lists are put together.
+    // In several pieces, as real lists are.
     vec(vec(rule, 1..40), length).prop_map(|pieces| {
         let pieces = pieces.into_iter().map(|rules| rules.into_iter().collect::<Rules>());
         pieces.fold(Rules::default(), |all, piece| all.then(&piece))
@@ -129,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn looking_at_some_rules_finds_what_looking_at_all_finds(
+    fn indexed_rules_give_the_verdict_of_all_rules(
         rules in rules(0..5),
         grants in rules(0..2),
         line in prop::sample::select(&LINES[..]),
@@ -137,19 +137,19 @@ proptest! {
         held in any::<bool>(),
     ) {
         let need = Need { guarantee, held, ..command_need(line, &place()) };
-        let wanted = simply(|| evaluate(&rules, &grants, &need));
+        let wanted = without_index(|| evaluate(&rules, &grants, &need));
         prop_assert_eq!(evaluate(&rules, &grants, &need), wanted, "{}", line);
     }
 
     #[test]
-    fn paths_are_judged_alike(
+    fn indexed_rules_give_the_verdict_of_all_rules_on_paths(
         rules in rules(0..5),
         grants in rules(0..2),
         permission in prop::sample::select(vec!["edit", "read", "bash", "posture", "ed/it", "other"]),
         text in prop_oneof![prop::sample::select(&PATTERNS[..]).prop_map(str::to_owned), "[a-z./ \\\\]{0,6}"],
     ) {
         let need = Need::new(permission, text);
-        let wanted = simply(|| evaluate(&rules, &grants, &need));
+        let wanted = without_index(|| evaluate(&rules, &grants, &need));
         prop_assert_eq!(evaluate(&rules, &grants, &need), wanted);
         prop_assert_eq!(rules.hides(permission), hides_simply(&rules, permission));
     }
@@ -160,9 +160,9 @@ fn hides_simply(rules: &Rules, permission: &str) -> bool {
     last.is_some_and(|rule| rule.pattern == "*" && rule.action == Action::Deny)
 }
 
-/// A line looks at the rules that may match it, whether there are 100 others or 10,000.
+/// A line compares only the rules that may match it, whether there are 100 or 10,000.
 #[test]
-fn rules_looked_at_do_not_grow_with_the_list() {
+fn compared_rules_do_not_grow_with_the_list() {
     let of = |count: usize| {
         let patterns = [|at| format!("tool{at} *"), |at| format!("git log *{at}x"), |at| format!("*.kind{at}")];
         let actions = [Action::Allow, Action::Ask, Action::Deny];
@@ -180,12 +180,12 @@ fn rules_looked_at_do_not_grow_with_the_list() {
         let [few, many] = [100, 10_000].map(|count| {
             let rules = of(count);
             let grants = of(count);
-            looked_at(|| drop(evaluate(&rules, &grants, &need)))
+            rules_compared_by(|| drop(evaluate(&rules, &grants, &need)))
         });
         assert!(few > 0 && many <= few + few / 10, "{line}: {few} of 100 rules, {many} of 10,000");
-        // The count sees what it should.
+        // The counter works: without the index nearly all rules are compared.
         let rules = of(10_000);
-        let all = looked_at(|| drop(simply(|| evaluate(&rules, &Rules::default(), &need))));
+        let all = rules_compared_by(|| drop(without_index(|| evaluate(&rules, &Rules::default(), &need))));
         assert!(all > 3_000, "{line}: {all}");
     }
 }

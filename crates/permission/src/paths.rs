@@ -34,40 +34,41 @@ pub enum PathKind {
     Nowhere,
 }
 
-/// A path and everything that is needed to judge it.
+/// A path with all facts that are needed to judge its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     pub given: String,
     pub path: PathBuf,
-    /// That, relative to the project, for rules and people.
+    /// `path` relative to the project, for rules and people.
     pub relative: String,
     /// It lies in the project, in a directory of the session or in the scratch directory.
     pub inside: bool,
     pub linked: bool,
     pub found: PathKind,
-    /// It is a regular file with a second name, which may lie anywhere.
+    /// It is a regular file with a second name, which may be anywhere.
     pub shared: bool,
-    /// It is a short-lived file of the user's own, may become one, or is a directory of such.
+    /// It is a temporary file of the user's own, may become one, or is a directory of such files.
     pub temporary: bool,
     pub protected: Option<Protected>,
-    /// It lies in the directory the session works in, which is none that could be a project.
+    /// Set if it lies in the working directory of the session, and that is too broad to be a
+    /// project.
     pub unbounded: Option<UnboundedRoot>,
 }
 
-/// Why a path is refused before anybody is asked. Addressed to the model.
+/// A reason why a path is refused before the user is asked. Addressed to the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathRefusal {
     #[error("The path is empty.")]
     Empty,
     #[error("The path \"{}\" contains a NUL character; no file can have that name.", text::escaped(.0))]
     Nul(String),
-    /// Something in the middle of it is a file.
+    /// A component before the last one is a file.
     #[error("Not a directory on the way: {}", text::escaped(.0))]
     NotDirectory(String),
-    /// Links that lead in a circle.
+    /// Symbolic links that form a loop.
     #[error("Too many symbolic links: {}", text::escaped(.0))]
     Loop(String),
-    /// A device, pipe or socket, or what would be our own input or output.
+    /// A device, pipe or socket, or our own input or output.
     #[error(
         "{} is not a regular file (a device, pipe, socket or process internals); it is not opened.",
         text::escaped(.0)
@@ -90,28 +91,31 @@ pub enum PathRefusal {
     Address(String),
 }
 
-/// Looks a path up as people and models write one: `~` is the home directory, a `file:` address is the path it names.
+/// Locates a path as people and models write one: `~` is the home directory, and a `file:` address
+/// is the path it names.
 ///
 /// # Errors
-/// A [`PathRefusal`] where it cannot be a path of a file at all.
+/// A [`PathRefusal`] if the text cannot be the path of a file.
 pub fn locate(text: &str, place: &PermissionContext) -> Result<Located, PathRefusal> {
-    let decoded = is_address(text).then(|| address(text).ok_or_else(|| PathRefusal::Address(text.into())));
-    let decoded = decoded.transpose()?;
+    let decoded =
+        if is_address(text) { Some(address(text).ok_or_else(|| PathRefusal::Address(text.into()))?) } else { None };
     let plain = decoded.as_deref().unwrap_or(text);
-    let absolute = match plain.strip_prefix('~').filter(|_| decoded.is_none()) {
+    let after_tilde = if decoded.is_none() { plain.strip_prefix('~') } else { None };
+    let absolute = match after_tilde {
+        None => None,
         Some("") => place.home.clone(),
         Some(rest) if rest.starts_with('/') => place.home.as_ref().map(|home| home.join(rest.trim_start_matches('/'))),
         Some(rest) => {
             let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
-            Some(home_of(user).ok_or_else(|| PathRefusal::NoUser(user.into(), text.into()))?.join(rest))
+            let home = home_of(user).ok_or_else(|| PathRefusal::NoUser(user.into(), text.into()))?;
+            Some(home.join(rest))
         }
-        None => None,
     };
     let absolute = absolute.unwrap_or_else(|| place.cwd.join(plain));
     look_up(text, plain, &absolute, place, &mut Folders::default())
 }
 
-/// What was looked up already, for many paths at once.
+/// A cache of directories that were resolved, for locating many paths.
 #[derive(Debug, Default)]
 pub struct Folders {
     real: HashMap<PathBuf, Option<Resolved>>,
@@ -119,13 +123,13 @@ pub struct Folders {
 }
 
 impl Folders {
-    /// The protected files of a place, looked for where they are needed.
+    /// Returns the protected files of a place; searches for them on the first call.
     pub(super) fn linked_files(&mut self, place: &PermissionContext) -> &LinkedFiles {
         self.linked.get_or_insert_with(|| LinkedFiles::of(place))
     }
 }
 
-/// Looks a path up as a program is given it, from a directory: each of its letters stands for itself.
+/// Locates a path as a program gets it, relative to `cwd`: all its characters are literal.
 ///
 /// # Errors
 /// As [`locate`].
@@ -151,13 +155,13 @@ fn look_up(
     if given.contains('\0') {
         return Err(PathRefusal::Nul(given.into()));
     }
-    // `a/` and `a/.` are only right for directories; `components` would drop what says so.
-    let directory = plain.ends_with('/') || plain.ends_with("/.") || plain.ends_with("/..");
-    let Resolved { path, links: followed, found, metadata } = folders.resolve(absolute, directory)?;
+    // `a/` and `a/.` can only be directories; `components` would drop the evidence.
+    let must_be_directory = plain.ends_with('/') || plain.ends_with("/.") || plain.ends_with("/..");
+    let Resolved { path, links: followed, found, metadata } = folders.resolve(absolute, must_be_directory)?;
     if holder(absolute).or(holder(&path)).is_some() {
         return Err(PathRefusal::Special(given.into()));
     }
-    let shared = metadata.filter(|metadata| found == PathKind::File && links(metadata));
+    let shared = metadata.filter(|metadata| found == PathKind::File && has_hard_links(metadata));
     let mut located = Located {
         given: given.into(),
         linked: followed > 0,
@@ -165,47 +169,52 @@ fn look_up(
         shared: shared.is_some(),
         ..Located::at(&path, absolute, place)
     };
-    if let Some(metadata) = shared.filter(|_| matches!(located.protected, None | Some(Protected::Control))) {
+    if let Some(metadata) = shared
+        && matches!(located.protected, None | Some(Protected::Control))
+    {
         located.protected = folders.linked_files(place).protection(&metadata).or(located.protected);
     }
     Ok(located)
 }
 
-/// The home directory of another user, from the local user database.
+/// Returns the home directory of another user, from the local user database.
 fn home_of(user: &str) -> Option<PathBuf> {
     let users = fs::read_to_string("/etc/passwd").ok()?;
     let line = users.lines().find(|line| line.split(':').next() == Some(user))?;
     line.split(':').nth(5).map(PathBuf::from).filter(|home| home.is_absolute())
 }
 
-/// Why a resolved path is special; `spelled` is how it was written, from the root.
+/// Returns the protection of a resolved path. `spelled` is the absolute path as it was written.
 fn protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
-    let control = |path: &Path| protected::control(below(path, place)) || protected::in_git_dir(path);
-    let decides = || {
-        let spelled = base::worktree::normal(spelled);
-        control(path) || (spelled != path && control(&spelled))
-    };
-    closed(path, spelled, place).or_else(|| decides().then_some(Protected::Control))
+    let is_control = |path: &Path| protected::control(below(path, place)) || protected::in_git_dir(path);
+    if let Some(protection) = read_protection(path, spelled, place) {
+        return Some(protection);
+    }
+    if is_control(path) {
+        return Some(Protected::Control);
+    }
+    let spelled = base::worktree::normal(spelled);
+    (spelled != path && is_control(&spelled)).then_some(Protected::Control)
 }
 
-/// Why reading a resolved path is special.
-fn closed(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
-    let open = |dir: &&str| path.starts_with(place.data.join(dir));
-    let own = !place.data.as_os_str().is_empty() && below_dir(path, &place.data);
-    if process_internals(path) || (own && !["tool-output", "plans", "scratch"].iter().any(open)) {
+/// Returns the protection of a resolved path against reading.
+fn read_protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
+    const OPEN: [&str; 3] = ["tool-output", "plans", "scratch"];
+    let is_own = !place.data.as_os_str().is_empty() && below_dir(path, &place.data);
+    if process_internals(path) || (is_own && !OPEN.iter().any(|dir| path.starts_with(place.data.join(dir)))) {
         return Some(Protected::Own);
     }
     let secret = protected::secret(path) || (spelled != path && protected::secret(spelled));
     secret.then_some(Protected::Secret)
 }
 
-/// The variables, the memory and the root of a process.
+/// Whether a path holds the variables, the memory or the root of a process.
 fn process_internals(path: &Path) -> bool {
-    let named = |name: &str| path.file_name().is_some_and(|last| last == name);
-    path.starts_with("/proc") && (named("environ") || named("mem") || path.iter().any(|part| part == "root"))
+    let is_named = |name: &str| path.file_name().is_some_and(|last| last == name);
+    path.starts_with("/proc") && (is_named("environ") || is_named("mem") || path.iter().any(|part| part == "root"))
 }
 
-/// Follows an absolute path; none where it leads nowhere at all.
+/// Resolves an absolute path; `None` if it cannot be resolved.
 pub fn real(path: &Path) -> Option<PathBuf> {
     resolve(path, false).ok().map(|resolved| resolved.path)
 }
@@ -214,7 +223,7 @@ fn is_address(text: &str) -> bool {
     text.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("file://"))
 }
 
-/// A `file://` address as a path, decoded once; none where it is none of this machine.
+/// Decodes a `file://` address once and returns its path; `None` if it is not on this machine.
 pub(super) fn address(text: &str) -> Option<String> {
     let rest = is_address(text).then(|| &text[7..])?;
     let rest = rest.strip_prefix("localhost").unwrap_or(rest);
@@ -234,31 +243,38 @@ struct Resolved {
 }
 
 impl Folders {
-    /// Resolves a path from its folder, where that is a plain one.
-    fn resolve(&mut self, absolute: &Path, directory: bool) -> Result<Resolved, PathRefusal> {
+    /// Resolves a path from its parent directory if that can be cached.
+    fn resolve(&mut self, absolute: &Path, must_be_directory: bool) -> Result<Resolved, PathRefusal> {
         let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-            return resolve(absolute, directory);
+            return resolve(absolute, must_be_directory);
         };
         if !self.real.contains_key(parent) {
-            let plain = parent.components().all(|part| part != Component::ParentDir);
-            let real = || resolve(parent, true).ok().filter(|real| real.found == PathKind::Directory);
-            let real = Some(plain).filter(|plain| *plain).and_then(|_| real());
-            self.real.insert(parent.to_path_buf(), real.filter(|real| !real.path.starts_with("/proc")));
+            self.real.insert(parent.to_path_buf(), cacheable_directory(parent));
         }
         match self.real.get(parent) {
-            Some(Some(real)) => follow(absolute, real.clone(), [name.to_owned()].into(), directory),
-            _ => resolve(absolute, directory),
+            Some(Some(real)) => follow(absolute, real.clone(), [name.to_owned()].into(), must_be_directory),
+            _ => resolve(absolute, must_be_directory),
         }
     }
 }
 
-/// Follows a path as the kernel does: `..` is taken after a link, not before it.
-fn resolve(absolute: &Path, directory: bool) -> Result<Resolved, PathRefusal> {
-    let root = Resolved { path: PathBuf::from("/"), links: 0, found: PathKind::Directory, metadata: None };
-    follow(absolute, root, absolute.components().filter_map(part).collect(), directory)
+/// Resolves a directory for the cache; `None` if the path has `..` in it, is no directory, or leads to
+/// `/proc`.
+fn cacheable_directory(path: &Path) -> Option<Resolved> {
+    if path.components().any(|part| part == Component::ParentDir) {
+        return None;
+    }
+    let real = resolve(path, true).ok()?;
+    (real.found == PathKind::Directory && !real.path.starts_with("/proc")).then_some(real)
 }
 
-fn part(component: Component<'_>) -> Option<OsString> {
+/// Resolves a path as the kernel does: `..` is applied after a link is followed, not before.
+fn resolve(absolute: &Path, must_be_directory: bool) -> Result<Resolved, PathRefusal> {
+    let root = Resolved { path: PathBuf::from("/"), links: 0, found: PathKind::Directory, metadata: None };
+    follow(absolute, root, absolute.components().filter_map(path_component).collect(), must_be_directory)
+}
+
+fn path_component(component: Component<'_>) -> Option<OsString> {
     match component {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some(OsString::from("..")),
@@ -266,12 +282,12 @@ fn part(component: Component<'_>) -> Option<OsString> {
     }
 }
 
-/// Follows what lies `ahead` of a directory.
+/// Resolves the components `ahead`, starting in the directory `from`. `absolute` is for messages.
 fn follow(
     absolute: &Path,
     from: Resolved,
     mut ahead: VecDeque<OsString>,
-    directory: bool,
+    must_be_directory: bool,
 ) -> Result<Resolved, PathRefusal> {
     let Resolved { mut path, mut links, mut metadata, .. } = from;
     let mut missing = 0_usize;
@@ -290,11 +306,12 @@ fn follow(
         }
         path.push(&name);
         if path == Path::new("/proc") {
-            // The links of /proc lead to other processes' places; what is below is judged by its name.
+            // The links in /proc lead to other processes' files; paths below it are judged by name.
             path.extend(ahead);
             let path = base::worktree::normal(&path);
             if !path.starts_with("/proc") {
-                // Up again, perhaps behind one of those links: from where is not known.
+                // It leads out of /proc again, perhaps through one of those links, so its start is
+                // unknown.
                 return Err(PathRefusal::Special(absolute.display().to_string()));
             }
             let metadata = fs::metadata(&path).ok();
@@ -321,7 +338,7 @@ fn follow(
                 if target.is_absolute() {
                     path = PathBuf::from("/");
                 }
-                for component in target.components().rev().filter_map(part) {
+                for component in target.components().rev().filter_map(path_component) {
                     ahead.push_front(component);
                 }
                 metadata = None;
@@ -340,7 +357,7 @@ fn follow(
         _ if missing > 1 => PathKind::Nowhere,
         None => PathKind::Missing,
         Some(found) if found.is_dir() => PathKind::Directory,
-        Some(_) if directory => return Err(PathRefusal::NotDirectory(path.display().to_string())),
+        Some(_) if must_be_directory => return Err(PathRefusal::NotDirectory(path.display().to_string())),
         Some(found) if found.is_file() => PathKind::File,
         Some(_) => PathKind::Special,
     };
@@ -348,92 +365,97 @@ fn follow(
 }
 
 #[cfg(unix)]
-fn links(metadata: &Metadata) -> bool {
+fn has_hard_links(metadata: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     metadata.nlink() > 1
 }
 
 #[cfg(not(unix))]
-fn links(_: &Metadata) -> bool {
+fn has_hard_links(_: &Metadata) -> bool {
     false
 }
 
 #[cfg(unix)]
-fn same(a: &Path, b: &Path) -> bool {
+fn is_same_file(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let id = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
     id(a).is_some_and(|a| Some(a) == id(b))
 }
 
 #[cfg(not(unix))]
-fn same(a: &Path, b: &Path) -> bool {
+fn is_same_file(a: &Path, b: &Path) -> bool {
     a.to_string_lossy().eq_ignore_ascii_case(&b.to_string_lossy())
 }
 
-/// The directories that need no permission. A root that holds everything is none.
+/// Returns the directories that need no permission, without those that are too broad to be a
+/// project.
 pub(super) fn roots(place: &PermissionContext) -> impl Iterator<Item = &PathBuf> {
     std::iter::once(&place.root).chain(&place.extra).filter(|root| !holds_everything(root, place))
 }
 
-/// Whether a directory is too much to be a project: the root of the disk, or one that holds the home directory.
+/// Whether a directory is too broad to be a project: the root of the disk, or one above the home
+/// directory or the home directory itself.
 pub(super) fn holds_everything(root: &Path, place: &PermissionContext) -> bool {
     root.parent().is_none() || place.home.as_ref().is_some_and(|home| home.starts_with(root))
 }
 
 fn unbounded(path: &Path, place: &PermissionContext) -> Option<UnboundedRoot> {
-    let is_project = || roots(place).any(|root| *root == place.root);
-    (path.starts_with(&place.root) && !is_project()).then(|| UnboundedRoot::of(place))
+    let is_in_broad_root = path.starts_with(&place.root) && holds_everything(&place.root, place);
+    is_in_broad_root.then(|| UnboundedRoot::of(place))
 }
 
-fn inside(path: &Path, place: &PermissionContext) -> bool {
+fn is_inside(path: &Path, place: &PermissionContext) -> bool {
     roots(place).chain(&place.scratch).any(|root| below_dir(path, root))
 }
 
-/// Whether a path is a directory or lies below it, also where it is spelled in other letters on a
-/// volume that does not tell them apart.
+/// Whether a path is a directory or lies below it.
+///
+/// On a case-insensitive volume this also holds if the letters differ in case.
 pub(super) fn below_dir(path: &Path, dir: &Path) -> bool {
     if path.starts_with(dir) {
         return true;
     }
-    let mut ahead = path.components();
-    let alike = |part: Component<'_>| {
-        let other = ahead.next().map(|other| other.as_os_str().as_encoded_bytes());
+    let mut components = path.components();
+    let equals_next = |part: Component<'_>| {
+        let other = components.next().map(|other| other.as_os_str().as_encoded_bytes());
         other.is_some_and(|other| other.eq_ignore_ascii_case(part.as_os_str().as_encoded_bytes()))
     };
-    if !dir.components().all(alike) {
+    if !dir.components().all(equals_next) {
         return false;
     }
     let ancestor: PathBuf = path.components().take(dir.components().count()).collect();
-    same(&ancestor, dir)
+    is_same_file(&ancestor, dir)
 }
 
-/// The part of a path below the project, else the whole.
+/// Returns the part of a path below the project, or the whole path if it lies outside.
 fn below<'p>(path: &'p Path, place: &PermissionContext) -> &'p Path {
     roots(place).find_map(|root| path.strip_prefix(root).ok()).unwrap_or(path)
 }
 
-/// A resolved path relative to the project, with `/`; `..` where it lies beside it.
+/// Returns a resolved path relative to the project, with `/` as separator, and with `..` if it lies
+/// outside.
 pub(super) fn relative(path: &Path, place: &PermissionContext) -> String {
     let tree = base::worktree::Worktree { root: place.root.clone(), git: false, extra: vec![] };
     tree.relative(path)
 }
 
 impl Located {
-    /// A file that was found at a resolved path. Nothing is looked up but what makes a git directory.
+    /// Locates a file by its resolved path. Reads the disk only to recognise temporary files,
+    /// git directories and names that differ in case.
     pub fn at(path: &Path, spelled: &Path, place: &PermissionContext) -> Self {
         Self::protected(path, place, protection(path, spelled, place))
     }
 
-    /// The same for a path that is only read: whether changing it decides what runs is not looked at.
+    /// Locates a file that is only read: control files are not detected.
     pub fn seen(path: &Path, place: &PermissionContext) -> Self {
-        Self::protected(path, place, closed(path, path, place))
+        Self::protected(path, place, read_protection(path, path, place))
     }
 
     fn protected(path: &Path, place: &PermissionContext, protected: Option<Protected>) -> Self {
         Self {
             given: String::new(),
             relative: relative(path, place),
-            inside: inside(path, place) && !path.starts_with("/proc"),
+            inside: is_inside(path, place) && !path.starts_with("/proc"),
             linked: false,
             found: PathKind::File,
             shared: false,
@@ -444,14 +466,17 @@ impl Located {
         }
     }
 
-    /// What has to be allowed before the path is used: `external_directory` first, where it lies
-    /// outside, then `read` or `edit`.
+    /// Returns the needs that have to be allowed before the path is used: first `external_directory` if
+    /// it lies outside the project, then `read` or `edit`.
     pub fn needs(&self, access: Access) -> Vec<Need> {
-        // Whether something outside is there may be asked freely.
-        let nothing = access == Access::List && self.is_absent();
-        let mut needs: Vec<Need> = self.leaving().filter(|_| !nothing).into_iter().collect();
+        // Listing may always report that a path outside does not exist.
+        let reports_absence = access == Access::List && self.is_absent();
+        let leaving = if reports_absence { None } else { self.leaving() };
+        let mut needs: Vec<Need> = leaving.into_iter().collect();
         let file = |which| Some(FileUse { which, ..self.in_use(access) });
-        needs.iter_mut().for_each(|need| need.file = file(Some(file_use::why_outside(self.unbounded).to_owned())));
+        for need in &mut needs {
+            need.file = file(Some(file_use::why_outside(self.unbounded).to_owned()));
+        }
         let permission = match access {
             Access::List => return needs,
             Access::Read => "read",
@@ -459,10 +484,11 @@ impl Located {
         };
         let name = &self.relative;
         let mut need = Need::new(permission, name);
-        need.floor = self.floor(access);
+        need.floor = self.minimum(access);
         need.file = file(self.why_special(access));
         need.within = access == Access::Edit && self.inside;
-        // What is asked about every time is not granted for good, and a name is no pattern.
+        // A need with a minimum verdict is asked about every time, and a name with wildcards is no
+        // pattern for itself.
         if (need.floor.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
             need = need.always(name.clone());
         }
@@ -470,8 +496,8 @@ impl Located {
         needs
     }
 
-    /// The need to leave the project, where this lies outside: the directory that holds it, or the
-    /// directory itself.
+    /// Returns the need to leave the project, or `None` if the path is inside. Its pattern covers
+    /// the parent directory, or the directory itself if the path is one.
     pub fn leaving(&self) -> Option<Need> {
         if self.inside {
             return None;
@@ -494,14 +520,14 @@ impl Located {
         FileUse { verb: file_use::verb(access, self.protected), name, which: None }
     }
 
-    /// What makes the file special, as a clause that "which" begins.
+    /// Returns the peculiarity of the file, as a clause that "which" begins.
     fn why_special(&self, access: Access) -> Option<String> {
         let path = if self.inside { Path::new(&self.relative) } else { &self.path };
         file_use::why_special(access, self.protected, path, self.shared).map(str::to_owned)
     }
 
-    /// The least a use may be judged, whatever the rules say, and why.
-    fn floor(&self, access: Access) -> Option<(Action, String)> {
+    /// Returns the minimum verdict on a use, with its reason.
+    fn minimum(&self, access: Access) -> Option<(Action, String)> {
         let name = text::escaped(&self.relative);
         match self.protected {
             Some(Protected::Own) => Some((Action::Deny, format!("{name} holds keys or the agent's own data"))),
@@ -522,25 +548,34 @@ impl Located {
         matches!(self.found, PathKind::Missing | PathKind::Nowhere)
     }
 
-    /// Why it cannot be used in this way at all, whatever the rules say.
+    /// Returns the reason why the path cannot be used in this way, whatever the rules are.
     pub fn refusal(&self, access: Access) -> Option<PathRefusal> {
         if self.found == PathKind::Special {
             return Some(PathRefusal::Special(self.given.clone()));
         }
-        if variable(&self.given) {
+        if starts_with_variable(&self.given) {
             return Some(PathRefusal::Variable(self.given.clone()));
         }
-        let foreign = self.given.starts_with('~') && !self.given.starts_with("~/");
-        let hopeless = !foreign && (self.found == PathKind::Nowhere || self.linked || self.given.contains(['*', '?']));
-        let refused = access != Access::Edit && self.is_absent() && hopeless && self.protected.is_none();
-        refused.then(|| PathRefusal::Missing(self.path.display().to_string()))
+        if access == Access::Edit || !self.is_absent() || self.protected.is_some() {
+            return None;
+        }
+        // `~` and `~user` paths are exempt.
+        let is_other_home = self.given.starts_with('~') && !self.given.starts_with("~/");
+        let has_no_candidate = self.found == PathKind::Nowhere || self.linked || self.given.contains(['*', '?']);
+        if is_other_home || !has_no_candidate {
+            return None;
+        }
+        Some(PathRefusal::Missing(self.path.display().to_string()))
     }
 }
 
-/// Whether a path begins with a shell's variable. `$name.tsx` is a name.
-fn variable(text: &str) -> bool {
+/// Whether a path begins with a shell variable. `$name.tsx` is a plain name.
+fn starts_with_variable(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('$') else { return false };
+    if rest.starts_with(['{', '(']) {
+        return true;
+    }
     let name = rest.split('/').next().unwrap_or_default();
-    let letters = |c: char| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit();
-    rest.starts_with(['{', '(']) || (!name.is_empty() && name.chars().all(letters))
+    let is_variable_char = |c: char| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit();
+    !name.is_empty() && name.chars().all(is_variable_char)
 }

@@ -1,20 +1,20 @@
-//! Of many patterns of rules, those that may match a text, found without a look at the others.
+//! Finds the patterns of rules that may match a text, without comparing all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Patterns by what stands before their first star or question mark.
+/// Patterns by the text before their first star or question mark.
 #[derive(Debug, Default)]
 pub struct PatternIndex<'p> {
     by_beginning: BTreeMap<&'p str, Vec<usize>>,
     /// The lengths of the beginnings, in bytes.
     lengths: BTreeSet<usize>,
-    /// Patterns of whose beginnings less is known than stands there.
+    /// Patterns with a backslash, whose beginnings are only known up to it.
     with_backslash: Vec<usize>,
 }
 
 impl<'p> PatternIndex<'p> {
-    /// Patterns are known by their place among those given.
+    /// Builds an index; its results are positions in `patterns`.
     pub fn new(patterns: impl Iterator<Item = &'p str>) -> Self {
         let mut index = Self::default();
         for (at, pattern) in patterns.enumerate() {
@@ -28,15 +28,16 @@ impl<'p> PatternIndex<'p> {
         index
     }
 
-    /// Returns the places of the patterns that may match a text, or cover it as a pattern, in no order.
+    /// Returns the positions of the patterns that may match a text, or cover it as a pattern,
+    /// unordered.
     pub fn candidates<'a>(&'a self, text: &'a str) -> impl Iterator<Item = usize> + 'a {
-        // What stands behind a backslash in the text may stand behind a slash in the pattern.
+        // A backslash in the text may match a slash in the pattern.
         let plain = text.replace('\\', "/");
         let lists = self.lengths.iter().filter_map(move |length| self.by_beginning.get(plain.get(..*length)?));
         lists.flatten().copied()
     }
 
-    /// Returns the places of the patterns that a pattern may cover, in no order.
+    /// Returns the positions of the patterns that a pattern may cover, unordered.
     pub fn covered<'a>(&'a self, pattern: &'a str) -> impl Iterator<Item = usize> + 'a {
         let broad = beginning(pattern);
         let longer = self.by_beginning.range::<str, _>((Bound::Included(broad), Bound::Unbounded));
@@ -45,8 +46,8 @@ impl<'p> PatternIndex<'p> {
     }
 }
 
-/// Returns the letters that each text begins with which a pattern matches: a backslash is a slash, and a blank before the last star may be
-/// missing.
+/// Returns the text with which every match of a pattern begins. It ends at a backslash, which
+/// matches as a slash, and without trailing blanks: a blank before the last star may be missing.
 fn beginning(pattern: &str) -> &str {
     let end = pattern.find(['*', '?', '\\']).unwrap_or(pattern.len());
     pattern[..end].trim_end_matches(' ')
@@ -57,9 +58,8 @@ mod tests {
     use super::*;
     use crate::wildcard::{covers, matches};
 
-    /// The index leaves out nothing that matches or covers.
     #[test]
-    fn candidates_are_all_that_may_match() {
+    fn candidates_include_everything_that_matches_or_covers() {
         let patterns = [
             "*",
             "git *",

@@ -1,5 +1,5 @@
-//! Places whose files are not judged by where they lie alone: directories for short-lived files, and what a process
-//! has open.
+//! Files whose location alone does not decide: those in temporary directories, and open files of
+//! processes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,14 +7,18 @@ use std::path::Path;
 
 use super::PermissionContext;
 
-/// Whether a path below a directory for short-lived files is the user's own, as far as it exists, and no socket or
-/// pipe of some other program. A folder there that holds the project or the home directory is no short-lived one.
+/// Whether a path below a temporary directory belongs to the user, as far as it exists, and is no
+/// socket or pipe.
+///
+/// A directory there that contains the project or the home directory is not temporary.
 pub(super) fn is_temporary(path: &Path, dir: &Path, place: &PermissionContext) -> bool {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let Ok(below) = path.strip_prefix(dir) else { return false };
-    let top = |path: &Path| path.strip_prefix(dir).ok().and_then(|below| below.iter().next().map(OsStr::to_owned));
-    let lasting = std::iter::once(&place.root).chain(&place.extra).chain(&place.home).filter_map(|path| top(path));
-    if below.iter().next().is_some_and(|first| lasting.into_iter().any(|lasting| lasting == *first)) {
+    let top_level =
+        |path: &Path| path.strip_prefix(dir).ok().and_then(|below| below.iter().next().map(OsStr::to_owned));
+    let lasting = std::iter::once(&place.root).chain(&place.extra).chain(&place.home);
+    let mut lasting = lasting.filter_map(|path| top_level(path));
+    if below.iter().next().is_some_and(|first| lasting.any(|lasting| lasting == *first)) {
         return false;
     }
     let user = rustix::process::geteuid().as_raw();
@@ -24,7 +28,8 @@ pub(super) fn is_temporary(path: &Path, dir: &Path, place: &PermissionContext) -
     })
 }
 
-/// The process of which a path is an open file, and no more: what is written behind one leads on from there.
+/// Returns the process whose open file the path names. `None` for a path below such a file, which
+/// leads on from there.
 pub(super) fn holder(path: &Path) -> Option<&str> {
     let names: Vec<&str> = path.iter().skip(1).map(OsStr::to_str).collect::<Option<_>>()?;
     let (process, number) = match names.as_slice() {
@@ -36,7 +41,8 @@ pub(super) fn holder(path: &Path) -> Option<&str> {
     number.bytes().all(|byte| byte.is_ascii_digit()).then_some(process)
 }
 
-/// Whether a path is an open file of whoever opens it, which was judged when it was opened first.
+/// Whether a path is an open file of the process that opens it. Such a file was judged when it was
+/// first opened.
 pub(super) fn is_own_descriptor(path: &Path) -> bool {
     holder(path).is_some_and(|process| matches!(process, "self" | "thread-self"))
 }

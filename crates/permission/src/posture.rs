@@ -1,25 +1,29 @@
-//! What an agent that only reads may run, where no rule of its own speaks about it.
+//! The read-only posture: the commands that an agent may run which only reads, if no rule of its
+//! own applies.
 
 use super::Action;
 use super::shell::{Effect, Unit};
 
-/// Why a read-only agent is not simply allowed something, with what kept a rule of its own from allowing it.
+/// Adds to the reason of a question why a rule of the agent did not allow the command.
 pub(super) fn also_refused(why: String, action: Action, refused: Option<&str>) -> String {
-    match refused.filter(|_| action == Action::Ask) {
-        Some(refused) => format!("{why}; {refused}"),
-        None => why,
+    match refused {
+        Some(refused) if action == Action::Ask => format!("{why}; {refused}"),
+        _ => why,
     }
 }
 
-/// What a read-only agent may run.
+/// Judges a unit for a read-only agent.
 pub(super) fn posture_of(unit: &Unit) -> (Action, Option<String>) {
-    if let Some(reason) = unit.opaque.as_ref().filter(|_| unit.effect != Effect::Writes || unit.plans_only) {
+    if let Some(reason) = &unit.opaque
+        && (unit.effect != Effect::Writes || unit.plans_only)
+    {
         return (Action::Ask, Some(reason.clone()));
     }
     match unit.effect {
         Effect::Reads => (Action::Allow, Some("it is known to change nothing, and this agent may read".into())),
         Effect::Writes if unit.plans_only => (Action::Allow, Some("it writes plan files only".into())),
-        // What an option carries may never start; only what cannot be undone is refused outright.
+        // The command in an option may never start, so it is denied only if its effect cannot be
+        // undone.
         Effect::Writes if unit.carried && !unit.destroys => {
             (Action::Ask, Some("an option of another program may run it, and it writes".into()))
         }

@@ -1,4 +1,4 @@
-//! What must hold for all commands, on generated ones.
+//! Property tests of the analysis with generated commands.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::cases::{Lab, judge, plan, r1, r2, with};
 use super::{Action, PermissionContext, Rules, command_need, evaluate};
 
-/// A place that nothing touches, so that one serves all cases.
+/// Returns a place that does not exist, so that all cases can share it.
 fn place() -> PermissionContext {
     let root = std::env::temp_dir();
     PermissionContext {
@@ -90,7 +90,7 @@ fn rule_sets(place: &PermissionContext) -> [Rules; 4] {
     [r1(place), r2(place), plan(place), with(place, &[("*", Action::Allow)])]
 }
 
-/// A word in one of its many spellings.
+/// Writes a word in one of its many spellings.
 fn spelled(word: &str, how: &[u8]) -> String {
     let letters = word.chars().zip(how.iter().cycle());
     letters
@@ -109,7 +109,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_strictest_part_decides(a in command(), b in command(), joint in 0..5_usize) {
+    fn strictest_part_of_a_line_decides(a in command(), b in command(), joint in 0..5_usize) {
         let place = place();
         let joint = ["; ", " & ", " && ", " || ", "\n"][joint];
         for rules in rule_sets(&place) {
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pipe_is_no_weaker(a in command(), b in command()) {
+    fn pipe_is_no_weaker_than_its_parts(a in command(), b in command()) {
         let place = place();
         for rules in rule_sets(&place) {
             let parts = [&a, &b].map(|part| judge(&rules, part, &place).action);
@@ -129,21 +129,23 @@ proptest! {
     }
 
     #[test]
-    fn a_wrapper_never_weakens(command in command(), wrappers in vec(0..WRAPPERS.len(), 1..4)) {
+    fn wrapper_never_weakens_a_verdict(command in command(), wrappers in vec(0..WRAPPERS.len(), 1..4)) {
         let place = place();
-        // Only simple commands can be wrapped by words.
+        // Only simple commands can follow a wrapper as words.
         prop_assume!(!command.starts_with(['(', '!', '[']) && !command.starts_with("if") && !command.starts_with("for") && !command.contains("LD_"));
         let words: Vec<&str> = wrappers.iter().map(|index| WRAPPERS[*index]).collect();
         let wrapped = format!("{} {command}", words.join(" "));
         for rules in rule_sets(&place) {
-            let (before, after) = (judge(&rules, &command, &place), judge(&rules, &wrapped, &place));
+            let before = judge(&rules, &command, &place);
+            let after = judge(&rules, &wrapped, &place);
             prop_assert!(after.action >= before.action, "{:?} became {:?}: {}", before.action, after.action, wrapped);
         }
         let text = command.replace('\'', "'\\''");
         let texts = [format!("sh -c '{text}'"), format!("bash -lc '{text}'"), format!("f() {{ {command}; }}; f"), format!("({command})")];
         for wrapped in texts {
             for rules in rule_sets(&place) {
-                let (before, after) = (judge(&rules, &command, &place), judge(&rules, &wrapped, &place));
+                let before = judge(&rules, &command, &place);
+                let after = judge(&rules, &wrapped, &place);
                 prop_assert!(after.action >= before.action, "{:?} became {:?}: {}", before.action, after.action, wrapped);
             }
         }
@@ -169,7 +171,7 @@ proptest! {
         }
         for pattern in patterns {
             rules = rules.then(&with(&PermissionContext::default(), &[]).then(&Rules::from(vec![super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }])));
-            // The base rules in between allow nothing new about commands that are denied.
+            // The built-in rules in between allow nothing that a deny covers.
             rules = rules.iter().filter(|rule| rule.source != "built in" || rule.permission != "*").cloned().collect();
             let after = judge(&rules, &command, &place).action;
             prop_assert!(after >= before, "{} with {}: {:?} after {:?}", command, pattern, after, before);
@@ -178,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn a_grant_never_beats_a_deny(command in command()) {
+    fn grant_never_overrides_a_deny(command in command()) {
         let place = place();
         let grants = Rules::from(vec![super::Rule { permission: "*".into(), pattern: "*".into(), action: Action::Allow, source: "grant".into() }]);
         for rules in rule_sets(&place) {
@@ -190,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn words_are_read_as_they_were_written(words in vec("[a-zA-Z0-9_./$*?\\[\\]{}~\"'\\\\ ;&|<>()!#-]{1,8}", 1..5)) {
+    fn quoted_words_are_unchanged(words in vec("[a-zA-Z0-9_./$*?\\[\\]{}~\"'\\\\ ;&|<>()!#-]{1,8}", 1..5)) {
         let place = place();
         let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
         let need = command_need(&format!("prog {}", quoted.join(" ")), &place);
@@ -200,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics(bytes in vec(prop::sample::select(b" \t\n;|&<>()${}[]'\"`\\*?~!#=+-:@%/ablsrmx01EOF\xc3\xa9".to_vec()), 0..160)) {
+    fn random_text_never_panics(bytes in vec(prop::sample::select(b" \t\n;|&<>()${}[]'\"`\\*?~!#=+-:@%/ablsrmx01EOF\xc3\xa9".to_vec()), 0..160)) {
         let text = String::from_utf8_lossy(&bytes);
         let place = place();
         for rules in [r1(&place), r2(&place)] {
@@ -209,7 +211,8 @@ proptest! {
     }
 }
 
-/// Texts and brackets that run what they hold. `@` is the command, `Q` the command as one quoted word.
+/// Constructs that run the command in them. `@` is the command, `Q` the command as a single quoted
+/// word.
 const AROUND: [&str; 40] = [
     "sh -c Q",
     "bash -lc Q",
@@ -257,16 +260,16 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// Whatever stands around it, in whatever order: what is denied is never allowed.
+/// No nesting of wrappers and constructs, in any order, lets a denied command be allowed.
 #[test]
-fn nothing_around_a_denied_command_allows_it() {
+fn nested_denied_command_is_never_allowed() {
     let place = place();
     let sets = [r2(&place), plan(&place)];
     let denied = ["rm victim.txt", "/bin/rm -rf src", "r''m x", "A=1 rm x"];
     let beginnings = super::shell::judge::beginnings();
     assert!(beginnings.len() > 150, "{}", beginnings.len());
     let mut wrong = vec![];
-    let mut look = |line: &str| {
+    let mut check = |line: &str| {
         for (rules, set) in sets.iter().zip(["R2", "PLAN"]) {
             if judge(rules, line, &place).action == Action::Allow {
                 wrong.push(format!("{set}: {line}"));
@@ -275,15 +278,16 @@ fn nothing_around_a_denied_command_allows_it() {
     };
     for command in &denied[..3] {
         for start in &beginnings {
-            look(&format!("{start} {command}"));
+            check(&format!("{start} {command}"));
         }
         for container in ["docker run --rm x", "podman exec x", "kubectl exec pod --"] {
-            look(&format!("{container} {command}"));
-            look(&format!("{container} sh -c {}", quoted(command)));
-            look(&format!("{container} xargs bash -lc {}", quoted(command)));
+            check(&format!("{container} {command}"));
+            check(&format!("{container} sh -c {}", quoted(command)));
+            check(&format!("{container} xargs bash -lc {}", quoted(command)));
         }
     }
-    // Nested at random, but the same every time. A text that begins with `-` is an option to most.
+    // Pseudorandom nesting, the same every time. Text that begins with `-` is an option to most
+    // programs.
     let beginnings: Vec<&String> = beginnings.iter().filter(|start| !start.starts_with('-')).collect();
     let mut random = 1_u64;
     let mut below = |bound: usize| {
@@ -293,36 +297,37 @@ fn nothing_around_a_denied_command_allows_it() {
     for _ in 0..3_000 {
         let mut line = denied[below(denied.len())].to_owned();
         for _ in 0..1 + below(5) {
-            let simple = !line.starts_with(['(', '{', 'A'])
+            let is_simple = !line.starts_with(['(', '{', 'A'])
                 && !["if ", "while ", "f()", "true", "time "].iter().any(|start| line.starts_with(start));
             line = match below(3) {
-                0 if simple => format!("{} {line}", beginnings[below(beginnings.len())]),
+                0 if is_simple => format!("{} {line}", beginnings[below(beginnings.len())]),
                 _ => {
                     let around = AROUND[below(AROUND.len())];
-                    // `eval` takes one layer of quotes off whatever it is given.
-                    if around == "eval @" && (!simple || line.contains(['\'', '"'])) {
+                    // `eval` removes one layer of quotes.
+                    if around == "eval @" && (!is_simple || line.contains(['\'', '"'])) {
                         continue;
                     }
-                    // `env -S` is no shell: it splits words and quotes, and no more.
-                    if around == "env -S Q" && (!simple || line.contains(['<', '(', ';', '\\'])) {
+                    // `env -S` is no shell: it only splits words and removes quotes.
+                    if around == "env -S Q" && (!is_simple || line.contains(['<', '(', ';', '\\'])) {
                         continue;
                     }
-                    let words = around.contains('@')
+                    let takes_words = around.contains('@')
                         && !around.starts_with(['(', '{', 'i', 'w', 't', 'l', 'c'])
                         && !around.starts_with("f()");
-                    let inner = if words && !simple { format!("sh -c {}", quoted(&line)) } else { line.clone() };
+                    let needs_shell = takes_words && !is_simple;
+                    let inner = if needs_shell { format!("sh -c {}", quoted(&line)) } else { line.clone() };
                     around.replace('@', &inner).replace('Q', &quoted(&inner))
                 }
             };
         }
-        look(&line);
+        check(&line);
     }
     assert!(wrong.is_empty(), "{} lines\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
 }
 
-/// Nesting without end is refused, not followed.
+/// Endless nesting is refused, not analysed.
 #[test]
-fn depth_bombs_are_opaque() {
+fn deep_nesting_is_opaque() {
     let place = place();
     let rules = r2(&place);
     let many = 20_000;
@@ -356,10 +361,9 @@ fn depth_bombs_are_opaque() {
     assert!(judge(&rules, &text, &place).action >= Action::Ask);
 }
 
-/// A line with more commands than are judged one by one is never allowed; a deny in what was left is
-/// still found.
+/// A line with more commands than are judged one by one is never allowed; a deny in the rest is still found.
 #[test]
-fn more_than_is_judged() {
+fn line_with_too_many_commands_is_not_allowed() {
     let place = place();
     let denies = r2(&place);
     let free = with(&place, &[("*", Action::Allow)]);
@@ -389,9 +393,9 @@ fn more_than_is_judged() {
     }
 }
 
-/// Harmless text around it, up to beyond every cap, lifts no deny; ordinary padding leaves it a deny.
+/// Harmless text around a denied command, even beyond every limit, does not lift the deny.
 #[test]
-fn padding_lifts_no_deny() {
+fn padding_does_not_lift_a_deny() {
     let place = place();
     let rules = with(&place, &[("*", Action::Allow), ("rm*", Action::Deny), ("git push*", Action::Deny)]);
     let paddings = [
@@ -446,9 +450,9 @@ fn padding_lifts_no_deny() {
     }
 }
 
-/// So it is with what no rule can allow.
+/// The same holds for commands that no rule can allow.
 #[test]
-fn padding_lifts_no_catastrophe() {
+fn padding_does_not_allow_a_catastrophe() {
     let place = place();
     let free = with(&place, &[("*", Action::Allow)]);
     let paddings = ["true;".repeat(2_000), "true;".repeat(30_000), "# a note, but a long one\n".repeat(8_000)];
@@ -469,9 +473,9 @@ fn padding_lifts_no_catastrophe() {
     }
 }
 
-/// What may not be changed stays so behind more paths than are looked up.
+/// A deny of an edit holds even after more paths than are located.
 #[test]
-fn paths_lift_no_deny() {
+fn many_paths_do_not_lift_a_deny() {
     let place = place();
     let edits = Rules::from(vec![super::Rule {
         permission: "edit".into(),
@@ -489,9 +493,9 @@ fn paths_lift_no_deny() {
     }
 }
 
-/// The sizes of the requirement; the times are for a release build, so here they are not measured.
+/// Uses the sizes of the requirement. The times apply to a release build, so they are not measured here.
 #[test]
-fn long_lines_end() {
+fn long_lines_terminate() {
     let lab = Lab::new();
     let rules = r2(&lab.place);
     let lines = [

@@ -1,7 +1,8 @@
-//! Files that no broad rule opens: secrets (reading asks), files that decide what runs on this
-//! machine (changing them asks), and our own keys and sessions (never). Their names stand in
-//! `protected.txt`. They are compared in lower case and without trailing blanks, dots and control
-//! characters, because some file systems do the same.
+//! Files that no broad rule opens: secrets (reading asks), control files (changing them asks), and
+//! our own keys and sessions (always denied).
+//!
+//! Their names are in `protected.txt`. Names are compared in lower case and without trailing
+//! blanks, dots and control characters, because some file systems do the same.
 
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -9,32 +10,33 @@ use std::sync::LazyLock;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protected {
-    /// Holds keys or passwords: reading it asks.
+    /// A file with keys or passwords: reading it asks.
     Secret,
-    /// Changes what runs on this machine, or what the agent may do: changing it asks.
+    /// A control file, which determines what runs on this machine or what the agent may do:
+    /// changing it asks.
     Control,
-    /// The agent's own keys, sessions and grants, or a process's variables: never.
+    /// The agent's own keys, sessions and grants, or the variables of a process: always denied.
     Own,
 }
 
-/// A name as the most forgiving file system compares it: letters in any case, trailing blanks and
-/// dots gone, characters without a form gone. What follows a colon is a stream of the file.
+/// Normalises a name as the most lenient file system does: lower case, no trailing blanks and dots, no
+/// invisible characters. A colon starts the name of a stream of the file, which is dropped.
 pub(super) fn folded(name: &str) -> String {
     let file = name.split(':').next().filter(|file| !file.is_empty()).unwrap_or(name);
     let file = file.trim_end_matches(|c: char| c == '.' || c.is_whitespace() || c.is_control());
     if file.is_ascii() {
         return file.to_ascii_lowercase();
     }
-    let seen = file.chars().filter(
+    let visible = file.chars().filter(
         |c| !matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}'),
     );
-    seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+    visible.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
-/// The names in `protected.txt`, which says how they are written.
+/// The names of one section of `protected.txt`, which documents its own syntax.
 #[derive(Debug, Default)]
 struct Names {
-    /// By the first part, where that is a plain name.
+    /// Names whose first component is plain, by that component.
     plain: HashMap<&'static str, Vec<Entry>>,
     wild: Vec<Entry>,
 }
@@ -42,13 +44,13 @@ struct Names {
 #[derive(Debug)]
 struct Entry {
     parts: Vec<PartPattern>,
-    /// With everything below it.
+    /// Whether everything below it is included.
     folder: bool,
-    /// What follows from a change, as a clause that "which" begins.
+    /// The effect of a change, as a clause that "which" begins.
     effect: &'static str,
 }
 
-/// A name, or the beginning and the end of one with anything between them.
+/// A plain component, or the start and the end of one with anything in between.
 #[derive(Debug)]
 struct PartPattern {
     start: &'static str,
@@ -73,7 +75,7 @@ impl PartPattern {
     }
 }
 
-/// What follows from changing a file that decides what runs, where its section does not say more.
+/// The effect of changing a control file if its section states none.
 const EFFECT: &str = "decides what runs on this machine";
 
 static SECRET: LazyLock<Names> = LazyLock::new(|| Names::section("secret"));
@@ -83,11 +85,11 @@ static ELSEWHERE: LazyLock<Names> = LazyLock::new(|| Names::section("elsewhere")
 impl Names {
     fn section(wanted: &str) -> Self {
         let mut names = Self::default();
-        let mut here = false;
+        let mut in_section = false;
         let mut effect = EFFECT;
         for line in include_str!("protected.txt").lines().filter(|line| !line.starts_with('#')) {
             if let Some(section) = line.strip_prefix('[') {
-                here = section.trim_end_matches(']') == wanted;
+                in_section = section.trim_end_matches(']') == wanted;
                 effect = EFFECT;
                 continue;
             }
@@ -95,7 +97,10 @@ impl Names {
                 effect = clause;
                 continue;
             }
-            for word in line.split_whitespace().filter(|_| here) {
+            if !in_section {
+                continue;
+            }
+            for word in line.split_whitespace() {
                 let folder = word.ends_with('/');
                 let parts: Vec<&str> = word.trim_end_matches('/').split('/').collect();
                 let first = parts[0];
@@ -107,8 +112,8 @@ impl Names {
         names
     }
 
-    /// Whether the end of a path, or one of its folders, is among them.
-    fn hold<P: AsRef<str>>(&self, path: &[P]) -> bool {
+    /// Whether the end of a path, or one of its directories, is among these names.
+    fn contains<P: AsRef<str>>(&self, path: &[P]) -> bool {
         self.find(path).is_some()
     }
 
@@ -126,77 +131,88 @@ impl Names {
     }
 }
 
-/// Whether a file of this name holds secrets.
+/// Whether a file with this name holds secrets.
 pub(super) fn secret_name(name: &str) -> bool {
-    // An editor's or somebody's copy holds the same as the file.
+    // A backup copy holds the same secrets as the file.
     let whole = folded(name.trim_end_matches('~').trim_matches('#'));
     let mut name = whole.as_str();
     while let Some((start, "bak" | "old" | "orig" | "save" | "backup" | "swp" | "swo")) = name.rsplit_once('.') {
         name = start;
     }
-    let swapped = name.len() < whole.len() && name.strip_prefix('.').is_some_and(secret_name);
-    swapped || env_name(name) || private_key(name) || SECRET.hold(&[name])
+    let is_swap_of_secret = name.len() < whole.len() && name.strip_prefix('.').is_some_and(secret_name);
+    is_swap_of_secret || env_name(name) || private_key(name) || SECRET.contains(&[name])
 }
 
-/// `.env`, `x.env`, `.env.local`; not the examples that are meant to be read. `name` is folded.
+/// Whether a folded name is `.env`, `x.env` or `.env.local`, and not an example that is meant to be
+/// read.
 fn env_name(name: &str) -> bool {
     const EXAMPLES: [&str; 5] = [".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults"];
     (name.ends_with(".env") || name.contains(".env.")) && !EXAMPLES.iter().any(|end| name.ends_with(end))
 }
 
-/// `id_rsa`, `id_rsa_work`, `id_ed25519-github.old`; not `id_rsa.pub`, not `id_rsa.rs`. `name` is folded.
+/// Whether a folded name is that of a private key: `id_rsa`, `id_rsa_work`,
+/// `id_ed25519-github.old`, but not `id_rsa.pub` or `id_rsa.rs`.
 fn private_key(name: &str) -> bool {
     let kind = ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"].iter().find_map(|kind| name.strip_prefix(kind));
     kind.is_some_and(|rest| !rest.contains('.') && !rest.starts_with(char::is_alphabetic))
 }
 
-/// Whether a path holds secrets: the floor of reading, and of changing. By name alone, nothing is
-/// looked up; `path` is absolute, or relative to anything.
+/// Whether a path holds secrets, which gives reading and changing a minimum verdict.
+///
+/// Decides by name alone, without reading the disk. `path` is absolute, or relative to any
+/// directory.
 pub fn secret(path: &Path) -> bool {
     let Some(name) = path.file_name() else { return false };
     if secret_name(&name.to_string_lossy()) {
         return true;
     }
-    // Most paths go through no hidden folder, and need not be taken apart.
+    // Most paths have no hidden directory and need not be split.
     if !path.iter().any(|part| part.as_encoded_bytes().starts_with(b".")) {
         return false;
     }
     let parts = parts(path);
     let Some(name) = parts.last() else { return false };
-    let ssh = parts.iter().rev().nth(1).is_some_and(|dir| dir == ".ssh")
+    let is_ssh_key = parts.iter().rev().nth(1).is_some_and(|dir| dir == ".ssh")
         && !name.ends_with(".pub")
         && !["known_hosts", "config", "authorized_keys"].contains(&name.as_str());
-    ssh || SECRET.hold(&parts)
+    is_ssh_key || SECRET.contains(&parts)
 }
 
-/// What decides what git starts, below a git directory. The first is a folder.
+/// Files below a git directory that determine which programs git starts. The first one is a
+/// directory.
 pub const GIT: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "info/attributes"];
 
-/// Whether changing a path changes what runs unasked, here or where the project is built, or what an
-/// agent may do: the floor of editing. By name alone, nothing is looked up. `path` has its symlinks
-/// followed; of a path in the project it is the part below the root, of any other all of it.
+/// Whether a path is a control file: changing it changes what runs without a question, here or where the
+/// project is built, or what an agent may do. This gives editing a minimum verdict.
+///
+/// Decides by name alone, without reading the disk. `path` has its symlinks resolved; for a path in the
+/// project it is the part below the root, for any other the whole path.
 pub fn control(path: &Path) -> bool {
     let parts = parts(path);
-    let short = |part: &String| part.starts_with("git~");
-    !plan(&parts) && (CONTROL.hold(&parts) || ELSEWHERE.hold(&parts) || parts.iter().any(short))
+    if is_plan_path(&parts) {
+        return false;
+    }
+    let is_short_git_name = |part: &String| part.starts_with("git~");
+    CONTROL.contains(&parts) || ELSEWHERE.contains(&parts) || parts.iter().any(is_short_git_name)
 }
 
-/// What follows from changing a path that is [`control`], as a clause that "which" begins: "git runs".
+/// Returns the effect of changing a [`control`] file, as a clause that "which" begins: "git runs".
 pub(super) fn effect(path: &Path) -> &'static str {
     let parts = parts(path);
     let entry = CONTROL.find(&parts).or_else(|| ELSEWHERE.find(&parts));
     entry.map_or(EFFECT, |entry| entry.effect)
 }
 
-/// Whether it changes only what runs where the project is built, once it is pushed. No sandbox of this
-/// machine keeps that: git has to be able to check it out.
+/// Whether a control file affects only what runs where the project is built, after a push.
+///
+/// No sandbox of this machine can protect such a file, because git has to be able to check it out.
 pub fn elsewhere(path: &Path) -> bool {
     let parts = parts(path);
-    ELSEWHERE.hold(&parts) && !CONTROL.hold(&parts)
+    ELSEWHERE.contains(&parts) && !CONTROL.contains(&parts)
 }
 
-/// Whether a path decides what git starts in a git directory of any name. Looks at the disk, for the
-/// few names that could.
+/// Whether a path is a control file of a git directory with any name. Reads the disk, but only for
+/// the few names in question.
 pub(super) fn in_git_dir(path: &Path) -> bool {
     let parts: Vec<String> = path.iter().rev().take(2).map(|part| folded(&part.to_string_lossy())).collect();
     let [name, above] = parts.as_slice() else { return false };
@@ -212,13 +228,14 @@ fn is_git_dir(dir: &Path) -> bool {
     dir.join("HEAD").exists() && (dir.join("objects").is_dir() || dir.join("commondir").is_file())
 }
 
-/// Whether a path relative to the project is a plan: the one place a planning agent writes to.
+/// Whether a path relative to the project is a plan, the only kind of file that a planning agent
+/// writes.
 pub fn is_plan(path: &Path) -> bool {
     let parts = parts(path);
-    parts.len() == 3 && plan(&parts)
+    parts.len() == 3 && is_plan_path(&parts)
 }
 
-fn plan(parts: &[String]) -> bool {
+fn is_plan_path(parts: &[String]) -> bool {
     let [.., folder, plans, name] = parts else { return false };
     [".opencode", ".adjutant"].contains(&folder.as_str())
         && ["plans", "plan"].contains(&plans.as_str())
@@ -226,11 +243,11 @@ fn plan(parts: &[String]) -> bool {
 }
 
 fn parts(path: &Path) -> Vec<String> {
-    let name = |part: Component<'_>| match part {
+    let normal = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(folded(&name.to_string_lossy())),
         _ => None,
-    };
-    path.components().filter_map(name).collect()
+    });
+    normal.collect()
 }
 
 #[cfg(test)]
@@ -238,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets() {
+    fn secrets_are_recognised_by_name() {
         let yes = [
             ".env",
             ".ENV",
@@ -312,9 +329,8 @@ mod tests {
         }
     }
 
-    /// A git directory counts whatever its name is.
     #[test]
-    fn git_directories_of_any_name() {
+    fn git_directory_of_any_name_has_control_files() {
         let dir = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(dir.path()).unwrap();
         std::fs::create_dir_all(root.join("meta/objects")).unwrap();
@@ -331,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn control_files_by_name() {
+    fn control_files_are_recognised_by_name() {
         let yes = [
             ".git/hooks/pre-commit",
             ".GIT/config",

@@ -1,12 +1,13 @@
-//! Lists of rules that the program makes.
+//! The built-in rules, and the rules of subagents.
 
 use std::path::Path;
 
 pub use super::rule_entry::{Action, BUILT_IN, POSTURE, Rule};
 pub use super::rule_list::Rules;
 
-/// The modern name of an old key; none where it is not old. `list`, `todoread` and `codesearch` are
-/// still keys of ours.
+/// Returns the current name of an old permission key, or `None` if the key is not old.
+///
+/// `list`, `todoread` and `codesearch` are old names too, but still keys of ours.
 pub fn modern(key: &str) -> Option<&'static str> {
     match key {
         "write" | "patch" | "multiedit" | "apply_patch" => Some("edit"),
@@ -15,19 +16,19 @@ pub fn modern(key: &str) -> Option<&'static str> {
     }
 }
 
-/// What holds where nobody wrote anything.
+/// Returns the rules that apply before any settings.
 pub fn base(data_dir: &Path, tmp_dir: &Path, skill_dirs: &[impl AsRef<Path>]) -> Rules {
     use Action::{Allow, Ask, Deny};
     let mut rules = Rules::built_in(&[("*", "*", Allow), ("doom_loop", "*", Ask), ("external_directory", "*", Ask)]);
-    let mut outside = |dir: &Path| {
+    let mut allow_outside = |dir: &Path| {
         let pattern = format!("{}/*", dir.display());
         let source = BUILT_IN.into();
         rules.extend([Rule { permission: "external_directory".into(), pattern, action: Allow, source }]);
     };
-    outside(&data_dir.join("tool-output"));
-    outside(tmp_dir);
+    allow_outside(&data_dir.join("tool-output"));
+    allow_outside(tmp_dir);
     for dir in skill_dirs {
-        outside(dir.as_ref());
+        allow_outside(dir.as_ref());
     }
     rules.then(&Rules::built_in(&[
         ("question", "*", Deny),
@@ -40,9 +41,11 @@ pub fn base(data_dir: &Path, tmp_dir: &Path, skill_dirs: &[impl AsRef<Path>]) ->
     ]))
 }
 
-/// The rules of a subagent: its own, then every deny of its parent's agent and session, so that what
-/// the parent may not do, it may not do either. Exceptions to a parent's deny are not handed down. The plan
-/// is the parent's, unless rules that somebody wrote for the subagent allow it one.
+/// Returns the rules of a subagent: its own, then every deny of its parent's agent and session.
+///
+/// A subagent may thus do nothing that its parent may not. Exceptions to a parent's deny are not
+/// inherited. The plan belongs to the parent, unless a rule from the settings allows the subagent
+/// its own.
 pub fn derive(child: &Rules, parent_agent: &Rules, parent_session: &Rules) -> Rules {
     let denies = parent_agent.iter().chain(parent_session.iter()).filter(|rule| rule.action == Action::Deny);
     let mut rules = child.clone();
@@ -67,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subagent_has_no_plan_unless_somebody_wrote_that_it_has() {
+    fn subagent_has_no_plan_unless_settings_allow_it() {
         let everything = Rules::built_in(&[("*", "*", Allow), ("todowrite", "*", Allow)]);
         let child = derive(&everything, &everything, &Rules::default());
         assert_eq!((judge(&child, "todowrite", "*"), judge(&child, "todoread", "*")), (Deny, Deny));
@@ -99,7 +102,7 @@ mod tests {
         }
     }
 
-    /// A deny yields to a later rule that is narrower or says the same, not to a broader one.
+    /// A deny yields to a later rule that is narrower or has the same pattern, not to a broader one.
     #[test]
     fn a_broader_rule_does_not_lift_a_deny() {
         type Row = (&'static [(&'static str, Action)], &'static str, Action);
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_inherits_every_deny() {
+    fn subagent_inherits_every_deny_of_its_parent() {
         let child = Rules::built_in(&[("*", "*", Allow), ("edit", "src/*", Allow)]);
         let parent = Rules::built_in(&[("edit", "*", Deny), ("bash", "*", Allow)]).then(&Rules::read_only());
         let session = Rules::built_in(&[("webfetch", "*", Deny)]);

@@ -1,8 +1,8 @@
-//! Of many rules, those that may speak about a text, found without a look at the others.
+//! Finds the rules that may apply to a text, without comparing all of them.
 //!
-//! Rules that are found here are judged by `wildcard` afterwards: a rule too many costs time, a rule too few would be
-//! a hole. So a key is what each text that a pattern matches must begin or end with, whichever fewer rules share, letters
-//! compared without regard to case.
+//! The rules found here are judged by `wildcard` afterwards: an extra rule costs time, a missing
+//! rule would be a security hole. A rule's key is therefore text with which every match of its
+//! pattern must begin or end, compared ignoring case; of the two, the one that fewer rules share.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,29 +13,29 @@ use super::wildcard::{self, UNKNOWN};
 use super::{Action, Rule, first_word};
 use base::lock::locked;
 
-/// The longest key, in letters.
+/// The maximum length of a key, in characters.
 const KEY_LETTERS: usize = 64;
 
-/// For how many permissions the patterns of a piece are kept compiled.
+/// The number of permissions per piece for which compiled patterns are cached.
 const MAX_TABLES: usize = 256;
 
-/// The index of a piece of a list of rules, made when it is first asked for.
+/// The index of a piece of a rule list, built on first use.
 #[derive(Debug, Default)]
 pub(super) struct RuleIndex {
     permissions: OnceLock<PermissionIndex>,
     tables: Mutex<HashMap<Box<str>, Arc<PatternTable>>>,
 }
 
-/// The places of rules by the permissions they speak about, ascending.
+/// The positions of rules by permission, ascending.
 #[derive(Debug, Default)]
 struct PermissionIndex {
-    /// A backslash is a slash.
+    /// Plain permission keys, with `\` replaced by `/`.
     exact: HashMap<String, Vec<u32>>,
     wild: Vec<(Box<str>, Vec<u32>)>,
-    /// The place of the last rule about the posture, and whether it denies.
+    /// The position of the last posture rule, and whether it denies.
     posture: Option<(usize, bool)>,
-    /// A rule that somebody wrote asks or denies what a command line may do without showing it: whatever it runs in;
-    /// where it could change files.
+    /// Whether rules from the settings ask about or deny effects that a command line may hide: in
+    /// any sandbox, and for commands that can change files.
     restricts_hidden: [bool; 2],
 }
 
@@ -95,7 +95,7 @@ impl RuleIndex {
         hidden || edits && edited
     }
 
-    /// The patterns of the rules about a permission, compiled.
+    /// Returns the compiled patterns of the rules about a permission.
     pub(super) fn table(&self, rules: &[Rule], permission: &str) -> Arc<PatternTable> {
         let mut tables = locked(&self.tables);
         if let Some(table) = tables.get(permission) {
@@ -110,24 +110,25 @@ impl RuleIndex {
     }
 }
 
-/// The patterns of rules about one permission. Rules are known by their places in a piece of a list.
+/// The compiled patterns of the rules about one permission. Rules are identified by their positions
+/// in a piece.
 #[derive(Debug, Default)]
 pub(super) struct PatternTable {
     all: Vec<u32>,
     /// Rules with the pattern `*`.
     catch_all: Vec<u32>,
-    /// The others by what their texts begin with, or end with, backwards.
+    /// Other rules by the beginning of their matches, or by the ending, reversed.
     beginnings: KeyIndex,
     endings: KeyIndex,
-    /// Those that begin and end with a wildcard.
+    /// Rules that begin and end with a wildcard.
     open: Vec<u32>,
-    /// Those that ask or deny, by the word that they begin with, in small letters.
+    /// Rules that ask or deny, by their first word in lower case.
     words: KeyIndex,
-    /// Those of them that begin with no word.
+    /// Rules that ask or deny and begin with no word.
     wordless: Vec<u32>,
-    /// The first letters of the words of denies.
+    /// The first characters of the first words of denies.
     letters: BTreeSet<char>,
-    /// Words that start a denied command, in small letters.
+    /// The names of denied commands, in lower case.
     denied_names: KeyIndex,
 }
 
@@ -159,12 +160,12 @@ impl PatternTable {
                 table.words.insert(&word, at);
             }
         }
-        table.file(keys);
+        table.add_keys(keys);
         table
     }
 
-    /// Files rules by the beginning or the ending of their texts: by the one that fewer have.
-    fn file(&mut self, keys: Vec<(u32, String, String)>) {
+    /// Indexes rules by the beginning or the ending of their matches, whichever fewer rules share.
+    fn add_keys(&mut self, keys: Vec<(u32, String, String)>) {
         let mut counts: [HashMap<&str, usize>; 2] = Default::default();
         for (_, beginning, ending) in &keys {
             *counts[0].entry(beginning).or_default() += 1;
@@ -188,7 +189,7 @@ impl PatternTable {
         found.extend(&self.open);
     }
 
-    /// Adds those that may match what a text becomes that is not known in the middle.
+    /// Adds the rules that may match a text whose middle is unknown.
     fn find_unknown(&self, key: &TextKey, found: &mut Vec<u32>) {
         for (keys, text) in [(&self.beginnings, &key.beginning), (&self.endings, &key.ending)] {
             keys.find(text, found);
@@ -197,9 +198,9 @@ impl PatternTable {
         found.extend(&self.open);
     }
 
-    /// Adds those that may speak about a command that begins at one of these words.
+    /// Adds the rules that may apply to a command that begins at one of these words.
     fn find_tails(&self, tails: &TailKeys, found: &mut Vec<u32>) {
-        // A word of which nothing is known may be any, so the others add nothing.
+        // An entirely unknown word may be any word, so the others add nothing.
         let any = tails.words.get(&(String::new(), false));
         let words = any.map_or_else(|| tails.words.iter().collect(), |any| vec![any]);
         for (word, is_whole) in words {
@@ -214,7 +215,8 @@ impl PatternTable {
     }
 }
 
-/// Returns the name that a denied command begins with, in small letters: wildcards before it are left out.
+/// Returns the name with which a denied command begins, in lower case and without leading
+/// wildcards.
 pub(super) fn denied_name(rule: &Rule) -> Option<String> {
     if rule.action != Action::Deny {
         return None;
@@ -224,18 +226,18 @@ pub(super) fn denied_name(rule: &Rule) -> Option<String> {
     (!word.is_empty()).then(|| word.to_lowercase())
 }
 
-/// Letters that each text begins with which a pattern matches, as [`wildcard::fold`] makes them.
+/// Returns the text with which every match of a pattern begins, folded by [`wildcard::fold`].
 fn pattern_beginning(pattern: &str) -> String {
     let certain = &pattern[..pattern.find(['*', '?']).unwrap_or(pattern.len())];
     // A blank before the last star may be missing.
     certain.trim_end_matches(' ').chars().take(KEY_LETTERS).map(wildcard::fold).collect()
 }
 
-/// Letters that each text ends with which a pattern matches, backwards.
+/// Returns the text with which every match of a pattern ends, reversed and folded.
 fn pattern_ending(pattern: &str) -> String {
     let at = pattern.rfind(['*', '?']).map_or(0, |at| at + 1);
     let ending = &pattern[at..];
-    // A folder that a pattern leaves open may be missing with its slash.
+    // If `**/` matches nothing, the slash is missing too.
     let ending = if pattern[..at].ends_with("**") { ending.trim_start_matches(['/', '\\']) } else { ending };
     ending.chars().rev().take(KEY_LETTERS).map(wildcard::fold).collect()
 }
@@ -244,11 +246,11 @@ fn lower(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
-/// The keys of a text: rules about it are found by them.
+/// The keys of a text, by which the rules about it are found.
 #[derive(Debug)]
 pub(super) struct TextKey {
     beginning: String,
-    /// Backwards.
+    /// The ending of the text, reversed.
     ending: String,
 }
 
@@ -257,7 +259,8 @@ impl TextKey {
         Self::between(text, text)
     }
 
-    /// The key of a text in which unknown words stand: what is before the first and after the last of them.
+    /// Returns the key of a text with unknown words: the text before the first and after the last
+    /// of them.
     fn around_unknown(text: &str) -> Option<Self> {
         let beginning = text.find(UNKNOWN)?;
         let ending = text.rfind(UNKNOWN)?;
@@ -272,12 +275,12 @@ impl TextKey {
     }
 }
 
-/// The keys of a command that begins at one of several words.
+/// The keys of a command that may begin at one of several words.
 #[derive(Debug, Default)]
 pub(super) struct TailKeys {
-    /// In small letters, and whether nothing in it is unknown.
+    /// Words in lower case, each with `true` if no part of it is unknown.
     words: BTreeSet<(String, bool)>,
-    /// So much was looked at that a rule without a word counts as found.
+    /// Set if so many words were compared that a rule without a first word counts as found.
     is_long: bool,
 }
 
@@ -290,7 +293,8 @@ pub(super) struct UnitKeys {
 }
 
 impl UnitKeys {
-    /// `texts` are its spellings, `tails` words of which each may begin a command.
+    /// Builds the keys. `texts` are the spellings of the command; `tails` are words of which each
+    /// may begin a command.
     pub(super) fn new<'t>(texts: impl Iterator<Item = &'t str>, tails: &[String]) -> Self {
         let mut keys = Self::default();
         texts.for_each(|text| keys.add(text));
@@ -299,7 +303,7 @@ impl UnitKeys {
             let part = known.map_or_else(|| word.rsplit('/').next().unwrap_or(word), |known| &word[..known]);
             keys.tails.words.insert((lower(part), known.is_none()));
         }
-        // What a rule would be compared with that begins with no word.
+        // The texts that a rule without a first word would be compared with.
         let mut wordless = Vec::new();
         let compared = |text: &str| {
             wordless.push(text.to_owned());
@@ -316,7 +320,7 @@ impl UnitKeys {
     }
 }
 
-/// The rules of a list that speak about a permission.
+/// The rules of a list that are about one permission.
 #[derive(Debug, Default)]
 pub(super) struct RulesAbout<'r> {
     pieces: Vec<PieceAbout<'r>>,
@@ -329,7 +333,7 @@ struct PieceAbout<'r> {
     table: Arc<PatternTable>,
 }
 
-/// A rule, and its place in its list.
+/// A rule with its position in its list.
 pub(super) type IndexedRule<'r> = (usize, &'r Rule);
 
 impl<'r> RulesAbout<'r> {
@@ -339,12 +343,12 @@ impl<'r> RulesAbout<'r> {
         }
     }
 
-    /// The last rule with the pattern `*`.
+    /// Returns the last rule with the pattern `*`.
     pub(super) fn catch_all(&self) -> Option<&'r Rule> {
         self.pieces.iter().rev().find_map(|piece| piece.rules.get(*piece.table.catch_all.last()? as usize))
     }
 
-    /// All rules that may match a text, in their order.
+    /// Returns all rules that may match a text, in order.
     pub(super) fn fitting(&self, text: &str) -> Vec<IndexedRule<'r>> {
         let key = TextKey::new(text);
         self.collect(|table, found| {
@@ -353,7 +357,8 @@ impl<'r> RulesAbout<'r> {
         })
     }
 
-    /// All rules that may speak about a part of a command line, or about what it may start.
+    /// Returns all rules that may apply to a part of a command line or to a program that it may
+    /// start.
     pub(super) fn speaking(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
         self.collect(|table, found| {
             found.extend(&table.catch_all);
@@ -362,7 +367,8 @@ impl<'r> RulesAbout<'r> {
         })
     }
 
-    /// All rules that may speak about it once its unknown words are known, but for those with the pattern `*`.
+    /// Returns all rules that may apply to the part once its unknown words are known, except those
+    /// with the pattern `*`.
     pub(super) fn speaking_once_known(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
         self.collect(|table, found| {
             keys.unknown.iter().for_each(|key| table.find_unknown(key, found));
@@ -370,11 +376,13 @@ impl<'r> RulesAbout<'r> {
         })
     }
 
-    /// Denies that may begin with a word.
+    /// Returns the denies that may begin with a word.
     pub(super) fn denies_beginning_with(&self, word: &str) -> Vec<IndexedRule<'r>> {
         let word = lower(word);
         let first = word.chars().next();
-        if !is_simple() && !self.pieces.iter().any(|piece| first.is_some_and(|c| piece.table.letters.contains(&c))) {
+        if !is_index_disabled()
+            && !self.pieces.iter().any(|piece| first.is_some_and(|c| piece.table.letters.contains(&c)))
+        {
             return Vec::new();
         }
         let mut rules = self.collect(|table, found| table.words.find(&word, found));
@@ -382,7 +390,7 @@ impl<'r> RulesAbout<'r> {
         rules
     }
 
-    /// Denies that begin with no word and may match a text.
+    /// Returns the denies that begin with no word and may match a text.
     pub(super) fn wordless_denies(&self, text: &str) -> Vec<IndexedRule<'r>> {
         if self.pieces.iter().all(|piece| piece.table.wordless.is_empty()) {
             return Vec::new();
@@ -405,7 +413,8 @@ impl<'r> RulesAbout<'r> {
         self.pieces.iter().any(|piece| piece.table.denied_names.has(&word))
     }
 
-    /// The name of a denied command that stands in a text in small letters, as a word: the first by the alphabet.
+    /// Returns the alphabetically first name of a denied command that is a whole word in a
+    /// lower-case text.
     pub(super) fn denied_name_in(&self, text: &str) -> Option<&str> {
         let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
         let mut found: Option<&str> = None;
@@ -429,14 +438,14 @@ impl<'r> RulesAbout<'r> {
         let mut found = Vec::new();
         for piece in &self.pieces {
             found.clear();
-            if is_simple() {
+            if is_index_disabled() {
                 found.extend(&piece.table.all);
             } else {
                 find(&piece.table, &mut found);
             }
             found.sort_unstable();
             found.dedup();
-            count_looked_at(found.len());
+            count_compared(found.len());
             let placed = |at: &u32| Some((piece.offset + *at as usize, piece.rules.get(*at as usize)?));
             rules.extend(found.iter().filter_map(placed));
         }
@@ -445,50 +454,50 @@ impl<'r> RulesAbout<'r> {
 }
 
 #[cfg(not(test))]
-fn count_looked_at(_: usize) {}
+fn count_compared(_: usize) {}
 
 #[cfg(not(test))]
-fn is_simple() -> bool {
+fn is_index_disabled() -> bool {
     false
 }
 
 #[cfg(test)]
-pub(super) use counted::{count_looked_at, is_simple, looked_at, simply};
+pub(super) use counted::{count_compared, is_index_disabled, rules_compared_by, without_index};
 
 #[cfg(test)]
 mod counted {
     use std::cell::Cell;
 
     thread_local! {
-        static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
-        static SIMPLE: Cell<bool> = const { Cell::new(false) };
+        static COMPARED: Cell<usize> = const { Cell::new(0) };
+        static INDEX_DISABLED: Cell<bool> = const { Cell::new(false) };
     }
 
-    pub(in super::super) fn count_looked_at(rules: usize) {
-        LOOKED_AT.set(LOOKED_AT.get() + rules);
+    pub(in super::super) fn count_compared(rules: usize) {
+        COMPARED.set(COMPARED.get() + rules);
     }
 
-    pub(in super::super) fn is_simple() -> bool {
-        SIMPLE.get()
+    pub(in super::super) fn is_index_disabled() -> bool {
+        INDEX_DISABLED.get()
     }
 
-    /// Counts the rules that something looks at on this thread.
-    pub(in super::super) fn looked_at(work: impl FnOnce()) -> usize {
-        LOOKED_AT.set(0);
+    /// Returns the number of rules that `work` compares on this thread.
+    pub(in super::super) fn rules_compared_by(work: impl FnOnce()) -> usize {
+        COMPARED.set(0);
         work();
-        LOOKED_AT.get()
+        COMPARED.get()
     }
 
-    /// Does something with a look at all rules.
-    pub(in super::super) fn simply<T>(work: impl FnOnce() -> T) -> T {
-        struct Simple;
-        impl Drop for Simple {
+    /// Runs `work` with all rules compared instead of the index.
+    pub(in super::super) fn without_index<T>(work: impl FnOnce() -> T) -> T {
+        struct ResetOnDrop;
+        impl Drop for ResetOnDrop {
             fn drop(&mut self) {
-                SIMPLE.set(false);
+                INDEX_DISABLED.set(false);
             }
         }
-        SIMPLE.set(true);
-        let _simple = Simple;
+        INDEX_DISABLED.set(true);
+        let _reset = ResetOnDrop;
         work()
     }
 }

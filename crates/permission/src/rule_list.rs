@@ -1,5 +1,7 @@
-//! An ordered list of rules. Agents have most of their rules in common: a list is made of pieces, which lists share,
-//! and each piece is compiled once.
+//! An ordered list of rules.
+//!
+//! Agents have most of their rules in common, so a list consists of pieces that lists share, and
+//! each piece is compiled once.
 
 use std::sync::Arc;
 
@@ -9,7 +11,8 @@ use super::rule_entry::{BUILT_IN, POSTURE};
 use super::rule_index::{RuleIndex, RulesAbout};
 use super::{Action, Rule};
 
-/// Lists of fewer rules are copied when they are joined, so that a list does not come to consist of crumbs.
+/// Lists up to this length are copied when they are joined, so that no list consists of tiny
+/// pieces.
 const MIN_PIECE: usize = 64;
 
 /// An ordered list of rules; later ones win. See [`crate::evaluate`](mod@crate::evaluate).
@@ -18,7 +21,7 @@ pub struct Rules {
     pieces: Vec<Arc<RulePiece>>,
 }
 
-/// Rules that follow each other, and what is looked up in them.
+/// Consecutive rules with their index.
 #[derive(Debug, Default)]
 struct RulePiece {
     rules: Vec<Rule>,
@@ -36,7 +39,7 @@ impl Rules {
         rules.iter().map(rule).collect()
     }
 
-    /// The rules an agent with a read-only shell has: see [`POSTURE`].
+    /// Returns the rules of an agent with a read-only shell: see [`POSTURE`].
     pub fn read_only() -> Self {
         Self::built_in(&[(POSTURE.0, POSTURE.1, Action::Deny)])
     }
@@ -53,7 +56,7 @@ impl Rules {
         self.pieces.is_empty()
     }
 
-    /// These rules, then `later`.
+    /// Returns these rules followed by `later`.
     #[must_use]
     pub fn then(mut self, later: &Self) -> Self {
         for piece in &later.pieces {
@@ -68,13 +71,13 @@ impl Rules {
         self
     }
 
-    /// Whether a permission is denied for everything, so that its tools need not be shown to the
-    /// model at all: the last rule for it has the pattern `*` and denies.
+    /// Whether everything is denied for a permission, so that its tools need not be shown to the
+    /// model: the last rule for it has the pattern `*` and denies.
     pub fn hides(&self, permission: &str) -> bool {
         self.last_about(permission).is_some_and(|(_, rule)| rule.pattern == "*" && rule.action == Action::Deny)
     }
 
-    /// Returns the last rule that speaks about a permission, and its place in the list.
+    /// Returns the last rule about a permission, with its position in the list.
     pub fn last_about(&self, permission: &str) -> Option<(usize, &Rule)> {
         let mut end = self.len();
         for piece in self.pieces.iter().rev() {
@@ -87,7 +90,7 @@ impl Rules {
         None
     }
 
-    /// Whether a rule is among these, wherever it was written.
+    /// Whether a rule is in the list, whatever its source.
     pub fn has(&self, rule: &Rule) -> bool {
         let same = |other: &Rule| {
             (&other.permission, &other.pattern, other.action) == (&rule.permission, &rule.pattern, rule.action)
@@ -95,7 +98,7 @@ impl Rules {
         self.about(&rule.permission).fitting(&rule.pattern).into_iter().any(|(_, other)| same(other))
     }
 
-    /// The rules that speak about a permission.
+    /// Returns the rules about a permission.
     pub(super) fn about(&self, permission: &str) -> RulesAbout<'_> {
         let mut about = RulesAbout::default();
         let mut offset = 0;
@@ -106,7 +109,7 @@ impl Rules {
         about
     }
 
-    /// The place of the rule from which on only reading is allowed; see [`POSTURE`].
+    /// Returns the position of the rule that makes the agent read-only; see [`POSTURE`].
     pub(super) fn posture(&self) -> Option<usize> {
         let mut posture = None;
         let mut offset = 0;
@@ -119,8 +122,8 @@ impl Rules {
         posture
     }
 
-    /// Whether a rule that somebody wrote asks about or denies what a command line may do without showing it; with
-    /// `edits`, also what it may change.
+    /// Whether a rule from the settings asks about or denies something that a command line may do
+    /// without showing it. With `edits`, rules about changes count as well.
     pub(super) fn restricts_hidden(&self, edits: bool) -> bool {
         self.pieces.iter().any(|piece| piece.index.restricts_hidden(&piece.rules, edits))
     }
@@ -177,7 +180,7 @@ impl<'de> Deserialize<'de> for Rules {
 
 #[cfg(test)]
 impl Rules {
-    /// Rules about one permission that are not the program's own.
+    /// Returns rules about one permission that are not built in.
     pub(crate) fn written(permission: &str, rules: &[(&str, Action)]) -> Self {
         let rule = |(pattern, action): &(&str, Action)| Rule {
             permission: permission.into(),
@@ -203,9 +206,9 @@ mod tests {
         (from..from + count).map(rule).collect()
     }
 
-    /// However a list is put together, its rules stay in their order, and long ones are not copied.
+    /// Rules keep their order however a list is joined, and long pieces are not copied.
     #[test]
-    fn joined_lists_keep_their_order_and_share_their_pieces() {
+    fn joined_lists_keep_order_and_share_pieces() {
         let long = numbered(0, 1_000);
         let mut rules = long.clone().then(&numbered(1_000, 3));
         rules.extend(numbered(1_003, 2).iter().cloned());
@@ -215,7 +218,7 @@ mod tests {
         assert!(Arc::ptr_eq(&rules.pieces[0], &long.pieces[0]));
         assert_eq!(rules.last_about("bash").map(|(at, rule)| (at, &*rule.pattern)), Some((1_504, "1504")));
         assert_eq!(long.len(), 1_000);
-        let crumbs = (0..1_000).fold(Rules::default(), |rules, at| rules.then(&numbered(at, 1)));
-        assert!(crumbs == long && crumbs.pieces.len() < 20, "{}", crumbs.pieces.len());
+        let many_small = (0..1_000).fold(Rules::default(), |rules, at| rules.then(&numbered(at, 1)));
+        assert!(many_small == long && many_small.pieces.len() < 20, "{}", many_small.pieces.len());
     }
 }

@@ -1,11 +1,13 @@
-//! What a command line runs. It is read by a grammar of our own (`parse`), its words are expanded
-//! (`expand`), what each program does with them is judged (`judge`), and what that needs is looked up
-//! (`disk`), all in the order the line would run (`walk`). It becomes a list of [`Unit`]s: every program
-//! in it, however it is wrapped, every redirection, every change of directory. What cannot be
-//! understood says so, and is asked about.
+//! Analysis of shell command lines.
 //!
-//! Nothing is started here. The disk is looked at to see where paths lead, which file a program's
-//! name means, and whether the repository's configuration makes git start something.
+//! `parse` reads a line by our own grammar, `expand` expands its words, `judge` maps each program
+//! and its arguments to effects, and `disk` locates the paths in them, all in the order in which
+//! `walk` would run the line. The result is a list of [`Unit`]s: every program, under all its
+//! wrappers, every redirection and every change of directory. Anything that cannot be analysed is
+//! reported as such, and asked about.
+//!
+//! Nothing is started. The disk is read to resolve paths and program names, and to find repository
+//! settings that make git start programs.
 
 mod device;
 mod disk;
@@ -28,15 +30,15 @@ pub use walk::is_subcommand;
 
 use super::{Action, Need, PermissionContext, arity};
 
-/// Longer lines are refused. 128 KiB.
+/// The maximum length of a command line in bytes; longer ones are refused.
 pub const LONGEST: usize = 128 * 1024;
 
-/// The need of a command line: everything it does, to be judged at once.
+/// Returns the need of a command line, with all its effects.
 pub fn command_need(command: &str, place: &PermissionContext) -> Need {
     need_of(command, analyse(command, place))
 }
 
-/// Returns what a command line needs, once everything it does is known.
+/// Returns the need of a command line that has been analysed.
 pub(crate) fn need_of(command: &str, line: JudgedLine) -> Need {
     let (always, once) = match always(&line) {
         Ok(always) => (always, None),
@@ -61,50 +63,55 @@ pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
         return refuse("the command holds a NUL byte, which no shell takes");
     }
     if command.len() > LONGEST {
-        let (line, unread) = (refuse("the command is longer than 128 KiB"), vec![command.to_owned()]);
+        let unread = vec![command.to_owned()];
+        let line = refuse("the command is longer than 128 KiB");
         return JudgedLine { units: catastrophes(&unread, place), unread, ..line };
     }
     let mut line = walk::walk(command, place);
     let lost = catastrophes(&line.unread, place);
     line.units.extend(lost);
-    let unseen = |c: char| base::text::is_odd(c) && !matches!(c, '\n' | '\t' | '\r');
-    if command.chars().any(unseen) {
+    let is_invisible = |c: char| base::text::is_odd(c) && !matches!(c, '\n' | '\t' | '\r');
+    if command.chars().any(is_invisible) {
         line.opaque.get_or_insert_with(|| "it holds characters that cannot be seen".to_owned());
     }
     line
 }
 
-/// What would be denied under any rules in texts that were not taken apart: of their
-/// commands, those that begin like one are.
+/// Returns commands in unparsed texts that every rule set denies. Only short commands are analysed
+/// that name one of the dangerous programs, and only a limited number of them.
 fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<Unit> {
-    const LOOKED_AT: usize = 32;
-    const LONGEST: usize = 4 << 10;
+    const MAX_ANALYSED: usize = 32;
+    const MAX_LENGTH: usize = 4 << 10;
     const NAMES: [&str; 12] =
         ["rm", "dd", "wipefs", "shred", "chmod", "chown", "chgrp", "find", "mv", "cp", "tee", "fdisk"];
-    let names = |segment: &str| {
+    let names_dangerous_program = |segment: &str| {
         segment.split_ascii_whitespace().any(|word| {
             let name = word.rsplit('/').next().unwrap_or(word).trim_matches(['\'', '"', '\\']);
             NAMES.contains(&name) || name.starts_with("mkfs")
         })
     };
     let commands = texts.iter().flat_map(|text| super::unread::commands(text));
-    let like = commands.filter(|text| text.len() <= LONGEST && text.contains(['/', '~']) && names(text));
-    let units = like.take(LOOKED_AT).flat_map(|text| walk::walk(text, place).units);
-    units.filter(|unit| unit.floor.as_ref().is_some_and(|(least, _)| *least == Action::Deny)).collect()
+    let candidates =
+        commands.filter(|text| text.len() <= MAX_LENGTH && text.contains(['/', '~']) && names_dangerous_program(text));
+    let units = candidates.take(MAX_ANALYSED).flat_map(|text| walk::walk(text, place).units);
+    units.filter(|unit| unit.floor.as_ref().is_some_and(|(minimum, _)| *minimum == Action::Deny)).collect()
 }
 
-/// Returns what "always" would grant, one pattern for each command; or why it is not offered.
+/// Returns the patterns that "always" would grant, one for each command.
+///
+/// # Errors
+/// The reason why "always" is not offered.
 fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
-    /// More cannot be taken in at a glance.
-    const MOST: usize = 4;
+    /// The number of patterns that a user can take in at a glance.
+    const MAX_PATTERNS: usize = 4;
     if let Some(reason) = &line.opaque {
         return Err(reason.clone());
     }
     let mut patterns = vec![];
     for (at, unit) in line.units.iter().enumerate() {
         if unit.runner.is_some() && unit.foreign.is_some() {
-            // The pattern of what runs it names it.
-            may_last(unit)?;
+            // The runner's pattern names this program, too.
+            can_be_granted(unit)?;
             continue;
         }
         let pattern = pattern(unit, line.units.get(at + 1))?;
@@ -114,15 +121,19 @@ fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
     }
     match patterns.len() {
         0 => Err("no program is named in it".to_owned()),
-        1..=MOST => Ok(patterns),
+        1..=MAX_PATTERNS => Ok(patterns),
         _ => Err("it runs more than four commands".to_owned()),
     }
 }
 
-/// Returns the words of a command that name what it does and ` *`; all its words where a few do not say that; for what
-/// goes to the network, where it goes. `next` is the unit behind it, which it may run.
+/// Returns the pattern that "always" would grant for a command: the words that name its action and
+/// ` *`, all words if no prefix determines the action, or the destination on the network. `next` is
+/// the following unit, which it may run.
+///
+/// # Errors
+/// The reason why "always" is not offered.
 fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
-    may_last(unit)?;
+    can_be_granted(unit)?;
     let words: Vec<&str> = unit.normal.split(' ').collect();
     let name = unit.program.as_deref().map(|program| program.rsplit('/').next().unwrap_or(program));
     let reason = match name {
@@ -140,10 +151,13 @@ fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
     Err(reason.to_owned())
 }
 
-/// Says why the question about a command would come again whatever is granted.
-fn may_last(unit: &Unit) -> Result<(), String> {
-    let said = unit.opaque.as_ref().or(unit.broad_only.as_ref()).or(unit.doubt.as_ref());
-    if let Some(reason) = said.or(unit.floor.as_ref().map(|(_, reason)| reason)) {
+/// Checks that a grant would answer the question about a command.
+///
+/// # Errors
+/// The reason why the question would come again.
+fn can_be_granted(unit: &Unit) -> Result<(), String> {
+    let unknown = unit.opaque.as_ref().or(unit.broad_only.as_ref()).or(unit.doubt.as_ref());
+    if let Some(reason) = unknown.or(unit.floor.as_ref().map(|(_, reason)| reason)) {
         return Err(reason.clone());
     }
     let asks = |need: &&Need| need.floor.is_some() || need.permission == "external_directory";
@@ -153,7 +167,8 @@ fn may_last(unit: &Unit) -> Result<(), String> {
     }
 }
 
-/// Returns the words that name what a command does, where they do: those of the program it is, or of a script.
+/// Returns the words that name the action of a command, or its script, if they determine its
+/// effect.
 fn prefix(unit: &Unit, name: &str, words: &[&str]) -> Option<String> {
     let is_plain = arity::is_granted_by_beginning(words, unit.network);
     if unit.layer > 0 && unit.runner.is_none() || unit.destroys || !is_plain {
@@ -167,18 +182,22 @@ fn prefix(unit: &Unit, name: &str, words: &[&str]) -> Option<String> {
     {
         return Some(words[..3].join(" "));
     }
-    let language = judge::is_language(judge::family(name));
-    let script = language && words.len() > 1 && unit.tails.is_empty();
-    let known = arity::granted(words)?;
-    // Of a language, no less than the script.
-    let known = &words[..known.len().max(if script { 2 } else { 1 })];
-    let named = known.iter().skip(1).all(|word| !word.starts_with('-'));
-    let foreign = unit.foreign.is_some() && unit.runner.is_none();
-    let carries = unit.carrier && !script && !arity::is_subcommand(words);
-    (named && !foreign && !carries && unit.dangers.is_empty()).then(|| known.join(" "))
+    let is_language = judge::is_language(judge::family(name));
+    let is_script = is_language && words.len() > 1 && unit.tails.is_empty();
+    let granted = arity::granted(words)?;
+    // For a language at least the script.
+    let granted = &words[..granted.len().max(if is_script { 2 } else { 1 })];
+    let has_option = granted.iter().skip(1).any(|word| word.starts_with('-'));
+    let is_foreign = unit.foreign.is_some() && unit.runner.is_none();
+    let runs_others = unit.carrier && !is_script && !arity::is_subcommand(words);
+    if has_option || is_foreign || runs_others || !unit.dangers.is_empty() {
+        return None;
+    }
+    Some(granted.join(" "))
 }
 
-/// Returns the same for a program that runs what the words behind its own name: `npx tsc`, `uv run pytest`.
+/// Returns the prefix of a runner together with that of the program it runs: `npx tsc`, `uv run
+/// pytest`.
 fn runner_prefix(unit: &Unit, next: Option<&Unit>) -> Option<String> {
     let inner = next?;
     let runner = inner.runner.as_ref()?;

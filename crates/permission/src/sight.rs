@@ -1,5 +1,6 @@
-//! What a search may show: files it comes across are judged as reading each of them would be. It asks
-//! nobody, so what would be asked about is left out, and the count is told.
+//! Filters the results of searches: a file is shown only if reading it would be allowed.
+//!
+//! A search asks the user nothing, so files that would need a question are left out and counted.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -11,17 +12,17 @@ use super::paths::{Located, below_dir, relative, roots};
 use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, protected};
 use base::text;
 
-/// How many of the files that were left out are named.
+/// The number of left-out files that are named.
 const NAMED: usize = 3;
 
-/// Judges files by name; the directory that is searched has been judged before.
+/// A filter that judges files by name; the searched directory itself has been judged before.
 #[derive(Debug)]
 pub struct Sight {
     policy: Policy,
 }
 
 impl Sight {
-    /// By these rules. Only those about reading matter.
+    /// Creates a filter with those of the rules and grants that are about reading.
     pub fn new(policy: &Policy) -> Self {
         let about = |rules: &Rules| rules.iter().filter(|rule| rule.is_about_reading()).cloned().collect();
         let place: PermissionContext = policy.place.clone();
@@ -30,13 +31,13 @@ impl Sight {
         }
     }
 
-    /// Whether the content of a file may be shown: `path` has its symlinks followed.
+    /// Returns the verdict on showing the content of a file. `path` has its symlinks resolved.
     pub fn judge(&self, path: &Path) -> Action {
         let linked = if hardlinks::has_other_names(path) { self.linked() } else { HashSet::new() };
         self.reader_with(linked).judge(path)
     }
 
-    /// Who judges many files, folder by folder.
+    /// Returns a reader for judging many files, directory by directory.
     pub fn reader(&self) -> SightReader<'_> {
         self.reader_with(self.linked())
     }
@@ -49,13 +50,13 @@ impl Sight {
         LinkedFiles::of(&self.policy.place).unreadable()
     }
 
-    /// The name of a file for people and rules.
+    /// Returns the name of a file for people and rules.
     pub fn name(&self, path: &Path) -> String {
         relative(path, &self.policy.place)
     }
 }
 
-/// Judges files, and remembers the folder of the last one.
+/// Judges files, and caches the directory of the last one.
 #[derive(Debug)]
 pub struct SightReader<'s> {
     sight: &'s Sight,
@@ -66,19 +67,21 @@ pub struct SightReader<'s> {
 }
 
 impl SightReader<'_> {
-    /// Whether the content of a file may be shown: `path` has its symlinks followed. A rule that asks
-    /// about every file does not hide them all: the search itself has been asked about.
+    /// Returns the verdict on showing the content of a file. `path` has its symlinks resolved.
+    ///
+    /// A rule that asks about every file hides none of them: the search itself has been asked
+    /// about.
     pub fn judge(&mut self, path: &Path) -> Action {
         let Policy { rules, grants, place, .. } = &self.sight.policy;
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return self.closely(path) };
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return self.judge_fully(path) };
         if hardlinks::is_among(&self.linked, path) {
-            return self.closely(path);
+            return self.judge_fully(path);
         }
         if folder != self.folder {
             self.folder = folder.into();
             self.plain = PlainFolder::of(folder, place);
         }
-        let Some(name) = self.plain.as_mut().and_then(|plain| plain.file(name)) else { return self.closely(path) };
+        let Some(name) = self.plain.as_mut().and_then(|plain| plain.file(name)) else { return self.judge_fully(path) };
         match settled(rules, grants, "read", name) {
             (Action::Ask, Decider::Rule(Some(rule))) if rule.pattern != "*" => Action::Ask,
             (Action::Ask, _) => Action::Allow,
@@ -86,69 +89,74 @@ impl SightReader<'_> {
         }
     }
 
-    fn closely(&self, path: &Path) -> Action {
+    fn judge_fully(&self, path: &Path) -> Action {
         let Policy { rules, grants, place, .. } = &self.sight.policy;
-        let mut least = Action::Allow;
+        let mut strictest = Action::Allow;
         let mut located = Located::seen(path, place);
         if located.protected.is_none() && hardlinks::is_among(&self.linked, path) {
             located.protected = std::fs::metadata(path).ok().and_then(|file| LinkedFiles::of(place).protection(&file));
         }
         for need in located.needs(Access::Read) {
             let verdict = evaluate(rules, grants, &need);
-            let named = need.floor.is_some() || verdict.rule.as_ref().is_some_and(|rule| rule.pattern != "*");
+            let is_specific = need.floor.is_some() || verdict.rule.as_ref().is_some_and(|rule| rule.pattern != "*");
             match verdict.action {
                 Action::Deny => return Action::Deny,
-                Action::Ask if need.permission == "read" && named => least = Action::Ask,
+                Action::Ask if need.permission == "read" && is_specific => strictest = Action::Ask,
                 Action::Ask | Action::Allow => {}
             }
         }
-        least
+        strictest
     }
 }
 
-/// A folder of the project whose files need nothing but their names to be judged for reading, as nearly all do:
-/// what is asked of each path in [`Located::seen`] has been answered for all of them at once.
+/// A directory of the project in which the file name alone decides about reading, as in nearly all
+/// directories.
+///
+/// The other facts that [`Located::seen`] finds out are the same for all its files.
 #[derive(Debug)]
 struct PlainFolder {
-    /// Its name relative to the project, then the name of the file asked about last.
+    /// The directory's path relative to the project, followed by the name of the last judged file.
     name: String,
-    own: usize,
+    /// The length of the directory's part of `name`.
+    directory_len: usize,
 }
 
 impl PlainFolder {
-    /// None where each file takes a look of its own: outside, at a hidden folder, around our own data.
+    /// Returns `None` if each file has to be judged fully: outside the project, in hidden directories, and in
+    /// or above our own data.
     fn of(dir: &Path, place: &PermissionContext) -> Option<Self> {
-        let within = roots(place).any(|root| *root == place.root) && dir.starts_with(&place.root);
-        let own = !place.data.as_os_str().is_empty() && (below_dir(dir, &place.data) || below_dir(&place.data, dir));
-        let hidden = dir.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
-        if !within || own || hidden || dir.starts_with("/proc") {
+        let in_project = roots(place).any(|root| *root == place.root) && dir.starts_with(&place.root);
+        let is_own = !place.data.as_os_str().is_empty() && (below_dir(dir, &place.data) || below_dir(&place.data, dir));
+        let is_hidden = dir.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
+        if !in_project || is_own || is_hidden || dir.starts_with("/proc") {
             return None;
         }
         let name = match relative(dir, place) {
             root if root == "." => String::new(),
             name => format!("{name}/"),
         };
-        Some(Self { own: name.len(), name })
+        Some(Self { directory_len: name.len(), name })
     }
 
-    /// What a file is called relative to the project; none where it takes a closer look.
+    /// Returns the path of a file relative to the project, or `None` if the file has to be judged
+    /// fully.
     fn file(&mut self, name: &OsStr) -> Option<&str> {
         let name = name.to_str().filter(|name| !name.starts_with('.') && !name.contains('\\'))?;
         if protected::secret_name(name) {
             return None;
         }
-        self.name.truncate(self.own);
+        self.name.truncate(self.directory_len);
         self.name.push_str(name);
         Some(&self.name)
     }
 }
 
-/// What a search has left out.
+/// The files that a search has left out.
 #[derive(Debug, Default)]
 pub struct LeftOut {
     asked: usize,
     denied: usize,
-    /// The first names of those that could be asked for.
+    /// The first names, in order, of the files that would need a question.
     names: BTreeSet<String>,
 }
 
@@ -168,7 +176,7 @@ impl LeftOut {
         }
     }
 
-    /// Counts those of another search as well.
+    /// Adds the counts of another search.
     pub fn merge(&mut self, other: Self) {
         self.asked += other.asked;
         self.denied += other.denied;
@@ -178,22 +186,23 @@ impl LeftOut {
         }
     }
 
-    /// Sentences for the model after a result; empty where nothing was left out.
+    /// Returns sentences for the model, to follow a result; empty if no file was left out.
     pub fn words(&self) -> String {
-        let mut words = String::new();
+        let mut text = String::new();
         if self.asked > 0 {
-            let mut names = self.names.iter().map(|name| text::escaped(name)).collect::<Vec<_>>().join(", ");
+            let names: Vec<String> = self.names.iter().map(|name| text::escaped(name).to_string()).collect();
+            let mut names = names.join(", ");
             if self.asked > self.names.len() {
                 names.push_str(&format!(" and {} more", self.asked - self.names.len()));
             }
             let files = text::count(self.asked, "file");
-            words.push_str(&format!("\n\n({files} left out, because reading needs permission: {names})"));
+            text.push_str(&format!("\n\n({files} left out, because reading needs permission: {names})"));
         }
         if self.denied > 0 {
             let files = text::count(self.denied, "file");
-            words.push_str(&format!("\n\n({files} left out, because reading is not allowed)"));
+            text.push_str(&format!("\n\n({files} left out, because reading is not allowed)"));
         }
-        words
+        text
     }
 }
 
@@ -216,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_judged_as_reading_them_would_be() {
+    fn files_are_judged_like_reads() {
         use Action::{Allow, Ask, Deny};
         type Row<'a> = (&'a [(&'a str, &'a str, Action)], &'a str, Action);
         let table: &[Row<'_>] = &[
@@ -229,7 +238,7 @@ mod tests {
             (&[("read", "secret/*", Deny)], "/ws/secret/x", Deny),
             (&[("read", "secret/*", Ask)], "/ws/secret/x", Ask),
             (&[("read", "*", Deny)], "/ws/a.rs", Deny),
-            // The search was asked about.
+            // The search itself was asked about.
             (&[("*", "*", Ask)], "/ws/a.rs", Allow),
             (&[("*", "*", Ask)], "/ws/.env", Ask),
             (&[], "/out/a.rs", Allow),
@@ -244,9 +253,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// What is answered for a folder at once is what each file would be told.
+        /// The verdict for a directory's files is the same as that of judging each file fully.
         #[test]
-        fn a_folder_at_once_is_every_file_of_it(
+        fn files_of_a_plain_folder_are_judged_like_each_file(
             folder in "(/ws|/out|/data|/proc|/WS|/|)(/(a|B|[.]a|src|tool-output|root|[.]ssh|x y)){0,3}",
             names in proptest::collection::vec("[.]?(a|id_rsa|x|key|AGENTS|environ)[\\\\.~ ]?(env|pem|rs|A|md|)", 1..4),
             rules in proptest::collection::vec(
@@ -263,13 +272,13 @@ mod tests {
             let mut reader = sight.reader();
             for name in names {
                 let path = Path::new(&folder).join(name);
-                proptest::prop_assert_eq!(reader.judge(&path), reader.closely(&path), "{:?}", path);
+                proptest::prop_assert_eq!(reader.judge(&path), reader.judge_fully(&path), "{:?}", path);
             }
         }
     }
 
     #[test]
-    fn what_was_left_out_is_told() {
+    fn left_out_files_are_counted_and_named() {
         let mut out = LeftOut::default();
         assert_eq!(out.words(), "");
         for name in ["d", "b", "a\n", "c"] {

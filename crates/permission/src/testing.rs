@@ -1,4 +1,5 @@
-//! The projects that tables of paths and command lines expect, for the tests of this crate and of those above.
+//! Projects that the tables of paths and command lines expect, for the tests of this crate and of
+//! its dependents.
 
 #![expect(clippy::unwrap_used, reason = "it is part of tests")]
 
@@ -6,7 +7,7 @@ use std::path::PathBuf;
 
 use super::PermissionContext;
 
-/// A workspace as the tables expect it, beside a directory `out` that does not belong to it.
+/// A workspace as the tables expect it, next to a directory `out` that does not belong to it.
 pub struct Lab {
     _dir: tempfile::TempDir,
     pub place: PermissionContext,
@@ -23,7 +24,9 @@ impl Lab {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().canonicalize().unwrap();
-        let (root, out, home) = (top.join("ws"), top.join("out"), top.join("home"));
+        let root = top.join("ws");
+        let out = top.join("out");
+        let home = top.join("home");
         for folder in [root.join("src/deep"), root.join(".git/hooks"), out.clone(), home.clone(), root.join("..hidden")]
         {
             std::fs::create_dir_all(folder).unwrap();
@@ -59,7 +62,7 @@ impl Lab {
         Self { _dir: dir, place, out }
     }
 
-    /// With what the rows of `path_cases_more.csv` find there.
+    /// Creates a workspace with the further files that `path_cases_more.csv` expects.
     pub fn with_more() -> Self {
         use std::os::unix::fs::symlink;
         let lab = Self::new();
@@ -84,7 +87,7 @@ impl Lab {
     }
 }
 
-/// The records of a CSV file, the first one left out.
+/// Parses a CSV file and returns its records without the header.
 pub fn records(text: &str) -> Vec<Vec<String>> {
     let mut records = vec![vec![String::new()]];
     let mut quoted = false;
@@ -108,8 +111,8 @@ pub fn records(text: &str) -> Vec<Vec<String>> {
     records
 }
 
-/// What the table of paths prepares, and the spellings it uses for several names at once. The rows are
-/// run in `tool/gate.rs`.
+/// Creates the workspace for a row of the table of paths, with the spellings if the row stands for
+/// several names. `tool/gate.rs` runs the rows.
 pub fn path_lab(id: &str) -> (Lab, Vec<String>) {
     let mut lab = Lab::new();
     let root = lab.place.root.clone();
@@ -137,7 +140,7 @@ pub fn path_lab(id: &str) -> (Lab, Vec<String>) {
             vec![root.with_file_name(name).join("a.txt").display().to_string()]
         }
         "P43" => {
-            // A submodule: its `.git` leads elsewhere, and the project stays where it is.
+            // A submodule: its `.git` leads elsewhere, but the project is unchanged.
             std::fs::create_dir_all(root.join("sub")).unwrap();
             std::fs::write(root.join("sub/.git"), "gitdir: ../../out\n").unwrap();
             std::fs::write(root.join("sub/f"), "x\n").unwrap();

@@ -1,12 +1,14 @@
-//! What no sandbox holds, looked for in what nobody takes apart: a program whose work is done outside, by a service,
-//! as another user or on another machine; work that can be recovered nowhere; files that hold secrets or decide what
-//! runs.
+//! Searches command lines for effects that no sandbox prevents.
+//!
+//! The text of a line that could not be analysed is searched for programs whose work is done
+//! outside the sandbox (by a service, as another user, on another machine), for losses that cannot
+//! be recovered, and for secrets and control files.
 
 use super::SandboxGuarantee;
 use super::protected::Protected;
 use super::shell::{self, JudgedLine, Unit};
 
-/// Programs whose work is done outside the sandbox, whatever they are asked for.
+/// Programs that have a service or another machine do their work, outside the sandbox.
 const DELEGATES: &[&str] = &[
     "at",
     "batch",
@@ -49,10 +51,10 @@ const DELEGATES: &[&str] = &[
     "toolbox",
 ];
 
-/// Those of them that are words of the language as well, or options of others.
+/// Delegates whose names are also English words, or options of other programs.
 const AMBIGUOUS: [&str; 9] = ["at", "batch", "screen", "service", "su", "toolbox", "ssh", "mosh", "scp"];
 
-/// Programs that bring something from another machine, besides those known to use the network.
+/// Programs that fetch from another machine, in addition to those known to use the network.
 const FETCHERS: &[&str] = &[
     "aria2c", "aws", "az", "fetch", "ftp", "gcloud", "gh", "glab", "gsutil", "http", "https", "lftp", "lynx", "nc",
     "ncat", "netcat", "rclone", "rsync", "s3cmd", "socat", "telnet", "w3m", "xh",
@@ -67,8 +69,8 @@ pub(super) fn is_delegate(program: &str) -> bool {
     DELEGATES.contains(&base(program))
 }
 
-/// Why a line is asked about although a sandbox holds what is not known about it: its text names something that the
-/// sandbox does not hold.
+/// Returns the reason to ask about a line although its unknowns are confined: the text names
+/// something that the sandbox does not prevent.
 pub(super) fn named(line: &JudgedLine, guarantee: SandboxGuarantee) -> Option<String> {
     let words = line.text.split(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
@@ -76,20 +78,19 @@ pub(super) fn named(line: &JudgedLine, guarantee: SandboxGuarantee) -> Option<St
     if let Some(name) = delegate {
         return Some(format!("its text names {name}, whose work is done outside the sandbox"));
     }
-    let fetches =
-        |unit: &Unit| unit.network || unit.program.as_deref().is_some_and(|program| FETCHERS.contains(&base(program)));
-    let fetches = line.units.iter().any(fetches);
-    if fetches && line.units.iter().any(|unit| unit.opaque.is_some() && !unit.prefixed) {
+    let fetches = line.units.iter().any(is_fetcher);
+    if fetches && line.units.iter().any(is_unanalysed) {
         return Some("what it fetches may be run at once".to_owned());
     }
-    let secrets = match guarantee {
+    let secrets_visible = match guarantee {
         SandboxGuarantee::ReadOnly { hides_secrets, .. } => !hides_secrets,
         _ => true,
     };
-    let file = shell::protected_in(&line.text, true).filter(|_| secrets);
-    let (keeps_modes, writes) = match guarantee {
-        SandboxGuarantee::Workspace { keeps_modes, .. } => (keeps_modes, true),
-        _ => (true, false),
+    let file = if secrets_visible { shell::protected_in(&line.text, true) } else { None };
+    let writes = matches!(guarantee, SandboxGuarantee::Workspace { .. });
+    let keeps_modes = match guarantee {
+        SandboxGuarantee::Workspace { keeps_modes, .. } => keeps_modes,
+        _ => true,
     };
     match file {
         Some((path, Protected::Secret)) => {
@@ -101,33 +102,43 @@ pub(super) fn named(line: &JudgedLine, guarantee: SandboxGuarantee) -> Option<St
     if writes && let Some(what) = lost(&words) {
         return Some(format!("its text names {what}, whose effect can be undone nowhere"));
     }
-    let modes = words.iter().find(|word| ["chmod", "chown", "chgrp", "touch"].contains(word));
-    let modes = modes.filter(|_| !keeps_modes && has_hidden_commands(line));
-    modes.map(|name| format!("its text names {name}, and the sandbox does not hold modes of files outside"))
+    if keeps_modes || !has_hidden_commands(line) {
+        return None;
+    }
+    let name = words.iter().find(|word| ["chmod", "chown", "chgrp", "touch"].contains(word))?;
+    Some(format!("its text names {name}, and the sandbox does not hold modes of files outside"))
 }
 
-/// Whether commands of a line may be others than those that were found.
+fn is_fetcher(unit: &Unit) -> bool {
+    unit.network || unit.program.as_deref().is_some_and(|program| FETCHERS.contains(&base(program)))
+}
+
+fn is_unanalysed(unit: &Unit) -> bool {
+    unit.opaque.is_some() && !unit.prefixed
+}
+
+/// Whether a line may run commands other than those that were found.
 fn has_hidden_commands(line: &JudgedLine) -> bool {
-    line.opaque.is_some() || line.units.iter().any(|unit| unit.opaque.is_some() && !unit.prefixed)
+    line.opaque.is_some() || line.units.iter().any(is_unanalysed)
 }
 
-/// A command of git among the words that loses what was not committed, or what was.
+/// Returns the git command among the words that loses uncommitted work or commits.
 fn lost(words: &[&str]) -> Option<&'static str> {
     if !words.contains(&"git") {
         return None;
     }
-    // In any order, because a word may stand in a variable before it is used.
+    // In any order, because a word may be assigned to a variable before it is used.
     let both =
         |command: &str, options: &[&str]| words.contains(&command) && words.iter().any(|word| options.contains(word));
-    let forced = || words.iter().any(|word| word.starts_with('-') && !word.starts_with("--") && word.contains('f'));
-    let all = || {
+    let is_forced = || words.iter().any(|word| word.starts_with('-') && !word.starts_with("--") && word.contains('f'));
+    let discards_all = || {
         words.windows(3).any(|words| {
             ["checkout", "restore"].contains(&words[0]) && (words[1] == "." || words[1] == "--" && words[2] == ".")
         })
     };
     if both("reset", &["--hard", "--merge", "--keep"]) {
         Some("git reset")
-    } else if words.contains(&"clean") && (forced() || words.contains(&"--force")) {
+    } else if words.contains(&"clean") && (is_forced() || words.contains(&"--force")) {
         Some("git clean")
     } else if both("stash", &["drop", "clear"]) {
         Some("git stash drop")
@@ -138,7 +149,7 @@ fn lost(words: &[&str]) -> Option<&'static str> {
     } else if both("update-ref", &["-d", "--delete"]) {
         Some("git update-ref")
     } else if ["checkout", "switch", "restore"].iter().any(|name| both(name, &["-f", "--force", "--discard-changes"]))
-        || all()
+        || discards_all()
     {
         Some("git checkout")
     } else if both("push", &["-f", "--force", "--force-with-lease", "--delete", "--mirror"]) {

@@ -1,32 +1,35 @@
-//! Words that nobody took apart, because there are too many or because nobody knows which of them
-//! begins a program: rules that deny are looked for in them as they stand. One pass over the words;
-//! a rule is compared in full only where the word it begins with is found.
+//! Searches unparsed command text for denied commands.
+//!
+//! Text stays unparsed if there is too much of it, or if it is unknown which of its words begins a
+//! program. The search makes one pass over the words, and compares a rule in full only if the
+//! rule's first word is found.
 
 use super::first_word::{beginning, starts};
 use super::rule_index::{IndexedRule, RulesAbout};
 use super::shell::judge::carries;
 use super::{Rule, wildcard};
 
-/// What may be commands in a text, quotes not read.
+/// Splits a text at characters that may end a command, without parsing quotes.
 pub(super) fn commands(text: &str) -> impl Iterator<Item = &str> {
     let ends = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
     text.split(ends).map(str::trim).filter(|command| !command.is_empty())
 }
 
-/// A deny that speaks about a command in a text, and that command. Quotes are not read but left out,
-/// so what stands in one may look like a command; a program that runs others may run any of its
-/// words.
+/// Returns the first deny that matches a command in a text, with that command.
+///
+/// Quotes are removed, not parsed, so a quoted text may look like a command; a program that runs
+/// others may run any of its words.
 pub(super) fn denied<'r>(
     rules: &RulesAbout<'r>,
     text: &str,
-    stands: &dyn Fn(IndexedRule<'r>, &str) -> bool,
+    is_in_force: &dyn Fn(IndexedRule<'r>, &str) -> bool,
 ) -> Option<(&'r Rule, String)> {
     for segment in commands(text) {
-        let denies = |placed: &IndexedRule<'r>| speaks(placed.1, segment) && stands(*placed, segment);
+        let denies = |placed: &IndexedRule<'r>| matches(placed.1, segment) && is_in_force(*placed, segment);
         if let Some((_, rule)) = rules.wordless_denies(segment).into_iter().find(denies) {
             return Some((rule, segment.to_owned()));
         }
-        let mut any = false;
+        let mut after_carrier = false;
         let mut rest = segment;
         while let Some(word) = rest.split_ascii_whitespace().next() {
             let at = rest.find(word).unwrap_or_default();
@@ -40,15 +43,15 @@ pub(super) fn denied<'r>(
                 }
                 let rest = self::bare(rest.trim());
                 let whole = |first: &str| if rest.is_empty() { first.to_owned() } else { format!("{first} {rest}") };
-                let denies = |text: &String| speaks(placed.1, text) && stands(placed, text);
+                let denies = |text: &String| matches(placed.1, text) && is_in_force(placed, text);
                 [whole(base), whole(&bare)].into_iter().find(denies).map(|text| (placed.1, text))
             });
             if hit.is_some() {
                 return hit;
             }
-            any |= carries(base);
-            let before = bare.contains('=') || bare.starts_with(['<', '>', '-']) || word == "$";
-            if !any && !before {
+            after_carrier |= carries(base);
+            let precedes_command = bare.contains('=') || bare.starts_with(['<', '>', '-']) || word == "$";
+            if !after_carrier && !precedes_command {
                 break;
             }
         }
@@ -56,11 +59,11 @@ pub(super) fn denied<'r>(
     None
 }
 
-fn speaks(rule: &Rule, text: &str) -> bool {
+fn matches(rule: &Rule, text: &str) -> bool {
     wildcard::matches_folded(&rule.pattern, text)
 }
 
-/// A text without what quotes it.
+/// Removes quotes and backslashes from a text.
 pub(super) fn bare(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains(['\'', '"', '\\']) {
         text.replace("$'", "").replace("$\"", "").replace(['\'', '"', '\\'], "").into()
@@ -79,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_texts() {
+    fn denied_commands_in_texts_are_found() {
         let table = [
             ("ls; rm x", "rm *", true),
             ("ls; RM x", "rm *", true),

@@ -1,5 +1,7 @@
-//! Addresses: which host is really meant, whether it may be reached at all, and whether a rule names
-//! it. Names are resolved elsewhere; [`forbidden_address`] judges what comes out.
+//! Addresses: the host that an address refers to, whether it may be contacted at all, and whether a
+//! rule names it.
+//!
+//! Names are resolved elsewhere; [`forbidden_address`] judges the results.
 
 pub mod judge;
 mod told;
@@ -9,21 +11,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::{Action, Need, Rule, wildcard};
 use told::{decoded, holds, looks_secret, names_secret, spells};
 
-/// The key of the permission that addresses are judged by.
+/// The key of the permission for addresses.
 pub const PERMISSION: &str = "webfetch";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub url: url::Url,
-    /// The host that is really meant: lower case, without the last dot.
+    /// The host that the address refers to, in lower case and without the final dot.
     pub host: String,
 }
 
 impl Address {
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// Why it is none, for a person.
+    /// The reason why it is not valid, for the user.
     pub fn read(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.chars().any(base::text::is_odd) {
@@ -36,7 +38,7 @@ impl Address {
         if !matches!(scheme.as_str(), "http" | "https") {
             return Err("only http and https addresses are fetched".into());
         }
-        // The zone of an address is not part of what a URL may hold, but people and attackers write it.
+        // A URL may not have the zone of an IPv6 address, but people and attackers write it.
         let plain = without_zone(text);
         let authority = plain
             .split_once("://")
@@ -52,17 +54,19 @@ impl Address {
         Ok(Self { url, host })
     }
 
-    /// What fetching it needs. `secrets` are values that must not leave with it; shorter ones than 8
-    /// bytes are not looked for. `private` are the hosts of this machine and network that may be
-    /// fetched from all the same: `host` or `host:port`. Nothing is resolved here.
+    /// Returns the need of fetching the address.
+    ///
+    /// `secrets` are values that must not be sent; those shorter than 8 bytes are ignored.
+    /// `private` are the hosts of this machine and network that may be fetched from nevertheless:
+    /// `host` or `host:port`. No name is resolved.
     pub fn need(&self, secrets: &[String], private: &[String]) -> Need {
         let origin = self.url.origin().ascii_serialization();
         let mut need = Need::new(PERMISSION, self.url.as_str()).always(format!("{origin}/*"));
-        need.floor = self.floor(secrets, private);
+        need.floor = self.minimum(secrets, private);
         need
     }
 
-    /// Whether the settings let it be fetched from wherever its name leads.
+    /// Whether the settings allow to fetch from the host, whatever its name resolves to.
     pub fn is_named(&self, private: &[String]) -> bool {
         private.iter().any(|pattern| {
             let (wanted, port) = port_of(pattern);
@@ -71,27 +75,33 @@ impl Address {
         })
     }
 
-    /// Whether more is told by it than by addresses that people write: by all its parts together, since a text
-    /// can be spread over them. Escaped letters count as what they stand for.
+    /// Whether the address is longer than those that people write, over all its parts together,
+    /// since data can be spread over them. Escaped letters count once.
     fn is_long(&self) -> bool {
         let rest = decoded(self.url.path()).len() + self.url.query().map_or(0, |query| decoded(query).len());
         self.host.len() > LONG_HOST || self.host.len() + rest > LONG
     }
 
-    fn floor(&self, secrets: &[String], private: &[String]) -> Option<(Action, String)> {
-        let (url, host) = (&self.url, &self.host);
-        if let Some(reason) = local_host(host).filter(|_| !self.is_named(private)) {
+    /// Returns the minimum verdict on fetching, with its reason.
+    fn minimum(&self, secrets: &[String], private: &[String]) -> Option<(Action, String)> {
+        let url = &self.url;
+        let host = &self.host;
+        if let Some(reason) = local_host(host)
+            && !self.is_named(private)
+        {
             return Some((Action::Deny, format!("{host} {reason}.")));
         }
         if secrets.iter().any(|secret| names_secret(host, secret)) {
-            // Looking it up would already tell it.
+            // A DNS lookup would already reveal it.
             return Some((Action::Deny, "its host name holds a secret of yours.".to_owned()));
         }
         let ask = |reason: String| Some((Action::Ask, reason));
         let whole = |reason: &str| ask(format!("{reason}: {url}"));
-        let sent = format!("{}?{}#{}", url.path(), url.query().unwrap_or_default(), url.fragment().unwrap_or_default());
-        let named = format!("{}:{}", url.username(), url.password().unwrap_or_default());
-        if secrets.iter().any(|secret| holds(&sent, secret) || holds(&named, secret) || spells(host, secret)) {
+        let path_and_query =
+            format!("{}?{}#{}", url.path(), url.query().unwrap_or_default(), url.fragment().unwrap_or_default());
+        let user = format!("{}:{}", url.username(), url.password().unwrap_or_default());
+        let sends = |secret: &String| holds(&path_and_query, secret) || holds(&user, secret) || spells(host, secret);
+        if secrets.iter().any(sends) {
             return whole("it would send a secret");
         }
         if !url.username().is_empty() || url.password().is_some() {
@@ -104,12 +114,12 @@ impl Address {
     }
 }
 
-/// How many bytes people write or copy into an address at most, and how many into its host.
+/// The maximum lengths in bytes of an address, and of its host, that people write or copy.
 const LONG: usize = 300;
 const LONG_HOST: usize = 100;
 
-/// Whether a rule about fetching speaks about an address. One that allows does so host by host; one
-/// that asks or denies also where its text is found in the address as it is written.
+/// Whether a rule about fetching applies to an address. An allow is compared host by host; an ask
+/// or a deny also with the text of the address.
 pub(super) fn fits(rule: &Rule, address: &Address) -> bool {
     let written = || rule.action != Action::Allow && wildcard::matches_folded(&rule.pattern, address.url.as_str());
     wildcard::matches(&rule.permission, PERMISSION)
@@ -126,7 +136,7 @@ fn without_zone(text: &str) -> String {
     }
 }
 
-/// Why a host is never fetched from, by its name or number alone.
+/// Returns the reason why a host is never fetched from, by its name or number alone.
 fn local_host(host: &str) -> Option<&'static str> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     if let Ok(address) = bare.parse::<IpAddr>() {
@@ -137,9 +147,10 @@ fn local_host(host: &str) -> Option<&'static str> {
     (named || !host.contains('.')).then_some("is a name of this machine or network")
 }
 
-/// Why an address is never connected to: loopback, private, link-local, metadata, multicast,
-/// reserved; also where it hides in another notation. To be asked of every resolved address, again
-/// after each redirect.
+/// Returns the reason why an IP address is never connected to: loopback, private, link-local,
+/// metadata, multicast or reserved, also if it is embedded in another notation.
+///
+/// The caller checks every resolved address with this, again after each redirect.
 pub fn forbidden_address(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => forbidden_v4(address),
@@ -157,7 +168,7 @@ fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
         (100, 64..=127, _) => "is on a provider's private network",
         (169, 254, _) => "is link-local; cloud machines keep their keys there",
         (192, 0, 0 | 2) | (192, 88, 99) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113) => "is reserved",
-        // The host beneath a cloud's machines, at a public address.
+        // The host under a cloud's virtual machines, at a public address.
         (168, 63, 129) if d == 16 => "is a cloud machine's own host",
         (224..=255, ..) => "is not a single machine",
         _ => return None,
@@ -165,24 +176,21 @@ fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
     Some(kind)
 }
 
-/// Where an address of version 4 hides in one of version 6, as all ways of translating do it, it is
-/// judged as that. Of the rest, only what is routed worldwide may be reached.
+/// Judges an embedded IPv4 address, in all translation formats, as that address. Of the rest, only
+/// globally routed addresses may be contacted.
 fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
     let segments = address.segments();
-    let inner = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        forbidden_v4(Ipv4Addr::new(a, b, c, d))
-    };
+    let inner = |high: u16, low: u16| forbidden_v4(v4_from(high, low));
     let kind = match segments {
         [0, 0, 0, 0, 0, 0, 0, 1] => "is this machine",
-        // Mapped, and translated by NAT64.
+        // IPv4-mapped, and translated by NAT64.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => return inner(high, low),
-        // Compatible, and translated as SIIT did it: routed nowhere.
+        // IPv4-compatible, and translated by SIIT: not routed.
         [0, 0, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => inner(high, low).unwrap_or("is reserved"),
         [0x64, 0xff9b, ..] => "is translated within a network",
         // 6to4.
         [0x2002, high, low, ..] => return inner(high, low).or_else(|| isatap(&segments)),
-        // Teredo: the server, and the client with its bits turned over.
+        // Teredo: the server, and the client with inverted bits.
         [0x2001, 0, high, low, _, _, client_high, client_low] => {
             return inner(high, low).or_else(|| inner(!client_high, !client_low));
         }
@@ -196,24 +204,28 @@ fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
     Some(kind)
 }
 
-/// An address whose lower half holds one of version 4, as ISATAP does it.
+/// Judges an address whose lower half contains an IPv4 address in the format of ISATAP.
 fn isatap(segments: &[u16; 8]) -> Option<&'static str> {
     match segments {
-        [.., 0 | 0x200, 0x5efe, high, low] => {
-            let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-            forbidden_v4(Ipv4Addr::new(a, b, c, d))
-        }
+        [.., 0 | 0x200, 0x5efe, high, low] => forbidden_v4(v4_from(*high, *low)),
         _ => None,
     }
 }
 
-/// Whether a pattern, a host or an address whose host is compared label by label, names an address.
+fn v4_from(high: u16, low: u16) -> Ipv4Addr {
+    let [a, b] = high.to_be_bytes();
+    let [c, d] = low.to_be_bytes();
+    Ipv4Addr::new(a, b, c, d)
+}
+
+/// Whether a pattern matches an address. The pattern is a host or an address; its host is compared
+/// label by label.
 fn names(pattern: &str, url: &url::Url, host: &str) -> bool {
     let (scheme, rest) = pattern.split_once("://").map_or((None, pattern), |(scheme, rest)| (Some(scheme), rest));
     let cut = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(cut);
     let (wanted, port) = port_of(authority);
-    // A port that was not named is the scheme's own.
+    // Without a port, the scheme's default applies.
     let same_port = port == url.port() || (port.is_some() && port == url.port_or_known_default());
     let sent = match url.query() {
         Some(query) => format!("{}?{query}", url.path()),
@@ -226,7 +238,7 @@ fn names(pattern: &str, url: &url::Url, host: &str) -> bool {
         && (scheme.is_some() && wanted == "*" || labels(&wanted.to_ascii_lowercase(), host))
 }
 
-/// A host and the port behind it.
+/// Splits a host and its port.
 fn port_of(authority: &str) -> (&str, Option<u16>) {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -236,12 +248,13 @@ fn port_of(authority: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// A host pattern: each label alone, `*.` at the start for any number of them.
+/// Whether a host pattern matches: each label alone, `*.` at the start for any number of labels.
 fn labels(pattern: &str, host: &str) -> bool {
     if let Some(tail) = pattern.strip_prefix("*.") {
         return host.strip_suffix(tail).is_some_and(|head| head.ends_with('.') && head.len() > 1);
     }
-    let (pattern, host): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());
+    let pattern: Vec<&str> = pattern.split('.').collect();
+    let host: Vec<&str> = host.split('.').collect();
     pattern.len() == host.len() && pattern.iter().zip(host).all(|(pattern, label)| wildcard::matches(pattern, label))
 }
 
@@ -272,10 +285,11 @@ mod tests {
         }
     }
 
-    /// U36 to U40 are about what a page holds and how long it takes: `tool/webfetch.rs` has them. The
-    /// rows about names, redirects and secrets are told in words; here they are what they come to.
+    /// Rows U36 to U40 are about the content of a page and its duration, and are tested in
+    /// `tool/webfetch.rs`. The rows about names, redirects and secrets are prose; here they are
+    /// written as addresses.
     #[test]
-    fn the_table_of_addresses() {
+    fn addresses_of_the_table_get_their_verdicts() {
         const ELSEWHERE: [&str; 5] = ["U36", "U37", "U38", "U39", "U40"];
         let mut seen = 0;
         for row in records(include_str!("../../../editor-tests/data/url_cases.csv")) {
@@ -285,14 +299,14 @@ mod tests {
             }
             seen += 1;
             let inputs: Vec<&str> = match row[0].as_str() {
-                // Whatever a name resolves to, first or second, is judged before it is connected to.
+                // Every resolved address is judged before a connection.
                 "U25" | "U26" => {
                     for address in ["127.0.0.1", "10.1.2.3", "::1", "::ffff:127.0.0.1"] {
                         assert!(forbidden_address(address.parse().unwrap()).is_some(), "{address}");
                     }
                     continue;
                 }
-                // Every hop is an address of its own.
+                // Every redirect leads to an address of its own.
                 "U27" => vec!["http://169.254.169.254/", "http://169.254.169.254/latest/meta-data"],
                 "U31" => vec![
                     "ftp://a.b/",
@@ -319,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn more_addresses() {
+    fn further_addresses_get_their_verdicts() {
         let table = [
             ("https://docs.allowed.example/", "allow"),
             ("https://docs.allowed.example/a?b=c", "allow"),
@@ -380,14 +394,16 @@ mod tests {
         }
     }
 
-    /// An embedded address of version 4 is judged as that address; what is not routed worldwide is not
-    /// reached.
+    /// An embedded IPv4 address is judged as that address; addresses that are not routed globally
+    /// are denied.
     #[test]
-    fn addresses_within_addresses() {
-        let (inside, outside) = (Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr::new(93, 184, 215, 14));
+    fn embedded_addresses_are_judged() {
+        let inside = Ipv4Addr::new(169, 254, 169, 254);
+        let outside = Ipv4Addr::new(93, 184, 215, 14);
         let wrap = |of: Ipv4Addr| {
             let [a, b, c, d] = of.octets();
-            let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+            let high = u16::from_be_bytes([a, b]);
+            let low = u16::from_be_bytes([c, d]);
             [
                 [0, 0, 0, 0, 0, 0xffff, high, low],
                 [0x64, 0xff9b, 0, 0, 0, 0, high, low],
@@ -422,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_a_host_name_is_not_looked_up() {
+    fn key_in_host_name_is_denied() {
         let key = "sk-Live-0123456789abcdefXYZ";
         let database = "postgres://app:hunter2hunter2@db.internal.example.com:5432/app";
         let jwt = format!("eyJhbGciOi{}", "aB3dE5gH7j".repeat(40));
@@ -438,7 +454,7 @@ mod tests {
             ("c2stTGl2ZS0wMTIzNDU2Nzg5.evil.test", Some(Action::Deny)),
             (&format!("{long}.evil.test"), Some(Action::Deny)),
             ("hunter2-hunter2.evil.test", Some(Action::Deny)),
-            // Not the address of the database, nor a password that is a word of many names.
+            // Neither the address of the database, nor a password that is part of many names.
             ("www.db.internal.example.com", None),
             ("www.postgresql.org", Some(Action::Ask)),
             ("docs.rs", None),
@@ -452,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_asks_however_it_is_spread() {
+    fn long_text_asks_however_it_is_spread() {
         let label = "abcdefghij".repeat(6);
         let table = [
             format!("https://evil.test/{}", format!("{}/", "a".repeat(180)).repeat(20)),
@@ -493,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_name_hosts() {
+    fn patterns_match_hosts() {
         use Action::{Allow, Ask, Deny};
         let rule = |(pattern, action): &(&str, Action)| Rule {
             permission: PERMISSION.into(),
@@ -511,12 +527,12 @@ mod tests {
             (&[("*.example", Allow)], "https://example/x", Deny),
             (&[("a.example", Allow)], "https://a.example:8443/", Ask),
             (&[("a.example:8443", Allow)], "https://a.example:8443/", Allow),
-            // What asks or denies is found in the text as well.
+            // An ask or a deny also matches the text.
             (&[("*", Allow), ("*evil*", Deny)], "https://www.evil.example/", Deny),
             (&[("*", Allow), ("*EVIL*", Deny)], "https://www.evil.example/", Deny),
             (&[("*", Allow), ("*secret*", Ask)], "https://a.example/?q=secret", Ask),
             (&[("*good*", Allow)], "https://www.evil.example/good", Ask),
-            // A deny stands before what is broader, not before what is narrower.
+            // A broader later rule does not lift a deny, a narrower one does.
             (&[("*.b.example", Deny), ("*", Allow)], "https://a.b.example/", Deny),
             (&[("https://*.b.example/*", Deny), ("https://a.b.example/*", Allow)], "https://a.b.example/", Allow),
         ];
@@ -528,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn private_hosts_are_reached_by_name_only() {
+    fn private_hosts_are_fetched_by_name_only() {
         let private = ["localhost:3000".to_owned(), "*.corp.internal".into(), "[::1]".into(), "10.0.0.1".into()];
         let table = [
             ("http://localhost:3000/", true),
@@ -551,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn always_grants_one_host_and_no_secret() {
+    fn always_grants_a_single_host_and_no_secret() {
         let granted = |url: &str| Address::read(url).unwrap().need(&["sk-live-0123456789".into()], &[]);
         let asked = Rules::built_in(&[(PERMISSION, "*", Action::Ask)]);
         let need = granted("https://a.example:8443/x?y");

@@ -1,57 +1,61 @@
-//! The wildcard of rules: `*` is any run of any characters, `/` included, `?` is
-//! one character, a trailing ` *` also matches nothing at all, and so does `**/` where a part of a path
-//! begins; `\` reads as `/`. Case-sensitive, anchored at both ends.
+//! The wildcard syntax of rules, case-sensitive and anchored at both ends.
+//!
+//! `*` matches any run of characters, including `/`; `?` matches one character. A trailing ` *`
+//! also matches nothing at all, as does `**/` at the beginning of a path component. `\` reads as
+//! `/`.
 
 use std::borrow::Cow;
 
-/// Stands in a text for words that are not known before the command runs.
+/// A placeholder in a text for words that are unknown until the command runs.
 pub const UNKNOWN: char = '\0';
 
 /// Whether the wildcard `pattern` of a rule matches `text`.
 pub fn matches(pattern: &str, text: &str) -> bool {
-    either(pattern, |pattern| {
-        begins_fit(pattern, text, slash)
-            && ends_fit(pattern, text, slash)
-            && run(pattern.chars().map(slash), text.chars().map(slash), alike)
+    any_reading(pattern, |pattern| {
+        prefix_fits(pattern, text, slash)
+            && last_char_fits(pattern, text, slash)
+            && run(pattern.chars().map(slash), text.chars().map(slash), fits_char)
     })
 }
 
-/// As [`matches`](fn@matches), letters compared without regard to case: for rules that deny.
+/// Matches as [`matches`](fn@matches) does, but ignores case: for rules that deny.
 pub fn matches_folded(pattern: &str, text: &str) -> bool {
-    either(pattern, |pattern| {
-        begins_fit(pattern, text, fold)
-            && ends_fit(pattern, text, fold)
-            && run(pattern.chars().map(fold), text.chars().map(fold), alike)
+    any_reading(pattern, |pattern| {
+        prefix_fits(pattern, text, fold)
+            && last_char_fits(pattern, text, fold)
+            && run(pattern.chars().map(fold), text.chars().map(fold), fits_char)
     })
 }
 
-/// Whether the letters before the first star or question mark fit, as far as the text goes.
-fn begins_fit(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
+/// Whether the characters before the first star or question mark fit, as far as the text goes.
+fn prefix_fits(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
     let certain = pattern.chars().take_while(|c| !matches!(c, '*' | '?'));
     certain.zip(text.chars()).all(|(p, t)| p == t || same(p) == same(t))
 }
 
-/// Whether the last letter fits. Most rules are about the ends of names, and most names have another one.
-fn ends_fit(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
+/// Whether the last character fits. A cheap first check: most rules are about the ends of names, and most
+/// names have another one.
+fn last_char_fits(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
     match pattern.chars().next_back() {
         Some('*' | '?') | None => true,
         Some(last) => text.chars().next_back().is_some_and(|t| same(t) == same(last)),
     }
 }
 
-/// Whether a text in which [`UNKNOWN`] stands for any run of characters could match `pattern`, case
-/// aside.
+/// Whether a text in which [`UNKNOWN`] stands for any run of characters could match `pattern`,
+/// ignoring case.
 pub fn may_match(pattern: &str, text: &str) -> bool {
-    // What is certain on both sides: most texts differ there, and need not be looked at further.
+    // The known characters before the first wildcard and the first unknown: most texts differ in
+    // them.
     let certain = pattern.chars().take_while(|c| !matches!(c, '*' | '?')).map(fold);
     if certain.zip(text.chars().take_while(|c| *c != UNKNOWN).map(fold)).any(|(p, t)| p != t) {
         return false;
     }
     let text: Vec<char> = text.chars().map(fold).collect();
-    either(pattern, |pattern| {
-        // One row per pattern character: which beginnings of the text it can have consumed. The last
-        // place stays reachable while the text may still grow at an unknown. Only what lies before the
-        // farthest of them is looked at: most patterns are done after a letter or two.
+    any_reading(pattern, |pattern| {
+        // One row per pattern character: the positions in the text that may be reached. The end stays
+        // reachable while an unknown may still grow. Only positions up to the farthest reachable one are
+        // computed: most patterns fail after a character or two.
         let mut reach = vec![false; text.len() + 1];
         reach[0] = true;
         let mut far = spread(&mut reach, &text, 0);
@@ -63,12 +67,14 @@ pub fn may_match(pattern: &str, text: &str) -> bool {
                 next[at] = if c == '*' {
                     reach[at] || (at > 0 && next[at - 1])
                 } else {
-                    let here = at > 0 && reach[at - 1] && (text[at - 1] == c || c == '?');
-                    // The unknown run may hold this character and go on.
-                    let within = at < text.len() && text[at] == UNKNOWN && reach[at];
-                    here || within
+                    let consumes = at > 0 && reach[at - 1] && (text[at - 1] == c || c == '?');
+                    // The unknown run may contain this character and go on.
+                    let within_unknown = at < text.len() && text[at] == UNKNOWN && reach[at];
+                    consumes || within_unknown
                 };
-                any = if next[at] { Some(at) } else { any };
+                if next[at] {
+                    any = Some(at);
+                }
             }
             let Some(farthest) = any else { return false };
             std::mem::swap(&mut reach, &mut next);
@@ -79,8 +85,8 @@ pub fn may_match(pattern: &str, text: &str) -> bool {
     })
 }
 
-/// An unknown run may be empty: what reaches it reaches what follows it. `far` is the farthest place
-/// that is reached; what comes back is the new one.
+/// Extends reachability across unknown runs, which may be empty. `far` is the farthest reachable
+/// position; returns the new one.
 fn spread(reach: &mut [bool], text: &[char], mut far: usize) -> usize {
     let mut at = 0;
     while at <= far && at < text.len() {
@@ -93,35 +99,36 @@ fn spread(reach: &mut [bool], text: &[char], mut far: usize) -> usize {
     far
 }
 
-/// Whether every text that matches `narrow` matches `broad` too. May say no where the answer is yes,
-/// never the reverse.
+/// Whether every text that matches `narrow` also matches `broad`. May wrongly return `false`, never
+/// wrongly `true`.
 pub fn covers(broad: &str, narrow: &str) -> bool {
-    // A star in the narrow pattern is a letter that only a star in the broad one takes.
-    let letter = |c: char| match slash(c) {
+    // A star in the narrow pattern is a symbol that only a star in the broad one matches.
+    let symbol = |c: char| match slash(c) {
         '*' => '\u{1}',
         '?' => '\u{2}',
         c => c,
     };
-    let within = |pattern: &str, text: &str| {
-        run(pattern.chars().map(slash), text.chars().map(letter), |p, t| (p == '?' && t != '\u{1}') || p == t)
+    let is_within = |pattern: &str, text: &str| {
+        run(pattern.chars().map(slash), text.chars().map(symbol), |p, t| (p == '?' && t != '\u{1}') || p == t)
     };
-    begins_fit(broad, narrow, slash)
-        && readings(narrow).iter().all(|text| either(broad, |pattern| within(pattern, text)))
+    prefix_fits(broad, narrow, slash)
+        && readings(narrow).iter().all(|text| any_reading(broad, |pattern| is_within(pattern, text)))
 }
 
-/// What a pattern may be read as, so that `*` is all that is left to read: with and without the parts
-/// that also match nothing.
+/// Expands the optional parts of a pattern: returns it with and without each part that also matches
+/// nothing, so that only `*` and `?` remain special.
 pub(super) fn readings(pattern: &str) -> Vec<Cow<'_, str>> {
-    /// Of more, the last ones stand for at least one folder.
+    /// The number of `**/` that are expanded; further ones need at least one directory.
     const FOLDERS: usize = 4;
     let mut all = vec![Cow::from(pattern)];
-    let (mut from, mut seen) = (0, 0);
+    let mut from = 0;
+    let mut expanded = 0;
     while let Some(at) = pattern[from..].find("**").map(|at| at + from) {
         let begins = at == 0 || pattern[..at].ends_with(['/', '\\']);
         from = at + 2;
-        if begins && pattern[from..].starts_with(['/', '\\']) && seen < FOLDERS {
-            seen += 1;
-            // What stands behind is the same in all of them.
+        if begins && pattern[from..].starts_with(['/', '\\']) && expanded < FOLDERS {
+            expanded += 1;
+            // The rest of the pattern is the same in all readings.
             let behind = pattern.len() - from;
             let shorter = |text: &Cow<'_, str>| {
                 let end = text.len() - behind;
@@ -136,7 +143,7 @@ pub(super) fn readings(pattern: &str) -> Vec<Cow<'_, str>> {
     all
 }
 
-fn either(pattern: &str, matches: impl Fn(&str) -> bool) -> bool {
+fn any_reading(pattern: &str, matches: impl Fn(&str) -> bool) -> bool {
     if !pattern.contains("**") {
         return matches(pattern) || pattern.strip_suffix(" *").is_some_and(matches);
     }
@@ -147,25 +154,27 @@ pub(super) fn slash(c: char) -> char {
     if c == '\\' { '/' } else { c }
 }
 
-fn alike(pattern: char, text: char) -> bool {
+fn fits_char(pattern: char, text: char) -> bool {
     pattern == '?' || pattern == text
 }
 
-/// A letter as rules that deny compare it.
+/// Folds a character as rules that deny compare it.
 pub(super) fn fold(c: char) -> char {
     slash(c).to_lowercase().next().unwrap_or(c)
 }
 
-/// Greedy with one point to come back to: nothing is collected, no recursion.
+/// Matches greedily with one point of backtracking, the last star; without allocation and
+/// recursion.
 fn run<P, T>(mut pattern: P, mut text: T, same: impl Fn(char, char) -> bool) -> bool
 where
     P: Iterator<Item = char> + Clone,
     T: Iterator<Item = char> + Clone,
 {
-    // Behind the last star, and how much of the text it has taken.
+    // The pattern after the last star, and the text after the characters it has taken.
     let mut star: Option<(P, T)> = None;
     loop {
-        let (mut p, mut t) = (pattern.clone(), text.clone());
+        let mut p = pattern.clone();
+        let mut t = text.clone();
         match (p.next(), t.next()) {
             (Some('*'), _) => {
                 if p.clone().next().is_none() {
@@ -175,22 +184,26 @@ where
                 pattern = p;
             }
             (None, None) => return true,
-            // A star that takes more leaves less.
+            // A star that takes more leaves less text.
             (Some(_), None) => return false,
-            (Some(pattern_char), Some(text_char)) if same(pattern_char, text_char) => (pattern, text) = (p, t),
+            (Some(pattern_char), Some(text_char)) if same(pattern_char, text_char) => {
+                pattern = p;
+                text = t;
+            }
             _ => {
                 let Some((behind, taken)) = &mut star else { return false };
                 if taken.next().is_none() {
                     return false;
                 }
-                (pattern, text) = (behind.clone(), taken.clone());
+                pattern = behind.clone();
+                text = taken.clone();
             }
         }
     }
 }
 
-/// A pattern, of the shell or of a program, as a wildcard. Sets are read generously: they match any letter, so that
-/// nothing a set could name is missed.
+/// Converts a glob pattern of the shell or of a program to a wildcard. A set becomes `?`, so that
+/// the wildcard matches at least the names that the glob matches.
 pub(crate) fn generous(pattern: &str) -> String {
     let mut out = String::new();
     let mut letters = pattern.chars();
@@ -220,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wildcards() {
+    fn patterns_match_texts() {
         let table = [
             ("*", "", true),
             ("*", "a/b\nc", true),
@@ -247,7 +260,7 @@ mod tests {
             ("src**/c", "srcc", false),
             ("a/**/ *", "a/", true),
             ("**", "", true),
-            // The last letter is looked at first.
+            // The last character is checked first.
             ("*/", "a\\", true),
             ("*\\", "a/", true),
             ("*?", "", false),
@@ -263,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_words_may_be_anything() {
+    fn unknown_words_may_match_anything() {
         let table = [
             ("git push*", "git \0", true),
             ("git push*", "git \0 x", true),
@@ -280,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn broader_and_narrower() {
+    fn broader_pattern_covers_narrower() {
         let table = [
             ("*", "rm*", true),
             ("rm*", "*", false),

@@ -1,66 +1,74 @@
-//! What is asked about, in words for the user: "write `/etc/hosts`, which is outside the project". The keys and
-//! patterns of rules stand in the details; a sentence has none.
+//! Questions as text for the user: "write `/etc/hosts`, which is outside the project".
+//!
+//! The details show the keys and patterns of rules; a sentence has none.
 
 use serde_json::{Map, Value, json};
 
 use super::explain::shown;
 use super::rule::BUILT_IN;
 use super::shell::JudgedLine;
-use super::{Action, Need, Rule, Verdict};
+use super::{Action, Need, Rule, UnitVerdict, Verdict};
 use base::text;
 
-/// A question in pieces: "The agent wants to VERB `OBJECT`, which WHICH. You are asked because REASON."
+/// A question in parts: "The agent wants to VERB `OBJECT`, which WHICH. You are asked because
+/// REASON."
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wording {
-    /// What is to be done: "write", "run this command".
+    /// The verb: "write", "run this command".
     pub verb: String,
-    /// What it is done to: a path, an address.
+    /// The object: a path, an address.
     pub object: Option<String>,
-    /// What there is to know about that: "is outside the project".
+    /// Facts about the object: "is outside the project".
     pub which: Vec<String>,
-    /// Why it is asked, where that is about more than the object.
+    /// The reasons to ask that are about more than the object.
     pub reasons: Vec<Reason>,
-    /// Text of somebody else's that is asked about, to be shown as it is.
+    /// Text of another party that is asked about, to be shown unchanged.
     pub quote: Option<String>,
     /// The rules that ask, as they are written.
     pub rules: Vec<String>,
-    /// The question as a tool has put it, in the place of all that.
+    /// The complete question of a tool, which replaces all of the above.
     pub whole: Option<String>,
 }
 
-/// Why something is asked.
+/// A reason to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// The part of a command line that it is about, where there are several.
+    /// The part of a command line that it is about, if there are several.
     pub part: Option<String>,
     /// The end of a sentence that begins with "because".
     pub because: String,
 }
 
 impl Wording {
-    /// Words a question about needs that belong together, each with its verdict: a command, or all that one file
-    /// takes. `reason` is why, where the needs do not say it.
+    /// Words a question about needs that belong together, each with its verdict: a command, or all
+    /// uses of one file.
+    ///
+    /// `reason` is the reason to ask if the needs do not have it.
     pub fn new(asked: &[(&Need, &Verdict)], reason: Option<&str>) -> Self {
         let Some((need, verdict)) = asked.last() else { return Self::default() };
-        if let (true, Some((_, question))) = (need.permission.starts_with("plan_"), &need.floor) {
+        if let Some((_, question)) = &need.floor
+            && need.permission.starts_with("plan_")
+        {
             return Self { whole: Some(question.clone()), ..Self::default() };
         }
         let rules = rules(asked);
         if need.command.is_some() {
             return Self { verb: "run this command".into(), reasons: reasons(verdict), rules, ..Self::default() };
         }
-        let (verb, object) = deed(need);
+        let (verb, object) = action_and_object(need);
         let mut which: Vec<String> = Vec::new();
         let mut reasons: Vec<Reason> = Vec::new();
         for (need, verdict) in asked {
             let clause = need.file.as_ref().and_then(|file| file.which.as_ref());
             which.extend(clause.cloned());
-            let floor = need.floor.as_ref().map(|(_, reason)| reason.as_str());
-            // Why a file is special is said of the file.
-            let said = reason.or(verdict.reason.as_deref()).filter(|said| clause.is_none() || floor != Some(*said));
-            match (clause, said) {
-                (_, Some(said)) => reasons.push(Reason { part: None, because: ended(said) }),
-                (None, None) => reasons.push(Reason { part: None, because: ruled(verdict.rule.as_ref()) }),
+            let minimum_reason = need.floor.as_ref().map(|(_, reason)| reason.as_str());
+            // The clause already tells why a file is special.
+            let stated = reason
+                .or(verdict.reason.as_deref())
+                .filter(|stated| clause.is_none() || minimum_reason != Some(*stated));
+            match (clause, stated) {
+                (_, Some(stated)) => reasons.push(Reason { part: None, because: without_period(stated) }),
+                (None, None) => reasons.push(Reason { part: None, because: because_of_rule(verdict.rule.as_ref()) }),
                 (Some(_), None) => {}
             }
         }
@@ -68,7 +76,7 @@ impl Wording {
         Self { verb, object, which, reasons, rules, ..Self::default() }
     }
 
-    /// Why it is asked, in a few words without a verb where that is possible: "outside the project".
+    /// Returns the reason to ask in a few words, without a verb if possible: "outside the project".
     pub fn short(&self) -> String {
         if self.whole.is_some() {
             return "it is for the user to decide".to_owned();
@@ -80,7 +88,7 @@ impl Wording {
     }
 }
 
-/// Words what a part of a command line does to a path, as a reason to ask: "it reads .env".
+/// Words the use of a path by a part of a command line, as a reason to ask: "it reads .env".
 pub(super) fn used(permission: &str, path: &str) -> String {
     match permission {
         "external_directory" => {
@@ -93,8 +101,8 @@ pub(super) fn used(permission: &str, path: &str) -> String {
     }
 }
 
-/// What a need is about, as a verb and its object.
-fn deed(need: &Need) -> (String, Option<String>) {
+/// Returns a need as a verb with its object.
+fn action_and_object(need: &Need) -> (String, Option<String>) {
     if let Some(file) = &need.file {
         return (file.verb.to_owned(), Some(file.name.clone()));
     }
@@ -116,23 +124,25 @@ fn deed(need: &Need) -> (String, Option<String>) {
     (verb.to_owned(), object)
 }
 
-/// Why a command line is asked about: once where all of it has one reason, else part by part.
+/// Returns the reasons to ask about a command line: one if all parts have the same, otherwise one per part.
 fn reasons(verdict: &Verdict) -> Vec<Reason> {
     let asked = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
     let because = |reason: &Option<String>, rule: Option<&Rule>| match reason {
-        Some(reason) => ended(reason),
-        None => ruled(rule),
+        Some(reason) => without_period(reason),
+        None => because_of_rule(rule),
     };
-    let parts: Vec<Reason> = asked
-        .map(|unit| Reason { part: Some(text::title(&unit.text)), because: because(&unit.reason, unit.rule.as_ref()) })
-        .collect();
+    let part_reason = |unit: &UnitVerdict| Reason {
+        part: Some(text::title(&unit.text)),
+        because: because(&unit.reason, unit.rule.as_ref()),
+    };
+    let parts: Vec<Reason> = asked.map(part_reason).collect();
     let whole = because(&verdict.reason, verdict.rule.as_ref());
     if parts.len() == verdict.units.len() && parts.iter().all(|part| part.because == whole) {
         return vec![Reason { part: None, because: whole }];
     }
     let mut all: Vec<Reason> = Vec::new();
     if parts.iter().all(|part| part.because != whole) {
-        // It is about the line, not about what is in it.
+        // The reason is about the line, not about one of its parts.
         all.push(Reason { part: None, because: whole });
     }
     for part in parts {
@@ -143,8 +153,8 @@ fn reasons(verdict: &Verdict) -> Vec<Reason> {
     all
 }
 
-/// That rules make it a question.
-fn ruled(rule: Option<&Rule>) -> String {
+/// Words a rule, or the absence of one, as a reason to ask.
+fn because_of_rule(rule: Option<&Rule>) -> String {
     match rule {
         Some(rule) if rule.source == BUILT_IN || rule.source.is_empty() => {
             "this is asked unless your settings say otherwise".to_owned()
@@ -154,16 +164,16 @@ fn ruled(rule: Option<&Rule>) -> String {
     }
 }
 
-fn ended(reason: &str) -> String {
+fn without_period(reason: &str) -> String {
     reason.trim_end_matches('.').to_owned()
 }
 
-/// Which rule made each of these a question, in the words it is written in.
+/// Returns the rules that made these a question, as they are written.
 fn rules(asked: &[(&Need, &Verdict)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (need, verdict) in asked {
         let units = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
-        let decided = verdict.rule.as_ref().filter(|_| verdict.action == Action::Ask);
+        let decided = if verdict.action == Action::Ask { verdict.rule.as_ref() } else { None };
         for rule in decided.into_iter().chain(units.filter_map(|unit| unit.rule.as_ref())) {
             let line = match rule.source.as_str() {
                 BUILT_IN | "" => format!("{} {}", need.permission, text::escaped(&verdict.pattern)),
@@ -177,14 +187,20 @@ fn rules(asked: &[(&Need, &Verdict)]) -> Vec<String> {
     lines
 }
 
-/// What "always" would grant, in words: "commands that begin with git log".
+/// Words the grant that "always" would store: "commands that begin with git log".
 pub fn granting(need: &Need) -> String {
-    let beginning = |pattern: &str| pattern.strip_suffix(" *").filter(|_| need.permission == "bash").map(str::to_owned);
-    let beginnings: Vec<String> = need.always.iter().filter_map(|pattern| beginning(pattern)).collect();
-    let others =
-        need.always.iter().filter(|pattern| beginning(pattern).is_none()).map(|pattern| granted(need, pattern));
-    let begin = (!beginnings.is_empty()).then(|| format!("commands that begin with {}", beginnings.join(" or ")));
-    begin.into_iter().chain(others).collect::<Vec<_>>().join(", ")
+    let mut prefixes: Vec<&str> = Vec::new();
+    let mut others: Vec<String> = Vec::new();
+    for pattern in &need.always {
+        match pattern.strip_suffix(" *") {
+            Some(prefix) if need.permission == "bash" => prefixes.push(prefix),
+            _ => others.push(granted(need, pattern)),
+        }
+    }
+    if !prefixes.is_empty() {
+        others.insert(0, format!("commands that begin with {}", prefixes.join(" or ")));
+    }
+    others.join(", ")
 }
 
 fn granted(need: &Need, pattern: &str) -> String {
@@ -210,13 +226,16 @@ fn granted(need: &Need, pattern: &str) -> String {
 
 fn granted_command(need: &Need, pattern: &str) -> String {
     let reaches = |line: &JudgedLine| line.units.iter().any(|unit| unit.place_reached() == Some(pattern));
-    match pattern.rsplit_once(' ').filter(|_| need.command.as_deref().is_some_and(reaches)) {
-        Some((command, place)) => format!("{command} to {place}"),
-        None => format!("exactly {pattern}"),
+    if let Some((command, place)) = pattern.rsplit_once(' ')
+        && need.command.as_deref().is_some_and(reaches)
+    {
+        return format!("{command} to {place}");
     }
+    format!("exactly {pattern}")
 }
 
-/// Settings that would have allowed needs: what `permission` would have to hold. None where no rule can.
+/// Returns the value of the setting `permission` that would have allowed the needs, or `None` if no
+/// rule can.
 pub fn allowing(asked: &[&Need], allows: impl Fn(&Need, &[Rule]) -> bool) -> Option<Value> {
     let mut permission = Map::new();
     for need in asked {
@@ -245,7 +264,7 @@ mod tests {
     use crate::shell::Unit;
 
     #[test]
-    fn what_always_would_grant_in_words() {
+    fn grants_are_worded_by_permission() {
         let table: [(&str, &[&str], &str); 8] = [
             ("bash", &["git log *", "rm a", "head *"], "commands that begin with git log or head, exactly rm a"),
             ("edit", &["src/a.rs"], "changes to src/a.rs"),

@@ -1,14 +1,16 @@
-//! Holds the entries of programs that run other programs against the programs installed here.
+//! Compares the table's entries of programs that run other programs with the programs installed
+//! here.
 //!
-//! The option list of a wrapper decides which of its words is the program. An entry with an option the real
-//! program has not, or with a value the real option does not take, moves the start of the wrapped command: it
-//! is judged as something else. So every wrapper is given every option that its own `--help` prints, in every
-//! form, around three commands that do something visible. What the judge allows is run, as an ordinary user,
-//! and must not have done it. Then so are pairs: of the options that the program was seen to accept, each with
-//! each, apart and as one cluster of letters.
+//! The option list of a wrapper determines which of its words is the program. An entry with an
+//! option that the real program does not have, or with a value that the real option does not take,
+//! moves the start of the wrapped command, which is then judged as something else. So the test
+//! gives every wrapper every option of its own `--help`, in every form, around three commands with
+//! a visible effect. It runs the lines that the rules allow, as an ordinary user, and they must not
+//! have that effect. Then it does the same with pairs of the options that the program accepted,
+//! separate and as one cluster of letters.
 //!
-//! What is installed differs from machine to machine, and programs are started in hundreds of ways: that is tried
-//! with `ADJUTANT_WRAPPERS=all` alone, as `.ci/run` does.
+//! The installed programs differ from machine to machine, and they are started in hundreds of ways,
+//! so this runs only with `ADJUTANT_WRAPPERS=all`, as in `.ci/run`.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -21,45 +23,47 @@ use super::cases::{judge, with};
 use super::shell::judge::wrappers;
 use super::{Action, PermissionContext};
 
-/// The user that commands run as where the tests run as root.
-const NOBODY: u32 = 65_534;
+/// The user who runs the commands if the tests run as root.
+const UNPRIVILEGED_USER: u32 = 65_534;
 /// The content of the file with secrets.
 const MARK: &str = "MARKED-SECRET";
-/// Seconds after which a command is killed.
+/// The time limit of a command, in seconds.
 const TIMEOUT: &str = "3";
-/// What `timeout` ends with where it has killed a command.
+/// The exit status of `timeout` if it has killed a command.
 const KILLED: i32 = 137;
-/// Of all lines that are run, one in so many may be killed before it has ended: more, and nothing is tried.
+/// The test fails if more than one of this many lines was killed before it ended, since then
+/// nothing is tested.
 const KILLED_SHARE: usize = 4;
-/// Commands that do something visible: they remove a file, print a secret, write what git runs.
+/// Commands with a visible effect: they remove a file, print a secret, write a git hook.
 const BODIES: [&str; 3] = ["rm a.txt", "cat .env", "cp b.txt .git/hooks/pre-commit"];
-/// How many of a wrapper's options are paired.
+/// The maximum number of a wrapper's options that are paired.
 const MAX_PAIRED: usize = 16;
-/// How long a wrapper's options are tried one by one, to see which it accepts: some programs start slowly.
+/// The time limit for trying a wrapper's options one by one: some programs start slowly.
 const TRYING_TIMEOUT: Duration = Duration::from_secs(4);
-/// Words for what has to stand between a wrapper and its program.
+/// Words for arguments that have to be between a wrapper and its program.
 const BETWEEN: [&str; 2] = ["1", "x86_64"];
 
-/// A project whose files show what a command did to it.
-struct Stage {
+/// A project whose files show the effect of a command.
+struct Project {
     dir: tempfile::TempDir,
 }
 
-impl Stage {
+impl Project {
     fn new() -> Self {
-        let stage = Self { dir: tempfile::tempdir().unwrap() };
-        std::fs::create_dir_all(stage.path("ws/.git/hooks")).unwrap();
-        std::fs::create_dir(stage.path("home")).unwrap();
-        std::fs::write(stage.path("ws/.env"), format!("KEY={MARK}\n")).unwrap();
-        std::fs::write(stage.path("ws/b.txt"), "beta\n").unwrap();
-        stage.reset();
+        let project = Self { dir: tempfile::tempdir().unwrap() };
+        std::fs::create_dir_all(project.path("ws/.git/hooks")).unwrap();
+        std::fs::create_dir(project.path("home")).unwrap();
+        std::fs::write(project.path("ws/.env"), format!("KEY={MARK}\n")).unwrap();
+        std::fs::write(project.path("ws/b.txt"), "beta\n").unwrap();
+        project.reset();
         for folder in ["", "ws", "ws/.git", "ws/.git/hooks", "home"] {
-            std::fs::set_permissions(stage.path(folder), PermissionsExt::from_mode(0o755)).unwrap();
+            std::fs::set_permissions(project.path(folder), PermissionsExt::from_mode(0o755)).unwrap();
             if rustix::process::geteuid().is_root() {
-                std::os::unix::fs::chown(stage.path(folder), Some(NOBODY), Some(NOBODY)).unwrap();
+                std::os::unix::fs::chown(project.path(folder), Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER))
+                    .unwrap();
             }
         }
-        stage
+        project
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -73,8 +77,10 @@ impl Stage {
         }
     }
 
-    /// Runs a command line without a shell; returns what it printed, and whether it was killed. What it leaves running is
-    /// killed as well: a pipe that it holds open is waited for by nobody.
+    /// Runs a command line without a shell, and returns its output and whether it was killed.
+    ///
+    /// Processes that it leaves running are killed as well; a pipe that they hold open is not
+    /// waited for.
     #[expect(clippy::disallowed_methods, reason = "the programs whose entries are tested are started as they are")]
     fn run(&self, line: &str) -> (String, bool) {
         let printed = std::fs::File::create(self.path("printed")).unwrap();
@@ -91,19 +97,21 @@ impl Stage {
             .stdout(printed.try_clone().unwrap())
             .stderr(printed);
         if rustix::process::geteuid().is_root() {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED_USER).gid(UNPRIVILEGED_USER);
         }
         let mut child = command.spawn().unwrap();
         let group = rustix::process::Pid::from_child(&child);
         let status = child.wait().unwrap();
-        // `timeout` leads a group of its own, with all that it has started. It may be gone.
+        // `timeout` leads a group with all processes that it has started. The group may no longer
+        // exist.
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
         let killed = status.code().is_none_or(|code| code == KILLED);
         let printed = std::fs::read(self.path("printed")).unwrap();
         (String::from_utf8_lossy(&printed).into_owned(), killed)
     }
 
-    /// Runs a command line; whether it did what one of the bodies does. None where it was killed before it did.
+    /// Runs a command line and returns whether it had the effect of one of the bodies. `None` if it
+    /// was killed before.
     fn does_harm(&self, line: &str) -> Option<bool> {
         let (printed, killed) = self.run(line);
         let shown = printed.contains(MARK);
@@ -126,7 +134,7 @@ impl Stage {
     }
 }
 
-/// Returns the options that a program's `--help` names: letters, also of a cluster, and long ones.
+/// Returns the options in a program's `--help`: single letters, also of clusters, and long options.
 fn options(help: &str) -> BTreeSet<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let mut found = BTreeSet::new();
@@ -140,7 +148,7 @@ fn options(help: &str) -> BTreeSet<String> {
     found
 }
 
-/// Returns the beginnings of lines that an option makes, up to the wrapped command.
+/// Returns the beginnings of lines with an option, up to the wrapped command.
 fn forms(wrapper: &str, between: usize, option: &str) -> Vec<String> {
     let joined = if option.starts_with("--") { "=" } else { "" };
     let heads = ["", " 1", &format!("{joined}1")].map(|value| format!("{wrapper} {option}{value}"));
@@ -153,9 +161,9 @@ fn forms(wrapper: &str, between: usize, option: &str) -> Vec<String> {
     all
 }
 
-/// The installed wrappers, each with the number of words before its program.
-fn installed(stage: &Stage) -> Vec<(&'static str, usize)> {
-    let dirs = stage.place().path;
+/// Returns the installed wrappers, each with the number of words before its program.
+fn installed(project: &Project) -> Vec<(&'static str, usize)> {
+    let dirs = project.place().path;
     let is_installed = |name: &str| {
         let program = name.split(' ').next().unwrap_or_default();
         dirs.iter().any(|dir| base::executable::is_executable(&dir.join(program)))
@@ -163,7 +171,7 @@ fn installed(stage: &Stage) -> Vec<(&'static str, usize)> {
     wrappers().into_iter().filter(|(name, _)| is_installed(name)).collect()
 }
 
-/// Lines that were judged, run, and killed before they ended.
+/// Numbers of lines that were judged, run, and killed before they ended.
 #[derive(Debug, Default)]
 struct LineCounts {
     judged: usize,
@@ -175,10 +183,10 @@ struct LineCounts {
 
 /// Returns the options, with their values, behind which a wrapper still runs its program: each of them once in every
 /// form that it takes.
-fn accepted(stage: &Stage, wrapper: &str, between: usize, options: &BTreeSet<String>) -> Vec<String> {
+fn accepted(project: &Project, wrapper: &str, between: usize, options: &BTreeSet<String>) -> Vec<String> {
     let words = " 1".repeat(between);
     let begun = Instant::now();
-    let runs = |form: &String| stage.does_harm(&format!("{wrapper} {form}{words} {}", BODIES[0])) == Some(true);
+    let runs = |form: &String| project.does_harm(&format!("{wrapper} {form}{words} {}", BODIES[0])) == Some(true);
     let forms = options.iter().flat_map(|option| {
         let joined = if option.starts_with("--") { "=" } else { "" };
         [option.clone(), format!("{option} 1"), format!("{option}{joined}1")]
@@ -205,13 +213,13 @@ fn pairs(wrapper: &str, between: usize, accepted: &[String]) -> Vec<String> {
 
 /// Returns the lines of one wrapper that the judge allows though they do harm, and counts what was judged and run.
 /// Options are paired only if it is known to run what its words say: else none would be seen to be accepted.
-fn wrong(stage: &Stage, wrapper: &str, between: usize, is_seen: bool, counts: &mut LineCounts) -> Vec<String> {
-    let place = stage.place();
+fn wrong(project: &Project, wrapper: &str, between: usize, is_seen: bool, counts: &mut LineCounts) -> Vec<String> {
+    let place = project.place();
     let rules = with(&place, &[("*", Action::Allow), ("rm*", Action::Deny)]);
-    let options = options(&stage.run(&format!("{wrapper} --help")).0);
+    let options = options(&project.run(&format!("{wrapper} --help")).0);
     let mut heads: Vec<String> = options.iter().flat_map(|option| forms(wrapper, between, option)).collect();
     if is_seen {
-        let paired = pairs(wrapper, between, &accepted(stage, wrapper, between, &options));
+        let paired = pairs(wrapper, between, &accepted(project, wrapper, between, &options));
         counts.pairs += paired.len();
         heads.extend(paired);
     }
@@ -220,7 +228,7 @@ fn wrong(stage: &Stage, wrapper: &str, between: usize, is_seen: bool, counts: &m
         counts.judged += 1;
         if judge(&rules, &line, &place).action == Action::Allow {
             counts.run += 1;
-            match stage.does_harm(&line) {
+            match project.does_harm(&line) {
                 Some(true) => found.push(line),
                 Some(false) => {}
                 None => counts.killed += 1,
@@ -231,43 +239,43 @@ fn wrong(stage: &Stage, wrapper: &str, between: usize, is_seen: bool, counts: &m
 }
 
 /// Checks that the stage sees harm where it is done: the wrappers without an option do what their words say.
-fn seen(stage: &Stage, wrapper: &str, between: usize) -> bool {
+fn seen(project: &Project, wrapper: &str, between: usize) -> bool {
     let words = " 1".repeat(between);
-    BODIES.iter().all(|body| stage.does_harm(&format!("{wrapper}{words} {body}")) == Some(true))
+    BODIES.iter().all(|body| project.does_harm(&format!("{wrapper}{words} {body}")) == Some(true))
 }
 
 /// Returns why the programs that are installed here are not started; none where they are to be.
 #[expect(clippy::disallowed_methods, reason = "who runs the tests says whether programs are started")]
-fn skipped(stage: &Stage) -> Option<&'static str> {
+fn skipped(project: &Project) -> Option<&'static str> {
     if std::env::var_os("ADJUTANT_WRAPPERS").is_none_or(|value| value != "all") {
         return Some("ADJUTANT_WRAPPERS=all starts the programs installed here");
     }
-    let is_here = stage.place().path.iter().any(|dir| base::executable::is_executable(&dir.join("timeout")));
+    let is_here = project.place().path.iter().any(|dir| base::executable::is_executable(&dir.join("timeout")));
     (!is_here).then_some("there is no `timeout` here, which ends those that do not end")
 }
 
 #[test]
 fn wrappers_installed_here_have_the_options_of_their_entries() {
-    let stage = Stage::new();
-    if let Some(why) = skipped(&stage) {
+    let project = Project::new();
+    if let Some(why) = skipped(&project) {
         println!("SKIPPED: {why}");
         return;
     }
-    let wrappers = installed(&stage);
+    let wrappers = installed(&project);
     let share = wrappers.len().div_ceil(4).max(1);
     let parts: Vec<(Vec<String>, LineCounts, usize)> = std::thread::scope(|scope| {
         let parts: Vec<_> = wrappers
             .chunks(share)
             .map(|wrappers| {
                 scope.spawn(move || {
-                    let stage = Stage::new();
+                    let project = Project::new();
                     let mut counts = LineCounts::default();
                     let mut shown = 0;
                     let mut found = vec![];
                     for (wrapper, between) in wrappers {
-                        let is_seen = seen(&stage, wrapper, *between);
+                        let is_seen = seen(&project, wrapper, *between);
                         shown += usize::from(is_seen);
-                        found.extend(wrong(&stage, wrapper, *between, is_seen, &mut counts));
+                        found.extend(wrong(&project, wrapper, *between, is_seen, &mut counts));
                     }
                     (found, counts, shown)
                 })

@@ -1,25 +1,27 @@
-//! Commands that rules know by other names than the words they are written in: a program without its
-//! path, a command without the options before its first word, `git-push` and `python3.12`, and what a
-//! program that runs others may start. A rule that asks or denies speaks about all of them, one that
-//! allows about the words, and the program without its path.
+//! Example commands that rules know under names other than their words: a program without its path,
+//! a command without the options before its first word, `git-push` and `python3.12`, and programs
+//! that another program may start.
+//!
+//! A rule that asks or denies applies to all of these names; one that allows applies to the words,
+//! and to the program without its path.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::shell::{Effect, JudgedLine, Unit};
 use super::super::wildcard::{fold, readings, slash};
 use super::super::{Action, Need, Rule, SandboxGuarantee};
-use super::{Changed, distinct, need, said};
+use super::{Changed, content, distinct, need};
 
-/// In a pattern: any run of letters that holds no blank.
+/// A pattern symbol for any run of characters without a blank.
 const PATH: char = '\u{1}';
 
-/// One for every two rules, of which the first may let through what the second stops, though no words
-/// match both; and for every rule that is gone, under the names it went by.
+/// Returns a command for every pair of rules of which the first may allow what the second stops,
+/// though no words match both; and one for every removed rule, under its former names.
 pub(super) fn commands(rules: &[&Rule], changed: Option<&Changed<'_>>, posture: bool) -> Vec<Need> {
     let mut found = SharedNeeds { posture, fresh: fresh(rules), needs: Vec::new() };
     let opens = |rule: &&&Rule| rule.action != Action::Deny && rule.pattern != "*";
     let stops = |rule: &&&Rule| rule.action != Action::Allow && rule.pattern != "*";
-    let stops: BTreeMap<_, &Rule> = rules.iter().filter(stops).map(|rule| (said(rule), *rule)).collect();
+    let stops: BTreeMap<_, &Rule> = rules.iter().filter(stops).map(|rule| (content(rule), *rule)).collect();
     let named = |pattern: &str| readings(pattern).iter().map(|text| Names::of(text)).collect::<Vec<_>>();
     let stops: Vec<(&Rule, Names)> =
         stops.values().flat_map(|rule| named(&rule.pattern).into_iter().map(|names| (*rule, names))).collect();
@@ -37,7 +39,7 @@ pub(super) fn commands(rules: &[&Rule], changed: Option<&Changed<'_>>, posture: 
         }
     }
     for (rule, names) in &stops {
-        if changed.is_none_or(|changed| changed.gone.iter().any(|gone| said(gone) == said(rule))) {
+        if changed.is_none_or(|changed| changed.gone.iter().any(|gone| content(gone) == content(rule))) {
             found.alone(names);
             found.perhaps(&format!("{} {}", found.fresh, plain(&names.pattern, found.fresh)));
         }
@@ -48,9 +50,9 @@ pub(super) fn commands(rules: &[&Rule], changed: Option<&Changed<'_>>, posture: 
 /// The names under which a rule knows commands.
 struct Names {
     pattern: String,
-    /// Patterns of commands of which one name fits.
+    /// Patterns of commands that the rule matches by one of their names.
     written: Vec<String>,
-    /// The pattern for the names of those that fit, where a name of a program has others.
+    /// The pattern for other names of the program, if its name has variants.
     other: Option<String>,
 }
 
@@ -58,7 +60,7 @@ impl Names {
     fn of(pattern: &str) -> Self {
         let first = pattern.find(' ').unwrap_or(pattern.len());
         let mut written = vec![];
-        // A question mark may be the blank as well.
+        // A question mark may match the blank as well.
         for (at, _) in pattern.match_indices([' ', '?']).filter(|(at, _)| *at > 0 && *at <= first) {
             written.push(format!("{} -* {}", &pattern[..at], &pattern[at + 1..]));
         }
@@ -70,7 +72,8 @@ impl Names {
         let (program, rest) = pattern.split_at(first);
         let program = program.rsplit('/').next().unwrap_or(program);
         let family = program.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '?' | '*'));
-        let (version, run) = (&program[family.len()..], if program.ends_with('*') { "*" } else { "" });
+        let version = &program[family.len()..];
+        let run = if program.ends_with('*') { "*" } else { "" };
         let other = match program.strip_prefix("git-") {
             Some(command) => Some(format!("git {command}{rest}")),
             None if version.trim_matches('*').is_empty() || family.is_empty() => None,
@@ -88,7 +91,7 @@ struct SharedNeeds {
 }
 
 impl SharedNeeds {
-    /// Commands of which both rules speak, not both by their words.
+    /// Adds commands that both rules match, at least one of them by a name other than the words.
     fn pair(&mut self, opens: &Names, action: Action, stops: &Names) {
         let path = format!("{PATH}/{}", opens.pattern);
         let spoken: Vec<&str> = match action {
@@ -96,15 +99,18 @@ impl SharedNeeds {
             _ => vec![&path],
         };
         let words = |names: &Names| plain(&names.pattern, self.fresh);
-        let (ours, theirs) = (words(opens), words(stops));
+        let ours = words(opens);
+        let theirs = words(stops);
         let mut found: Vec<(String, Vec<String>)> = Vec::new();
         for written in &stops.written {
             found.extend(self.meet(&opens.pattern, written).map(|text| (text, vec![theirs.clone()])));
         }
         for spoken in &spoken {
             found.extend(self.meet(spoken, &stops.pattern).map(|text| (text, vec![ours.clone()])));
-            for written in stops.written.iter().filter(|_| action == Action::Ask) {
-                found.extend(self.meet(spoken, written).map(|text| (text, vec![ours.clone(), theirs.clone()])));
+            if action == Action::Ask {
+                for written in &stops.written {
+                    found.extend(self.meet(spoken, written).map(|text| (text, vec![ours.clone(), theirs.clone()])));
+                }
             }
         }
         if let Some(name) = opens.other.as_ref().and_then(|other| self.meet(other, &stops.pattern)) {
@@ -118,7 +124,8 @@ impl SharedNeeds {
         for (text, names) in found {
             self.named(&text, names);
         }
-        // What a program may start comes after its name, and after what the rule says about it.
+        // A program that the command may start comes after the command's name, and after the part
+        // that the rule matches.
         let within = format!("* {}", stops.pattern);
         for spoken in [opens.pattern.as_str()].into_iter().chain(spoken) {
             if let Some(text) = self.meet(spoken, &within) {
@@ -128,7 +135,7 @@ impl SharedNeeds {
         }
     }
 
-    /// A command that a rule knows by another name than its words.
+    /// Adds a command that a rule knows under a name other than its words.
     fn alone(&mut self, names: &Names) {
         let name = plain(&names.pattern, self.fresh);
         let by = format!("{} {name}", self.fresh);
@@ -143,7 +150,7 @@ impl SharedNeeds {
         }
     }
 
-    /// One of whose words some may begin a program.
+    /// Adds a command of whose words some may begin a program.
     fn perhaps(&mut self, text: &str) {
         let unit = written(text, Effect::Unproven);
         let tails = text.split(' ').skip(1).map(str::to_owned).collect();
@@ -160,17 +167,17 @@ impl SharedNeeds {
     }
 
     fn meet(&self, one: &str, other: &str) -> Option<String> {
-        // Only the program has a path, and it is one word.
-        let program =
+        // Only the program has a path, and it is a single word.
+        let may_have_path =
             |pattern: &str| pattern.split(' ').next().is_some_and(|word| word.contains(['/', '\\', '*', '?', PATH]));
-        if (other.starts_with(PATH) && !program(one)) || (one.starts_with(PATH) && !program(other)) {
+        if (other.starts_with(PATH) && !may_have_path(one)) || (one.starts_with(PATH) && !may_have_path(other)) {
             return None;
         }
         meet(one, other, self.fresh)
     }
 }
 
-/// A command of these words; its program is also known without its path.
+/// Returns a command with these words; its program is also known without its path.
 pub(super) fn written(text: &str, effect: Effect) -> Unit {
     let (program, rest) = text.split_at(text.find(' ').unwrap_or(text.len()));
     let base = program.rsplit_once('/').map(|(_, base)| format!("{base}{rest}"));
@@ -184,12 +191,12 @@ pub(super) fn written(text: &str, effect: Effect) -> Unit {
     }
 }
 
-/// The shortest text that matches a pattern.
+/// Returns the shortest text that matches a pattern.
 fn plain(pattern: &str, fresh: char) -> String {
     pattern.chars().filter(|c| *c != '*').map(|c| if c == '?' { fresh } else { slash(c) }).collect()
 }
 
-/// A letter that is in none of the rules.
+/// Returns a letter that is in none of the rules.
 fn fresh(rules: &[&Rule]) -> char {
     let letters = ('a'..='z').rev().chain('0'..='9');
     letters
@@ -198,10 +205,10 @@ fn fresh(rules: &[&Rule]) -> char {
         .unwrap_or('\u{e000}')
 }
 
-/// A text that matches both patterns, letters compared without regard to case, as the first writes them.
+/// Returns a text that matches both patterns, ignoring case, spelled as in the first.
 fn meet(one: &str, other: &str, fresh: char) -> Option<String> {
     let [one, other] = [one, other].map(|pattern| pattern.chars().map(slash).collect::<Vec<char>>());
-    // A blank and a star at the end also match nothing at all.
+    // A blank and a star at the end also match nothing.
     let ends =
         |pattern: &[char], at: usize| at == pattern.len() || (at + 2 == pattern.len() && pattern[at..] == [' ', '*']);
     let wide = other.len() + 1;
@@ -209,8 +216,11 @@ fn meet(one: &str, other: &str, fresh: char) -> Option<String> {
     let mut ahead = VecDeque::from([(0, 0)]);
     while let Some((a, b)) = ahead.pop_front() {
         if ends(&one, a) && ends(&other, b) {
-            let (mut text, mut at) = (Vec::new(), a * wide + b);
-            while let Some((before, letter)) = from[at].filter(|_| at > 0) {
+            let mut text = Vec::new();
+            let mut at = a * wide + b;
+            while at > 0
+                && let Some((before, letter)) = from[at]
+            {
                 text.extend(letter);
                 at = before;
             }
@@ -223,12 +233,13 @@ fn meet(one: &str, other: &str, fresh: char) -> Option<String> {
                 ahead.push_back((x, y));
             }
         };
-        let (ours, theirs) = (one.get(a).copied(), other.get(b).copied());
-        let run = |c: Option<char>| matches!(c, Some('*' | PATH));
-        if run(ours) {
+        let ours = one.get(a).copied();
+        let theirs = other.get(b).copied();
+        let is_run = |c: Option<char>| matches!(c, Some('*' | PATH));
+        if is_run(ours) {
             go(a + 1, b, None);
         }
-        if run(theirs) {
+        if is_run(theirs) {
             go(a, b + 1, None);
         }
         let letter = |c: char| if c == '?' { fresh } else { c };

@@ -13,9 +13,9 @@ fn rules(rules: &[(&str, &str, Action)]) -> Rules {
 }
 
 #[test]
-fn what_is_laxer() {
+fn more_permissive_rules_are_found() {
     type Rows = &'static [(&'static str, &'static str, Action)];
-    // What holds, what comes after it, whether that lets something through.
+    // The rules before, the rules that are added, whether those are more permissive.
     let table: [(Rows, Rows, bool); 34] = [
         (&[("bash", "*", Ask)], &[("ba?h", "*", Allow)], true),
         (&[("*", "*", Ask)], &[("server_*", "*", Allow)], true),
@@ -31,19 +31,20 @@ fn what_is_laxer() {
         (&[("*", "*", Allow)], &[("bash", "git push*", Ask), ("edit", "*", Deny)], false),
         (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "npm test", Allow)], false),
         (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "/bin/r*", Allow)], true),
-        // What a program starts is judged by itself, and a rule about the program does not speak about it.
+        // A program that another one starts is judged by itself, and a rule about the other one
+        // does not apply to it.
         (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "xargs *", Allow)], false),
         (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "npm *", Allow)], false),
         (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "docker *", Allow)], false),
         (&[("*", "*", Allow), ("bash", "rm *", Deny)], &[("bash", "docker *", Allow)], false),
         (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "docker run * rm *", Allow)], true),
         (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "*", Allow)], true),
-        // Whoever only reads still asks where the user wants to be asked.
+        // A read-only agent still asks if the user's rules ask.
         (&[("bash", "*", Ask)], &[("posture", "read-only", Deny)], false),
         (&[("bash", "*", Deny)], &[("posture", "read-only", Deny)], false),
         (&[("*", "*", Allow), ("bash", "*a*", Deny)], &[("posture", "read-only", Deny)], false),
         (&[("*", "*", Allow), ("edit", "src/*", Deny)], &[("posture", "read-only", Deny)], true),
-        // It stands for every command, not for those that are called like it.
+        // The posture applies to every command, not to those whose text is like its pattern.
         (
             &[("*", "*", Allow), ("posture", "read-only", Deny), ("bash", "read-only*", Deny)],
             &[("posture", "read-only", Allow)],
@@ -66,24 +67,26 @@ fn what_is_laxer() {
         let found = laxer(&with, &[&before], Allow);
         assert_eq!(found.is_some(), wanted, "{before:?} then {after:?}: {found:?}");
     }
-    let (ask, deny) = (rules(&[("*", "*", Ask)]), rules(&[("*", "*", Deny)]));
+    let ask = rules(&[("*", "*", Ask)]);
+    let deny = rules(&[("*", "*", Deny)]);
     assert!(laxer(&ask, &[&ask, &deny], Allow).is_none(), "the laxest of the others counts");
     assert!(laxer(&ask, &[], Allow).is_some(), "where there was nothing, everything was denied");
     assert!(laxer(&rules(&[("*", "*", Allow)]), &[&ask], Deny).is_none(), "only what was denied");
 }
 
 #[test]
-fn too_many_patterns_are_supposed_to_loosen() {
+fn too_many_patterns_count_as_more_permissive() {
     let many: Vec<(String, String, Action)> =
         ('a'..='p').map(|c| ("edit".to_owned(), format!("*{c}{c}{c}*"), Ask)).collect();
     let many: Vec<(&str, &str, Action)> = many.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), *c)).collect();
-    let (before, with) = (rules(&[("*", "*", Allow)]), rules(&many));
+    let before = rules(&[("*", "*", Allow)]);
+    let with = rules(&many);
     assert!(laxer(&with, &[&before], Allow).is_some_and(|laxer| laxer.pattern.is_none()));
 }
 
-/// Whatever random need is judged laxer, it is found; where nothing is found, none is.
+/// If any random need gets a more permissive verdict, the comparison finds one.
 #[test]
-fn nothing_is_missed() {
+fn random_more_permissive_needs_are_found() {
     let mut random = fastrand::Rng::with_seed(13);
     let dir = tempfile::tempdir().unwrap();
     let place = PermissionContext { cwd: dir.path().into(), root: dir.path().into(), ..PermissionContext::default() };
@@ -96,7 +99,8 @@ fn nothing_is_missed() {
         "$x a",
     ];
     let urls = ["https://a.org/", "http://a.org/b", "https://b.a.org/ab", "https://b.org/a", "http://a.org:81/"];
-    let (mut judged, mut found) = (0, 0);
+    let mut judged = 0;
+    let mut found = 0;
     while judged < 20_000 {
         let mut some = |most: usize| {
             let one = |random: &mut fastrand::Rng| {
@@ -111,7 +115,8 @@ fn nothing_is_missed() {
             let count = random.usize(..=most);
             rules(&(0..count).map(|_| one(&mut random)).collect::<Vec<_>>())
         };
-        let (mut before, project) = (some(5), some(3));
+        let mut before = some(5);
+        let project = some(3);
         if random.bool() {
             before = rules(&[("*", "*", Allow)]).then(&before);
         }
@@ -144,15 +149,16 @@ fn nothing_is_missed() {
     assert!(found > 100 && found < 780, "{found}");
 }
 
-/// What is left out may be left out: whatever is found when everything is judged is found without it.
+/// Pruning does not change the result.
 #[test]
-fn what_is_pruned_says_nothing_else() {
+fn pruned_comparison_equals_full_comparison() {
     let mut random = fastrand::Rng::with_seed(17);
     let keys = ["*", "bash", "bash", "bash", "b*", "edit", "e*", "read", "webfetch", "x_?", "posture"];
     let texts =
         ["*", "git push *", "git push*", "* push", "git *", "rm *", "*rm*", "/bin/*", "g?t *", "RM x", "read-only*"];
     let hosts = ["a.org", "*.org", "https://a.org/*", "*", "*a*"];
-    let (mut laxer_ones, mut agents) = (0, 0);
+    let mut more_permissive = 0;
+    let mut agents = 0;
     for _ in 0..250 {
         let mut some = |most: usize| {
             let count = random.usize(..=most);
@@ -167,15 +173,18 @@ fn what_is_pruned_says_nothing_else() {
             };
             rules(&(0..count).map(|_| one(&mut random)).collect::<Vec<_>>())
         };
-        let (user, one, other, project) = (some(4), some(2), some(2), some(3));
+        let user = some(4);
+        let one = some(2);
+        let other = some(2);
+        let project = some(3);
         let base = rules(&[("*", "*", [Allow, Ask][random.usize(..2)])]).then(&user);
-        // Two agents of the user's, the first with the project's rules in between or after its own.
+        // Two agents of the user, the first with the project's rules in between or after its own.
         let before = [base.clone().then(&one), base.clone().then(&other)];
         let mut with = before[0].clone().then(&project);
         if random.bool() {
             with = base.then(&project).then(&one);
         }
-        // Something is gone, or two have changed places.
+        // A rule is removed or moved to the end.
         if random.usize(..4) == 0 && with.len() > 1 {
             let mut all: Vec<Rule> = with.iter().cloned().collect();
             let rule = all.remove(random.usize(..all.len()));
@@ -186,22 +195,22 @@ fn what_is_pruned_says_nothing_else() {
         }
         let without: Vec<&Rules> = before.iter().take(random.usize(1..3)).collect();
         agents += usize::from(without.len() > 1);
-        let (quick, whole) = (compared(&with, &without, Allow, true), compared(&with, &without, Allow, false));
-        laxer_ones += usize::from(whole.is_some());
+        let quick = compared(&with, &without, Allow, true);
+        let whole = compared(&with, &without, Allow, false);
+        more_permissive += usize::from(whole.is_some());
         assert!(quick.is_some() == whole.is_some(), "{before:?}\nthen {with:?}\n{quick:?} but {whole:?}");
     }
-    assert!((20..230).contains(&laxer_ones) && agents > 40, "{laxer_ones} {agents}");
+    assert!((20..230).contains(&more_permissive) && agents > 40, "{more_permissive} {agents}");
 }
 
-/// What holds, what comes after it, and a command that this lets through.
-/// The posture is about every command, not about those that are called like its pattern: where it changes,
-/// nothing may be left out.
+/// The posture applies to every command, not to those whose text is like its pattern: if it changes, nothing
+/// may be pruned.
 #[test]
-fn nothing_is_pruned_where_the_posture_changes() {
+fn changed_posture_prunes_nothing() {
     let posture = ("posture", "read-only", Deny);
     let named = [("bash", "*", Deny), ("bash", "git *", Allow), ("bash", "*read-only*", Deny)];
     let before = rules(&[&named[..], &[posture]].concat());
-    // The rule after it keeps the key itself denied.
+    // The last rule keeps the key of the posture itself denied.
     let lifted = before.clone().then(&rules(&[("posture", "read-only", Allow), ("p*", "*", Deny)]));
     for with in [rules(&named), rules(&[&[posture], &named[..]].concat()), lifted] {
         for pruned in [true, false] {
@@ -211,7 +220,7 @@ fn nothing_is_pruned_where_the_posture_changes() {
 }
 
 #[test]
-fn names_of_commands_are_no_way_around() {
+fn other_names_of_commands_are_compared() {
     type Rows = &'static [(&'static str, Action)];
     let table: [(Rows, Rows, &str); 12] = [
         (&[("git push*", Ask)], &[("git -C sub push", Allow)], "git -C sub push"),
@@ -233,7 +242,7 @@ fn names_of_commands_are_no_way_around() {
         root: "/tmp".into(),
         ..PermissionContext::default()
     };
-    let mut really = 0;
+    let mut weakened = 0;
     for (before, after, line) in table {
         let named =
             |rows: Rows| rules(&rows.iter().map(|(pattern, action)| ("bash", *pattern, *action)).collect::<Vec<_>>());
@@ -241,15 +250,15 @@ fn names_of_commands_are_no_way_around() {
         let with = before.clone().then(&named(after));
         assert!(laxer(&with, &[&before], Allow).is_some(), "{with:?}");
         let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &command_need(line, &place)).action;
-        really += usize::from(judge(&with) < judge(&before));
+        weakened += usize::from(judge(&with) < judge(&before));
     }
-    // What is found may be more than what happens.
-    assert!(really >= 2, "{really}");
+    // The comparison may report more than real command lines show.
+    assert!(weakened >= 2, "{weakened}");
 }
 
-/// A question about what may be started is no exception from a deny.
+/// An ask about a program that may be started lifts no deny.
 #[test]
-fn a_question_about_words_lifts_no_deny() {
+fn ask_about_later_words_lifts_no_deny() {
     let place = PermissionContext {
         path: vec!["/usr/bin".into()],
         cwd: "/tmp".into(),
@@ -268,14 +277,13 @@ fn a_question_about_words_lifts_no_deny() {
         let found = evaluate(&rules, &Rules::default(), &command_need(line, &place));
         assert_eq!(found.action, wanted, "{line}: {:?}", found.reason);
     }
-    let calm = rules.clone();
-    let before: Rules = calm.iter().take(2).cloned().collect();
-    assert_eq!(laxer(&calm, &[&before], Allow), None, "a question more");
+    let before: Rules = rules.iter().take(2).cloned().collect();
+    assert_eq!(laxer(&rules, &[&before], Allow), None, "a question more");
 }
 
-/// Whatever line of the words of random rules is judged laxer, it is found.
+/// If any line of words of random rules gets a more permissive verdict, the comparison finds one.
 #[test]
-fn no_spelling_is_missed() {
+fn random_spellings_are_compared() {
     let mut random = fastrand::Rng::with_seed(23);
     let place = PermissionContext {
         path: vec!["/usr/bin".into()],
@@ -323,7 +331,8 @@ fn no_spelling_is_missed() {
     };
     let lines: Vec<String> = (0..600).map(|_| one(&mut random, false)).collect();
     let lines: Vec<Need> = lines.iter().map(|line| command_need(line, &place)).collect();
-    let (mut calm, mut moved) = (0, 0);
+    let mut unchanged_sets = 0;
+    let mut stricter = 0;
     for _ in 0..400 {
         let mut some = |most: usize| {
             let count = random.usize(1..=most);
@@ -331,7 +340,8 @@ fn no_spelling_is_missed() {
                 (0..count).map(|_| (one(&mut random, true), [Allow, Ask, Deny][random.usize(..3)])).collect();
             rules(&rows.iter().map(|(text, action)| ("bash", text.as_str(), *action)).collect::<Vec<_>>())
         };
-        let (user, project) = (some(4), some(3));
+        let user = some(4);
+        let project = some(3);
         let mut before = rules(&[("*", "*", [Allow, Ask][random.usize(..2)])]).then(&user);
         if random.usize(..5) == 0 {
             before = before.then(&Rules::read_only());
@@ -341,13 +351,14 @@ fn no_spelling_is_missed() {
         if verdict.is_some() {
             continue;
         }
-        calm += 1;
+        unchanged_sets += 1;
         for _ in 0..200 {
             let guarantee = if random.bool() { SandboxGuarantee::READ_ONLY } else { SandboxGuarantee::None };
             let need = Need { guarantee, ..lines[random.usize(..lines.len())].clone() };
             let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &need).action;
-            let (was, now) = (judge(&before), judge(&with));
-            moved += usize::from(was != now);
+            let was = judge(&before);
+            let now = judge(&with);
+            stricter += usize::from(was != now);
             assert!(
                 now >= was,
                 "{before:?}\nthen {project:?}\non {:?}: {was:?}, {now:?}",
@@ -355,5 +366,5 @@ fn no_spelling_is_missed() {
             );
         }
     }
-    assert!(calm > 20 && moved > 20, "{calm} {moved}");
+    assert!(unchanged_sets > 20 && stricter > 20, "{unchanged_sets} {stricter}");
 }

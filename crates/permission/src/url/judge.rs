@@ -1,17 +1,17 @@
-//! The verdict on an address, by the rules and by where it leads.
+//! Judges an address by the rules and by its destination.
 
 use super::Address;
 use crate::{Action, Rules, evaluate};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UrlVerdict {
-    /// Judged by rules and by where it leads.
+    /// The verdict of the rules and the destination, with the reason.
     Judged(Action, String),
-    /// No web address at all: why.
+    /// The reason why the text is no web address.
     Refused(String),
 }
 
-/// Judges an address before anything is resolved. `secrets` and `private` as for [`Address::need`].
+/// Judges an address without resolving names. `secrets` and `private` are as for [`Address::need`].
 pub fn judge_url(rules: &Rules, text: &str, secrets: &[String], private: &[String]) -> UrlVerdict {
     let address = match Address::read(text) {
         Ok(address) => address,

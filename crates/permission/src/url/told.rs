@@ -1,18 +1,19 @@
-//! Whether an address tells a key or a password, however it is written there.
+//! Detects a key or a password in an address, in any encoding.
 
 use base64::Engine as _;
 use percent_encoding::percent_decode_str;
 
-/// How many characters of a key, in a row, are enough to know it by.
+/// The number of consecutive characters by which a key is recognised.
 const PIECE: usize = 16;
 
-/// Whether a host name tells a key, whole or in pieces, however its letters are written and wherever
-/// the dots are. A password that could be a word is none: [`spells`].
+/// Whether a host name reveals a key, whole or in parts, in any encoding and with dots anywhere. A
+/// password that could be a word does not count: see [`spells`].
 pub(super) fn names_secret(host: &str, secret: &str) -> bool {
     let secret = password(secret);
-    let varied =
-        secret.bytes().any(|byte| byte.is_ascii_digit()) && secret.bytes().any(|byte| byte.is_ascii_alphabetic());
-    if secret.len() < 8 || !(varied || secret.len() >= PIECE) {
+    let has_digit = secret.bytes().any(|byte| byte.is_ascii_digit());
+    let has_letter = secret.bytes().any(|byte| byte.is_ascii_alphabetic());
+    let is_varied = has_digit && has_letter;
+    if secret.len() < 8 || !(is_varied || secret.len() >= PIECE) {
         return false;
     }
     let host = folded(host);
@@ -29,43 +30,48 @@ pub(super) fn names_secret(host: &str, secret: &str) -> bool {
     })
 }
 
-/// Whether a host name holds a secret that could be a word: `postgres` is in `postgresql.org`.
+/// Whether a host name contains a secret that could be a word: `postgres` is in `postgresql.org`.
 pub(super) fn spells(host: &str, secret: &str) -> bool {
     let secret = folded(password(secret));
     secret.len() >= 8 && folded(host).contains(&secret)
 }
 
-/// What is secret in a value: of an address with a user and a password, the password.
+/// Returns the secret part of a value: the password of an address with a user and a password,
+/// otherwise the value.
 fn password(value: &str) -> &str {
     let Some((_, rest)) = value.split_once("://") else { return value };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     authority.rsplit_once('@').and_then(|(named, _)| Some(named.split_once(':')?.1)).unwrap_or_default()
 }
 
-/// Letters and digits alone, in lower case: what of a text survives in a host name.
+/// Returns the letters and digits in lower case, as far as a text can be part of a host name.
 fn folded(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// RFC 4648, in lower case and without padding.
+/// Encodes bytes as RFC 4648 base32, in lower case and without padding.
 fn base32(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let (mut out, mut bits, mut held) = (String::new(), 0_u32, 0_u32);
+    let mut out = String::new();
+    let mut bits = 0_u32;
+    let mut pending = 0_u32;
     let mut push = |five: u32| out.push(char::from(LETTERS[five as usize & 31]));
     for byte in bytes {
-        (held, bits) = (held << 8 | u32::from(*byte), bits + 8);
+        pending = pending << 8 | u32::from(*byte);
+        bits += 8;
         while bits >= 5 {
             bits -= 5;
-            push(held >> bits);
+            push(pending >> bits);
         }
-        held &= (1 << bits) - 1;
+        pending &= (1 << bits) - 1;
     }
     if bits > 0 {
-        push(held << (5 - bits));
+        push(pending << (5 - bits));
     }
     out
 }
 
+/// Whether a text contains a secret: plain, percent-encoded, in hexadecimal, in base64 or reversed.
 pub(super) fn holds(text: &str, secret: &str) -> bool {
     if secret.len() < 8 {
         return false;
@@ -84,7 +90,7 @@ pub(super) fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// Whether a query holds what looks like a key.
+/// Whether a query contains a value that looks like a key.
 pub(super) fn looks_secret(query: &str) -> bool {
     let dense = |value: &str| {
         let classes = [char::is_lowercase as fn(char) -> bool, char::is_uppercase, |c| c.is_ascii_digit()];
