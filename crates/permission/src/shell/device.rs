@@ -1,10 +1,10 @@
-//! Devices: those that hold nothing, and those that hold everything.
+//! Devices: harmless ones, and disks.
 
 use super::unit::Unit;
 use crate::Action;
 
-/// Devices that hold no data of anybody's.
-pub(super) fn holds_nothing(text: &str) -> bool {
+/// Whether a device holds no user data.
+pub(super) fn is_harmless(text: &str) -> bool {
     matches!(
         text,
         "/dev/null"
@@ -20,7 +20,7 @@ pub(super) fn holds_nothing(text: &str) -> bool {
     ) || text.strip_prefix("/dev/fd/").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// A device that is written to.
+/// Records that a device is written.
 pub(super) fn written(text: &str, unit: &mut Unit) {
     let name = text.trim_start_matches("/dev/");
     let disks = [

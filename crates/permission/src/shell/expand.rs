@@ -1,6 +1,7 @@
-//! What the words of a command become: their values where they are certain, and where they are not,
-//! how much of their beginning is. What runs while they are expanded is not run here: it comes
-//! back as [`Finding`]s in their order, for whoever expands to follow.
+//! Expansion of words: their values if they are certain, otherwise the certain beginning.
+//!
+//! Substitutions are not run here; they are returned as [`Finding`]s in their order, and the caller
+//! analyses them.
 
 mod arg;
 mod arithmetic;
@@ -23,41 +24,41 @@ pub use variables::variable_danger;
 use super::parse::{self, syntax};
 use syntax::{Body, List, Piece, Script, Word};
 
-/// How many words the braces of one line may make.
-const MADE: usize = 2_048;
+/// The maximum number of words that the braces of one line may become.
+const MAX_BRACE_WORDS: usize = 2_048;
 
-/// What is kept over the whole line.
+/// The state of the expansion of a whole line.
 #[derive(Debug, Default)]
 pub(super) struct Expander<'p> {
     home: Option<&'p Path>,
-    /// What `TMPDIR` is set to.
+    /// The value of `TMPDIR`.
     tmp: Option<&'p Path>,
-    /// How many words the line's braces made.
+    /// The number of words that the line's braces became.
     made: usize,
-    /// Variables that somewhere in the line get the integer attribute.
+    /// Variables that get the integer attribute anywhere in the line.
     numbers: HashSet<String>,
-    /// Variables that somewhere get what nobody knows.
+    /// Variables that get an unknown value anywhere in the line.
     foreign: HashSet<String>,
-    /// Some variable is given text that runs something when bash computes with it.
+    /// Whether any variable gets text that runs a command when bash evaluates it in arithmetic.
     coded: bool,
 }
 
-/// What came to light while words were expanded, in its order.
+/// A result of expanding words, in their order.
 #[derive(Debug)]
 pub(super) enum Finding<'s> {
-    /// Commands that run in a shell of their own.
+    /// Commands that run in a subshell.
     Runs {
         script: &'s Script,
         list: &'s List,
         state: Box<ShellState>,
-        /// They read what another program writes, or write what it reads: `<(…)`, `>(…)`.
+        /// They read or write another program's pipe: `<(…)`, `>(…)`.
         piped: bool,
     },
-    /// Why the whole line cannot be judged.
+    /// The reason why the whole line cannot be judged.
     Opaque(String),
 }
 
-/// Words of one text that are being expanded.
+/// An expansion of words of one text.
 #[derive(Debug)]
 pub(super) struct Expansion<'e, 's, 'p> {
     line: &'e mut Expander<'p>,
@@ -71,7 +72,7 @@ impl<'p> Expander<'p> {
         Self { home, tmp, ..Self::default() }
     }
 
-    /// Expands words of a text. What came to light is to be followed at once.
+    /// Expands words of a text. The caller has to process the findings before it goes on.
     pub(super) fn expand<'s, T>(
         &mut self,
         script: &'s Script,
@@ -84,16 +85,16 @@ impl<'p> Expander<'p> {
     }
 }
 
-/// A piece of a word after its substitutions were looked at.
+/// A piece of a word after expansion of its substitutions.
 #[derive(Debug, Clone)]
 enum ExpandedPiece {
     Text(String),
     Glob(char),
     Brace(char),
     Values(Vec<String>),
-    /// What belongs to one word.
+    /// An unknown value that stays a single word.
     Unknown,
-    /// What is split into words.
+    /// An unknown value that is split into words.
     Words,
 }
 
@@ -107,7 +108,7 @@ impl<'s> Expansion<'_, 's, '_> {
         self.found.push(Finding::Runs { script, list, state, piped });
     }
 
-    /// A word of a command, which may become several.
+    /// Expands a word of a command, which may become several.
     pub(super) fn word(&mut self, word: &'s Word, args: &mut Vec<Arg>) {
         for element in &word.array {
             self.word(element, &mut vec![]);
@@ -115,7 +116,8 @@ impl<'s> Expansion<'_, 's, '_> {
         self.split(word, args);
     }
 
-    /// The value of a word that stays one word: an assignment's, a redirection's target.
+    /// Expands a word that stays a single word: the value of an assignment, the target of a
+    /// redirection.
     pub(super) fn single(&mut self, word: &'s Word) -> Arg {
         let raw = parse::slice(self.script, &word.range).into();
         let parts = self.parts(&word.pieces, false);
@@ -130,7 +132,7 @@ impl<'s> Expansion<'_, 's, '_> {
 
     fn split(&mut self, word: &'s Word, args: &mut Vec<Arg>) {
         let raw = parse::slice(self.script, &word.range);
-        // Most words are one text.
+        // Most words are a single text.
         if let [Piece::Text(text) | Piece::Quoted(text)] = word.pieces.as_slice() {
             let values = Rc::new(Values::Exact(text.clone()));
             args.push(Arg { raw: raw.into(), values, literal: true, spread: Spread::One });
@@ -138,7 +140,7 @@ impl<'s> Expansion<'_, 's, '_> {
         }
         let mut parts = self.parts(&word.pieces, true);
         let literal = literal(&word.pieces);
-        // An unquoted variable alone becomes as many words as it holds.
+        // An unquoted variable alone is split at blanks.
         if let [ExpandedPiece::Values(texts)] = parts.as_slice()
             && let [Piece::Parameter { quoted: false, .. }] = word.pieces.as_slice()
             && let [text] = texts.as_slice()
@@ -160,7 +162,8 @@ impl<'s> Expansion<'_, 's, '_> {
             args.push(Arg { raw: raw.into(), values: Rc::new(values(&parts)), literal, spread: spread(&parts) });
             return;
         }
-        match Some(&parts).filter(|_| self.line.made < MADE).and_then(|parts| braces::braces(parts)) {
+        let words = if self.line.made < MAX_BRACE_WORDS { braces::braces(&parts) } else { None };
+        match words {
             Some(words) => {
                 self.line.made += words.len() - 1;
                 let many = words.len() > 1;
@@ -178,12 +181,13 @@ impl<'s> Expansion<'_, 's, '_> {
         }
     }
 
-    /// The body of a here-doc.
+    /// Expands the body of a here-document.
     pub(super) fn body(&mut self, pieces: &'s [Piece]) {
         self.parts(pieces, false);
     }
 
-    /// `splits`: an unquoted value is split at blanks and matched against file names here.
+    /// Expands pieces. With `splits`, an unquoted value is split at blanks and matched against file
+    /// names.
     fn parts(&mut self, pieces: &'s [Piece], splits: bool) -> Vec<ExpandedPiece> {
         let mut parts = vec![];
         for piece in pieces {
@@ -191,7 +195,7 @@ impl<'s> Expansion<'_, 's, '_> {
                 Piece::Text(text) | Piece::Quoted(text) => ExpandedPiece::Text(text.clone()),
                 Piece::Glob(c) => ExpandedPiece::Glob(*c),
                 Piece::Brace(c) => ExpandedPiece::Brace(*c),
-                Piece::Tilde(user) => self.tilde(user),
+                Piece::Tilde(user) => self.expand_tilde(user),
                 Piece::Parameter { before, name, operator, inner, quoted } => {
                     let part = self.parameter(*before, name, operator, inner);
                     match part {
@@ -237,16 +241,17 @@ impl<'s> Expansion<'_, 's, '_> {
         }
     }
 
-    fn tilde(&self, user: &str) -> ExpandedPiece {
+    fn expand_tilde(&self, user: &str) -> ExpandedPiece {
         match (user, self.line.home) {
             ("", Some(home)) if !self.state.assigned("HOME") => ExpandedPiece::Text(home.display().to_string()),
-            // Where somebody's home lies is not known; a name nobody has stays as it is written.
+            // The home directories of other users are not looked up; for an unknown user the text
+            // stays unchanged.
             _ => ExpandedPiece::Unknown,
         }
     }
 
     fn parameter(&mut self, before: Option<char>, name: &str, operator: &str, inner: &'s [Piece]) -> ExpandedPiece {
-        // What stands inside runs whether or not its value is used.
+        // Substitutions inside run whether or not their value is used.
         self.parts(inner, false);
         if operator.ends_with("@P") {
             self.opaque("`@P` runs the text of a variable");
@@ -281,19 +286,19 @@ fn breaks(text: &str) -> bool {
 
 /// Whether a parameter is a number, which is never split.
 fn is_number(before: Option<char>, name: &str, operator: &str, state: &ShellState) -> bool {
-    let plain = before.is_none() && operator.is_empty();
+    let is_plain = before.is_none() && operator.is_empty();
     before == Some('#')
-        || plain && (["?", "#", "$", "!"].contains(&name) || matches!(state.value(name), Some(Value::Harmless)))
+        || is_plain && (["?", "#", "$", "!"].contains(&name) || matches!(state.value(name), Some(Value::Harmless)))
 }
 
-/// Whether a parameter may become several words although it is quoted: `"$@"`, `"${a[@]}"`, and what
-/// holds one.
+/// Whether a parameter may become several words although it is quoted: `"$@"`, `"${a[@]}"`, or one
+/// that contains such a parameter.
 fn is_list(piece: &Piece) -> bool {
     let Piece::Parameter { name, operator, inner, .. } = piece else { return false };
     name == "@" || operator.contains("[@]") || operator.ends_with('@') || inner.iter().any(is_list)
 }
 
-/// Whether nothing may be left of a word where it is not quoted.
+/// Whether an unquoted word may become no word at all.
 fn vanishes(parts: &[ExpandedPiece]) -> bool {
     parts.iter().all(|part| matches!(part, ExpandedPiece::Values(texts) if texts.iter().any(String::is_empty)))
 }

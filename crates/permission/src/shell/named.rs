@@ -1,17 +1,17 @@
-//! The words of a command line before it runs: for who wants to know which files it names.
+//! The words of a command line before it runs, for callers that need the files it names.
 
 use super::parse::{self, syntax};
 use syntax::{Body, List, Operator, Piece, Script, ShellCommand, ShellCommandKind, Word};
 
-/// How many words one word with braces becomes at most.
+/// The maximum number of words that one word with braces may become.
 const ALTERNATIVES: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     pub text: String,
-    /// `*` and `?` in it stand for what is found.
+    /// `*` and `?` are wildcards for file names.
     pub pattern: bool,
-    /// A part of it, left out of the text, is known only when it runs.
+    /// A part that is left out of the text is computed at run time.
     pub computed: bool,
     /// It is the target of a redirection that writes.
     pub is_written: bool,
@@ -25,8 +25,8 @@ enum NameToken {
     Computed,
 }
 
-/// The commands of a line, those within others among them, each with the files it reads from or writes to. None
-/// where the line cannot be read.
+/// Returns the commands of a line, including nested ones, each with the files in its redirections.
+/// `None` if the line cannot be parsed.
 pub fn commands(text: &str) -> Option<Vec<Vec<Name>>> {
     let mut found = vec![];
     of_script(&parse::script(text, 0).ok()?, &mut found);
@@ -60,7 +60,7 @@ fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
         ShellCommandKind::Simple { assigns, words } => {
             add(words, found);
             for assign in assigns {
-                // What is computed for a variable names nothing yet.
+                // A computed value of a variable names no file yet.
                 if expanded(&assign.value).iter().any(|name| name.computed) {
                     within(&assign.value.pieces, found);
                 } else {
@@ -114,7 +114,7 @@ fn within(pieces: &[Piece], found: &mut Vec<Vec<Name>>) {
     }
 }
 
-/// What a word becomes: one, or one for each alternative in its braces.
+/// Expands a word to one name, or to one for each alternative in its braces.
 fn expanded(word: &Word) -> Vec<Name> {
     let tokens: Vec<NameToken> = word
         .pieces
@@ -123,7 +123,7 @@ fn expanded(word: &Word) -> Vec<Name> {
             Piece::Text(text) | Piece::Quoted(text) => NameToken::Text(text.clone()),
             Piece::Glob(glob) => NameToken::Glob(*glob),
             Piece::Brace(brace) => NameToken::Brace(*brace),
-            // Where it starts is where its relative paths begin.
+            // Relative paths start in the initial directory.
             Piece::Parameter { before: None, name, operator, .. } if name == "PWD" && operator.is_empty() => {
                 NameToken::Text(".".into())
             }
@@ -148,11 +148,13 @@ fn alternatives(tokens: Vec<NameToken>, found: &mut Vec<Vec<NameToken>>) {
     }
 }
 
-/// The first braces with more than one alternative in them: where they open, their commas, where they close.
+/// Returns the positions of the first braces with several alternatives: the opening brace, the
+/// commas, the closing brace.
 fn group(tokens: &[NameToken]) -> Option<(usize, Vec<usize>, usize)> {
     let opens = tokens.iter().enumerate().filter(|(_, token)| matches!(token, NameToken::Brace('{')));
     opens.map(|(at, _)| at).find_map(|open| {
-        let (mut depth, mut commas) = (0_usize, vec![]);
+        let mut depth = 0_usize;
+        let mut commas = vec![];
         for (at, token) in tokens.iter().enumerate().skip(open) {
             match token {
                 NameToken::Brace('{') => depth += 1,
@@ -168,32 +170,32 @@ fn group(tokens: &[NameToken]) -> Option<(usize, Vec<usize>, usize)> {
 
 fn name(tokens: &[NameToken]) -> Name {
     let mut name = Name { text: String::new(), pattern: false, computed: false, is_written: false };
-    // Within a class of letters, which counts as any letters.
-    let mut class = false;
-    // Numbers in braces, which count as any letters as well.
-    let mut counted = false;
+    // Within a character class, which becomes `*`.
+    let mut in_class = false;
+    // Within a range in braces, which becomes `*` as well.
+    let mut in_range = false;
     for (at, token) in tokens.iter().enumerate() {
         match token {
-            NameToken::Text(text) if class => {
+            NameToken::Text(text) if in_class => {
                 let rest = text.split_once(']').map(|(_, rest)| rest);
-                class = rest.is_none();
+                in_class = rest.is_none();
                 name.text.push_str(rest.unwrap_or_default());
             }
-            NameToken::Text(_) if counted => {}
+            NameToken::Text(_) if in_range => {}
             NameToken::Text(text) => name.text.push_str(text),
-            NameToken::Glob(_) if class || counted => {}
+            NameToken::Glob(_) if in_class || in_range => {}
             NameToken::Glob(glob) => {
-                class = *glob == '[';
+                in_class = *glob == '[';
                 name.pattern = true;
-                name.text.push(if class { '*' } else { *glob });
+                name.text.push(if in_class { '*' } else { *glob });
             }
             NameToken::Brace('{') if matches!(tokens.get(at + 1), Some(NameToken::Text(text)) if text.contains("..")) =>
             {
-                counted = true;
+                in_range = true;
                 name.pattern = true;
                 name.text.push('*');
             }
-            NameToken::Brace('}') if counted => counted = false,
+            NameToken::Brace('}') if in_range => in_range = false,
             NameToken::Brace(brace) => name.text.push(*brace),
             NameToken::Computed => name.computed = true,
         }

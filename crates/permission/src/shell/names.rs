@@ -1,6 +1,6 @@
-//! Names that are known, each list of them one text.
+//! Lists of names, each list a text with blanks between the names.
 
-/// Whether a name is one of those that stand in a text, with blanks between them.
+/// Whether a name is in a list.
 pub(super) fn among(names: &str, name: &str) -> bool {
     names.split_ascii_whitespace().any(|one| one == name)
 }

@@ -1,9 +1,11 @@
-//! Reads a command line. What is read is the part of bash that `GRAMMAR.md` writes down, in which
-//! every construct has exactly one reading; everything else is [`Unreadable`]. Every byte of a line
-//! is accounted for or the line is refused, and bash itself is asked whether it agrees: see
-//! `differential`.
+//! Parser of command lines.
 //!
-//! Recursive, with a depth limit far below what a thread's stack holds. Nothing is read twice.
+//! It accepts the part of bash that `GRAMMAR.md` specifies, in which every construct has exactly
+//! one meaning; everything else is [`Unreadable`]. Every byte of a line is accounted for, or the
+//! line is refused. Tests compare the parser with bash itself: see `differential`.
+//!
+//! The parser is recursive, with a depth limit far below the stack of a thread, and never
+//! backtracks over more than a token.
 
 mod commands;
 #[cfg(test)]
@@ -19,29 +21,31 @@ use std::ops::Range;
 
 use syntax::{Heredoc, Inline, Item, List, Script, ShellCommand, ShellCommandKind, Unreadable};
 
-/// How deep constructs may nest. People stop at ten.
-pub(super) const DEPTH: usize = 48;
+/// The maximum nesting of constructs. People stop at ten.
+pub(super) const MAX_DEPTH: usize = 48;
 
-/// How many simple commands, assignments, redirections and back-ticks one text may hold: more are not judged one by one.
-const COMMANDS: usize = 1_000;
+/// The maximum number of simple commands, assignments, redirections and backticks in one text. More
+/// are not judged one by one.
+const MAX_COMMANDS: usize = 1_000;
 
 type Read<T> = Result<T, Unreadable>;
 
-/// Words that bash does not take for a program's name where a command begins.
+/// Words that are not a program's name at the beginning of a command in bash.
 const RESERVED: [&str; 23] = [
     "!", "[[", "]]", "{", "}", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if",
     "in", "select", "then", "time", "until", "while", "((",
 ];
 
-/// Those of them that end a list.
+/// Reserved words that end a list.
 const CLOSERS: [&str; 8] = ["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
-/// Reads a script. `depth` counts the texts it is nested in.
+/// Parses a script. `depth` is the number of texts around it.
 pub(super) fn script(source: &str, depth: usize) -> Read<Script> {
     read(&mut Parser::new(source, depth))
 }
 
-/// Of a text that cannot be read, as many whole items of its list as can, and the rest of the text.
+/// Parses as many whole items of a list as possible from a text that cannot be parsed completely,
+/// and returns them with the rest of the text.
 pub(super) fn beginning(source: &str) -> Option<(Script, &str)> {
     let mut parser = Parser::new(source, 0);
     read(&mut parser).err()?;
@@ -49,7 +53,7 @@ pub(super) fn beginning(source: &str) -> Option<(Script, &str)> {
     Some((script(start, 0).ok()?, rest))
 }
 
-/// A text without the reserved words it begins with.
+/// Removes leading reserved words from a text.
 pub(super) fn without_reserved(mut text: &str) -> &str {
     while let Some((word, rest)) = text.split_once([' ', '\t', '\n'])
         && RESERVED.contains(&word)
@@ -59,14 +63,14 @@ pub(super) fn without_reserved(mut text: &str) -> &str {
     text
 }
 
-/// The part of a text a range names.
+/// Returns the part of a text at a range.
 pub(super) fn slice<'s>(script: &'s Script, range: &Range<usize>) -> &'s str {
     script.source.get(range.clone()).unwrap_or_default().trim()
 }
 
 fn read(parser: &mut Parser<'_>) -> Read<Script> {
     let source = parser.source;
-    // bash ends at the first, and keeps the others for itself, as marks of what was quoted.
+    // bash stops at the NUL, and uses the others internally to mark quoted text.
     if source.contains(['\0', '\u{1}', '\u{7f}']) {
         return Err(Unreadable::Syntax);
     }
@@ -86,13 +90,14 @@ struct Parser<'s> {
     source: &'s str,
     at: usize,
     depth: usize,
-    /// How many simple commands may still come.
+    /// The number of simple commands that may still follow.
     commands: usize,
-    /// How many `$(` and `<(` are open.
+    /// The number of open `$(` and `<(`.
     inline: usize,
-    /// It reads a sum, whose brackets bash counts in words of parameters too.
+    /// Whether it is in an arithmetic expression, in which bash also counts brackets within the
+    /// words of parameters.
     sum: bool,
-    /// How deep the text itself is, and where the last item of its own list ends.
+    /// The depth of the text itself, and the end of the last item of its own list.
     base: usize,
     whole: usize,
     heredocs: Vec<Heredoc>,
@@ -110,8 +115,8 @@ fn name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Whether bash takes a reserved word behind a command: after a compound one that ends with its own
-/// word, not after a redirection.
+/// Whether bash recognises a reserved word after a command: after a compound command that ends with
+/// a reserved word, but not after a redirection.
 fn ends_itself(command: &ShellCommand) -> bool {
     command.redirects.is_empty()
         && match &command.kind {
@@ -128,7 +133,7 @@ impl<'s> Parser<'s> {
             source,
             at: 0,
             depth,
-            commands: COMMANDS,
+            commands: MAX_COMMANDS,
             inline: 0,
             sum: false,
             base: depth,
@@ -155,7 +160,7 @@ impl<'s> Parser<'s> {
         if self.eat(wanted) { Ok(()) } else { Err(Unreadable::Syntax) }
     }
 
-    /// Consumes bytes as long as they are of a kind.
+    /// Consumes bytes while they satisfy `kind`.
     fn run(&mut self, kind: impl Fn(u8) -> bool) -> &'s str {
         let start = self.at;
         while self.peek().is_some_and(&kind) {
@@ -164,7 +169,7 @@ impl<'s> Parser<'s> {
         &self.source[start..self.at]
     }
 
-    /// The next letter, consumed.
+    /// Consumes the next character.
     fn letter(&mut self) -> Read<&'s str> {
         let letter = self.source[self.at..].chars().next().ok_or(Unreadable::Unclosed)?;
         let start = self.at;
@@ -172,7 +177,7 @@ impl<'s> Parser<'s> {
         Ok(&self.source[start..self.at])
     }
 
-    /// Whether a reserved word comes next, as a word of its own.
+    /// Whether a reserved word comes next, as a separate word.
     fn word_is(&self, wanted: &str) -> bool {
         let rest = self.source.get(self.at + wanted.len()..).unwrap_or_default();
         let process = rest.starts_with("<(") || rest.starts_with(">(");
@@ -189,7 +194,7 @@ impl<'s> Parser<'s> {
     }
 
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
-        if self.depth >= DEPTH {
+        if self.depth >= MAX_DEPTH {
             return Err(Unreadable::TooDeep);
         }
         self.depth += 1;
@@ -213,7 +218,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// A line that goes on. What stands on its two sides must not grow together into one operator.
+    /// Skips line continuations. The characters around them must not join to form an operator.
     fn continued(&mut self) -> Read<()> {
         let operator = |byte: Option<u8>| byte.filter(|byte| !matches!(byte, b' ' | b'\t' | b'\n') && meta(*byte));
         let before = operator(self.at.checked_sub(1).and_then(|at| self.text.get(at)).copied());
@@ -224,7 +229,7 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    /// Skips blanks, comments and newlines; the here-docs of a line follow its newline.
+    /// Skips blanks, comments and newlines with the here-documents that follow them.
     fn linebreak(&mut self) -> Read<()> {
         loop {
             self.blank()?;

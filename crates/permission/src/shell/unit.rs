@@ -1,21 +1,21 @@
-//! What comes out of a command line: everything in it that acts.
+//! The result of an analysis: the commands of a line with their effects.
 
 use crate::{Action, Need, arity};
 
 #[derive(Debug, Clone, Default)]
 pub struct JudgedLine {
     pub text: String,
-    /// Everything in it that acts, in the order it was found.
+    /// The commands and redirections, in the order in which they were found.
     pub units: Vec<Unit>,
-    /// Why the line as a whole could not be understood; then it is asked about at least.
+    /// The reason why the line as a whole could not be analysed; then it is at least asked about.
     pub opaque: Option<String>,
-    /// Parts of it were not looked at, so that what it names is not known.
+    /// Some parts were not analysed, so the line may use paths or programs that are not in `units`.
     pub unseen: bool,
-    /// Texts in it that were too long to be taken apart or could not be read, to be searched for what is denied.
+    /// Texts that were too long or could not be parsed, to be searched for denied commands.
     pub unread: Vec<String>,
 }
 
-/// What a unit does to the disk, as far as that is known.
+/// The known effect of a unit on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Effect {
     /// It is known to change nothing.
@@ -26,73 +26,78 @@ pub enum Effect {
     Writes,
 }
 
-/// One thing a command line does.
+/// One command or redirection of a line.
 #[derive(Debug, Clone, Default)]
 pub struct Unit {
     pub text: String,
-    /// The program as it is named; none for assignments, redirections, conditions.
+    /// The program as written; `None` for assignments, redirections and conditions.
     pub program: Option<String>,
-    /// Inside how many other programs it runs.
+    /// The number of programs around it.
     pub layer: usize,
     /// It runs only through an option of another program, perhaps never.
     pub carried: bool,
-    /// Its words joined by one blank each; words that are not known are
-    /// [`UNKNOWN`](crate::wildcard::UNKNOWN). What rules that allow are compared with.
+    /// Its words joined by single blanks, for comparison with rules that allow. Unknown words are
+    /// [`UNKNOWN`](crate::wildcard::UNKNOWN).
     pub normal: String,
-    /// Further spellings of it, for rules that deny or ask.
+    /// Further spellings, for rules that deny or ask.
     pub names: Vec<String>,
-    /// Why no rule about a specific command may allow it; only the catch-all may.
+    /// The reason why only the catch-all may allow it, but no rule about a specific command.
     pub broad_only: Option<String>,
-    /// Its program is a file of the project, or not found: no rule about a name allows it, only one
-    /// that gives its path, or the exact words. Why.
+    /// The reason why no rule about a name allows it, only one with its path or its exact words:
+    /// its program is a file of the project, or was not found.
     pub foreign: Option<String>,
-    /// Options that change what the program does: a specific rule has to name them.
+    /// Options that change the effect of the program. A specific rule has to name them.
     pub dangers: Vec<String>,
-    /// Why it could not be understood: not even the catch-all allows it.
+    /// The reason why it could not be analysed: not even the catch-all allows it.
     pub opaque: Option<String>,
-    /// It could be understood but for a variable that is set for it and starts nothing by itself.
+    /// `opaque` is set only because of a variable that is set for it and by itself starts nothing.
     pub prefixed: bool,
-    /// Why it may run something that a rule denies: the catch-all allows it only where nothing is
-    /// denied.
+    /// The reason why it may run something that a rule denies. The catch-all allows it only if no
+    /// rule denies any command.
     pub doubt: Option<String>,
-    /// Program text it was given, to be searched for the names of denied programs.
+    /// Program text among its arguments, to be searched for the names of denied programs.
     pub texts: Vec<String>,
-    /// Words one of which begins a program, nobody knows which: each, with those after it, counts for
-    /// rules that deny or ask.
+    /// Words of which one, unknown which, begins a program. For rules that deny or ask, each counts
+    /// together with the words after it.
     pub tails: Vec<String>,
-    /// Words of a program that is not known well enough to say which of them it starts, if any.
+    /// Words of an unknown program, which may start any of them.
     pub words: Vec<String>,
-    /// What it does to the disk.
+    /// Its effect on the disk.
     pub effect: Effect,
-    /// All that it writes are plan files.
+    /// It writes only plan files.
     pub plans_only: bool,
-    /// It removes or overwrites without return.
+    /// It removes or overwrites data that cannot be recovered.
     pub destroys: bool,
     pub network: bool,
-    /// Where it goes on the network and nowhere else, in the words that "always" stores: `curl https://host`.
+    /// Its only destination on the network, in the form that "always" stores: `curl https://host`.
     pub reach: Option<String>,
-    /// The words before it of the program that runs it by its name: `npx `, `uv run `.
+    /// The preceding words of the program that runs it by its name: `npx `, `uv run `.
     pub runner: Option<String>,
     /// Its program runs other programs or program text.
     pub carrier: bool,
-    /// The paths it uses, as needs of their own.
+    /// The paths it uses, as separate needs.
     pub touches: Vec<Need>,
-    /// Paths it changes that were not looked up, because there are too many: as they were written.
+    /// Paths it changes that were not located because there are too many, as they were written.
     pub unseen: Vec<String>,
-    /// The least verdict under any rules.
+    /// The minimum verdict under any rules, with its reason.
     pub floor: Option<(Action, String)>,
-    /// Of the reasons above that ask, the first that no sandbox answers: there is something at stake that it does not
-    /// hold. The others say that something is not known.
+    /// The first reason to ask that no sandbox answers, because the effect is not prevented. The
+    /// other reasons are unknowns.
     pub at_stake: Option<String>,
 }
 
 impl Unit {
-    /// Where it goes on the network and nowhere else, if its program is the system's and no option changes what it does.
+    /// Returns its only destination on the network, if its program is the system's and no option
+    /// changes its effect.
     pub fn place_reached(&self) -> Option<&str> {
-        self.reach.as_deref().filter(|_| self.foreign.is_none() && self.dangers.is_empty())
+        if self.foreign.is_some() || !self.dangers.is_empty() {
+            return None;
+        }
+        self.reach.as_deref()
     }
 
-    /// Whether it starts or uses a container, so that a service writes what nobody here sees.
+    /// Whether it starts or uses a container, whose writes are done by a service and cannot be
+    /// analysed.
     pub fn runs_in_container(&self) -> bool {
         arity::runs_in_container(&self.normal.split(' ').collect::<Vec<_>>())
     }
@@ -105,25 +110,25 @@ impl Unit {
         self.doubt.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Notes that what it does cannot be told.
+    /// Records that its effect is unknown.
     pub(super) fn opaque(&mut self, reason: &str) {
         self.prefixed = false;
         self.opaque.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Notes that a variable is set for it which changes what it loads or reads.
+    /// Records that a variable is set for it that changes the code or settings it loads.
     pub(super) fn prefixed(&mut self, reason: &str) {
         self.prefixed |= self.opaque.is_none();
         self.opaque.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Notes that it may do something that no sandbox holds.
+    /// Records that it may have an effect that no sandbox prevents.
     pub(super) fn at_stake(&mut self, reason: &str) {
         self.opaque(reason);
         self.at_stake.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Asks about it under any rules, because which files it uses cannot be told.
+    /// Records that it uses unknown files, which asks under any rules.
     pub(super) fn unknown(&mut self, reason: &str) {
         self.raise(Action::Ask, reason);
     }
@@ -132,18 +137,19 @@ impl Unit {
         self.dangers.push(option.to_owned());
     }
 
-    /// Asks about it or denies it under any rules, and in any sandbox.
+    /// Sets a minimum verdict, in any sandbox.
     pub(super) fn floor(&mut self, action: Action, reason: &str) {
         self.raise(action, reason);
         self.at_stake.get_or_insert_with(|| reason.to_owned());
     }
 
     fn raise(&mut self, action: Action, reason: &str) {
-        if self.floor.as_ref().is_none_or(|(least, _)| *least < action) {
+        if self.floor.as_ref().is_none_or(|(minimum, _)| *minimum < action) {
             self.floor = Some((action, reason.to_owned()));
         }
     }
-    /// Notes that it reads a secret that has no path of its own.
+
+    /// Records that it reads a secret that has no path.
     pub(super) fn secret(&mut self, shown: &str, reason: &str) {
         let mut need = Need::new("read", shown);
         need.floor = Some((Action::Ask, reason.to_owned()));

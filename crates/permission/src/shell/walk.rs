@@ -167,7 +167,7 @@ impl<'p> Walk<'p> {
 
     /// Walks what stands within something else.
     fn deeper(&mut self, walk: impl FnOnce(&mut Self)) {
-        if self.budget.depth > 2 * parse::DEPTH {
+        if self.budget.depth > 2 * parse::MAX_DEPTH {
             return self.unseen("it is nested too deeply");
         }
         self.budget.depth += 1;

@@ -58,7 +58,7 @@ impl Disk<'_> {
 
     /// Notes that a unit uses a path.
     pub(crate) fn touch(&mut self, access: Access, arg: &Arg, unit: &mut Unit, state: &ShellState) {
-        if arg.text().is_some_and(device::holds_nothing) {
+        if arg.text().is_some_and(device::is_harmless) {
             return;
         }
         if access == Access::Edit {
@@ -134,7 +134,7 @@ impl Disk<'_> {
     }
 
     fn touch_path(&mut self, access: Access, text: &str, spelling: Spelling, unit: &mut Unit, state: &ShellState) {
-        if text.is_empty() || device::holds_nothing(text) {
+        if text.is_empty() || device::is_harmless(text) {
             return;
         }
         if self.paths.touched >= USES {
@@ -378,7 +378,7 @@ impl Disk<'_> {
             unit.unknown("to which directory it changes is not known");
         }
         if target.texts().is_none() || unknown || next.len() > 8 {
-            return state.go(Whereabouts { cwd: vec![], previous: before.or(&before.turned()).previous });
+            return state.go(Whereabouts { cwd: vec![], previous: before.or(&before.swapped()).previous });
         }
         let done = Whereabouts { cwd: next, previous: before.cwd.clone() };
         if stays.is_empty() {

@@ -1,26 +1,27 @@
-//! A word as a program gets it, or how much of it is certain.
+//! Words as a program gets them, as far as they are certain.
 
 use std::rc::Rc;
 
 use crate::wildcard::UNKNOWN;
 
-/// One word of a command after expansion. It is handed around a lot, so a copy shares its texts.
+/// A word of a command after expansion. Cloning is cheap, because the texts are shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arg {
     pub(crate) raw: Rc<str>,
     pub(super) values: Rc<Values>,
-    /// Nothing in it was computed: no variable, pattern or substitution.
+    /// No part of it was computed by a variable, pattern or substitution.
     pub(crate) literal: bool,
     pub(super) spread: Spread,
 }
 
-/// How many words it becomes. A pattern always stands for as many as there are files.
+/// The number of words that it becomes. A pattern always becomes as many as there are files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Spread {
     One,
-    /// Any number, each of which is one of its values.
+    /// Any number of words, each with one of the values.
     Names,
-    /// Any number, none too, and only the first begins as its value does: what is not quoted is split.
+    /// Any number of words or none, of which only the first begins like the value: an unquoted
+    /// value is split.
     Words,
 }
 
@@ -28,9 +29,9 @@ pub(super) enum Spread {
 pub(super) enum Values {
     Exact(String),
     OneOf(Vec<String>),
-    /// A file name pattern; escaped with backslashes.
+    /// A file name pattern, with backslashes as escapes.
     Pattern(String),
-    /// Begins like this, and goes on in a way that is not known.
+    /// An unknown text with this beginning.
     Unknown(String),
 }
 
@@ -40,8 +41,8 @@ impl Arg {
         Self { raw: text.as_str().into(), values: Rc::new(Values::Exact(text)), literal: true, spread: Spread::One }
     }
 
-    /// A text in which something will be replaced before it runs. What stands around that is known,
-    /// and enough for rules that deny; a single word is unknown altogether.
+    /// Returns a text in which `mark` will be replaced at run time. Within several words the rest
+    /// is known, which is enough for rules that deny; a single word is entirely unknown.
     pub(crate) fn filled(text: &str, mark: &str) -> Self {
         if text.contains([' ', '\n', ';']) {
             let values = Rc::new(Values::Exact(text.replace(mark, "./found")));
@@ -51,23 +52,23 @@ impl Arg {
         }
     }
 
-    /// Some file of the project whose name is no secret's.
+    /// Returns a word for some file of the project that holds no secrets.
     pub(crate) fn found() -> Self {
         let values = Rc::new(Values::Exact("./found".into()));
         Self { raw: "…".into(), values, literal: false, spread: Spread::One }
     }
 
-    /// Any number of such words.
+    /// Returns the word as any number of such words.
     pub(crate) fn repeated(self) -> Self {
         Self { spread: self.spread.max(Spread::Names), ..self }
     }
 
-    /// Any number of words behind each other, nobody knows which.
+    /// Whether it becomes any number of unknown words.
     pub(crate) fn is_words(&self) -> bool {
         self.spread == Spread::Words
     }
 
-    /// More words than one, or fewer.
+    /// Whether it may become several words or none.
     pub(crate) fn is_several(&self) -> bool {
         self.spread != Spread::One || self.pattern().is_some()
     }
@@ -76,13 +77,13 @@ impl Arg {
         matches!(*self.values, Values::Unknown(_))
     }
 
-    /// Words of which nothing is known.
+    /// Returns unknown words.
     pub(crate) fn unknown(raw: &str) -> Self {
         let values = Rc::new(Values::Unknown(String::new()));
         Self { raw: raw.into(), values, literal: false, spread: Spread::Words }
     }
 
-    /// The value, where there is exactly one.
+    /// Returns the value if it is unique.
     pub(crate) fn text(&self) -> Option<&str> {
         match &*self.values {
             Values::Exact(text) => Some(text),
@@ -90,7 +91,7 @@ impl Arg {
         }
     }
 
-    /// All values it can have, where they are known without looking at the disk.
+    /// Returns all possible values if they are known without reading the disk.
     pub(crate) fn texts(&self) -> Option<&[String]> {
         match &*self.values {
             Values::Exact(text) => Some(std::slice::from_ref(text)),
@@ -114,7 +115,7 @@ impl Arg {
         self.text() == Some(text)
     }
 
-    /// The certain beginning.
+    /// Returns the certain beginning.
     pub(crate) fn prefix(&self) -> &str {
         match &*self.values {
             Values::Exact(text) | Values::Unknown(text) => text,
@@ -135,7 +136,7 @@ impl Arg {
             }
     }
 
-    /// The value without its first `count` bytes, which belong to the certain beginning.
+    /// Returns the value without its first `count` bytes, which are part of the certain beginning.
     pub(crate) fn after(&self, count: usize) -> Self {
         let cut = |text: &str| text.get(count..).unwrap_or_default().to_owned();
         let values = match &*self.values {
@@ -151,7 +152,7 @@ impl Arg {
         Self { raw, values: Rc::new(values), literal: self.literal, spread: self.spread }
     }
 
-    /// The word for rules to be compared with.
+    /// Returns the word as rules are compared with it.
     pub(crate) fn normal(&self) -> String {
         match &*self.values {
             Values::Exact(text) => text.clone(),

@@ -1,11 +1,12 @@
-//! Arithmetic, which evaluates the text that variables hold.
+//! Arithmetic, in which bash evaluates the text of variables.
 
 use super::variables::variable_danger;
 use super::{Expander, Expansion, Value};
 use crate::shell::parse::syntax::Piece;
 
 impl<'s> Expansion<'_, 's, '_> {
-    /// An arithmetic expression: its substitutions, and the variables whose text it evaluates.
+    /// Expands an arithmetic expression: its substitutions, and the variables whose text it
+    /// evaluates.
     pub(crate) fn arithmetic(&mut self, pieces: &'s [Piece]) {
         for piece in pieces {
             match piece {
@@ -25,19 +26,21 @@ impl<'s> Expansion<'_, 's, '_> {
         self.computes(pieces);
     }
 
-    /// `i=0;` at the beginning of `for ((…))`: it is assigned before anything else is computed.
+    /// Records the assignment `i=0;` at the start of `for ((…))`, which is executed before anything
+    /// else is computed.
     pub(crate) fn counter(&mut self, head: &[Piece]) {
         let Some(Piece::Text(text)) = head.first() else { return };
         let Some((name, value)) = text.split_once(';').and_then(|(first, _)| first.split_once('=')) else { return };
-        let (name, value) = (name.trim(), value.trim());
-        let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if !name.is_empty() && name.chars().all(letters) && is_number(value) {
+        let name = name.trim();
+        let value = value.trim();
+        let is_name_char = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !name.is_empty() && name.chars().all(is_name_char) && is_number(value) {
             self.assigns_danger(name);
             self.state.set(name, Value::Harmless);
         }
     }
 
-    /// The variables in an expression: their text is evaluated, and may be assigned.
+    /// Processes the variables in an expression: their text is evaluated, and they may be assigned.
     pub(crate) fn computes(&mut self, pieces: &[Piece]) {
         let mut names: Vec<String> = vec![];
         for piece in pieces {
@@ -48,7 +51,7 @@ impl<'s> Expansion<'_, 's, '_> {
                         words.filter(|word| word.starts_with(|c: char| !c.is_ascii_digit())).map(str::to_owned),
                     );
                 }
-                // A length, and what the shell counts.
+                // A length, or a number of the shell's own.
                 Piece::Parameter { before: Some('#'), .. } => {}
                 Piece::Parameter { before: None, name, operator, .. } if operator.is_empty() => {
                     names.extend((!["?", "#", "$", "!"].contains(&name.as_str())).then(|| name.clone()));
@@ -77,9 +80,11 @@ impl<'s> Expansion<'_, 's, '_> {
         }
     }
 
-    /// A value that a variable is given. One with the integer attribute, or that always has it,
-    /// computes with whatever it is given; so does every variable of the line that may get the
-    /// attribute before the assignment runs, which is settled in [`Expander::settled`].
+    /// Processes a value that is assigned to a variable.
+    ///
+    /// A variable with the integer attribute evaluates the value. A variable that may get the
+    /// attribute before the assignment is executed does too; [`Expander::settled`] checks this at
+    /// the end of the line.
     pub(crate) fn given_to(&mut self, name: &str, value: &Value) {
         match value {
             Value::Known(texts) => {
@@ -120,27 +125,27 @@ impl<'s> Expansion<'_, 's, '_> {
 }
 
 impl Expander<'_> {
-    /// A variable gets the integer attribute.
+    /// Records that a variable gets the integer attribute.
     pub(crate) fn integer(&mut self, name: String) {
         self.numbers.insert(name);
     }
 
-    /// After the whole line, for functions and loops run in another order than they are written: why it
-    /// cannot be judged.
+    /// Returns the reason why a line cannot be judged after it was processed as a whole: functions
+    /// and loops are executed in another order than they are written.
     pub(crate) fn settled(&self) -> Option<&'static str> {
-        let foreign = self.numbers.iter().any(|name| self.foreign.contains(name));
-        let may = foreign || (self.coded && !self.numbers.is_empty());
-        may.then_some("a number may be computed from text that holds a command")
+        let is_foreign = self.numbers.iter().any(|name| self.foreign.contains(name));
+        let may_run_code = is_foreign || (self.coded && !self.numbers.is_empty());
+        may_run_code.then_some("a number may be computed from text that holds a command")
     }
 }
 
-/// A plain number: text that computing with it cannot make anything else of.
+/// Whether a text is a plain number, which arithmetic leaves unchanged.
 pub(crate) fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Text that runs something when bash computes with it.
+/// Whether a text runs a command when bash evaluates it in arithmetic.
 pub(crate) fn holds_code(text: &str) -> bool {
     text.contains("$(") || text.contains('`') || text.contains("${")
 }

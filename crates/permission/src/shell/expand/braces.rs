@@ -1,11 +1,11 @@
-//! `{a,b}` and `{1..3}`.
+//! Brace expansion: `{a,b}` and `{1..3}`.
 
 use super::ExpandedPiece;
 
-/// How many words one word may become.
-const MOST: usize = 512;
+/// The maximum number of words that one word may become.
+const MAX_WORDS: usize = 512;
 
-/// Brace expansion. None where there would be too many words.
+/// Expands braces. `None` if there would be too many words.
 pub(super) fn braces(parts: &[ExpandedPiece]) -> Option<Vec<Vec<ExpandedPiece>>> {
     let opens = parts.iter().filter(|part| matches!(part, ExpandedPiece::Brace('{'))).count();
     if opens == 0 {
@@ -26,7 +26,7 @@ pub(super) fn braces(parts: &[ExpandedPiece]) -> Option<Vec<Vec<ExpandedPiece>>>
         }
     }
     let tails = braces(&parts[close + 1..])?;
-    if middles.len() * tails.len() > MOST {
+    if middles.len() * tails.len() > MAX_WORDS {
         return None;
     }
     let head = plain(&parts[..open]);
@@ -44,7 +44,8 @@ fn plain(parts: &[ExpandedPiece]) -> Vec<ExpandedPiece> {
     parts.iter().map(plain).collect()
 }
 
-/// The first brace that expands: where it opens and closes, and its commas; no commas: a sequence.
+/// Returns the positions of the first braces that expand: the opening and the closing one, and the
+/// commas. Without commas they are a sequence.
 fn first_brace(parts: &[ExpandedPiece]) -> Option<(usize, usize, Vec<usize>)> {
     for open in 0..parts.len() {
         if !matches!(parts[open], ExpandedPiece::Brace('{')) {
@@ -79,13 +80,13 @@ fn ends(parts: &[ExpandedPiece]) -> Option<(&str, &str)> {
 }
 
 fn is_sequence(parts: &[ExpandedPiece]) -> bool {
-    let number = |text: &str| text.parse::<i64>().is_ok();
-    let letter = |text: &str| text.len() == 1 && text.bytes().all(|byte| byte.is_ascii_alphabetic());
-    ends(parts).is_some_and(|(from, to)| (number(from) && number(to)) || (letter(from) && letter(to)))
+    let is_number = |text: &str| text.parse::<i64>().is_ok();
+    let is_letter = |text: &str| text.len() == 1 && text.bytes().all(|byte| byte.is_ascii_alphabetic());
+    ends(parts).is_some_and(|(from, to)| (is_number(from) && is_number(to)) || (is_letter(from) && is_letter(to)))
 }
 
-/// The members of `{a..c}`. None where there are too many. A step is left out: more words than
-/// there are do no harm.
+/// Returns the members of `{a..c}`, or `None` if there are too many. A step is ignored: additional
+/// words do no harm.
 fn sequence(parts: &[ExpandedPiece]) -> Option<Vec<String>> {
     let (from, to) = ends(parts)?;
     if let (Ok(a), Ok(b)) = (from.parse::<i64>(), to.parse::<i64>()) {
@@ -94,6 +95,7 @@ fn sequence(parts: &[ExpandedPiece]) -> Option<Vec<String>> {
         }
         return Some((a.min(b)..=a.max(b)).map(|number| number.to_string()).collect());
     }
-    let (a, b) = (from.bytes().next()?, to.bytes().next()?);
+    let a = from.bytes().next()?;
+    let b = to.bytes().next()?;
     Some((a.min(b)..=a.max(b)).map(|byte| char::from(byte).to_string()).collect())
 }

@@ -1,6 +1,6 @@
-//! What later commands of a line depend on: the directory, the values of variables, functions, and
-//! whether something has changed what words mean. Where a branch may or may not be taken, both
-//! outcomes stay possible.
+//! The state of the shell on which later commands depend: the directory, variables, functions, and
+//! changes to the meaning of words. After a branch that may be taken or not, both outcomes are
+//! possible.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -11,14 +11,14 @@ use super::arithmetic::is_number;
 use super::syntax::{List, Piece, ShellCommand, ShellCommandKind, Word};
 use crate::shell::names::among;
 
-/// Where a program's input comes from.
+/// The source of a program's standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StdinSource {
     /// Closed.
     Nothing,
     /// Another command or a file.
     Pipe,
-    /// A here-doc or here-string; none where it is computed.
+    /// A here-document or here-string; `None` if it is computed.
     Text(Option<String>),
 }
 
@@ -27,11 +27,11 @@ pub(crate) enum Value {
     Known(Vec<String>),
     /// A number.
     Harmless,
-    /// Something from outside: a command's output, a line that was read.
+    /// A value from outside: the output of a command, a line that was read.
     Foreign,
 }
 
-/// A function as it was written, for when it is called in another directory than that.
+/// A function as it was written, for calls in other directories.
 #[derive(Debug)]
 pub(crate) struct WrittenFunction {
     pub(crate) body: String,
@@ -39,7 +39,7 @@ pub(crate) struct WrittenFunction {
     pub(crate) moves: Cell<bool>,
 }
 
-/// Where a shell may be and was before; empty where that is not known.
+/// The possible current and previous directories of a shell; empty if unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     pub(crate) cwd: Vec<PathBuf>,
@@ -51,35 +51,35 @@ impl Whereabouts {
         Self { cwd: either(&self.cwd, &other.cwd), previous: either(&self.previous, &other.previous) }
     }
 
-    /// There and back.
-    pub(crate) fn turned(&self) -> Self {
+    /// Returns the directories after `cd -`.
+    pub(crate) fn swapped(&self) -> Self {
         Self { cwd: self.previous.clone(), previous: self.cwd.clone() }
     }
 }
 
-/// What later commands depend on.
+/// The state on which later commands depend.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShellState {
     pub(crate) vars: HashMap<String, Value>,
-    /// All that a name may stand for: a definition may not have been reached.
+    /// All possible meanings of a name, because a definition may not have been executed.
     pub(crate) functions: HashMap<String, Vec<Rc<WrittenFunction>>>,
-    /// Where the shell may be, as it names the place; empty where that is not known.
+    /// The possible current directories, as the shell names them; empty if unknown.
     pub(crate) cwd: Vec<PathBuf>,
     pub(crate) previous: Vec<PathBuf>,
-    /// Where it is instead if the last command failed, as a `cd` does whose directory is not there.
+    /// The directories if the last command failed, such as a `cd` to a missing directory.
     pub(crate) otherwise: Option<Whereabouts>,
     /// A trap may change the directory between any two commands.
     pub(crate) adrift: bool,
-    /// `cd -P` or `set -P` came before: `..` may be above what a link leads to.
+    /// After `cd -P` or `set -P`: `..` may be the parent of a link's target.
     pub(crate) physical: bool,
-    /// Inside a function: variables may have been set by whoever calls it.
+    /// Inside a function, so that the caller may have set variables.
     pub(crate) called: bool,
-    /// Why a command may no longer mean what it says.
+    /// The reason why a command may no longer mean what is written.
     pub(crate) changed: Option<String>,
 }
 
 impl Value {
-    /// Arithmetic may evaluate it: no code can come of it.
+    /// Whether arithmetic may evaluate it without running a command.
     fn is_harmless(&self) -> bool {
         match self {
             Self::Harmless => true,
@@ -98,7 +98,8 @@ impl ShellState {
         self.called || self.vars.contains_key(name)
     }
 
-    /// Adds what a variable may hold. Nothing is forgotten: a branch may not have been taken.
+    /// Adds a possible value of a variable. Former values stay possible, because a branch may not
+    /// have been taken.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
         let merged = match (self.vars.remove(name), value) {
             (None, value) => value,
@@ -114,7 +115,7 @@ impl ShellState {
         self.vars.insert(name.to_owned(), merged);
     }
 
-    /// The state of a program of its own, such as `sh -c`.
+    /// Returns the state of a separate program, such as `sh -c`.
     pub(crate) fn child(&self) -> Self {
         Self { cwd: self.cwd.clone(), changed: self.changed.clone(), ..Self::default() }
     }
@@ -131,34 +132,37 @@ impl ShellState {
         Whereabouts { cwd: self.cwd.clone(), previous: self.previous.clone() }
     }
 
-    /// Goes where the shell is, whatever became of the last command.
+    /// Sets the directories, whatever the result of the last command.
     pub(crate) fn go(&mut self, to: Whereabouts) {
         let to = if self.adrift { Whereabouts::default() } else { to };
-        (self.cwd, self.previous, self.otherwise) = (to.cwd, to.previous, None);
+        self.cwd = to.cwd;
+        self.previous = to.previous;
+        self.otherwise = None;
     }
 
-    /// Goes where the shell is if the last command was done, and if it failed.
+    /// Sets the directories for success and for failure of the last command.
     pub(crate) fn go_if(&mut self, done: Whereabouts, failed: Whereabouts) {
         let otherwise = (done != failed).then_some(failed);
         self.go(done);
         self.otherwise = otherwise;
     }
 
-    /// Where the shell is if the last command was done, and if it failed; it is settled by that.
+    /// Returns the directories for success and for failure of the last command, and drops the
+    /// distinction.
     pub(crate) fn outcomes(&mut self) -> (Whereabouts, Whereabouts) {
         let done = self.whereabouts();
         let failed = self.otherwise.take().unwrap_or_else(|| done.clone());
         (done, failed)
     }
 
-    /// From here on nobody asks what became of the last command.
+    /// Merges both outcomes of the last command, since no later command depends on its result.
     pub(crate) fn settle(&mut self) {
         if let Some(failed) = self.otherwise.take() {
             self.go(self.whereabouts().or(&failed));
         }
     }
 
-    /// What ran since then may not have run.
+    /// Makes the directories before a command possible again, since it may not have been executed.
     pub(crate) fn perhaps_still(&mut self, before: &Whereabouts) {
         self.settle();
         if self.cwd != before.cwd || self.previous != before.previous {
@@ -166,19 +170,19 @@ impl ShellState {
         }
     }
 
-    /// From here on the shell may be anywhere, whatever it enters.
+    /// Makes the directory unknown from here on, whatever `cd` follows.
     pub(crate) fn drift(&mut self) {
         self.adrift = true;
         self.lose();
     }
 
-    /// Where the shell is is not known any more.
+    /// Makes the current directory unknown.
     pub(crate) fn lose(&mut self) {
         self.go(Whereabouts::default());
     }
 }
 
-/// Both outcomes; unknown where one of them is.
+/// Merges both outcomes; unknown if one of them is.
 pub(crate) fn either(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
     if a.is_empty() || b.is_empty() {
         return vec![];
@@ -188,8 +192,8 @@ pub(crate) fn either(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
     if both.len() > 8 { vec![] } else { both }
 }
 
-/// Names a loop's body assigns, and whether it changes the directory: a later round starts from what
-/// an earlier one left.
+/// Applies the effects of a loop's body on variables and the directory, since a later round starts
+/// from the state after an earlier one.
 pub(crate) fn unsettle(list: &List, state: &mut ShellState) {
     list.iter().flat_map(|item| &item.commands).for_each(|command| unsettle_by(command, state));
 }
@@ -197,14 +201,15 @@ pub(crate) fn unsettle(list: &List, state: &mut ShellState) {
 fn unsettle_by(command: &ShellCommand, state: &mut ShellState) {
     match &command.kind {
         ShellCommandKind::Simple { assigns, words } => {
-            for assign in assigns.iter().filter(|_| words.is_empty()) {
+            let assigns = if words.is_empty() { assigns.as_slice() } else { &[] };
+            for assign in assigns {
                 let quiet = |piece: &Piece| match piece {
                     Piece::Arithmetic(_) => true,
                     Piece::Text(text) | Piece::Quoted(text) => is_number(text),
                     _ => false,
                 };
                 let harmless = assign.array.is_none() && assign.value.pieces.iter().all(quiet);
-                // Twice, so that a value known before is no longer the only one.
+                // Twice, so that a formerly known value is no longer the only one.
                 let value = || if harmless { Value::Harmless } else { Value::Foreign };
                 state.set(&assign.name, value());
                 state.set(&assign.name, value());
@@ -212,7 +217,7 @@ fn unsettle_by(command: &ShellCommand, state: &mut ShellState) {
             unsettle_by_words(words, state);
         }
         ShellCommandKind::For { name, body, .. } => {
-            // What it held before is not the only thing it holds in the next round.
+            // In the next round it may have another value than before the loop.
             if state.vars.contains_key(name) {
                 state.set(name, Value::Foreign);
             }
@@ -228,12 +233,12 @@ fn unsettle_by(command: &ShellCommand, state: &mut ShellState) {
     }
 }
 
-/// What a command may leave to the next round, by its words.
+/// Applies the effects of a simple command on later rounds, by its words.
 fn unsettle_by_words(words: &[Word], state: &mut ShellState) {
-    /// Builtins that give the variables among their words another value.
+    /// Builtins that assign variables among their words.
     const SETTING: &str = "read mapfile readarray printf declare typeset local export readonly let getopts unset";
     let Some((name, words)) = command_name(words) else {
-        // A name that is computed may be any.
+        // A computed name may be any command.
         return state.lose();
     };
     if matches!(&*name, "eval" | "source" | "." | "trap") {
@@ -255,7 +260,7 @@ fn unsettle_by_words(words: &[Word], state: &mut ShellState) {
     }
 }
 
-/// The name of the command that words are, behind `command` and `builtin`, and the words after it; none where it
+/// Returns the name of a command, after `command` and `builtin`, with its arguments; `None` if it
 /// is computed.
 fn command_name(mut words: &[Word]) -> Option<(String, &[Word])> {
     let text = |word: &Word| {
@@ -278,7 +283,7 @@ fn command_name(mut words: &[Word]) -> Option<(String, &[Word])> {
     }
 }
 
-/// Whether a command may change the directory of the shell that runs it, as far as its words say.
+/// Whether a command may change the directory of the shell that runs it, as far as its words show.
 pub(crate) fn may_move(command: &ShellCommand) -> bool {
     let here = PathBuf::new();
     let mut state = ShellState { cwd: vec![here], ..ShellState::default() };

@@ -1,15 +1,15 @@
-//! Which variables change what commands mean.
+//! Environment variables that change the meaning of commands.
 
 use crate::shell::names::among;
 
-/// Variables that cannot make a program do something else.
+/// Whether a variable cannot change the effect of a program.
 pub(crate) fn harmless(name: &str) -> bool {
     const NAMES: &str = "LANG LANGUAGE TZ NO_COLOR CI FORCE_COLOR CLICOLOR COLUMNS LINES TERM RUST_BACKTRACE RUST_LOG \
         DEBIAN_FRONTEND CARGO_TERM_COLOR";
     name.starts_with("LC_") || among(NAMES, name)
 }
 
-/// What the shell itself goes by.
+/// Variables that the shell itself uses.
 const SHELL: &str = "PATH IFS ENV BASH_ENV SHELLOPTS BASHOPTS PS0 PS1 PS2 PS4 PROMPT_COMMAND CDPATH HOME SHELL GLOBIGNORE \
     EXECIGNORE POSIXLY_CORRECT BASH_XTRACEFD PWD OLDPWD";
 const HELPERS: &str = "PAGER MANPAGER EDITOR VISUAL BROWSER LESSOPEN LESSCLOSE LESS PERL5LIB PERL5OPT PERL5DB PERLLIB PYTHONPATH \
@@ -39,19 +39,19 @@ const PREFIXES: [&str; 10] = [
     "LUA_PATH",
     "LUA_CPATH",
 ];
-/// What such names end with, whatever program they are for.
+/// Suffixes of such names, for any program.
 const ENDS: [&str; 9] =
     ["_PAGER", "_EDITOR", "_RSH", "_WRAPPER", "_HOOK", "_HOOKS", "_LAUNCHER", "_PRELOAD", "_ASKPASS"];
 
-/// Whether a variable, though it makes programs load or read other files, starts none that rules could mean: what
-/// loads them runs code of the project anyway.
+/// Whether a variable makes programs load or read other files, but starts none that a rule could be
+/// about. A program that loads such files runs code of the project anyway.
 pub(in crate::shell) fn is_quiet(name: &str) -> bool {
-    // With other settings git and its like may start anything.
+    // With other settings, git and similar programs may start anything.
     name.starts_with("XDG_") && !name.starts_with("XDG_CONFIG_")
         || among("PYTHONPATH PYTHONWARNINGS PYTHONHOME NODE_PATH RUBYLIB PERL5LIB", name)
 }
 
-/// Why setting a variable changes what commands mean or run.
+/// Returns the reason why setting a variable changes the meaning of commands.
 pub fn variable_danger(name: &str) -> Option<&'static str> {
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     if among(SHELL, name) || name.starts_with("BASH") {
@@ -74,7 +74,7 @@ mod tests {
     use super::variable_danger;
 
     #[test]
-    fn variables_that_make_programs_start_others() {
+    fn variables_that_make_programs_start_others_are_dangerous() {
         let helpers = "ZIPOPT RSYNC_CONNECT_PROG GNUMAKEFLAGS WGETRC CURL_HOME AWS_CONFIG_FILE LUA_INIT_5_4 UNZIP LESSKEY_CONTENT";
         for name in helpers.split(' ') {
             assert!(variable_danger(name).is_some(), "{name}");

@@ -58,9 +58,10 @@ pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
     }
     if let Some(file) = args.get(at).filter(|_| !stdin) {
         judge.effect(Effect::Unproven);
-        if file.text().is_some_and(|text| {
-            device::holds_nothing(text) || text.starts_with("/dev/fd/") || text.starts_with("/proc/")
-        }) {
+        if file
+            .text()
+            .is_some_and(|text| device::is_harmless(text) || text.starts_with("/dev/fd/") || text.starts_with("/proc/"))
+        {
             judge.opaque("it reads its program from a pipe");
         }
         judge.doubt("it runs a file, and what that does is not judged");
@@ -177,7 +178,7 @@ fn programs<'r>(judge: &mut Judge<'_>, reading: &'r ParsedArgs) -> (Vec<Arg>, &'
         judge.doubt("it runs a file of commands");
         if let Some(file) = &given.value {
             if file.text().is_some_and(|text| {
-                device::holds_nothing(text) || text.starts_with("/dev/") || text.starts_with("/proc/")
+                device::is_harmless(text) || text.starts_with("/dev/") || text.starts_with("/proc/")
             }) {
                 judge.opaque("it reads its program from a pipe");
             }

@@ -7,7 +7,7 @@ impl<'s> Parser<'s> {
     pub(super) fn pipeline(&mut self) -> Read<Vec<ShellCommand>> {
         loop {
             if self.eat_word("time") {
-                // Versions of bash differ there in what may follow.
+                // Versions of bash differ in what may follow here.
                 if self.inline > 0 {
                     return Err(Unreadable::Syntax);
                 }
@@ -96,14 +96,14 @@ impl<'s> Parser<'s> {
         }))
     }
 
-    /// A plain name, such as a variable has.
+    /// Parses a plain name, such as that of a variable.
     fn name(&mut self) -> Read<String> {
         let name = self.run(name_byte);
         let whole = self.peek().is_none_or(meta);
         if whole && name.bytes().next().is_some_and(name_start) { Ok(name.to_owned()) } else { Err(Unreadable::Syntax) }
     }
 
-    /// The body is a compound command; its redirections are those of every call.
+    /// Parses the body of a function: a compound command, whose redirections apply to every call.
     pub(super) fn function_body(&mut self, name: String) -> Read<ShellCommandKind> {
         if !name.bytes().all(|byte| name_byte(byte) || b"-.:".contains(&byte)) {
             return Err(Unreadable::Syntax);
@@ -119,13 +119,14 @@ impl<'s> Parser<'s> {
         Ok(ShellCommandKind::Function { name, body: Box::new(body) })
     }
 
-    /// `coproc NAME {`: a name stands before a compound command only.
+    /// Parses `coproc NAME {`: a name is allowed before a compound command only.
     fn coprocess(&mut self) -> Read<ShellCommandKind> {
         self.blank()?;
         let start = self.at;
         let named = self.name();
         self.blank()?;
-        let name = named.ok().filter(|_| matches!(self.peek(), Some(b'{' | b'(')));
+        let is_compound = matches!(self.peek(), Some(b'{' | b'('));
+        let name = if is_compound { named.ok() } else { None };
         if name.is_none() {
             self.at = start;
         }
@@ -174,13 +175,13 @@ impl<'s> Parser<'s> {
         let name = self.name()?;
         let start = self.at;
         self.linebreak()?;
-        // A `;` in a line of its own is none that bash expects.
+        // bash does not expect a `;` on a line of its own.
         let mut closed = self.source[start..self.at].contains('\n');
         let mut words = None;
         if self.eat_word("in") {
             let found = words.insert(vec![]);
             self.blank()?;
-            // Within a `case` bash takes it for the end of that.
+            // Within a `case`, bash reads it as the end of that.
             if self.word_is("esac") {
                 return Err(Unreadable::Syntax);
             }
@@ -232,14 +233,14 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// After `[[`: its words, brackets and operators, on one line.
+    /// Parses the condition after `[[`: its words, brackets and operators, on one line.
     fn condition(&mut self) -> Read<Vec<Word>> {
         let mut words = vec![];
         self.nested(|parser| parser.alternatives(&mut words))?;
         if self.eat_word("]]") { Ok(words) } else { Err(Unreadable::Syntax) }
     }
 
-    /// Terms joined by `&&` and `||`.
+    /// Parses terms joined by `&&` and `||`.
     fn alternatives(&mut self, words: &mut Vec<Word>) -> Read<()> {
         loop {
             self.term(words)?;
@@ -276,7 +277,7 @@ impl<'s> Parser<'s> {
         }
         self.blank()?;
         self.operand(words)?;
-        // Brackets and bars would belong to a regular expression.
+        // Brackets and bars would be part of a regular expression.
         if self.at_end() && !matches!(self.peek(), None | Some(b' ' | b'\t')) {
             Err(Unreadable::Syntax)
         } else {
@@ -284,12 +285,12 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// A word of a condition; as it is written.
+    /// Parses a word of a condition, and returns it as written.
     fn operand(&mut self, words: &mut Vec<Word>) -> Read<&'s str> {
         let word = self.word()?;
         let text = &self.source[word.range.clone()];
         words.push(word);
-        // A word that goes on in the next line may be an operator: `-`, and `x` below.
+        // A word that continues on the next line may be an operator: `-`, and `x` below.
         if matches!(text, "]]" | "!") || text.contains("\\\n") { Err(Unreadable::Syntax) } else { Ok(text) }
     }
 
@@ -304,7 +305,7 @@ impl<'s> Parser<'s> {
     }
 }
 
-/// What `|&` adds: `2>&1`.
+/// Returns the redirection that `|&` adds: `2>&1`.
 fn errors_too(at: usize) -> Redirect {
     let target = Word { pieces: vec![Piece::Text("1".into())], ..Word::default() };
     Redirect { operator: Operator::Duplicate, target, variable: None, heredoc: None, range: at..at }

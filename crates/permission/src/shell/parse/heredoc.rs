@@ -3,7 +3,7 @@
 use super::syntax::{Heredoc, Operator, Piece, Redirect, Script, Unreadable, Word};
 use super::{Parser, Read, meta};
 
-/// Reads the body of an unquoted here-doc.
+/// Parses the body of an unquoted here-document.
 fn body(source: &str, depth: usize) -> Read<Script> {
     let mut parser = Parser::new(source, depth);
     let pieces = parser.quoted(None)?;
@@ -14,12 +14,13 @@ fn body(source: &str, depth: usize) -> Read<Script> {
 }
 
 impl Parser<'_> {
-    /// Whether a here-doc's body has not come yet.
+    /// Whether the body of a here-document is still missing.
     pub(super) fn waits(&self) -> bool {
         self.heredocs.iter().any(|doc| doc.body.is_none())
     }
 
-    /// After `<<`: `-`, and a delimiter that is one name, bare, escaped or quoted as a whole.
+    /// Parses the rest after `<<`: `-`, and a delimiter that is a single name, plain, escaped or
+    /// quoted as a whole.
     pub(super) fn heredoc(&mut self, start: usize) -> Read<Redirect> {
         let strip = self.eat("-");
         self.blank()?;
@@ -32,11 +33,12 @@ impl Parser<'_> {
         }
         let heredoc = Some(self.heredocs.len());
         self.heredocs.push(Heredoc { delimiter, quoted: quote.is_some(), strip, body: None });
-        let (target, range) = (Word::default(), start..self.at);
+        let target = Word::default();
+        let range = start..self.at;
         Ok(Redirect { operator: Operator::HereDoc, target, variable: None, heredoc, range })
     }
 
-    /// A newline outside words: the bodies of the here-docs before it follow.
+    /// Consumes a newline outside of words, with the bodies of the preceding here-documents.
     pub(super) fn newline(&mut self) -> Read<()> {
         self.at += 1;
         for index in 0..self.heredocs.len() {
@@ -49,7 +51,9 @@ impl Parser<'_> {
 
     fn heredoc_body(&mut self, index: usize) -> Read<()> {
         let Heredoc { delimiter, quoted, strip, .. } = &self.heredocs[index];
-        let (delimiter, quoted, strip) = (delimiter.clone(), *quoted, *strip);
+        let delimiter = delimiter.clone();
+        let quoted = *quoted;
+        let strip = *strip;
         let mut text = String::new();
         let mut joined = false;
         loop {
@@ -60,9 +64,9 @@ impl Parser<'_> {
             self.at = (self.at + 1).min(self.text.len());
             let line = if strip { line.trim_start_matches('\t') } else { line };
             let ends = line == delimiter;
-            // In an expanded here-doc a line may go on: it is one line with the next, which is then no
-            // delimiter. Where that would matter, nothing is decided; nor where tabs are taken away, nor
-            // in a substitution.
+            // In an expanded here-document a continued line is joined with the next one, which then
+            // is no delimiter. The text is refused if that would make a difference, if tabs are
+            // stripped, and in a substitution.
             let continues = !quoted && line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
             if (joined && (ends || text_ends_with(&text, line, &delimiter)))
                 || (continues && (strip || self.inline > 0))
@@ -72,7 +76,7 @@ impl Parser<'_> {
             if ends {
                 break;
             }
-            // In a substitution bash ends it there, if a bracket follows.
+            // Within a substitution, bash ends it there if a bracket follows.
             if self.inline > 0 && line.starts_with(&delimiter) {
                 return Err(Unreadable::Syntax);
             }
@@ -92,7 +96,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether the last line of a text, which goes on with this one, would be the delimiter.
+/// Whether the last line of a text, joined with this one, would be the delimiter.
 fn text_ends_with(text: &str, line: &str, delimiter: &str) -> bool {
     let last = text.rsplit('\n').next().unwrap_or_default();
     delimiter.strip_prefix(last) == Some(line)

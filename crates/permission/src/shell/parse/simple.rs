@@ -26,9 +26,11 @@ impl Parser<'_> {
     pub(super) fn simple(&mut self) -> Read<ShellCommand> {
         self.one_command()?;
         let start = self.at;
-        let (mut assigns, mut words, mut redirects) = (vec![], Vec::<Word>::new(), vec![]);
+        let mut assigns = vec![];
+        let mut words = Vec::<Word>::new();
+        let mut redirects = vec![];
         let mut declares = false;
-        // bash sees no array behind a redirection, nor behind `<(…)`, which begins as one does.
+        // bash recognises no array after a redirection, nor after `<(…)`, which starts like one.
         let mut arrays = true;
         let mut end = start;
         loop {
@@ -77,7 +79,7 @@ impl Parser<'_> {
         Ok(ShellCommand { kind: ShellCommandKind::Simple { assigns, words }, redirects, range: start..end })
     }
 
-    /// `NAME(`, from behind the bracket on.
+    /// Parses a function definition after `NAME(`.
     fn function(&mut self, name: String, start: usize) -> Read<ShellCommand> {
         self.blank()?;
         self.expect(")")?;
@@ -94,14 +96,14 @@ impl Parser<'_> {
         self.next_is("<(") || self.next_is(">(")
     }
 
-    /// `NAME=…`, `NAME+=…`, `NAME[…]=…`.
+    /// Parses `NAME=…`, `NAME+=…`, `NAME[…]=…`.
     fn assign(&mut self) -> Read<Option<Assign>> {
         let start = self.at;
         if !self.peek().is_some_and(name_start) {
             return Ok(None);
         }
         let name = self.run(name_byte).to_owned();
-        // What a bracket behind a name holds is not a word for bash, whether or not a sign follows.
+        // bash does not split the text in a bracket after a name, whether or not `=` follows.
         let subscript = if self.eat("[") { self.arithmetic("]")? } else { vec![] };
         let signed = self.text[..self.at].ends_with(b"]");
         let append = self.eat("+=");
@@ -119,9 +121,9 @@ impl Parser<'_> {
         Ok(Some(Assign { name, subscript, append, value, array: None }))
     }
 
-    /// The elements of `x=(…)`, behind its bracket. A key is a sum: bash computes with it.
+    /// Parses the elements of `x=(…)` after the bracket. bash evaluates a key as arithmetic.
     fn array(&mut self) -> Read<Vec<Word>> {
-        // In a substitution bash takes an escaped quote in it for an open one.
+        // Within a substitution, bash reads an escaped quote here as an open one.
         if self.waits() || self.inline > 0 {
             return Err(Unreadable::Syntax);
         }
@@ -129,7 +131,7 @@ impl Parser<'_> {
         loop {
             self.linebreak()?;
             if self.eat(")") {
-                // What stands close behind it still belongs to the word.
+                // Text directly after the bracket is part of the word.
                 let close = self.peek().is_some_and(|byte| !meta(byte) || matches!(byte, b'(' | b'<' | b'>'));
                 return if close { Err(Unreadable::Syntax) } else { Ok(words) };
             }
@@ -149,7 +151,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `{name}`: the variable before a redirection.
+    /// Parses `{name}`, the variable before a redirection.
     fn descriptor(&mut self) -> Option<String> {
         let start = self.at;
         let name = if self.eat("{") { self.run(name_byte).to_owned() } else { String::new() };
@@ -160,18 +162,22 @@ impl Parser<'_> {
         None
     }
 
-    /// A redirection, with the number or the variable before it.
+    /// Parses a redirection, with the number or the variable before it.
     pub(super) fn redirect(&mut self) -> Read<Option<Redirect>> {
         let start = self.at;
         let variable = self.descriptor();
         let digits = if variable.is_none() { self.run(|byte| byte.is_ascii_digit()).len() } else { 0 };
         let bare = self.at == start;
         let found = OPERATORS.iter().find(|(text, _)| self.next_is(text) && (bare || !text.starts_with('&')));
-        let Some((sign, operator)) = found.filter(|_| !self.process_next()) else {
+        if self.process_next() {
+            self.at = start;
+            return Ok(None);
+        }
+        let Some((sign, operator)) = found else {
             self.at = start;
             return Ok(None);
         };
-        // A longer number may be none for bash.
+        // A longer number may not be a descriptor for bash.
         if digits > 4 {
             return Err(Unreadable::Syntax);
         }
@@ -191,7 +197,8 @@ impl Parser<'_> {
         let text = &self.source[target.range.clone()];
         let descriptor = text == "-" || (text.len() <= 4 && text.bytes().all(|byte| byte.is_ascii_digit()));
         let special = first.is_some_and(|byte| byte == b'-' || byte.is_ascii_digit()) || text.ends_with('-');
-        // Behind nothing but redirections, bash takes `a=b` for an assignment and refuses it as a target.
+        // After nothing but redirections, bash reads `a=b` as an assignment and refuses it as a
+        // target.
         if (copies && special && !descriptor) || (*sign == "&>>" && is_assignment(text)) {
             return Err(Unreadable::Syntax);
         }
@@ -199,13 +206,13 @@ impl Parser<'_> {
     }
 }
 
-/// Whether a word begins as an assignment does, `a=`, `a+=` or `a[`.
+/// Whether a word begins like an assignment: `a=`, `a+=` or `a[`.
 fn is_assignment(word: &str) -> bool {
     let rest = word.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric() || letter == '_');
     rest.len() < word.len() && (rest.starts_with(['=', '[']) || rest.starts_with("+="))
 }
 
-/// An assignment among the words of `declare` and its like.
+/// Converts an assignment among the words of `declare` and similar builtins to a word.
 fn declared(assign: Assign, range: Range<usize>) -> Word {
     let Assign { name, subscript, append, value, array } = assign;
     let mut pieces = vec![Piece::Text(name)];

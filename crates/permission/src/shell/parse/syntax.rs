@@ -1,27 +1,27 @@
-//! The shape of a command line, as bash reads it. Words keep what matters for judging: what is
-//! quoted, what is a pattern, what is computed.
+//! The syntax tree of a command line. Words keep the distinctions that matter for judging: quoted,
+//! pattern, computed.
 
 use std::ops::Range;
 
-/// A text that was parsed on its own: the line, the text of a back-tick, of `eval`, of a here-doc.
+/// A separately parsed text: a line, or the text of backticks, `eval` or a here-document.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
-    /// The text the ranges in `list` point into.
+    /// The text that the ranges in `list` refer to.
     pub(crate) source: String,
     pub(crate) list: List,
-    /// For a here-doc's body, which is text and no list.
+    /// The pieces of a here-document's body, which is text and no list.
     pub(crate) pieces: Vec<Piece>,
     pub(crate) heredocs: Vec<Heredoc>,
 }
 
 pub(crate) type List = Vec<Item>;
 
-/// One pipeline of a list.
+/// A pipeline of a list.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) commands: Vec<ShellCommand>,
     pub(crate) background: bool,
-    /// It runs only if what stands before it ended as it should (`&&`, `||`).
+    /// It runs only if the preceding item ended accordingly (`&&`, `||`).
     pub(crate) perhaps: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum ShellCommandKind {
     Branches(Vec<List>),
     /// `while`, `until`: condition and body.
     Loop(Vec<List>),
-    /// `for` and `select`; without words it goes over the positional parameters.
+    /// `for` and `select`; without words, over the positional parameters.
     For {
         name: String,
         words: Option<Vec<Word>>,
@@ -85,15 +85,15 @@ pub(crate) struct Assign {
 pub(crate) struct Word {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) range: Range<usize>,
-    /// The elements of an array given to `declare` and its like.
+    /// The elements of an array in the words of `declare` and similar builtins.
     pub(crate) array: Vec<Word>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Piece {
-    /// Letters that mean themselves and were not quoted.
+    /// Unquoted literal text.
     Text(String),
-    /// Letters that mean themselves because they were quoted.
+    /// Quoted literal text.
     Quoted(String),
     /// `*`, `?` or `[`, unquoted.
     Glob(char),
@@ -102,12 +102,13 @@ pub(crate) enum Piece {
     /// `~`, `~name` at the start of a word.
     Tilde(String),
     Parameter {
-        /// What stands before the name: `#` for a length, `!` for a name that a variable holds.
+        /// The character before the name: `#` for a length, `!` for indirection.
         before: Option<char>,
         name: String,
-        /// What stands between the name and the closing brace, the words in it included.
+        /// The text between the name and the closing brace, including its words.
         operator: String,
-        /// The subscript, as a sum, and the pieces of the operator's word; an offset is a sum too.
+        /// The subscript as arithmetic, and the pieces of the operator's word; an offset is
+        /// arithmetic too.
         inner: Vec<Piece>,
         quoted: bool,
     },
@@ -115,7 +116,7 @@ pub(crate) enum Piece {
         body: Body,
         quoted: bool,
     },
-    /// A sum, a subscript, an offset: bash computes with what it becomes.
+    /// Arithmetic, a subscript or an offset: bash evaluates the resulting text.
     Arithmetic(Vec<Piece>),
     /// `<(…)`, `>(…)`.
     Process(Inline),
@@ -125,7 +126,7 @@ pub(crate) enum Piece {
 pub(crate) enum Body {
     /// `$(…)`: part of the same text.
     Inline(Inline),
-    /// Back-ticks: unescaped first, so a text of its own.
+    /// Backticks, which are unescaped first and thus a separate text.
     Apart(Box<Script>),
 }
 
@@ -133,7 +134,7 @@ pub(crate) enum Body {
 #[derive(Debug)]
 pub(crate) struct Inline {
     pub(crate) list: List,
-    /// From its sign to its closing bracket.
+    /// The range from the sign to the closing bracket.
     #[cfg_attr(not(test), expect(dead_code, reason = "what tests print words with"))]
     pub(crate) range: Range<usize>,
 }
@@ -144,9 +145,9 @@ pub(crate) struct Redirect {
     pub(crate) target: Word,
     /// `{name}>`: the variable that gets the descriptor.
     pub(crate) variable: Option<String>,
-    /// The index of the here-doc.
+    /// The index of the here-document.
     pub(crate) heredoc: Option<usize>,
-    /// Empty for what `|&` adds.
+    /// Empty for the redirection that `|&` adds.
     pub(crate) range: Range<usize>,
 }
 
@@ -168,11 +169,11 @@ pub(crate) struct Heredoc {
     pub(crate) delimiter: String,
     pub(crate) quoted: bool,
     pub(crate) strip: bool,
-    /// None until the line after the command was read.
+    /// `None` until the line after the command has been parsed.
     pub(crate) body: Option<Script>,
 }
 
-/// Why a text could not be read.
+/// The reason why a text could not be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error("it is not bash, or not in the part of bash that is read here")]

@@ -1,4 +1,4 @@
-//! The words of a command line: quotes, escapes, substitutions, sums.
+//! Words: quotes, escapes, substitutions, arithmetic.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use super::simple::DECLARES;
 use super::syntax::{Body, Piece, Unreadable, Word};
 use super::{Parser, RESERVED, Read, meta, name_byte, name_start, script};
 
-/// Parameters that have a sign for a name.
+/// Special parameters.
 const SIGNS: &[u8] = b"@*#?-$!";
 
 impl Parser<'_> {
@@ -15,22 +15,23 @@ impl Parser<'_> {
         if word.range.is_empty() { Err(Unreadable::Syntax) } else { Ok(word) }
     }
 
-    /// One word; empty where none stands here.
+    /// Parses one word; returns an empty one if there is none.
     pub(super) fn maybe_word(&mut self) -> Read<Word> {
         self.nested(Self::word_here)
     }
 
     fn word_here(&mut self) -> Read<Word> {
         let start = self.at;
-        let (mut pieces, mut joined) = (Pieces::default(), false);
+        let mut pieces = Pieces::default();
+        let mut joined = false;
         if self.process_next() {
             self.at += 2;
-            // bash reads two brackets as a sum.
+            // bash reads two brackets as arithmetic.
             if self.peek() == Some(b'(') {
                 return Err(Unreadable::Syntax);
             }
             pieces.0.push(Piece::Process(self.inline(start)?));
-            // It is a word of its own, or nothing at all.
+            // It has to be a word of its own.
             if !self.at_end() || self.process_next() {
                 return Err(Unreadable::Syntax);
             }
@@ -76,7 +77,7 @@ impl Parser<'_> {
         Ok(Word { pieces: pieces.0, range: start..self.at, array: vec![] })
     }
 
-    /// Whether a word goes on in the next line, where it means the same as in one line.
+    /// Whether a word continues on the next line. Fails if that would change its meaning.
     fn goes_on(&mut self, last: Option<&Piece>) -> Read<bool> {
         let end = self.at;
         while self.eat("\\\n") {}
@@ -89,10 +90,10 @@ impl Parser<'_> {
         if grows || next.is_some_and(meta) { Err(Unreadable::Syntax) } else { Ok(true) }
     }
 
-    /// Fails where a word is more than a word for bash.
+    /// Fails if bash reads more into the text than a word.
     fn whole(&self, text: &str, joined: bool) -> Read<()> {
         let text = if joined { Cow::Owned(text.replace("\\\n", "")) } else { Cow::Borrowed(text) };
-        // `{a[1]}>` may be a variable that gets a descriptor, and `2>` is a number of one.
+        // `{a[1]}>` may be a variable that gets a descriptor, and `2>` contains a descriptor.
         let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let descriptor = number || (text.starts_with('{') && text.ends_with('}'));
         if self.process_next() || (descriptor && matches!(self.peek(), Some(b'<' | b'>'))) {
@@ -115,8 +116,8 @@ impl Parser<'_> {
         if self.eat("'") { Ok(&self.source[start..end]) } else { Err(Unreadable::Unclosed) }
     }
 
-    /// Text in which only `$`, back-ticks and some backslashes mean something: double quotes, and
-    /// here-docs where `end` is none. There the lines that go on were joined before.
+    /// Parses text in which only `$`, backticks and some backslashes are special: double quotes, or
+    /// a here-document if `end` is `None`, whose continued lines are joined already.
     pub(super) fn quoted(&mut self, end: Option<u8>) -> Read<Vec<Piece>> {
         let mut pieces = Pieces::default();
         loop {
@@ -152,13 +153,13 @@ impl Parser<'_> {
         } else if self.eat("{") {
             pieces.0.push(self.parameter(quoted)?);
         } else if !quoted && self.eat("'") {
-            let text = self.ansi()?;
+            let text = self.ansi_c()?;
             pieces.quoted(&text);
         } else if let Some(name) = self.variable(1) {
             pieces.0.push(Piece::Parameter { before: None, name, operator: String::new(), inner: vec![], quoted });
         } else {
             match self.peek() {
-                // Old sums, translated text, a sign that the next line completes.
+                // Old arithmetic, translated text, or a sign that the next line completes.
                 Some(b'[') => return Err(Unreadable::Syntax),
                 Some(b'\\') if self.next_is("\\\n") => return Err(Unreadable::Syntax),
                 Some(b'"' | b'\'') if !quoted => return Err(Unreadable::Syntax),
@@ -169,7 +170,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The name of a variable, or a sign or a number of so many digits that stands for one.
+    /// Parses the name of a variable, a special parameter, or a positional parameter with up to
+    /// `digits` digits.
     fn variable(&mut self, digits: usize) -> Option<String> {
         let start = self.at;
         match self.peek()? {
@@ -183,8 +185,8 @@ impl Parser<'_> {
         Some(self.source[start..self.at].to_owned())
     }
 
-    /// After `$'`: decoded as bash does, as far as every version agrees.
-    pub(super) fn ansi(&mut self) -> Read<String> {
+    /// Decodes the text after `$'` like bash, as far as all versions agree.
+    pub(super) fn ansi_c(&mut self) -> Read<String> {
         let mut bytes: Vec<u8> = vec![];
         loop {
             let letter = self.letter()?;
@@ -226,7 +228,7 @@ impl Parser<'_> {
             };
             bytes.push(byte);
         }
-        // bash ends the string at a NUL, and keeps two letters for itself.
+        // bash ends the string at a NUL, and uses two other characters internally.
         if bytes.iter().any(|byte| matches!(byte, 0 | 1 | 127)) {
             return Err(Unreadable::Syntax);
         }
@@ -241,7 +243,7 @@ impl Parser<'_> {
         number.map_err(|_| Unreadable::Syntax)
     }
 
-    /// Back-ticks, with nothing escaped in them.
+    /// Parses backticks without escapes in them.
     fn backtick(&mut self, pieces: &mut Pieces, quoted: bool) -> Read<()> {
         self.at += 1;
         let inner = self.run(|byte| byte != b'`');
@@ -257,7 +259,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// After `${`.
+    /// Parses the rest after `${`.
     fn parameter(&mut self, quoted: bool) -> Read<Piece> {
         let before =
             ['!', '#'].into_iter().find(|sign| self.next_is(&sign.to_string()) && !self.next_is(&format!("{sign}}}")));
@@ -273,7 +275,7 @@ impl Parser<'_> {
             inner.push(Piece::Arithmetic(self.arithmetic("]")?));
         }
         if alone && (self.eat("@") || self.eat("*")) {
-            // `${!x*}`: names that begin so.
+            // `${!x*}`: names with this prefix.
         } else if self.next_is(":") && !matches!(self.text.get(self.at + 1), Some(b'-' | b'=' | b'?' | b'+')) {
             self.at += 1;
             inner.push(Piece::Arithmetic(self.arithmetic("}")?));
@@ -292,7 +294,8 @@ impl Parser<'_> {
         Ok(Piece::Parameter { before, name, operator, inner, quoted })
     }
 
-    /// The word of `${x:-word}`, on one line; single quotes only where they quote for certain.
+    /// Parses the word of `${x:-word}`, on one line. Single quotes are accepted only if they quote
+    /// for certain.
     fn operand_of_parameter(&mut self, quoted: bool) -> Read<Vec<Piece>> {
         let mut word = Pieces::default();
         loop {
@@ -311,8 +314,8 @@ impl Parser<'_> {
                     self.at += 1;
                     word.0.extend(self.nested(|parser| parser.quoted(Some(b'"')))?);
                 }
-                // Within double quotes `$"` is translated nevertheless. What `$'` decodes to loses its quotes in
-                // `"$(a ${x:-$'\x24(b)'})"`, and bash runs it.
+                // Within double quotes `$"` is translated nevertheless. The decoded text of `$'`
+                // loses its quotes in `"$(a ${x:-$'\x24(b)'})"`, and bash runs it.
                 b'$' if self.next_is("$\"") || self.next_is("$'") => return Err(Unreadable::Syntax),
                 b'$' => self.nested(|parser| parser.dollar(&mut word, quoted))?,
                 b'\'' | b'`' | b'{' | b'\n' => return Err(Unreadable::Syntax),
@@ -324,8 +327,8 @@ impl Parser<'_> {
         }
     }
 
-    /// A sum up to its end, which is consumed: numbers, names, operators, round brackets in pairs,
-    /// and what begins with `$`. A subscript or an offset holds no blanks and no comparisons.
+    /// Parses arithmetic and consumes its end: numbers, names, operators, balanced round brackets,
+    /// and expansions with `$`. A subscript or an offset has no blanks and no comparisons.
     pub(super) fn arithmetic(&mut self, end: &str) -> Read<Vec<Piece>> {
         let outer = self.sum;
         self.sum |= end == "))";
@@ -344,8 +347,8 @@ impl Parser<'_> {
         let mut open = 0_usize;
         loop {
             if open == 0 && self.eat(end) {
-                let nothing = pieces.0.is_empty() && end == "]";
-                return if nothing { Err(Unreadable::Syntax) } else { Ok(pieces.0) };
+                let is_empty_subscript = pieces.0.is_empty() && end == "]";
+                return if is_empty_subscript { Err(Unreadable::Syntax) } else { Ok(pieces.0) };
             }
             match self.peek().ok_or(Unreadable::Unclosed)? {
                 b'$' => {
@@ -362,7 +365,7 @@ impl Parser<'_> {
     }
 }
 
-/// Pieces being collected; neighbours of one kind grow together.
+/// Collects pieces, and merges neighbours of the same kind.
 #[derive(Default)]
 struct Pieces(Vec<Piece>);
 

@@ -106,7 +106,7 @@ impl Walk<'_> {
     }
 
     fn called_here(&mut self, function: &WrittenFunction, unit: &mut Unit, state: &mut ShellState) {
-        let fits = unit.layer < LAYERS && self.budget.depth <= parse::DEPTH && self.bodies.len() <= JUDGED;
+        let fits = unit.layer < LAYERS && self.budget.depth <= parse::MAX_DEPTH && self.bodies.len() <= JUDGED;
         let script =
             if fits && self.budget.text(function.body.len()) { parse::script(&function.body, 0).ok() } else { None };
         let Some(script) = script else {

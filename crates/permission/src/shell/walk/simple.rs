@@ -156,7 +156,7 @@ impl Walk<'_> {
                 unit.at_stake("it opens a network connection");
                 return;
             }
-            if device::holds_nothing(text) {
+            if device::is_harmless(text) {
                 return;
             }
         }

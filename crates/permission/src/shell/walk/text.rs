@@ -99,7 +99,7 @@ impl Walk<'_> {
         }
         let Some(texts) = text.texts() else { return };
         for text in texts {
-            if unit.layer >= LAYERS || self.budget.depth > parse::DEPTH {
+            if unit.layer >= LAYERS || self.budget.depth > parse::MAX_DEPTH {
                 unit.at_stake("texts run texts too many times over");
                 self.unread.push(text.clone());
                 return;

@@ -477,7 +477,7 @@ impl<'s> Printer<'s> {
             if free && rest.starts_with("$'") {
                 let mut parser = Parser::new(source, 0);
                 parser.at = at + 2;
-                let text = parser.ansi().unwrap_or_default();
+                let text = parser.ansi_c().unwrap_or_default();
                 out.push_str(&quote(&text));
                 at = parser.at;
                 continue;
