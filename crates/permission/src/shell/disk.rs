@@ -1,6 +1,6 @@
-//! What a line looks up on the disk: where paths lead, which files a pattern names, which file a
-//! program's name means, what would be lost, what a repository's settings start. Each is looked up once
-//! for a line, and not more than a line may.
+//! Disk lookups of an analysis: resolved paths, matches of patterns, the files of programs, losses,
+//! and the programs that a repository's settings start. Each lookup is made once per line, and
+//! their number is limited.
 
 mod below;
 mod git_config;
@@ -29,31 +29,31 @@ use touch::Paths;
 use crate::PermissionContext;
 use crate::shell::expand::ShellState;
 
-/// Paths, and names of programs, that are looked up for one line.
-const LOOKUPS: usize = 500;
-/// Repositories that are looked at for one line.
-const REPOSITORIES: usize = 64;
+/// The maximum number of paths, and of program names, that are looked up for one line.
+const MAX_LOOKUPS: usize = 500;
+/// The maximum number of repositories that are read for one line.
+const MAX_REPOSITORIES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Disk<'p> {
     place: &'p PermissionContext,
-    /// Links that the line itself makes, or may make.
+    /// Links that the line itself creates or may create.
     links: Vec<PathBuf>,
-    /// Directories that it removes or moves.
+    /// Directories that the line removes or moves.
     gone: Vec<PathBuf>,
-    /// What lies below directories.
+    /// The entries below directories.
     listings: Listings,
     paths: Paths,
     globs: Globs,
     origins: Origins,
     losses: HashMap<PathBuf, Loss>,
-    /// The repositories git would work in, by directory.
+    /// The repositories that git would work in, by directory.
     repositories: HashMap<PathBuf, Rc<Repository>>,
     tracked: TrackedSecrets,
 }
 
 impl<'p> Disk<'p> {
-    /// adjutant's own file.
+    /// Returns adjutant's own executable.
     pub(super) fn program(&self) -> Option<&'p Path> {
         self.place.program.as_deref()
     }
@@ -73,14 +73,15 @@ impl<'p> Disk<'p> {
         }
     }
 
-    /// The files a pattern names from a directory; none where it cannot be told.
+    /// Returns the files that match a pattern in a directory; `None` if they cannot be determined.
     pub(super) fn glob(&mut self, pattern: &str, cwd: &Path) -> Option<Rc<[String]>> {
         self.globs.find(pattern, cwd)
     }
 
-    /// The repository that git would work in.
-    /// Returns a place on the network as "always" stores it: of a remote of git with its address, because another may be
-    /// given that name later. None elsewhere than in the directory of the session.
+    /// Returns a destination on the network in the form that "always" stores.
+    ///
+    /// For a remote of git, its address is added, because another remote may get that name later. `None` if
+    /// the shell is not in the session's directory.
     pub(super) fn pinned(&mut self, place: String, state: &ShellState) -> Option<String> {
         if state.cwd != [self.place.cwd.clone()] {
             return None;
@@ -90,6 +91,7 @@ impl<'p> Disk<'p> {
         Some(format!("{place} {}", repository.pushed_to(remote)?))
     }
 
+    /// Returns the repository that git would work in.
     pub(super) fn repository(&mut self, cwd: &Path) -> Rc<Repository> {
         if let Some(found) = self.repositories.get(cwd) {
             return found.clone();
@@ -99,8 +101,8 @@ impl<'p> Disk<'p> {
         found
     }
 
-    /// Whether these are more repositories than are looked at.
+    /// Whether `more` repositories would exceed the limit.
     pub(super) fn too_many_repositories(&self, more: usize) -> bool {
-        self.repositories.len() + more > REPOSITORIES
+        self.repositories.len() + more > MAX_REPOSITORIES
     }
 }

@@ -261,7 +261,8 @@ impl<'s> Parser<'s> {
                 return if perhaps { Err(Unreadable::Syntax) } else { Ok(items) };
             }
             let commands = self.nested(Self::pipeline)?;
-            // After a compound command what closes the one around it may follow: `{ (ls) }`.
+            // A compound command may be followed by the reserved word that closes the one around
+            // it: `{ (ls) }`.
             let closed = commands.last().is_some_and(ends_itself);
             items.push(Item { commands, background: false, perhaps });
             self.blank()?;
@@ -283,26 +284,30 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// A list that must not be empty.
+    /// Parses a list that must not be empty.
     fn some_list(&mut self) -> Read<List> {
         let list = self.nested(Self::list)?;
         if list.is_empty() { Err(Unreadable::Syntax) } else { Ok(list) }
     }
 
-    /// The list of `$(…)` or `<(…)`, its bracket opened already. `start` is where its sign stands.
+    /// Parses the list of `$(…)` or `<(…)` after the opening bracket. `start` is the position of
+    /// the sign.
     ///
-    /// No here-doc may wait for its body on either side: where that begins when a substitution comes
-    /// first, versions of bash do not agree.
+    /// No here-document may be pending on either side: versions of bash disagree about the start of
+    /// its body if a substitution comes first.
     fn inline(&mut self, start: usize) -> Read<Inline> {
-        let settled = |parser: &Self| if parser.waits() { Err(Unreadable::Syntax) } else { Ok(()) };
-        settled(self)?;
+        self.no_pending_heredoc()?;
         self.inline += 1;
         let sum = std::mem::take(&mut self.sum);
         let list = self.nested(Self::list)?;
         self.sum = sum;
         self.inline -= 1;
         self.expect(")")?;
-        settled(self)?;
+        self.no_pending_heredoc()?;
         Ok(Inline { list, range: start..self.at })
+    }
+
+    fn no_pending_heredoc(&self) -> Read<()> {
+        if self.waits() { Err(Unreadable::Syntax) } else { Ok(()) }
     }
 }

@@ -1,6 +1,9 @@
-//! Walks a command line in the order it runs and notes everything that acts. It carries along what
-//! later parts depend on: the directory, the values of variables, functions, and whether something
-//! has changed what words mean. Where a branch may or may not be taken, both outcomes stay possible.
+//! Walks a command line in the order in which it would run, and collects its commands with their
+//! effects.
+//!
+//! The walk keeps the state on which later parts depend: the directory, variables, functions, and
+//! changes to the meaning of words. After a branch that may be taken or not, both outcomes are
+//! possible.
 
 mod budget;
 mod calls;
@@ -31,11 +34,12 @@ use calls::JudgedBody;
 use syntax::{Item, Script, ShellCommand, ShellCommandKind, Unreadable, Word};
 use traps::Trap;
 
-/// Units of one line; more are not looked at.
-const UNITS: usize = 1_000;
-/// Texts within texts: `eval`, `sh -c`, wrappers.
-const LAYERS: usize = 8;
+/// The maximum number of units of one line.
+const MAX_UNITS: usize = 1_000;
+/// The maximum nesting of programs and command strings (`eval`, `sh -c`, wrappers).
+const MAX_LAYERS: usize = 8;
 
+/// The state of an analysis.
 struct Walk<'p> {
     place: &'p PermissionContext,
     disk: Disk<'p>,
@@ -44,26 +48,26 @@ struct Walk<'p> {
     frame: WalkFrame,
     units: Vec<Unit>,
     opaque: Option<String>,
-    /// Parts of the line were not looked at.
+    /// Whether parts of the line were not analysed.
     unseen: bool,
-    /// Texts that were too long to be taken apart, or could not be read.
+    /// Texts that were too long, or could not be parsed.
     unread: Vec<String>,
-    /// The bodies of functions, and where they were judged.
+    /// The bodies of functions, with the directories in which they were judged.
     bodies: Vec<JudgedBody>,
-    /// Texts that run later, wherever the shell is by then.
+    /// Texts that run later, in whatever directory the shell then is.
     traps: Vec<Trap>,
 }
 
-/// Where the present commands run.
+/// The surroundings of the current commands.
 struct WalkFrame {
-    /// Below this many programs and texts.
+    /// The number of programs and texts around them.
     layer: usize,
-    /// Only through an option of another program, perhaps never.
+    /// They run only through an option of another program, perhaps never.
     carried: bool,
-    /// In a shell that may not be bash, and reads some things otherwise.
+    /// The shell may not be bash, and reads some constructs differently.
     other_shell: bool,
     input: StdinSource,
-    /// What picked the names that come through the pipe.
+    /// The selection of the names that come through the pipe.
     picked: Option<PickedFiles>,
 }
 
@@ -86,7 +90,7 @@ pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
         Ok(script) => walk.list(&script, &script.list, &mut state),
         Err(reason) => {
             walk.opaque(&reason.to_string());
-            // Bash runs what comes before the line it cannot read.
+            // bash runs the commands before the line that it cannot parse.
             let (script, rest) = parse::beginning(command).unwrap_or_default();
             walk.list(&script, &script.list, &mut state);
             let rest = if script.list.is_empty() { command } else { rest };
@@ -102,7 +106,7 @@ pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
 }
 
 impl<'p> Walk<'p> {
-    /// What only shows when everything was walked.
+    /// Applies checks that need the whole line.
     fn settle(&mut self, command: &str) {
         self.run_traps();
         if let Some(reason) = self.disk.overrun() {
@@ -119,7 +123,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Notes that parts of the line are not looked at.
+    /// Records that parts of the line are not analysed.
     fn unseen(&mut self, reason: &str) {
         self.opaque(reason);
         self.unseen = true;
@@ -129,7 +133,7 @@ impl<'p> Walk<'p> {
         self.opaque.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Expands words, and walks what runs while they are expanded.
+    /// Expands words, and walks the commands in their substitutions.
     fn expanding<'s, T>(
         &mut self,
         script: &'s Script,
@@ -151,7 +155,7 @@ impl<'p> Walk<'p> {
         read
     }
 
-    /// The words of a command.
+    /// Expands the words of a command.
     fn expand<'s>(&mut self, script: &'s Script, words: &'s [Word], state: &mut ShellState) -> Vec<Arg> {
         let mut args = vec![];
         for word in words {
@@ -160,12 +164,12 @@ impl<'p> Walk<'p> {
         args
     }
 
-    /// The value of a word that stays one word.
+    /// Expands a word that stays a single word.
     fn single<'s>(&mut self, script: &'s Script, word: &'s Word, state: &mut ShellState) -> Arg {
         self.expanding(script, state, |words| words.single(word))
     }
 
-    /// Walks what stands within something else.
+    /// Walks a nested construct.
     fn deeper(&mut self, walk: impl FnOnce(&mut Self)) {
         if self.budget.depth > 2 * parse::MAX_DEPTH {
             return self.unseen("it is nested too deeply");
@@ -176,7 +180,7 @@ impl<'p> Walk<'p> {
     }
 
     fn full(&self) -> bool {
-        self.units.len() >= UNITS
+        self.units.len() >= MAX_UNITS
     }
 
     fn item(&mut self, script: &Script, item: &Item, state: &mut ShellState) {
@@ -226,7 +230,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Reserves the place of a unit whose inner ones come after it.
+    /// Reserves the position of a unit whose inner units come after it.
     pub(super) fn reserve(&mut self) -> usize {
         self.push(Unit::default());
         self.units.len() - 1
@@ -239,26 +243,29 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// What a `find` below the project picks, where it prints only names that fit no secret, for what reads
-/// them.
+/// Returns the selection of a `find` below the project that prints only names which match no
+/// secret, for the program that reads them.
 fn picked(script: &Script, command: &ShellCommand) -> Option<PickedFiles> {
     let ShellCommandKind::Simple { assigns, words } = &command.kind else { return None };
     let texts: Vec<&str> = words.iter().map(|word| parse::slice(script, &word.range)).collect();
-    let plain = |text: &&str| {
+    let is_plain = |text: &&str| {
         text.trim_matches(['\'', '"']).bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-*/+".contains(&byte))
     };
     let names = texts.windows(2).filter(|pair| matches!(pair[0], "-name" | "-iname"));
     let names: Vec<&str> = names.map(|pair| pair[1].trim_matches(['\'', '"'])).collect();
     let below: Vec<&str> = texts.iter().skip(1).take_while(|text| !text.starts_with('-')).copied().collect();
-    let harmless = texts.first() == Some(&"find")
+    let changes_selection =
+        |text: &&str| matches!(*text, "-o" | "-or" | "-not" | "-printf" | "-fprintf" | "-exec" | "-L" | "-follow");
+    let is_harmless = texts.first() == Some(&"find")
         && assigns.is_empty()
         && names.iter().any(|name| judge::names_no_secret(name))
-        && texts.iter().all(plain)
-        && !texts
-            .iter()
-            .any(|text| matches!(*text, "-o" | "-or" | "-not" | "-printf" | "-fprintf" | "-exec" | "-L" | "-follow"))
+        && texts.iter().all(is_plain)
+        && !texts.iter().any(changes_selection)
         && below.iter().all(|text| !text.starts_with('/') && !text.contains(".."));
+    if !is_harmless {
+        return None;
+    }
     let args = |texts: &[&str]| texts.iter().map(|text| Arg::exact(*text)).collect();
     let here: &[&str] = if below.is_empty() { &["."] } else { &below };
-    harmless.then(|| PickedFiles { below: args(here), names: args(&names) })
+    Some(PickedFiles { below: args(here), names: args(&names) })
 }

@@ -1,5 +1,5 @@
-//! What lies below a directory: secrets where it is read to its bottom, files that decide what runs
-//! where those that fit a name are changed, and what rules may say of all that.
+//! The contents of directories that are used recursively: secrets in those that are read, control
+//! files in those whose files are changed, and files that rules may be about.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -12,29 +12,31 @@ use crate::shell::unit::{Effect, Unit};
 use crate::{Access, Action, Need, hardlinks, protected, wildcard};
 use base::worktree::normal;
 
-/// Of names below one directory, so many are looked at: a sample that finds what usually lies near the top.
-const LOOKED_AT: usize = 512;
+/// The maximum number of entries that are read below one directory: a sample that finds files near
+/// the top.
+const MAX_SAMPLE: usize = 512;
 
-/// So many names in directories are kept for what asks about them, where rules could be asked as well.
-const KEPT: usize = 8_192;
+/// The number of directory entries reserved for lookups that lead to questions, so that lookups for
+/// rules do not use all of them.
+const RESERVED_ENTRIES: usize = 8_192;
 
-/// More directories lie below than one line may look at.
+/// The error that more directories lie below than one line may read.
 struct TooMany;
 
-/// What was found below the directories of one line, by what was left out.
+/// The entries found below the directories of one line, by directory and skipped name.
 pub(super) type Listings = HashMap<(PathBuf, &'static str), Rc<[(PathBuf, bool)]>>;
 
 impl Disk<'_> {
-    /// Whether a directory that is read to its bottom holds secrets.
+    /// Records a secret below a directory that is read recursively, if there is one.
     pub(crate) fn below(&mut self, arg: &Arg, only: &[Arg], not: &[Arg], unit: &mut Unit, state: &ShellState) {
         let Some(text) = arg.text() else { return };
         let linked = self.linked_secrets();
-        let secret = |path: &Path, name: &str| {
+        let is_secret = |path: &Path, name: &str| {
             let is_read = !fits(not, name) && (only.is_empty() || fits(only, name));
             is_read && (protected::secret_name(name) || hardlinks::is_among(&linked, path))
         };
         for cwd in &state.cwd {
-            match self.first_below(cwd.join(text), ".git", &secret) {
+            match self.first_below(cwd.join(text), ".git", &is_secret) {
                 Ok(Some(path)) => {
                     let shown = self.shown(&path);
                     unit.secret(&shown, &format!("it reads {shown} too, which may hold keys or passwords"));
@@ -45,18 +47,21 @@ impl Disk<'_> {
         }
     }
 
-    /// Asks about files that are changed, whose names fit and which lie below one of the directories,
-    /// where one decides what runs.
+    /// Asks if a changed file is a control file. Those below one of the directories whose names
+    /// match are changed.
     pub(crate) fn changed_below(&mut self, dirs: &[Arg], names: &[Arg], unit: &mut Unit, state: &ShellState) {
         let root = self.place.root.clone();
-        let decides =
+        let is_control =
             |path: &Path, name: &str| fits(names, name) && protected::control(path.strip_prefix(&root).unwrap_or(path));
         for dir in dirs {
-            let Some(texts) = dir.texts().filter(|_| !state.cwd.is_empty()) else {
+            if state.cwd.is_empty() {
+                return unit.unknown(&format!("which files it changes below {} is not known", dir.raw));
+            }
+            let Some(texts) = dir.texts() else {
                 return unit.unknown(&format!("which files it changes below {} is not known", dir.raw));
             };
             for path in texts.iter().flat_map(|text| state.cwd.iter().map(move |cwd| cwd.join(text))) {
-                if let Ok(Some(path)) = self.first_below(normal(&path), "objects", &decides) {
+                if let Ok(Some(path)) = self.first_below(normal(&path), "objects", &is_control) {
                     let reason = format!("it may change {}, which decides what runs here", self.shown(&path));
                     return unit.floor(Action::Ask, &reason);
                 }
@@ -64,34 +69,38 @@ impl Disk<'_> {
         }
     }
 
-    /// Asks about directories that are copied where a file below one would decide what runs.
+    /// Asks about copied directories if a file below one would become a control file.
     pub(crate) fn copied_below(&mut self, from: &[Arg], to: &Arg, unit: &mut Unit, state: &ShellState) {
-        let Some(to) = to.text().filter(|_| !state.cwd.is_empty()) else { return };
+        if state.cwd.is_empty() {
+            return;
+        }
+        let Some(to) = to.text() else { return };
         let sources = from.iter().filter_map(Arg::text).flat_map(|text| state.cwd.iter().map(move |cwd| (text, cwd)));
         for (text, cwd) in sources {
-            let (dir, to) = (cwd.join(text), normal(&cwd.join(to)));
-            self.written_where(&dir, text, &to, unit);
+            let dir = cwd.join(text);
+            let to = normal(&cwd.join(to));
+            self.written_by_copy(&dir, text, &to, unit);
             let to = to.strip_prefix(&self.place.root).unwrap_or(&to).to_owned();
             let base = dir.file_name().map(PathBuf::from).unwrap_or_default();
-            let decides = |path: &Path, _: &str| {
+            let becomes_control = |path: &Path, _: &str| {
                 path.strip_prefix(&dir).is_ok_and(|path| {
                     protected::control(&to.join(path)) || protected::control(&to.join(&base).join(path))
                 })
             };
-            if let Ok(Some(path)) = self.first_below(dir.clone(), "objects", &decides) {
+            if let Ok(Some(path)) = self.first_below(dir.clone(), "objects", &becomes_control) {
                 let reason = format!("a copy of {} decides what runs here", self.shown(&path));
                 return unit.floor(Action::Ask, &reason);
             }
         }
     }
 
-    /// Asks about patches that name a file that decides what runs, and about those that cannot be read.
+    /// Asks about patches that name a control file, and about those that cannot be read.
     pub(crate) fn patched(&self, files: &[Arg], unit: &mut Unit, state: &ShellState) {
-        const LONGEST: u64 = 1 << 20;
+        const MAX_BYTES: u64 = 1 << 20;
         const BEFORE: [&str; 8] =
             ["+++ ", "--- ", "*** ", "Index: ", "rename to ", "copy to ", "rename from ", "diff --git "];
         let read = |path: PathBuf| {
-            let short = std::fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= LONGEST);
+            let short = std::fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= MAX_BYTES);
             short.then(|| std::fs::read(path).ok()).flatten()
         };
         let texts: Option<Vec<Vec<u8>>> = files
@@ -105,15 +114,19 @@ impl Disk<'_> {
         let texts = texts.iter().map(|text| String::from_utf8_lossy(text)).collect::<Vec<_>>();
         let lines = texts.iter().flat_map(|text| text.lines());
         let named = lines.filter_map(|line| BEFORE.iter().find_map(|before| line.strip_prefix(before)));
-        // `a/x b/x`, in quotes where a name is odd: the first folder is none of the project's.
+        // The form is `a/x b/x`, with quotes around unusual names; the first directory is not part
+        // of the path.
         let names = named.flat_map(|names| names.split(['\t', ' ', '"'])).filter(|name| !name.is_empty());
         if let Some(name) = names.into_iter().find(|name| protected::control(Path::new(name)) || name.contains('\\')) {
             unit.floor(Action::Ask, &format!("the patch names {name}, which decides what runs here"));
         }
     }
 
-    /// What lies below directories that are used with all of it, for rules about that to speak. The directories
-    /// themselves are needed besides, so what allows it makes nothing laxer. Of names, those are looked at that fit.
+    /// Adds needs for the entries below directories that are used recursively, so that rules about
+    /// them apply.
+    ///
+    /// The directories themselves are separate needs, so these never make a verdict more
+    /// permissive. Only matching names are included.
     pub(crate) fn all_below(
         &mut self,
         access: Access,
@@ -142,57 +155,63 @@ impl Disk<'_> {
         }
     }
 
-    /// A directory that a program is given to read: those that only read look at what is in it where they are told
-    /// to, which is noted besides; what others do is not known.
+    /// Adds needs for a directory that a program is given to read. Programs that only read enter it
+    /// if told to by an option, which is recorded separately; for other programs this is unknown.
     pub(super) fn used_whole(&mut self, dir: &Located, unit: &mut Unit) {
         let lists = unit.effect != Effect::Reads;
         self.needs_below(Access::Read, dir, &|_| lists, unit);
     }
 
-    /// Where a directory is moved or copied to, all that lies below it is written: below its name in one that is
-    /// there, unless it is what lies in it that is copied.
-    fn written_where(&mut self, from: &Path, text: &str, to: &Path, unit: &mut Unit) {
+    /// Adds needs for the files that moving or copying a directory writes: below its name if the
+    /// target directory exists, unless its contents are copied.
+    fn written_by_copy(&mut self, from: &Path, text: &str, to: &Path, unit: &mut Unit) {
         let contents = text.rsplit('/').next().is_some_and(|end| matches!(end, "." | ".."));
         if contents || text.ends_with('/') || !to.is_dir() {
             self.written_below(from, to, unit);
         }
-        if let Some(name) = from.file_name().filter(|_| to.is_dir() && !contents) {
+        if to.is_dir()
+            && !contents
+            && let Some(name) = from.file_name()
+        {
             self.written_below(from, &to.join(name), unit);
         }
     }
 
     fn written_below(&mut self, from: &Path, to: &Path, unit: &mut Unit) {
-        let listing = self.spared(from, "objects");
-        let files = listing.iter().filter_map(|(path, is_dir)| (!is_dir).then(|| path.strip_prefix(from).ok())?);
-        let Some(to) = paths::real(to).filter(|_| !listing.is_empty()) else { return };
+        let listing = self.sampled(from, "objects");
+        if listing.is_empty() {
+            return;
+        }
+        let files = listing.iter().filter(|(_, is_dir)| !is_dir).filter_map(|(path, _)| path.strip_prefix(from).ok());
+        let Some(to) = paths::real(to) else { return };
         let patterns: Vec<String> = files.map(|path| paths::relative(&to.join(path), self.place)).collect();
         self.need_all(Access::Edit, patterns, unit);
     }
 
     fn needs_below(&mut self, access: Access, dir: &Located, fitting: &dyn Fn(&str) -> bool, unit: &mut Unit) {
         let skipped = if access == Access::Edit { "objects" } else { ".git" };
-        let listing = self.spared(&dir.path, skipped);
+        let listing = self.sampled(&dir.path, skipped);
         let all = |path: &Path| format!("{}/*", paths::relative(path, self.place));
-        // A rule about all of a directory speaks though nothing is known to lie in it.
+        // A rule about all of a directory applies even if no entry is known.
         let mut patterns = if dir.relative == "." { vec![] } else { vec![all(&dir.path)] };
         for (path, is_dir) in listing.iter() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if !fitting(&name) {
                 continue;
             }
-            match is_dir {
-                true => patterns.push(all(path)),
-                // Those are secrets, and asked about as such, or examples of them.
-                false if name.contains(".env") => {}
-                false => patterns.push(paths::relative(path, self.place)),
+            if *is_dir {
+                patterns.push(all(path));
+            } else if !name.contains(".env") {
+                // Those with `.env` are secrets, and asked about as such, or examples of them.
+                patterns.push(paths::relative(path, self.place));
             }
         }
         self.need_all(access, patterns, unit);
     }
 
-    /// What lies below a directory, as far as that leaves enough to look at for what asks.
-    fn spared(&mut self, dir: &Path, skipped: &'static str) -> Rc<[(PathBuf, bool)]> {
-        if self.globs.entries < KEPT {
+    /// Returns the entries below a directory, unless that would use the reserved entries.
+    fn sampled(&mut self, dir: &Path, skipped: &'static str) -> Rc<[(PathBuf, bool)]> {
+        if self.globs.entries < RESERVED_ENTRIES {
             return Rc::default();
         }
         self.listing(dir, skipped).unwrap_or_default()
@@ -206,7 +225,7 @@ impl Disk<'_> {
         self.add(unit, vec![Need { permission: permission.into(), patterns, ..Need::default() }]);
     }
 
-    /// The first file below a directory that is wanted, the upper ones first.
+    /// Returns the first wanted file below a directory, nearest to the top.
     fn first_below(
         &mut self,
         dir: PathBuf,
@@ -218,8 +237,8 @@ impl Disk<'_> {
         Ok(files.find(|path| wanted(path, &path.file_name().unwrap_or_default().to_string_lossy())).cloned())
     }
 
-    /// What lies below a directory, and whether each is one; the upper ones first, of those only that are left out
-    /// not what lies below them.
+    /// Returns the entries below a directory, each with `true` if it is a directory, those near the
+    /// top first. Skipped directories are included, but not their entries.
     fn listing(&mut self, dir: &Path, skipped: &'static str) -> Result<Rc<[(PathBuf, bool)]>, TooMany> {
         const SKIPPED: [&str; 5] = ["node_modules", "target", "dist", "build", ".venv"];
         let key = (dir.to_owned(), skipped);
@@ -228,10 +247,10 @@ impl Disk<'_> {
         }
         let mut found = vec![];
         let mut dirs = VecDeque::from([dir.to_owned()]);
-        'looking: while let Some(dir) = dirs.pop_front() {
+        'search: while let Some(dir) = dirs.pop_front() {
             for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-                if found.len() >= LOOKED_AT {
-                    break 'looking;
+                if found.len() >= MAX_SAMPLE {
+                    break 'search;
                 }
                 self.globs.entries = self.globs.entries.checked_sub(1).ok_or(TooMany)?;
                 let name = entry.file_name();
@@ -252,7 +271,7 @@ impl Disk<'_> {
     }
 }
 
-/// Whether a name fits one of the patterns, letters compared without regard to case.
+/// Whether a name matches one of the patterns, ignoring case.
 fn fits(patterns: &[Arg], name: &str) -> bool {
     patterns.iter().any(|pattern| {
         let pattern = pattern.text().or(pattern.pattern()).unwrap_or_default();
@@ -285,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_speak_about_what_is_changed_with_its_directory() {
+    fn rules_apply_to_files_changed_with_their_directory() {
         let lab = lab();
         let own = [("*", Allow), ("secret/*", Deny), ("deploy/prod.yml", Deny), ("docs/*", Ask), ("bare/*", Deny)];
         let own = rules(&lab.place, "edit", &own);
@@ -313,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_speak_about_what_is_read_with_its_directory() {
+    fn rules_apply_to_files_read_with_their_directory() {
         let lab = lab();
         let own = rules(&lab.place, "read", &[("*", Allow), ("private/*", Deny), ("keys/one.txt", Ask)]);
         let table = [
@@ -337,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_allows_all_below_a_directory_does_not_allow_the_directory() {
+    fn allow_below_a_directory_does_not_allow_the_directory() {
         let lab = lab();
         let own = rules(&lab.place, "edit", &[("*", Ask), ("other/*", Allow)]);
         assert_eq!(judge(&own, "rm -rf other", &lab.place).action, Ask);

@@ -1,8 +1,7 @@
-//! The configuration of a repository, as far as it makes git start programs. git itself is not
-//! started.
+//! The settings of a repository that make git start programs. git itself is not started.
 //!
-//! Files are read by git's own rules, byte by byte, which are short: a library that reads more kindly
-//! would see other settings than git does. What these rules do not take, git refuses as well; here it
+//! Files are parsed byte by byte by git's own rules, which are short: a more lenient library would
+//! read other settings than git. A file that these rules refuse is refused by git as well; here it
 //! counts as a setting that could start anything.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,15 +11,15 @@ use std::path::{Path, PathBuf};
 use super::git_file::entries;
 use base::git;
 
-/// The largest configuration that is read, in bytes.
-const LARGEST: u64 = 1 << 20;
-/// How many files a configuration of the user may include, one in another.
-const INCLUDES: usize = 10;
-/// How many repositories within repositories are looked at, and how deep.
-const NESTED: usize = 100;
-const DEEPEST: usize = 4;
+/// The maximum size of a configuration file, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The maximum depth of includes in the user's configuration.
+const MAX_INCLUDE_DEPTH: usize = 10;
+/// The maximum number of nested repositories that are read, and their maximum depth.
+const MAX_NESTED: usize = 100;
+const MAX_NESTING_DEPTH: usize = 4;
 
-/// What has to happen for a program of the settings to be started.
+/// An event that makes git start a program of the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Cause {
     /// Any use of the repository.
@@ -30,18 +29,18 @@ pub(crate) enum Cause {
     Refresh,
     /// Contents of files are compared, shown or written.
     Contents,
-    /// A signature is looked at.
+    /// A signature is verified.
     Signature,
-    /// An object is looked for that is not there.
+    /// A missing object is requested.
     Object,
-    /// Another repository is spoken to.
+    /// Another repository is contacted.
     Transport,
     Archive,
     Change,
 }
 
 impl Cause {
-    /// As the field `meets` of `programs/git.txt` has it.
+    /// Returns the name in the field `meets` of `programs/git.txt`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Use => "use",
@@ -59,22 +58,22 @@ impl Cause {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Repository {
-    /// Which settings start a program, each as it is written, by what has to happen for it.
+    /// The settings that start a program, as written, by the event that does so.
     pub(crate) helpers: BTreeMap<Cause, String>,
-    /// Short names in lower case, and everything they may stand for.
+    /// Aliases in lower case, with all their possible meanings.
     pub(crate) aliases: HashMap<String, Vec<String>>,
-    /// A command that git does not know runs as the one that it is taken for: how that is set.
+    /// The setting that makes git run a similar command instead of an unknown one.
     pub(crate) autocorrects: Option<String>,
-    /// `git stash show` shows differences, not only names.
+    /// Whether `git stash show` shows differences, not only names.
     pub(crate) shows_stash: bool,
-    /// Where the working tree begins, if it has one.
+    /// The top of the working tree, if there is one.
     pub(crate) top: Option<PathBuf>,
-    /// The names of remotes that keep objects for it.
+    /// The names of promisor remotes.
     promisors: Vec<String>,
     addresses: HashMap<String, Vec<String>>,
-    /// Remotes for which it is set what is pushed, perhaps by force.
+    /// Remotes whose pushed refs are set, perhaps with force.
     pushed_by_setting: Vec<String>,
-    /// An address is written in another way than the remotes say.
+    /// Whether a setting rewrites the addresses of remotes.
     rewritten: bool,
     hooks_path: Option<String>,
     work_tree: Option<String>,
@@ -82,24 +81,24 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
-    /// Looks for the repository a directory belongs to and reads what it and the user configured.
+    /// Finds the repository of a directory, and reads its settings and the user's.
     pub(super) fn find(cwd: &Path, home: Option<&Path>) -> Self {
         let mut repository = Self::default();
         let own = home.iter().flat_map(|home| [home.join(".config/git/config"), home.join(".gitconfig")]);
         for file in std::iter::once(PathBuf::from("/etc/gitconfig")).chain(own) {
-            repository.users(&file, home, INCLUDES);
+            repository.read_user_file(&file, home, MAX_INCLUDE_DEPTH);
         }
-        let mut budget = NESTED;
+        let mut budget = MAX_NESTED;
         for dir in cwd.ancestors() {
-            if repository.at(dir, home, &mut budget, DEEPEST) {
+            if repository.at(dir, home, &mut budget, MAX_NESTING_DEPTH) {
                 break;
             }
         }
         repository
     }
 
-    /// Reads the repository in a directory, and says whether git would take it for one. Where it
-    /// would not, it looks further up; what is there counts all the same.
+    /// Reads the repository in a directory, and returns whether git would recognise it. Otherwise
+    /// git searches further up, but the settings found here count nevertheless.
     fn at(&mut self, dir: &Path, home: Option<&Path>, budget: &mut usize, depth: usize) -> bool {
         let dot = dir.join(".git");
         match std::fs::metadata(&dot) {
@@ -128,7 +127,8 @@ impl Repository {
         false
     }
 
-    /// Reads what belongs to a `.git` directory; `top` is where its working tree should begin.
+    /// Reads the settings that belong to a `.git` directory; `top` is the expected top of its
+    /// working tree.
     fn read(&mut self, dir: &Path, top: Option<&Path>, home: Option<&Path>, budget: &mut usize, depth: usize) {
         let common = match bytes(&dir.join("commondir")) {
             Ok(None) => dir.to_owned(),
@@ -161,8 +161,8 @@ impl Repository {
             *budget -= 1;
             let mut nested = Self::default();
             nested.at(&inner, home, budget, depth - 1);
-            for (cause, told) in nested.helpers {
-                self.helpers.entry(cause).or_insert_with(|| format!("{told} (in {})", link.display()));
+            for (cause, setting) in nested.helpers {
+                self.helpers.entry(cause).or_insert_with(|| format!("{setting} (in {})", link.display()));
             }
         }
     }
@@ -172,8 +172,8 @@ impl Repository {
         self.helpers.entry(Cause::Use).or_insert_with(|| format!("its {name} cannot be read: {why}"));
     }
 
-    /// The names that the user has made; what programs they chose is theirs to say.
-    fn users(&mut self, file: &Path, home: Option<&Path>, depth: usize) {
+    /// Reads the user's aliases. The programs in the user's own settings are trusted.
+    fn read_user_file(&mut self, file: &Path, home: Option<&Path>, depth: usize) {
         let Ok(entries) = entries_of(file) else { return };
         for (key, value) in entries {
             if let Some(name) = alias_name(&key) {
@@ -188,7 +188,7 @@ impl Repository {
                     (Some(rest), Some(home)) => home.join(rest),
                     _ => file.parent().unwrap_or(file).join(&value),
                 };
-                self.users(&path, home, depth - 1);
+                self.read_user_file(&path, home, depth - 1);
             }
         }
     }
@@ -200,9 +200,9 @@ impl Repository {
         }
         let (section, rest) = key.split_once('.').unwrap_or((key, ""));
         let (middle, name) = rest.rsplit_once('.').unwrap_or(("", rest));
-        let told = || format!("{key} = {value}");
+        let setting = || format!("{key} = {value}");
         let mut helper = |cause| {
-            self.helpers.entry(cause).or_insert_with(told);
+            self.helpers.entry(cause).or_insert_with(setting);
         };
         let set = !value.is_empty();
         match (section, name) {
@@ -238,7 +238,7 @@ impl Repository {
             ("diff", "submodule") if value == "diff" => helper(Cause::Contents),
             ("filter", "clean" | "smudge" | "process") if set => helper(Cause::Contents),
             ("gpg", "program" | "defaultkeycommand") if set => helper(Cause::Signature),
-            // Merging again starts what `merge.*.driver` names.
+            // A repeated merge starts the program in `merge.*.driver`.
             ("log", "diffmerges") if !is_plain_merge_diff(value) => helper(Cause::Contents),
             ("tar", "command") if set => helper(Cause::Archive),
             ("merge", "driver") if value != "true" => helper(Cause::Change),
@@ -258,8 +258,8 @@ impl Repository {
         }
     }
 
-    /// Returns the one address that a push to a remote goes to, without a secret in it. None where settings say what is
-    /// pushed, or write addresses in another way.
+    /// Returns the only address of a push to a remote, if it contains no secret. `None` if settings
+    /// select what is pushed, or rewrite addresses.
     pub(super) fn pushed_to(&self, remote: &str) -> Option<&str> {
         let [address] = self.addresses.get(remote)?.as_slice() else { return None };
         let holds_secret = address.contains("://") && address.contains('@');
@@ -268,12 +268,12 @@ impl Repository {
         (plain && usual).then_some(address)
     }
 
-    /// What only shows when everything is read.
+    /// Evaluates settings that depend on each other, after all files were read.
     fn settle(&mut self, dir: &Path, common: &Path, top: Option<&Path>, home: Option<&Path>) {
         let hooks = match self.hooks_path.take() {
             None => Some(common.join("hooks")),
             Some(path) if path.starts_with("~/") => home.map(|home| home.join(&path[2..])),
-            // `%(prefix)/…` and other people's homes.
+            // `%(prefix)/…`, and other users' home directories.
             Some(path) if path.starts_with(['~', '%']) => None,
             Some(path) => Some(top.unwrap_or(dir).join(path)),
         };
@@ -281,7 +281,7 @@ impl Repository {
             self.helpers.entry(Cause::Refresh).or_insert_with(|| "the hook post-index-change".into());
         }
         if let Some(path) = self.work_tree.take() {
-            // A submodule names the directory it is checked out in.
+            // A submodule's setting names the directory in which it is checked out.
             let real = |path: &Path| std::fs::canonicalize(path).ok();
             let back = top.and_then(real).is_some_and(|top| real(&dir.join(&path)).as_ref() == Some(&top));
             if !back {
@@ -292,8 +292,8 @@ impl Repository {
         for name in promisors {
             let addresses = self.addresses.get(&name).map(Vec::as_slice).unwrap_or_default();
             let plain = !addresses.is_empty() && addresses.iter().all(|address| is_plain(address)) && !self.rewritten;
-            if let Some(told) = self.helpers.get(&Cause::Transport).cloned() {
-                self.helpers.entry(Cause::Object).or_insert(told);
+            if let Some(setting) = self.helpers.get(&Cause::Transport).cloned() {
+                self.helpers.entry(Cause::Object).or_insert(setting);
             } else if !plain {
                 let from = addresses.first().unwrap_or(&name);
                 self.helpers.entry(Cause::Object).or_insert_with(|| format!("missing objects come from {from}"));
@@ -302,7 +302,7 @@ impl Repository {
     }
 }
 
-/// Whether git takes a directory for a repository for sure, and looks no further up.
+/// Whether git certainly recognises a directory as a repository, and searches no further up.
 fn is_repository(dir: &Path) -> bool {
     let head = base::file::read_regular_text(&dir.join("HEAD")).unwrap_or_default();
     let name = head.trim_end();
@@ -310,27 +310,28 @@ fn is_repository(dir: &Path) -> bool {
     (detached || name.starts_with("ref: refs/")) && ["objects", "refs"].iter().all(|part| dir.join(part).is_dir())
 }
 
-/// What a `.git` file points to.
+/// Returns the target of a `.git` file.
 fn pointed(text: &[u8]) -> Option<PathBuf> {
     let path = std::str::from_utf8(text).ok()?.strip_prefix("gitdir: ")?.trim_end_matches(['\n', '\r']);
     (!path.is_empty() && !path.contains('\0')).then(|| path.into())
 }
 
-/// An address for which git starts nothing but its own programs and ssh.
+/// Whether git starts only its own programs and ssh for an address.
 fn is_plain(address: &str) -> bool {
     let known = ["https://", "http://", "ssh://", "git://"].iter().any(|scheme| address.starts_with(scheme));
     let short = || address.split_once(':').is_some_and(|(host, _)| !host.is_empty() && !host.contains('/'));
     !address.contains("::") && !address.starts_with('-') && (known || short())
 }
 
-/// A value of `log.diffMerges` with which nothing is merged again.
+/// Whether a value of `log.diffMerges` repeats no merge.
 fn is_plain_merge_diff(value: &str) -> bool {
     const PLAIN: [&str; 13] =
         ["", "off", "none", "on", "m", "first-parent", "1", "separate", "combined", "c", "dense-combined", "cc", "dd"];
     PLAIN.contains(&value)
 }
 
-/// Returns how `help.autocorrect` is set where it makes git run what it guesses, after a while or at once.
+/// Returns the setting `help.autocorrect` if it makes git run its guess, immediately or after a
+/// delay.
 fn autocorrection(value: &str) -> Option<String> {
     const SHOWS: [&str; 8] = ["0", "never", "prompt", "show", "false", "no", "off", ""];
     let runs = !SHOWS.contains(&&*value.to_ascii_lowercase());
@@ -341,7 +342,7 @@ fn is_switch(value: &str) -> bool {
     ["true", "false", "yes", "no", "on", "off", "0", "1"].contains(&&*value.to_ascii_lowercase())
 }
 
-/// `alias.name`, and `alias.name.command` of newer versions.
+/// Returns the name in `alias.name`, or in `alias.name.command` of newer versions.
 fn alias_name(key: &str) -> Option<String> {
     let name = key.strip_prefix("alias.")?;
     Some(name.strip_suffix(".command").unwrap_or(name).to_lowercase())
@@ -351,7 +352,7 @@ fn absent(e: &std::io::Error) -> bool {
     matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// A small regular file; none where there is nothing.
+/// Reads a small regular file; `None` if there is none.
 fn bytes(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let meta = match std::fs::metadata(path) {
         Ok(meta) => meta,
@@ -363,8 +364,8 @@ fn bytes(path: &Path) -> Result<Option<Vec<u8>>, String> {
     }
     let mut text = Vec::new();
     let file = base::file::open_regular(path).map_err(|e| e.to_string())?;
-    file.take(LARGEST + 1).read_to_end(&mut text).map_err(|e| e.to_string())?;
-    let fits = u64::try_from(text.len()).is_ok_and(|length| length <= LARGEST);
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text).map_err(|e| e.to_string())?;
+    let fits = u64::try_from(text.len()).is_ok_and(|length| length <= MAX_FILE_BYTES);
     if fits { Ok(Some(text)) } else { Err("it is too large".into()) }
 }
 
@@ -377,7 +378,7 @@ fn entries_of(path: &Path) -> Result<Vec<(String, String)>, String> {
 mod tests {
     use super::*;
 
-    /// What a configuration starts, in a repository of its own.
+    /// Returns the helpers of a configuration, in a new repository.
     fn helpers(text: &str) -> BTreeMap<Cause, String> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join(".git")).unwrap();
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_starts() {
+    fn settings_that_start_programs_are_found() {
         use Cause::{Archive, Change, Contents, Index, Object, Refresh, Signature, Transport, Use};
         let plain = "[remote \"o\"]\nurl = https://example.org/x\npromisor = true\n[branch \"m\"]\nremote = o\n";
         let table: [(&str, &[Cause]); 30] = [
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn the_repository_is_the_one_git_takes() {
+    fn repository_is_found_as_by_git() {
         let dir = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);
@@ -445,16 +446,16 @@ mod tests {
             write(&format!("{path}/HEAD"), "ref: refs/heads/main\n");
         };
         let evil = "[core]\nfsmonitor = x\n[alias]\nST = !rm \\\n x\n";
-        // An empty `.git` hides nothing of a bare repository.
+        // An empty `.git` does not hide a bare repository.
         repository("bare");
         write("bare/config", evil);
         std::fs::create_dir(dir.path().join("bare/.git")).unwrap();
-        // A linked work tree has settings of its own beside the shared ones.
+        // A linked working tree has settings of its own in addition to the shared ones.
         repository("main/.git");
         write("w/.git", "gitdir: ../main/.git/worktrees/w\n");
         write("main/.git/worktrees/w/commondir", "../..\n");
         write("main/.git/worktrees/w/config.worktree", evil);
-        // One that points nowhere.
+        // A `.git` file without a valid target.
         write("lost/.git", "gitdir ../main/.git\n");
         let find = |path: &str| Repository::find(&dir.path().join(path), None);
         for path in ["bare", "bare/objects", "w", "w/sub"] {

@@ -1,13 +1,13 @@
-//! A configuration file, byte by byte as git reads it.
+//! Parser of git configuration files, byte by byte as git reads them.
 
-/// A configuration file, as git reads it.
-struct Reader<'t> {
+/// The state of the parser.
+struct Parser<'t> {
     text: &'t [u8],
     at: usize,
 }
 
-impl Reader<'_> {
-    /// The next byte; a line that ends the file without a line end ends all the same.
+impl Parser<'_> {
+    /// Returns the next byte. At the end of the file a line end is implied.
     fn next(&mut self) -> u8 {
         let byte = match self.text.get(self.at..) {
             Some([b'\r', b'\n', ..]) => {
@@ -25,7 +25,7 @@ impl Reader<'_> {
         self.at > self.text.len()
     }
 
-    /// After `[`: the section, in lower case, and its middle as it is.
+    /// Parses a section after `[`: its name in lower case, its subsection unchanged.
     fn section(&mut self) -> Result<String, &'static str> {
         let mut name = Vec::new();
         loop {
@@ -59,15 +59,18 @@ impl Reader<'_> {
         if self.next() == b']' { Ok(lossy(&name)) } else { Err("a section does not end") }
     }
 
-    /// After `=`.
+    /// Parses a value after `=`.
     fn value(&mut self) -> Result<String, &'static str> {
-        let (mut value, mut kept) = (Vec::new(), 0);
-        let (mut quoted, mut comment) = (false, false);
+        let mut value = Vec::new();
+        // The length of the value without trailing blanks.
+        let mut trimmed = 0;
+        let mut quoted = false;
+        let mut comment = false;
         loop {
             match self.next() {
                 b'\n' if quoted => return Err("a quote does not end"),
                 b'\n' => {
-                    value.truncate(kept);
+                    value.truncate(trimmed);
                     return Ok(lossy(&value));
                 }
                 _ if comment => {}
@@ -79,7 +82,7 @@ impl Reader<'_> {
                 b';' | b'#' if !quoted => comment = true,
                 b'"' => {
                     quoted = !quoted;
-                    kept = value.len();
+                    trimmed = value.len();
                 }
                 b'\\' => {
                     match self.next() {
@@ -90,23 +93,24 @@ impl Reader<'_> {
                         byte @ (b'\\' | b'"') => value.push(byte),
                         _ => return Err("a value has an unknown escape"),
                     }
-                    kept = value.len();
+                    trimmed = value.len();
                 }
                 byte => {
                     value.push(byte);
-                    kept = value.len();
+                    trimmed = value.len();
                 }
             }
         }
     }
 }
 
-/// `section.middle.key`, all but the middle in lower case, and the value; a key alone is `true`.
+/// Returns the entries `section.subsection.key`, all but the subsection in lower case, with their
+/// values; a key alone has the value `true`.
 pub(super) fn entries(text: &[u8]) -> Result<Vec<(String, String)>, &'static str> {
     if text.contains(&0) {
         return Err("it holds a NUL byte");
     }
-    let mut reader = Reader { text: text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text), at: 0 };
+    let mut reader = Parser { text: text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text), at: 0 };
     let mut entries = vec![];
     let mut section: Option<String> = None;
     loop {
@@ -142,7 +146,7 @@ fn is_key(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-'
 }
 
-/// What git takes for a blank.
+/// Whether git reads a byte as a blank.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
@@ -155,11 +159,11 @@ fn lossy(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// A file, and its settings as `git config --list -z` prints them; none where git refuses it.
+    /// A file, and its settings as `git config --list -z` prints them; `None` if git refuses it.
     type Row<'t> = (&'t [u8], Option<&'t [(&'t str, &'t str)]>);
 
     #[test]
-    fn files_are_read_as_git_reads_them() {
+    fn files_are_parsed_as_by_git() {
         let table: [Row<'_>; 22] = [
             (b"[core]\n\tbare = false\n", Some(&[("core.bare", "false")])),
             (b"\xef\xbb\xbf[core]\nx=1", Some(&[("core.x", "1")])),

@@ -1,4 +1,5 @@
-//! Commits and trees of a repository, read without git: for which files two of them differ.
+//! Reads commits and trees of a repository without git, to find the files in which two of them
+//! differ.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -11,21 +12,21 @@ use gix_odb::store::{self, Handle};
 
 use base::git;
 
-/// Directories of commits that are read for one command.
+/// The maximum number of directories in commits that are read for one command.
 const MAX_TREES: usize = 4_096;
-/// The most memory that one object may want, in bytes.
-const LARGEST_OBJECT: usize = 16 << 20;
-/// References that lead to references.
+/// The maximum size of an object in memory, in bytes.
+const MAX_OBJECT_BYTES: usize = 16 << 20;
+/// The maximum length of a chain of references.
 const MAX_REFERENCES: usize = 5;
 
-/// The reason what a git command shows is not known.
+/// The reason why the objects shown by a git command are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ObjectUnreadable {
-    /// A word names no revision that is known here.
+    /// A word names no revision known here.
     Revision,
     /// An object is missing or damaged.
     Object,
-    /// There is more than is read for one command.
+    /// There are more objects than are read for one command.
     TooMuch,
 }
 
@@ -34,31 +35,32 @@ type Read<T> = Result<T, ObjectUnreadable>;
 /// The objects of a repository, for one command.
 pub(super) struct CommitReader {
     handle: Handle<Arc<Store>>,
-    /// Where its own references lie, and those of all its working trees.
+    /// The directories of its own references, and of those shared by all its working trees.
     dirs: Vec<PathBuf>,
-    /// Commits of a shallow clone whose parents are not here: git takes them for the first ones.
+    /// Commits of a shallow clone whose parents are missing: git treats them as root commits.
     shallow: HashSet<ObjectId>,
     trees: usize,
 }
 
-/// A commit as far as it says what it changes.
+/// The parts of a commit that determine its changes.
 #[derive(Debug)]
 pub(super) struct Commit {
     pub(super) tree: ObjectId,
     pub(super) parents: Vec<ObjectId>,
 }
 
-/// An entry of a tree: its name, its object, and whether that is a tree.
+/// An entry of a tree: its name, its object, and `true` if that is a tree.
 type TreeEntry = (Vec<u8>, ObjectId, bool);
 
 impl CommitReader {
-    /// Opens the objects of the repository of a working tree. Without a directory of objects git takes it for none.
+    /// Opens the objects of a working tree's repository. Without a directory of objects git does
+    /// not recognise it.
     pub(super) fn open(top: &Path) -> Read<Self> {
         let dirs = git::dirs(top);
         let options = store::init::Options {
-            // The current directory would be asked for otherwise.
+            // Otherwise the library would read the current directory.
             current_dir: Some(top.to_owned()),
-            alloc_limit_bytes: Some(LARGEST_OBJECT),
+            alloc_limit_bytes: Some(MAX_OBJECT_BYTES),
             ..Default::default()
         };
         let common = dirs.last().ok_or(ObjectUnreadable::Revision)?;
@@ -106,7 +108,7 @@ impl CommitReader {
         Ok(Commit { tree: tree.ok_or(ObjectUnreadable::Object)?, parents })
     }
 
-    /// Follows tags to what they are about, and commits to their trees.
+    /// Follows tags to their objects, and commits to their trees.
     pub(super) fn tree_of(&self, mut id: ObjectId) -> Read<ObjectId> {
         for _ in 0..MAX_REFERENCES {
             match self.object(id)? {
@@ -129,7 +131,8 @@ impl CommitReader {
         let mut entries = vec![];
         while !rest.is_empty() {
             let end = rest.iter().position(|byte| *byte == 0).ok_or(ObjectUnreadable::Object)?;
-            let (head, behind) = (&rest[..end], &rest[end + 1..]);
+            let head = &rest[..end];
+            let behind = &rest[end + 1..];
             let blank = head.iter().position(|byte| *byte == b' ').ok_or(ObjectUnreadable::Object)?;
             let id = behind.get(..20).and_then(|id| ObjectId::try_from(id).ok()).ok_or(ObjectUnreadable::Object)?;
             entries.push((head[blank + 1..].to_vec(), id, head[..blank].ends_with(b"40000")));
@@ -138,7 +141,8 @@ impl CommitReader {
         Ok(entries)
     }
 
-    /// Returns the first wanted file in which two trees differ; without a second one, the first that is in it.
+    /// Returns the first wanted file in which two trees differ; without a second tree, the first
+    /// wanted file.
     pub(super) fn differing(
         &mut self,
         one: Option<ObjectId>,
@@ -191,7 +195,8 @@ impl CommitReader {
         Ok((!is_tree).then_some(id))
     }
 
-    /// Returns what a revision names: a reference, an id, one cut short, with `~2`, `^`, `^2`, `@{1}` behind it.
+    /// Resolves a revision: a reference, an id or its prefix, with suffixes such as `~2`, `^`,
+    /// `^2`, `@{1}`.
     pub(super) fn resolve(&self, revision: &str) -> Read<ObjectId> {
         // `@` alone is `HEAD`.
         let from = usize::from(revision.starts_with('@') && !revision.starts_with("@{"));
@@ -233,7 +238,7 @@ impl CommitReader {
         Ok(id)
     }
 
-    /// Follows tags to what they are about.
+    /// Follows tags to their objects.
     pub(super) fn peeled(&self, mut id: ObjectId) -> Read<ObjectId> {
         for _ in 0..MAX_REFERENCES {
             match self.object(id)? {
@@ -278,7 +283,8 @@ impl CommitReader {
         ObjectId::from_hex(line.split_once(' ')?.0.as_bytes()).ok()
     }
 
-    /// Returns what all references name, and what they named before, as far as it is recorded.
+    /// Returns the objects that all references name, and that they named before as far as the logs
+    /// show.
     pub(super) fn everything(&self) -> Read<Vec<ObjectId>> {
         if self.dirs.iter().any(|dir| dir.join("reftable").exists()) {
             return Err(ObjectUnreadable::Object);
@@ -308,7 +314,7 @@ impl CommitReader {
         Ok(found)
     }
 
-    /// What a reference was a number of changes ago.
+    /// Returns the object that a reference named a number of changes ago.
     fn logged(&self, name: &str, number: usize) -> Read<ObjectId> {
         let name = if name.is_empty() || name == "@" { "HEAD" } else { name };
         let logs =
@@ -322,19 +328,19 @@ impl CommitReader {
     }
 }
 
-/// The ids at the beginnings of lines, but for the one that stands for nothing; in a log of references, what each line
-/// says that there was before and after.
+/// Returns the ids at the beginnings of lines, without the null id; in a reference log, the ids
+/// before and after each change.
 fn ids_in(text: &str) -> Vec<ObjectId> {
     let words = text.lines().flat_map(|line| line.trim_start_matches('^').split(' ').take(2));
     words.filter_map(|word| ObjectId::from_hex(word.as_bytes()).ok()).filter(|id| !id.is_null()).collect()
 }
 
-/// The entries of a tree by their names.
+/// Returns the entries of a tree by name.
 fn by_name(entries: &[TreeEntry]) -> BTreeMap<&[u8], (ObjectId, bool)> {
     entries.iter().map(|(name, id, is_tree)| (name.as_slice(), (*id, *is_tree))).collect()
 }
 
-/// What a tag is about.
+/// Returns the object of a tag.
 fn target(tag: &[u8]) -> Read<ObjectId> {
     let line = tag.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let id = line.strip_prefix(b"object ").and_then(|hex| ObjectId::from_hex(hex).ok());

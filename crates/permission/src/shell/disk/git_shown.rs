@@ -1,5 +1,5 @@
-//! Which of a repository's files with secrets a command of git would show: those that its index knows, that a
-//! commit holds, or that differ between two of them.
+//! The files with secrets that a git command shows: those in the index, in a commit, or in the
+//! difference of two commits.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
@@ -15,51 +15,51 @@ use super::git_objects::{CommitReader, ObjectUnreadable};
 use crate::protected;
 use base::git;
 
-/// Commits of which one command shows the changes.
+/// The maximum number of commits whose changes are read for one command.
 const MAX_COMMITS: usize = 500;
 
-/// The largest file whose content is compared with what git has, in bytes.
-const LARGEST_SECRET: u64 = 1 << 20;
+/// The maximum size of a file whose content is compared with git's, in bytes.
+const MAX_SECRET_BYTES: u64 = 1 << 20;
 
-/// What a command of git shows of files.
+/// A set of files that a git command shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ShownFiles {
-    /// Those that the index knows.
+    /// Files in the index.
     Tracked,
-    /// What differs between the index and the working tree.
+    /// Differences between the index and the working tree.
     Unstaged,
-    /// What differs between a commit and the index.
+    /// Differences between a commit and the index.
     Staged(String),
-    /// What differs between a commit and the working tree.
+    /// Differences between a commit and the working tree.
     Since(String),
-    /// What differs between two commits.
+    /// Differences between two commits.
     Between(String, String),
-    /// What differs since two commits parted.
-    Parted(String, String),
-    /// What a commit changed; a blob as it is.
+    /// Changes of the second commit since its merge base with the first.
+    SinceMergeBase(String, String),
+    /// Changes of a commit, or a blob.
     Change(String),
-    /// What these commits and those before them changed, as far as they are not before one of the second; the
-    /// number of commits at most.
+    /// Changes of the commits reachable from the first list but not from the second, up to a number
+    /// of commits.
     History(Vec<String>, Vec<String>, Option<usize>),
-    /// All that a commit holds.
+    /// All files of a commit.
     Tree(String),
-    /// What the commits of all references changed, and those that were ever named by one.
+    /// Changes of all commits that references name or named before.
     Everything,
-    /// What a commit changed that no word names so that it could be read: any of them.
+    /// Changes of an unknown commit: any of them.
     Unknown,
 }
 
-/// A file with secrets that the index knows.
+/// A file with secrets that is in the index.
 #[derive(Debug)]
 pub(super) struct TrackedSecret {
     path: String,
     id: ObjectId,
-    /// The working tree may have another content.
+    /// The content in the working tree may differ.
     changed: bool,
 }
 
 impl TrackedSecret {
-    /// An entry of the index, if it is a file with secrets. That it has changed is to be assumed.
+    /// Returns the secret of an index entry, if it is one. It is assumed to have changed.
     fn of(entry: &git::IndexEntry<'_>) -> Option<Self> {
         let path = String::from_utf8_lossy(entry.path);
         let id = ObjectId::try_from(entry.id).ok()?;
@@ -67,29 +67,30 @@ impl TrackedSecret {
     }
 }
 
-/// The tracked secrets of working trees, by the directory they begin in; none where their index cannot be read.
+/// The tracked secrets of working trees, by their top directories; `None` if the index cannot be
+/// read.
 pub(super) type TrackedSecrets = HashMap<PathBuf, Option<Rc<[TrackedSecret]>>>;
 
-/// The reason the files that a command shows are not known.
+/// The reason why the files that a command shows are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotKnown {
-    /// The index is there and is not read: it is of another format, or too large.
+    /// The index exists but cannot be read: its format is unknown, or it is too large.
     Index,
     /// There are more commits than are read, or objects that cannot be read.
     History,
 }
 
 impl Disk<'_> {
-    /// The directory where the working tree begins that git would work in.
+    /// Returns the top of the working tree that git would work in.
     pub(in crate::shell) fn work_tree(&mut self, cwd: &Path) -> Option<PathBuf> {
         self.repository(cwd).top.clone()
     }
 
-    /// Returns the first file with secrets that is shown, of those whose paths below `top` are `wanted`. Where a word
-    /// names no commit, what the index knows counts: git ends there.
+    /// Returns the first shown file with secrets, among those whose paths below `top` are `wanted`.
+    /// If a word names no commit, git fails, and the files in the index count.
     ///
     /// # Errors
-    /// Where the index or the commits cannot be read: then nobody knows which files are shown.
+    /// The shown files are unknown because the index or the commits cannot be read.
     pub(in crate::shell) fn secret_shown(
         &mut self,
         top: &Path,
@@ -135,7 +136,7 @@ impl Disk<'_> {
     }
 }
 
-/// Reads from the index which files with secrets it knows; `None` where there is one that cannot be read.
+/// Returns the files with secrets in the index, or `None` if there is an index that cannot be read.
 fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
     let dirs = git::dirs(top);
     let dir = dirs.first()?;
@@ -146,7 +147,7 @@ fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
             found.push(TrackedSecret { changed, ..secret });
         }
     });
-    // Before anything is added there is none.
+    // Before the first `git add` there is no index.
     let is_absent = || dir.join("index").symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound);
     if is_whole || is_absent() {
         return Some(found);
@@ -154,7 +155,8 @@ fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
     found.clear();
     let is_split = git::split_index(dir, 20, &mut |entry| {
         if let Some(secret) = TrackedSecret::of(&entry) {
-            // What it is by now stands in the difference: it counts as another than any commit has.
+            // Its present id is in the other part of the split index, so it counts as different
+            // from every commit.
             found.push(TrackedSecret {
                 id: ObjectId::null(gix_hash::Kind::Sha1),
                 path: secret.path.clone(),
@@ -166,19 +168,22 @@ fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
     is_split.then_some(found)
 }
 
-/// Whether a file is not what the index remembers, by its times and its size, else by its content.
+/// Whether a file differs from the index, by its times and size, or otherwise by its content.
 fn is_changed(path: &Path, entry: &git::IndexEntry<'_>) -> bool {
     const LOWER: u64 = 0xffff_ffff;
     let Ok(file) = std::fs::symlink_metadata(path) else { return true };
     let time = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
-    let is_as_remembered = file.len() & LOWER == u64::from(entry.size)
+    let has_same_metadata = file.len() & LOWER == u64::from(entry.size)
         && time(file.mtime(), file.mtime_nsec()) == entry.modified
         && time(file.ctime(), file.ctime_nsec()) == entry.changed;
-    if is_as_remembered {
+    if has_same_metadata {
         return false;
     }
-    let content = || (file.is_file() && file.len() <= LARGEST_SECRET).then(|| std::fs::read(path).ok()).flatten();
-    let id = content().and_then(|bytes| gix_object::compute_hash(gix_hash::Kind::Sha1, Kind::Blob, &bytes).ok());
+    if !file.is_file() || file.len() > MAX_SECRET_BYTES {
+        return true;
+    }
+    let Ok(content) = std::fs::read(path) else { return true };
+    let id = gix_object::compute_hash(gix_hash::Kind::Sha1, Kind::Blob, &content).ok();
     id.is_none_or(|id| id.as_slice() != entry.id)
 }
 
@@ -204,8 +209,8 @@ impl Reader<'_> {
                 let other = self.tree(other)?;
                 self.objects.differing(Some(one), Some(other), self.is_secret)
             }
-            // What only the second of them has changed since.
-            ShownFiles::Parted(one, other) => {
+            // Only the changes of the second one since the merge base.
+            ShownFiles::SinceMergeBase(one, other) => {
                 let left_out = self.reached(std::slice::from_ref(one), MAX_COMMITS * 4)?;
                 let from = self.ids(std::slice::from_ref(other))?;
                 self.history(from, &left_out, None)

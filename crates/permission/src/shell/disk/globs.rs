@@ -1,4 +1,4 @@
-//! Which files a pattern names.
+//! Matching of patterns with files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,38 +6,38 @@ use std::rc::Rc;
 
 use crate::wildcard::{self, generous};
 
-/// How many names a pattern may name.
-const MOST: usize = 512;
-/// How many names in directories one pattern is compared with.
-const COMPARED: usize = 4_096;
-/// How many names in directories are looked at for one line.
-const ENTRIES: usize = 16_384;
+/// The maximum number of files that a pattern may match.
+const MAX_MATCHES: usize = 512;
+/// The maximum number of directory entries that are compared with one pattern.
+const MAX_COMPARED: usize = 4_096;
+/// The maximum number of directory entries that are read for one line.
+const MAX_ENTRIES: usize = 16_384;
 
-/// What patterns name; none where it cannot be told.
+/// The matches of patterns; `None` if they cannot be determined.
 type Named = HashMap<String, Option<Rc<[String]>>>;
 
-/// What the patterns of one line name, by directory.
+/// The matches of the patterns of one line, by directory.
 #[derive(Debug)]
 pub(super) struct Globs {
     known: HashMap<PathBuf, Named>,
-    /// How many names in directories may still be looked at.
+    /// The number of directory entries that may still be read.
     pub(super) entries: usize,
 }
 
 impl Default for Globs {
     fn default() -> Self {
-        Self { known: HashMap::new(), entries: ENTRIES }
+        Self { known: HashMap::new(), entries: MAX_ENTRIES }
     }
 }
 
 impl Globs {
-    /// The files a pattern names from a directory, at most [`MOST`]; none where there are more or it
-    /// cannot be told. A pattern that names nothing stands for itself.
+    /// Returns the files that match a pattern in a directory. `None` if there are more than
+    /// [`MAX_MATCHES`] or they cannot be determined. A pattern without a match stands for itself.
     pub(super) fn find(&mut self, pattern: &str, cwd: &Path) -> Option<Rc<[String]>> {
         if let Some(known) = self.known.get(cwd).and_then(|names| names.get(pattern)) {
             return known.clone();
         }
-        let before = COMPARED.min(self.entries);
+        let before = MAX_COMPARED.min(self.entries);
         let mut budget = before;
         let names: Option<Rc<[String]>> = glob(pattern, cwd, &mut budget).map(Into::into);
         self.entries -= before - budget;
@@ -52,13 +52,15 @@ fn glob(pattern: &str, cwd: &Path, budget: &mut usize) -> Option<Vec<String>> {
         None => (cwd.to_path_buf(), pattern),
     };
     let shown = if pattern.starts_with('/') { "/" } else { "" };
-    // Where each is, how it is shown, and whether a directory named it, so that it is there.
+    // The path of each candidate, its displayed form, and whether it was listed by its directory
+    // and thus exists.
     let mut found = vec![(start, shown.to_owned(), true)];
     for (at, part) in rest.split('/').enumerate() {
         let mut next = vec![];
         let slash = if at == 0 { "" } else { "/" };
         let plain = !part.contains(['*', '?', '[']);
-        let (fitting, dotted) = (generous(part), part.starts_with('.'));
+        let fitting = generous(part);
+        let dotted = part.starts_with('.');
         for (dir, shown, _) in &found {
             if plain {
                 let part = part.replace('\\', "");
@@ -72,7 +74,7 @@ fn glob(pattern: &str, cwd: &Path, budget: &mut usize) -> Option<Vec<String>> {
                 if (dotted || !name.starts_with('.')) && wildcard::matches(&fitting, &name) {
                     next.push((dir.join(&*name), format!("{shown}{slash}{name}"), true));
                 }
-                if next.len() > MOST {
+                if next.len() > MAX_MATCHES {
                     return None;
                 }
             }

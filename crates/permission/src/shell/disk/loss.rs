@@ -1,6 +1,6 @@
-//! Catastrophes: what is denied, or at least asked about, under every set of rules. A deny for what
-//! nobody means (the whole disk, a fork bomb); a question for what somebody may mean (the home
-//! directory, the whole project, the history).
+//! Catastrophic losses, which are denied or at least asked about under every rule set: a deny for
+//! commands that no user intends (the whole disk), a question for those that a user may intend (the
+//! home directory, the whole project, the history).
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ pub(super) enum Loss {
 }
 
 impl Disk<'_> {
-    /// Judges what is removed with all that is below it.
+    /// Judges a recursive removal.
     pub(crate) fn removal(&mut self, operands: &[Arg], unit: &mut Unit, state: &ShellState, unknown: bool) {
         for arg in operands {
-            let (texts, pattern) = match (arg.texts(), arg.pattern()) {
+            let (texts, is_pattern) = match (arg.texts(), arg.pattern()) {
                 (Some(texts), _) => (texts.to_vec(), false),
                 (None, Some(pattern)) => (vec![pattern.to_owned()], true),
                 (None, None) => {
@@ -30,20 +30,24 @@ impl Disk<'_> {
                     if unknown {
                         unit.floor(Action::Ask, &reason);
                     } else {
-                        // No sandbox holds the project's own files.
+                        // No sandbox protects the project's own files.
                         unit.at_stake.get_or_insert(reason);
                     }
                     continue;
                 }
             };
             for text in texts {
-                // `*` and `x/*` name what lies in a directory, which is as good as the directory.
+                // `*` and `x/*` match all entries of a directory, which amounts to the directory itself.
                 let stripped = text.trim_end_matches(['*', '?', '.', '[', ']', '!']).to_owned();
-                let text = if pattern { if stripped.is_empty() { ".".into() } else { stripped } } else { text };
-                if pattern && !text.ends_with('/') && text != "." {
+                let text = match (is_pattern, stripped.is_empty()) {
+                    (false, _) => text,
+                    (true, true) => ".".into(),
+                    (true, false) => stripped,
+                };
+                if is_pattern && !text.ends_with('/') && text != "." {
                     continue;
                 }
-                if !arg.literal && !pattern && text.is_empty() {
+                if !arg.literal && !is_pattern && text.is_empty() {
                     unit.floor(Action::Ask, "what it removes is not known");
                 }
                 match self.worst(&text, state) {

@@ -1,4 +1,4 @@
-//! Which file a program's name means.
+//! The files that program names refer to.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, Metadata};
@@ -7,10 +7,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::{Disk, LOOKUPS};
+use super::{Disk, MAX_LOOKUPS};
 use crate::shell::expand::ShellState;
 
-/// Which file a program's name means.
+/// The kind of file that a program's name refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A file on `PATH` outside the project.
@@ -20,14 +20,14 @@ pub(crate) enum Origin {
     Missing,
 }
 
-/// What was found out about the names of one line.
+/// The results for the names of one line.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     known: HashMap<String, Origin>,
-    /// The directories of `PATH`, each with whether a command may put a program there.
+    /// The directories of `PATH`, each with `true` if a command may put a program there.
     dirs: Option<Rc<[(PathBuf, bool)]>>,
-    /// Programs of the system that such a directory stands before.
-    behind: HashSet<String>,
+    /// Programs of the system that come after such a directory.
+    shadowable: HashSet<String>,
     /// The programs in the system's directories of `PATH`.
     installed: Option<Rc<[InstalledProgram]>>,
 }
@@ -37,21 +37,21 @@ pub(super) struct Origins {
 struct InstalledProgram {
     name: String,
     path: PathBuf,
-    /// Device and inode of the file that it leads to.
+    /// The device and inode of the file, with links resolved.
     file: (u64, u64),
     bytes: u64,
 }
 
 impl Disk<'_> {
-    /// Which file a name means.
+    /// Returns the kind of file that a name refers to.
     pub(crate) fn origin(&mut self, name: &str, state: &ShellState) -> Origin {
-        // The same relative path is another file in another directory.
-        let fixed = !name.contains('/') || name.starts_with('/');
-        if let Some(origin) = self.origins.known.get(name).filter(|_| fixed) {
+        // A relative path is another file in another directory.
+        let is_fixed = !name.contains('/') || name.starts_with('/');
+        if is_fixed && let Some(origin) = self.origins.known.get(name) {
             return *origin;
         }
-        // The disk is asked a few times for each; a line with so many programs is not looked up to its end.
-        let origin = if self.origins.known.len() >= LOOKUPS { Origin::Other } else { self.look_up(name, state) };
+        // Each lookup reads the disk several times, so their number is limited.
+        let origin = if self.origins.known.len() >= MAX_LOOKUPS { Origin::Other } else { self.look_up(name, state) };
         self.origins.known.insert(name.to_owned(), origin);
         origin
     }
@@ -66,23 +66,23 @@ impl Disk<'_> {
         dirs
     }
 
-    /// The file that a name without a slash means, as it is found and as it is, and whether a command
-    /// could put another before it.
+    /// Returns the file of a name without a slash: the resolved path, the path on `PATH`, and
+    /// whether a command could put another file before it.
     pub(in crate::shell) fn on_path(&mut self, name: &str) -> Option<(PathBuf, PathBuf, bool)> {
-        let mut behind = false;
+        let mut shadowable = false;
         for (dir, open) in self.dirs().iter() {
-            behind |= open;
+            shadowable |= open;
             let path = dir.join(name);
             if base::executable::is_executable(&path) {
-                return Some((path.canonicalize().ok()?, path, behind));
+                return Some((path.canonicalize().ok()?, path, shadowable));
             }
         }
         None
     }
 
-    /// Returns the names of the file that a program's name leads to: that of the file itself, and those that the
-    /// system's directories of `PATH` have for it or for a copy of it. None if the name it was called by is one
-    /// of the latter, for then that name says what it does.
+    /// Returns the names of the file that a program's name refers to: the name of the file itself,
+    /// and those that the system's directories of `PATH` have for it or for a copy of it. Empty if
+    /// the given name is one of the latter, because then it determines the program.
     pub(in crate::shell) fn names_of_program(&mut self, name: &str, state: &ShellState) -> Vec<String> {
         let paths: Vec<PathBuf> = if name.starts_with('/') {
             vec![PathBuf::from(name)]
@@ -113,7 +113,7 @@ impl Disk<'_> {
 
     /// Returns the names under which a file, or a copy of it, is a program of the system.
     fn installed_as(&mut self, path: &Path, file: &Metadata) -> Vec<String> {
-        // A script of the project's is no copy of a program worth the search.
+        // A script of the project is no copy of a program, so the search is not worth its cost.
         if file.nlink() == 1 && is_script(path) && path.canonicalize().is_ok_and(|real| self.place.is_open(&real)) {
             return vec![];
         }
@@ -150,23 +150,23 @@ impl Disk<'_> {
                 _ if name.starts_with('/') => PathBuf::from(name),
                 _ => return Origin::Other,
             };
-            let same = name.starts_with('/')
+            let is_system_program = name.starts_with('/')
                 && path.canonicalize().is_ok_and(|path| {
                     self.on_path(base).is_some_and(|(real, ..)| real == path && !place.is_open(&real))
                 });
-            return if same { Origin::System } else { Origin::Other };
+            return if is_system_program { Origin::System } else { Origin::Other };
         }
-        // Somebody with `.` on their `PATH` means the project's program, and would get the system's.
+        // A user with `.` on `PATH` means the project's program, and would get the system's.
         let meant =
             |entry: &PathBuf| state.cwd.iter().any(|cwd| base::executable::is_executable(&cwd.join(entry).join(name)));
         if place.path_left_out.iter().any(meant) {
             return Origin::Other;
         }
-        // A file of the project, or one that it leads to, is the project's wherever it is found.
+        // A file of the project, or a link to one, belongs to the project wherever it is found.
         match self.on_path(name) {
-            Some((real, path, behind)) if !place.is_open(&real) && !place.is_open(&path) => {
-                if behind {
-                    self.origins.behind.insert(name.to_owned());
+            Some((real, path, shadowable)) if !place.is_open(&real) && !place.is_open(&path) => {
+                if shadowable {
+                    self.origins.shadowable.insert(name.to_owned());
                 }
                 Origin::System
             }
@@ -175,9 +175,9 @@ impl Disk<'_> {
         }
     }
 
-    /// Whether a directory that a command may put a program into stands before the system's of this name.
-    pub(crate) fn is_behind(&self, name: &str) -> bool {
-        self.origins.behind.contains(name)
+    /// Whether a directory that a command may put a program into comes before the system's program of this name.
+    pub(crate) fn is_shadowable(&self, name: &str) -> bool {
+        self.origins.shadowable.contains(name)
     }
 }
 
@@ -188,13 +188,13 @@ pub(in crate::shell) fn is_same_program(path: &Path, program: &Path) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino()) || copy()
 }
 
-/// Whether a file begins as a text that an interpreter runs.
+/// Whether a file begins with `#!`.
 fn is_script(path: &Path) -> bool {
     let mut start = [0; 2];
     base::file::open_regular(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
 }
 
-/// Compares what is in two files.
+/// Compares the contents of two files.
 fn are_alike(one: &Path, other: &Path) -> io::Result<bool> {
     const PIECE: usize = 1 << 16;
     let mut one = BufReader::with_capacity(PIECE, File::open(one)?);
@@ -221,7 +221,7 @@ mod tests {
     use crate::PermissionContext;
     use crate::shell::analyse;
 
-    /// Makes something that can be started.
+    /// Creates an executable file.
     fn program(path: &Path) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, "#!/bin/sh\n").unwrap();
@@ -229,15 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn what_the_project_can_put_on_the_path_is_the_projects() {
-        // Not below a directory that anybody may write, if this machine has one we can use.
+    fn programs_that_the_project_can_place_on_the_path_are_foreign() {
+        // Outside of directories that any user may write, if this machine has a usable one.
         let places = [env!("CARGO_MANIFEST_DIR"), "/opt", "/srv", "/var/lib"].map(PathBuf::from);
         let mut places = places.into_iter().chain(std::env::home_dir());
         let usable =
             |place: PathBuf| (!PermissionContext::default().is_open(&place)).then(|| tempfile::tempdir_in(place).ok());
         let Some(dir) = places.find_map(|place| usable(place).flatten()) else { return };
         let top = dir.path().canonicalize().unwrap();
-        let (root, bin, shared) = (top.join("ws"), top.join("bin"), top.join("shared"));
+        let root = top.join("ws");
+        let bin = top.join("bin");
+        let shared = top.join("shared");
         std::fs::create_dir_all(root.join("node_modules/.bin")).unwrap();
         for path in ["bin/system", "bin/both", "ws/node_modules/.bin/both", "ws/tool", "shared/common"] {
             program(&top.join(path));
@@ -257,8 +259,8 @@ mod tests {
             let line = analyse(command, &place);
             line.units.iter().any(|unit| unit.foreign.as_deref().is_some_and(|why| !why.contains("not found")))
         };
-        let (first, last) =
-            ([root.join("node_modules/.bin"), bin.clone()], [bin.clone(), root.join("node_modules/.bin")]);
+        let first = [root.join("node_modules/.bin"), bin.clone()];
+        let last = [bin.clone(), root.join("node_modules/.bin")];
         let alias = [top.join("alias/node_modules/.bin"), bin.clone()];
         let common = [shared.clone(), bin.clone()];
         let table: [(&[PathBuf], &str, bool, bool); 16] = [

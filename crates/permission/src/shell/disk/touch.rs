@@ -1,11 +1,11 @@
-//! The paths a line uses, each from the directory the shell is in by then.
+//! The paths that a line uses, each from the directory in which the shell then is.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
-use super::{Disk, LOOKUPS};
+use super::{Disk, MAX_LOOKUPS};
 use crate::hardlinks::FileId;
 use crate::paths::{self, Folders, Located, PathKind};
 use crate::shell::device;
@@ -14,49 +14,49 @@ use crate::shell::unit::{Effect, Unit};
 use crate::{Access, Action, Need, places, protected};
 use base::worktree::normal;
 
-/// Paths of one unit; more are asked about unseen.
-const PATHS: usize = 512;
-/// Names of paths of one unit that are kept although nobody looks them up.
-const UNSEEN: usize = 16_384;
-/// Uses of paths in one line.
-const USES: usize = 2_000;
+/// The maximum number of paths of one unit; further ones are asked about without a lookup.
+const MAX_PATHS: usize = 512;
+/// The maximum number of paths of one unit that are recorded without a lookup.
+const MAX_UNSEEN: usize = 16_384;
+/// The maximum number of uses of paths in one line.
+const MAX_USES: usize = 2_000;
 
-/// How a word names a path.
+/// The certainty with which a word names a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spelling {
     Certain,
-    /// One of several that a word may be: those that lead nowhere are nothing to ask about.
+    /// One of several values of a word: a path that cannot be resolved is no reason to ask.
     OneOf,
-    /// A word of a program nobody knows, which only looks like one.
+    /// A word of an unknown program that only looks like a path.
     Guess,
 }
 
-/// The paths of one line that were looked up; the disk is asked once for each.
+/// The paths of one line that were located; each is located once.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
-    /// By directory and text; none where a path cannot be followed.
+    /// By directory and text; `None` if a path cannot be resolved.
     located: HashMap<PathBuf, HashMap<String, Option<Rc<Located>>>>,
     lookups: usize,
-    /// Directories on the way to them.
+    /// The directories of these paths.
     folders: Folders,
-    /// How many uses were noted.
+    /// The number of recorded uses.
     touched: usize,
-    /// More were used than are noted.
+    /// Whether there were more uses than are recorded.
     overrun: bool,
 }
 
 impl Disk<'_> {
-    /// Why the line as a whole cannot be judged.
+    /// Returns the reason why the line as a whole cannot be judged.
     pub(crate) fn overrun(&self) -> Option<&'static str> {
         self.paths.overrun.then_some("it uses more than 2,000 paths")
     }
 
-    /// The files with secrets that have a second name.
+    /// Returns the files with secrets that have a second name.
     pub(super) fn linked_secrets(&mut self) -> HashSet<FileId> {
         self.paths.folders.linked_files(self.place).unreadable()
     }
 
-    /// Notes that a unit uses a path.
+    /// Records that a unit uses a path.
     pub(crate) fn touch(&mut self, access: Access, arg: &Arg, unit: &mut Unit, state: &ShellState) {
         if arg.text().is_some_and(device::is_harmless) {
             return;
@@ -65,7 +65,7 @@ impl Disk<'_> {
             let lost = state.cwd.is_empty() && !arg.prefix().starts_with('/');
             unit.effect_at_least(if lost { Effect::Unproven } else { Effect::Writes });
         }
-        if self.paths.touched >= USES && access != Access::Edit {
+        if self.paths.touched >= MAX_USES && access != Access::Edit {
             self.paths.overrun = true;
             unit.plans_only = false;
             return;
@@ -89,25 +89,25 @@ impl Disk<'_> {
         }
     }
 
-    /// Whether a path that is written to is a device, however it is spelled. What lies in the memory
-    /// that looks like a directory of devices is a file like any other.
+    /// Whether a written path is a device, in any spelling. Files below `/dev/shm` are ordinary
+    /// files.
     fn device(&self, text: &str, unit: &mut Unit, state: &ShellState) -> bool {
         if !text.contains("dev") && state.cwd.iter().all(|cwd| !cwd.starts_with("/dev")) {
             return false;
         }
         let from = state.cwd.first().map_or(Path::new("/"), PathBuf::as_path);
         let plain = normal(&from.join(text)).display().to_string();
-        let device = plain.starts_with("/dev/") && !plain.starts_with("/dev/shm/");
-        if device {
+        let is_device = plain.starts_with("/dev/") && !plain.starts_with("/dev/shm/");
+        if is_device {
             device::written(&plain, unit);
         }
-        device
+        is_device
     }
 
     fn unknown_path(&self, access: Access, arg: &Arg, unit: &mut Unit) {
         unit.plans_only = false;
         match access {
-            // `~somebody`: a place outside, wherever it is.
+            // `~user`: outside of the project, wherever it is.
             Access::List if arg.literal => unit.floor(Action::Ask, &format!("where {} lies is not known", arg.raw)),
             Access::List => {}
             Access::Read => unit.unknown(&format!("which file it reads as {} is not known", arg.raw)),
@@ -115,8 +115,8 @@ impl Disk<'_> {
         }
     }
 
-    /// A word that looks like a path, of a program nobody knows: one where something is there, or may be
-    /// made outside the project.
+    /// Records a word of an unknown program that looks like a path, if the file exists or could be
+    /// created outside the project.
     pub(crate) fn touch_guess(&mut self, text: &str, unit: &mut Unit, state: &ShellState) {
         self.touch_spelled(Access::Read, text, Spelling::Guess, unit, state);
     }
@@ -126,7 +126,7 @@ impl Disk<'_> {
     }
 
     fn touch_spelled(&mut self, access: Access, text: &str, spelling: Spelling, unit: &mut Unit, state: &ShellState) {
-        // To a few programs it is an address, to all others a path with these letters.
+        // A few programs read it as an address, all others as a path with these characters.
         if let Some(path) = paths::address(text) {
             self.touch_path(access, &path, spelling, unit, state);
         }
@@ -137,7 +137,7 @@ impl Disk<'_> {
         if text.is_empty() || device::is_harmless(text) {
             return;
         }
-        if self.paths.touched >= USES {
+        if self.paths.touched >= MAX_USES {
             self.paths.overrun = true;
             self.unseen(access, text, unit);
             return;
@@ -153,11 +153,12 @@ impl Disk<'_> {
             }
             return;
         }
-        // A tilde that reaches a program is a letter: the shell has expanded the others.
+        // The shell has expanded other tildes, so one that reaches a program is literal.
         let text = if text.starts_with('~') { Cow::from(format!("./{text}")) } else { Cow::from(text) };
         let nowhere = [PathBuf::from("/")];
         let from: &[PathBuf] = if state.cwd.is_empty() { &nowhere } else { &state.cwd };
-        let (before, mut inside) = (unit.touches.len(), false);
+        let before = unit.touches.len();
+        let mut inside = false;
         for cwd in from {
             self.paths.touched += 1;
             let Some(located) = self.located(&text, cwd) else {
@@ -166,22 +167,22 @@ impl Disk<'_> {
                 return;
             };
             let Some(located) = located else {
-                self.leads_nowhere(access, &text, spelling, cwd, unit);
+                self.unresolvable(access, &text, spelling, cwd, unit);
                 continue;
             };
-            let made =
+            let is_link_of_line =
                 self.links.iter().any(|link| located.path.starts_with(link) || cwd.join(&*text).starts_with(link));
-            if made && access != Access::List {
+            if is_link_of_line && access != Access::List {
                 unit.unknown(&format!("the line itself changes where {text} leads"));
             }
             if access == Access::Edit {
-                let plan =
+                let is_plan =
                     located.inside && located.protected.is_none() && protected::is_plan(Path::new(&located.relative));
-                unit.plans_only =
-                    plan && (unit.plans_only || unit.touches.iter().all(|need| need.permission != "edit"));
+                let edits_only_plans = unit.plans_only || unit.touches.iter().all(|need| need.permission != "edit");
+                unit.plans_only = is_plan && edits_only_plans;
             }
-            let guess = spelling == Spelling::Guess;
-            if guess && located.inside && protected::control(Path::new(&located.relative)) {
+            let is_guess = spelling == Spelling::Guess;
+            if is_guess && located.inside && protected::control(Path::new(&located.relative)) {
                 let reason = format!("{text} decides what runs here, and what the program does with it is not known");
                 unit.floor(Action::Ask, &reason);
             }
@@ -193,30 +194,32 @@ impl Disk<'_> {
                 self.used_whole(&located, unit);
                 continue;
             }
-            if guess && located.is_absent() && located.protected.is_none() {
-                let beside = located.path.parent().is_some_and(|folder| folder.parent().is_some());
-                if located.inside || located.found == PathKind::Nowhere || !beside {
+            if is_guess && located.is_absent() && located.protected.is_none() {
+                let in_root_directory = located.path.parent().is_none_or(|folder| folder.parent().is_none());
+                if located.inside || located.found == PathKind::Nowhere || in_root_directory {
                     continue;
                 }
             }
             inside |= located.inside;
             let mut needs = located.needs(access);
-            // What is there would be used if the shell is in the other directory.
+            // An existing file is used if the shell is in that directory.
             needs.iter_mut().for_each(|need| need.perhaps = from.len() > 1 && located.is_absent());
             self.add(unit, needs);
         }
-        // The shell may be in several directories, in none of which the path leads into the project.
+        // The shell may be in several directories, and the path leads into the project from none of
+        // them.
         if from.len() > 1 && !inside {
             unit.touches[before..].iter_mut().for_each(|need| need.perhaps = false);
         }
     }
 
-    /// A path from a directory, looked up once; none where that was too often, or it leads nowhere.
+    /// Locates a path from a directory, once per line. Returns `None` if there were too many
+    /// lookups, `Some(None)` if the path cannot be resolved.
     pub(super) fn located(&mut self, text: &str, cwd: &Path) -> Option<Option<Rc<Located>>> {
         if let Some(known) = self.paths.located.get(cwd).and_then(|known| known.get(text)) {
             return Some(known.clone());
         }
-        if self.paths.lookups >= LOOKUPS {
+        if self.paths.lookups >= MAX_LOOKUPS {
             return None;
         }
         self.paths.lookups += 1;
@@ -225,24 +228,25 @@ impl Disk<'_> {
         Some(found)
     }
 
-    /// A path below a file, in a circle of links, up from what a process has open: the program fails on it,
-    /// unless what runs before changes that. Rules speak about it as it is spelled.
-    fn leads_nowhere(&mut self, access: Access, text: &str, spelling: Spelling, cwd: &Path, unit: &mut Unit) {
+    /// Records a path that cannot be resolved: below a file, in a loop of links, or above an open
+    /// file of a process. The program fails on it, unless an earlier command changes that. Rules
+    /// apply to the path as written.
+    fn unresolvable(&mut self, access: Access, text: &str, spelling: Spelling, cwd: &Path, unit: &mut Unit) {
         let path = cwd.join(text);
         if access != Access::Edit && places::is_own_descriptor(&path) {
             return;
         }
         let plain = normal(&path);
         let spelled = Located::at(&plain, &plain, self.place);
-        // From what is no directory yet, up leads to where nobody knows.
+        // The parent of a directory that does not exist yet is unknown.
         let up = path.components().any(|part| part == Component::ParentDir);
-        let made = self.links.iter().any(|link| path.starts_with(link) || plain.starts_with(link));
+        let is_below_link = self.links.iter().any(|link| path.starts_with(link) || plain.starts_with(link));
         match access {
             Access::Edit => {
                 unit.plans_only = false;
                 unit.unknown(&format!("{text} cannot be written as things stand"));
             }
-            Access::Read if up || made || spelling == Spelling::Certain => {
+            Access::Read if up || is_below_link || spelling == Spelling::Certain => {
                 unit.unknown(&format!("{text} leads nowhere as things stand"));
             }
             Access::Read if spelled.inside && spelled.protected.is_none() => return,
@@ -251,17 +255,17 @@ impl Disk<'_> {
         self.add(unit, spelled.needs(access));
     }
 
-    /// A path beyond those that are looked up: where it leads is not known, but what a rule denies by
-    /// its name stays denied.
+    /// Records a path beyond the limit of lookups. Its target is unknown, but a deny of its name
+    /// still applies.
     fn unseen(&self, access: Access, text: &str, unit: &mut Unit) {
         unit.plans_only = false;
-        if access == Access::Edit && unit.unseen.len() < UNSEEN {
+        if access == Access::Edit && unit.unseen.len() < MAX_UNSEEN {
             unit.unseen.push(text.to_owned());
         }
     }
 
-    /// Removing or moving a link is about the link, not about what it leads to. False where it is no
-    /// link, or not known.
+    /// Records that a link is removed or moved, which does not affect its target. Returns `false`
+    /// if the path is no link, or this is unknown.
     pub(crate) fn touch_link(&mut self, arg: &Arg, unit: &mut Unit, state: &ShellState) -> bool {
         let (Some(text), [cwd]) = (arg.text(), state.cwd.as_slice()) else { return false };
         let path = cwd.join(text);
@@ -292,7 +296,7 @@ impl Disk<'_> {
     pub(super) fn add(&self, unit: &mut Unit, needs: Vec<Need>) {
         for need in needs {
             let known = |one: &Need| one.permission == need.permission && one.patterns == need.patterns;
-            if unit.touches.len() >= PATHS {
+            if unit.touches.len() >= MAX_PATHS {
                 unit.floor(Action::Ask, "it uses more paths than are looked at");
             } else if !unit.touches.iter().any(known) {
                 unit.touches.push(need);
@@ -300,7 +304,8 @@ impl Disk<'_> {
         }
     }
 
-    /// A link the line makes: what lies below it is judged no more by what is there now.
+    /// Records a link that the line creates: paths below it can no longer be judged by the present
+    /// state of the disk.
     pub(crate) fn links_to(&mut self, arg: &Arg, state: &ShellState) {
         for cwd in &state.cwd {
             match arg.text() {
@@ -310,7 +315,8 @@ impl Disk<'_> {
         }
     }
 
-    /// What is removed or moved: the shell cannot enter it any more, until it is made again.
+    /// Records that a directory is removed or moved: the shell cannot enter it until it is created
+    /// again.
     pub(crate) fn gone(&mut self, arg: &Arg, state: &ShellState) {
         for cwd in &state.cwd {
             let names: Vec<String> = match (arg.texts(), arg.pattern()) {
@@ -324,15 +330,18 @@ impl Disk<'_> {
     }
 
     pub(crate) fn made_again(&mut self, arg: &Arg, state: &ShellState) {
-        let Some(text) = arg.text().filter(|_| !self.gone.is_empty()) else { return };
+        if self.gone.is_empty() {
+            return;
+        }
+        let Some(text) = arg.text() else { return };
         for cwd in &state.cwd {
             let made = normal(&cwd.join(text));
             self.gone.retain(|gone| !made.starts_with(gone));
         }
     }
 
-    /// The shell goes to a directory, or home. Where it may not be there, the change may fail, and the shell
-    /// stays where it is.
+    /// Changes the directory of the shell, to the home directory without a target. If the target
+    /// may not exist, the change may fail, and the shell stays in its directory.
     pub(crate) fn chdir(&mut self, target: Option<&Arg>, unit: &mut Unit, state: &mut ShellState) {
         state.settle();
         let before = state.whereabouts();
@@ -342,7 +351,8 @@ impl Disk<'_> {
         if !target.is("-") {
             self.touch(Access::List, target, unit, state);
         }
-        let (mut next, mut stays): (Vec<PathBuf>, Vec<PathBuf>) = (vec![], vec![]);
+        let mut next: Vec<PathBuf> = vec![];
+        let mut stays: Vec<PathBuf> = vec![];
         let mut add = |path: PathBuf, to_next: bool| {
             let all = if to_next { &mut next } else { &mut stays };
             if !all.contains(&path) {
@@ -366,8 +376,8 @@ impl Disk<'_> {
                 {
                     add(real, true);
                 }
-                let taken = self.links.iter().chain(&self.gone).any(|taken| path.starts_with(taken));
-                if taken || !path.is_dir() {
+                let is_taken = self.links.iter().chain(&self.gone).any(|taken| path.starts_with(taken));
+                if is_taken || !path.is_dir() {
                     add(cwd.clone(), false);
                 }
                 add(path, true);
@@ -384,7 +394,7 @@ impl Disk<'_> {
         if stays.is_empty() {
             return state.go(done);
         }
-        // Where it started from is not known, if it is not known now.
+        // An unknown current directory stays unknown.
         let stays = if before.cwd.is_empty() { vec![] } else { stays };
         state.go_if(done, Whereabouts { cwd: stays, ..before });
     }
@@ -397,9 +407,9 @@ mod tests {
     use crate::Rules;
     use crate::cases::{Lab, judge, with};
 
-    /// What cannot be followed is judged by its letters, and asked about.
+    /// A path that cannot be resolved is judged as written, and asked about.
     #[test]
-    fn rules_hold_for_paths_that_lead_nowhere() {
+    fn rules_apply_to_unresolvable_paths() {
         let lab = Lab::new();
         let place = &lab.place;
         let own = with(place, &[("*", Allow)])
@@ -420,7 +430,7 @@ mod tests {
         for (line, wanted) in table {
             assert_eq!(judge(&own, line, place).action, wanted, "{line}");
         }
-        // Up from where nobody knows, and then through a link.
+        // The parent of an unknown directory, and then a link.
         let line = format!("cat /proc/..{}/link/secret", place.root.display());
         assert_eq!(judge(&own, &line, place).action, Ask);
     }

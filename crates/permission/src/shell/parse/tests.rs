@@ -1,9 +1,9 @@
-//! Lines that can be read and lines that cannot, next to each other where the difference is small.
+//! Lines that the parser accepts and lines that it refuses, in pairs with small differences.
 
 use super::syntax::{List, Script, ShellCommandKind};
 use super::{beginning, script};
 
-/// What a line comes to: its simple commands as they are written, in order; none where it is outside.
+/// A line, and its simple commands as they are written, in order; `None` if the parser refuses it.
 pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("ls -la", Some("ls -la")),
     ("a; b & c\nd", Some("a|b|c|d")),
@@ -104,7 +104,7 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("a \"${y:-$(b ${x:-$'\\x24(touch PWN)'})}\"", None),
     ("a ${x:-$'b'}", None),
     ("a \"$(b $'c')\"", Some("a \"$(b $'c')\"|b $'c'")),
-    // Sums, subscripts and keys.
+    // Arithmetic, subscripts and keys.
     ("a $((1 + x))", Some("a $((1 + x))")),
     ("a $((x['y']))", None),
     ("((touch PWN ${x#)} ))", None),
@@ -162,7 +162,7 @@ fn simple(script: &Script, list: &List, found: &mut Vec<String>) {
     }
 }
 
-/// The commands in a command's words.
+/// Collects the commands in a command's words.
 fn words(script: &Script, command: &super::syntax::ShellCommand, found: &mut Vec<String>) {
     use super::syntax::{Body, Piece};
     fn pieces(script: &Script, all: &[Piece], found: &mut Vec<String>) {
@@ -184,7 +184,7 @@ fn words(script: &Script, command: &super::syntax::ShellCommand, found: &mut Vec
 }
 
 #[test]
-fn what_can_be_read() {
+fn lines_are_parsed_or_refused() {
     let read = |line: &str| {
         let script = script(line, 0).ok()?;
         let mut found = vec![];
@@ -197,7 +197,7 @@ fn what_can_be_read() {
 }
 
 #[test]
-fn what_comes_before_the_unreadable() {
+fn beginning_returns_items_before_the_unreadable_part() {
     let rest = |line: &str| beginning(line).map(|(script, rest)| (script.list.len(), rest.to_owned()));
     assert_eq!(rest("a; b; c $[1]; d"), Some((2, " c $[1]; d".into())));
     assert_eq!(rest("a && c $[1]"), Some((0, "a && c $[1]".into())));

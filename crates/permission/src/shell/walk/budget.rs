@@ -1,52 +1,53 @@
-//! How much of a line is looked at.
+//! Limits of an analysis.
 
-/// How much text within texts is taken apart, in bytes.
-const NESTED: usize = 32 << 10;
-/// How many words are handed down to programs that other programs run, and how many words of programs
-/// that are not known are looked at; of what comes then, only the beginning.
-const WORDS: usize = 4_000;
+/// The maximum size of nested texts that are parsed, in bytes.
+const MAX_NESTED_BYTES: usize = 32 << 10;
+/// The maximum number of words that are passed to programs run by other programs, and of words of
+/// unknown programs; beyond that, only the first ones are analysed.
+const MAX_WORDS: usize = 4_000;
+/// The number of words that are analysed beyond [`MAX_WORDS`].
 pub(super) const BEGINNING: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Budget {
-    /// Bytes of text within texts that were taken apart.
+    /// The size of nested texts that were parsed, in bytes.
     nested: usize,
-    /// Words that were handed down, and words of programs that are not known.
-    handed: usize,
+    /// The number of words that were passed on, and of words of unknown programs.
+    passed_on: usize,
     given: usize,
-    /// How deep the walk is, over all texts.
+    /// The depth of the walk, over all nested texts.
     pub(super) depth: usize,
 }
 
 impl Budget {
-    /// Whether a text within a text may be taken apart.
+    /// Whether a nested text may be parsed.
     pub(super) fn text(&mut self, length: usize) -> bool {
         self.nested += length;
-        self.nested <= NESTED
+        self.nested <= MAX_NESTED_BYTES
     }
 
-    /// Whether a text may be searched once more; where not, it costs nothing.
+    /// Whether a text may be searched again. A refusal costs nothing.
     pub(super) fn again(&mut self, length: usize) -> bool {
-        let fits = self.nested + length <= NESTED;
+        let fits = self.nested + length <= MAX_NESTED_BYTES;
         self.nested += if fits { length } else { 0 };
         fits
     }
 
-    /// Whether words that nobody takes apart may be kept.
+    /// Whether an unparsed text may be stored.
     pub(super) fn unread(&mut self, length: usize) -> bool {
         self.nested += length;
-        self.nested <= 4 * NESTED
+        self.nested <= 4 * MAX_NESTED_BYTES
     }
 
-    /// Whether all of these words may be handed down.
-    pub(super) fn hands(&mut self, words: usize) -> bool {
-        self.handed += words;
-        self.handed <= WORDS
+    /// Whether all of these words may be passed on.
+    pub(super) fn passes_on(&mut self, words: usize) -> bool {
+        self.passed_on += words;
+        self.passed_on <= MAX_WORDS
     }
 
-    /// Whether all of these words of a program nobody knows may be looked at.
+    /// Whether all of these words of an unknown program may be analysed.
     pub(super) fn gives(&mut self, words: usize) -> bool {
         self.given += words;
-        self.given <= WORDS
+        self.given <= MAX_WORDS
     }
 }

@@ -1,31 +1,32 @@
-//! Functions: their bodies are judged where they are written, and again where they are called from another
-//! directory, or with functions that came between.
+//! Functions. Their bodies are judged where they are defined, and again where they are called in
+//! another directory, or after the definition of other functions.
 
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::{LAYERS, Walk};
+use super::{MAX_LAYERS, Walk};
 use crate::Action;
 use crate::shell::expand::{ShellState, StdinSource, Value, WrittenFunction, may_move};
 use crate::shell::parse::{self, syntax};
 use crate::shell::unit::Unit;
 use syntax::{Script, ShellCommand};
 
-/// How often the bodies of one line are judged; more calls are asked about.
-const JUDGED: usize = 256;
+/// The maximum number of bodies that are judged in one line; further calls are asked about.
+const MAX_BODIES: usize = 256;
 
 /// A body that was judged, or is being judged.
 #[derive(Debug)]
 pub(super) struct JudgedBody {
     function: Rc<WrittenFunction>,
     cwd: Vec<PathBuf>,
-    /// How many functions there were.
+    /// The number of bodies of all functions at that time.
     functions: usize,
 }
 
 impl Walk<'_> {
-    /// A function that is written, perhaps one that starts itself over and over.
+    /// Records the definition of a function. `starts_itself` means that it starts itself again and
+    /// again.
     pub(super) fn function(
         &mut self,
         script: &Script,
@@ -44,7 +45,7 @@ impl Walk<'_> {
         }
         self.judged(&function, state);
         let mut inner = ShellState { called: true, ..state.clone() };
-        // Whoever calls it decides what it reads.
+        // The caller determines its input.
         let outer = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);
         self.command(script, body, &mut inner);
         self.frame.input = outer;
@@ -59,11 +60,11 @@ impl Walk<'_> {
     }
 
     fn judged(&mut self, function: &Rc<WrittenFunction>, state: &ShellState) {
-        let functions = written(state);
+        let functions = count_bodies(state);
         self.bodies.push(JudgedBody { function: function.clone(), cwd: state.cwd.clone(), functions });
     }
 
-    /// What a body leaves behind wherever it is called.
+    /// Applies the effects of a body on the state, wherever it is called.
     fn leaves(&mut self, function: &WrittenFunction, mut inner: ShellState, state: &mut ShellState) {
         inner.settle();
         if inner.cwd != state.cwd {
@@ -88,14 +89,17 @@ impl Walk<'_> {
         }
     }
 
-    /// A call of a function. Which of those of its name is meant is not known.
+    /// Analyses a call of a function. If the name has several definitions, any of them may be
+    /// called.
     pub(super) fn called(&mut self, name: &str, unit: &mut Unit, state: &mut ShellState) {
         let bodies = state.functions.get(name).cloned().unwrap_or_default();
         for function in &bodies {
-            let same = |known: &JudgedBody| {
-                Rc::ptr_eq(&known.function, function) && known.cwd == state.cwd && known.functions == written(state)
+            let is_same = |known: &JudgedBody| {
+                Rc::ptr_eq(&known.function, function)
+                    && known.cwd == state.cwd
+                    && known.functions == count_bodies(state)
             };
-            if !self.bodies.iter().any(same) {
+            if !self.bodies.iter().any(is_same) {
                 self.judged(function, state);
                 self.called_here(function, unit, state);
             }
@@ -106,27 +110,33 @@ impl Walk<'_> {
     }
 
     fn called_here(&mut self, function: &WrittenFunction, unit: &mut Unit, state: &mut ShellState) {
-        let fits = unit.layer < LAYERS && self.budget.depth <= parse::MAX_DEPTH && self.bodies.len() <= JUDGED;
+        let fits = unit.layer < MAX_LAYERS && self.budget.depth <= parse::MAX_DEPTH && self.bodies.len() <= MAX_BODIES;
         let script =
             if fits && self.budget.text(function.body.len()) { parse::script(&function.body, 0).ok() } else { None };
         let Some(script) = script else {
             return unit.unknown("what it does from this directory is not known");
         };
-        let outer = (self.frame.layer, self.frame.carried, self.budget.depth);
+        let layer = self.frame.layer;
+        let carried = self.frame.carried;
+        let depth = self.budget.depth;
         let input = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);
         let picked = self.frame.picked.take();
-        (self.frame.layer, self.frame.carried) = (unit.layer + 1, unit.carried);
+        self.frame.layer = unit.layer + 1;
+        self.frame.carried = unit.carried;
         self.budget.depth += 4;
         let mut inner = ShellState { called: true, ..state.clone() };
         self.list(&script, &script.list, &mut inner);
-        (self.frame.layer, self.frame.carried, self.budget.depth) = outer;
-        (self.frame.input, self.frame.picked) = (input, picked);
+        self.frame.layer = layer;
+        self.frame.carried = carried;
+        self.budget.depth = depth;
+        self.frame.input = input;
+        self.frame.picked = picked;
         self.leaves(function, inner, state);
     }
 }
 
-/// How many bodies the functions have: one that is written again has one more.
-fn written(state: &ShellState) -> usize {
+/// Returns the number of bodies of all functions; a redefinition adds one.
+fn count_bodies(state: &ShellState) -> usize {
     state.functions.values().map(Vec::len).sum()
 }
 
@@ -138,7 +148,7 @@ mod tests {
     use crate::cases::{Lab, judge, with};
 
     #[test]
-    fn what_runs_later_is_judged_where_it_runs() {
+    fn deferred_text_is_judged_where_it_runs() {
         let lab = Lab::new();
         let place = &lab.place;
         let own = with(place, &[("*", Allow)]).then(&Rules::written("edit", &[("*", Allow), ("src/prod.yml", Deny)]));

@@ -1,18 +1,18 @@
-//! Commands that run one after the other: which of them run only if another was done, or failed, and where the
-//! shell is then.
+//! Lists of commands: conditions under which each command runs, and the directory of the shell
+//! then.
 
 use super::Walk;
 use crate::shell::expand::ShellState;
 use crate::shell::parse::{self, syntax};
 use syntax::{Item, List, Script, ShellCommand, ShellCommandKind};
 
-/// When a command of a chain runs.
+/// The operator that joins a command to the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Joint {
+enum Condition {
     /// `&&`
-    Done,
+    AfterSuccess,
     /// `||`
-    Failed,
+    AfterFailure,
 }
 
 impl Walk<'_> {
@@ -23,7 +23,7 @@ impl Walk<'_> {
             let (chain, behind) = rest.split_at(1 + more);
             rest = behind;
             state.settle();
-            // `cd a && make &`: all of it runs in a shell of its own.
+            // `cd a && make &`: the whole chain runs in a separate shell.
             if more > 0 && chain[more].background {
                 self.chain(script, chain, &mut state.clone());
             } else {
@@ -32,18 +32,19 @@ impl Walk<'_> {
         }
     }
 
-    /// Commands joined by `&&` and `||`. Behind `&&` the shell is where those before it got to.
+    /// Walks commands joined by `&&` and `||`. After `&&` the directory is that of the preceding
+    /// commands.
     fn chain(&mut self, script: &Script, chain: &[Item], state: &mut ShellState) {
         for (at, item) in chain.iter().enumerate() {
             if self.full() {
                 return;
             }
-            let joint = at.checked_sub(1).map(|before| joint(script, &chain[before], item));
+            let condition = at.checked_sub(1).map(|before| condition(script, &chain[before], item));
             let (done, failed) = state.outcomes();
             let ends = item.commands.len() == 1 && ends_the_shell(script, &item.commands[0], state);
-            match joint {
+            match condition {
                 None => self.with_outcome(script, item, state),
-                Some(Some(Joint::Done)) => {
+                Some(Some(Condition::AfterSuccess)) => {
                     state.go(done);
                     self.with_outcome(script, item, state);
                     let (now, not) = state.outcomes();
@@ -53,7 +54,7 @@ impl Walk<'_> {
                         state.go_if(now, not.or(&failed));
                     }
                 }
-                Some(Some(Joint::Failed)) => {
+                Some(Some(Condition::AfterFailure)) => {
                     state.go(failed);
                     self.with_outcome(script, item, state);
                     let (now, not) = state.outcomes();
@@ -73,55 +74,58 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks an item; `!` turns what became of it.
+    /// Walks an item; `!` swaps the outcomes.
     fn with_outcome(&mut self, script: &Script, item: &Item, state: &mut ShellState) {
         let before = self.frame.other_shell.then(|| state.whereabouts());
         self.item(script, item, state);
-        // `cd a &>f` is `cd a &` and `>f` to other shells.
-        let begins = |command: &ShellCommand| {
+        // In other shells, `cd a &>f` is `cd a &` and `>f`.
+        let redirects_both = |command: &ShellCommand| {
             command.redirects.iter().any(|redirect| parse::slice(script, &redirect.range).starts_with("&>"))
         };
-        if let Some(before) = before.filter(|_| item.commands.iter().any(begins)) {
+        if let Some(before) = before
+            && item.commands.iter().any(redirects_both)
+        {
             state.perhaps_still(&before);
         }
-        if is_turned(script, item) {
+        if is_negated(script, item) {
             let (done, failed) = state.outcomes();
             state.go_if(failed, done);
         }
     }
 }
 
-/// What joins an item to the one before it; none where it cannot be told.
-fn joint(script: &Script, before: &Item, item: &Item) -> Option<Joint> {
-    let (end, start) = (before.commands.last()?.range.end, item.commands.first()?.range.start);
+/// Returns the operator before an item; `None` if it cannot be determined.
+fn condition(script: &Script, before: &Item, item: &Item) -> Option<Condition> {
+    let end = before.commands.last()?.range.end;
+    let start = item.commands.first()?.range.start;
     let between = script.source.get(end..start)?;
-    // What stands behind the operator may be a comment with another one.
+    // A comment after the operator may contain another operator.
     let mut between = between.trim_start_matches([' ', '\t']);
     while let Some(rest) = between.strip_prefix("\\\n") {
         between = rest.trim_start_matches([' ', '\t']);
     }
     match between.get(..2)? {
-        "&&" => Some(Joint::Done),
-        "||" => Some(Joint::Failed),
+        "&&" => Some(Condition::AfterSuccess),
+        "||" => Some(Condition::AfterFailure),
         _ => None,
     }
 }
 
-/// Whether `!` stands before an item.
-fn is_turned(script: &Script, item: &Item) -> bool {
+/// Whether an odd number of `!` precedes an item.
+fn is_negated(script: &Script, item: &Item) -> bool {
     let start = item.commands.first().map_or(0, |command| command.range.start);
     let mut before = script.source.get(..start).unwrap_or_default();
-    let mut turned = false;
+    let mut negated = false;
     loop {
         before = before.trim_end_matches([' ', '\t']);
         let word = ["\\\n", "time", "-p", "--", "!"].into_iter().find(|word| before.ends_with(word));
-        let Some(word) = word else { return turned };
-        turned ^= word == "!";
+        let Some(word) = word else { return negated };
+        negated ^= word == "!";
         before = &before[..before.len() - word.len()];
     }
 }
 
-/// Whether nothing in this shell runs behind a command: `exit`, or a group that ends with one.
+/// Whether no later command of this shell runs: after `exit`, or after a group that ends with it.
 fn ends_the_shell(script: &Script, command: &ShellCommand, state: &ShellState) -> bool {
     match &command.kind {
         ShellCommandKind::Simple { assigns, words } => {

@@ -1,4 +1,4 @@
-//! Commands that hold others: loops, branches, functions, conditions.
+//! Compound commands: loops, branches, functions, conditions.
 
 use super::Walk;
 use crate::shell::expand::{Arg, ShellState, StdinSource, Value, holds_code, unsettle};
@@ -45,7 +45,7 @@ impl Walk<'_> {
                 self.quiet(script, command);
             }
             ShellCommandKind::ArithmeticFor { head, body } => {
-                // What the body leaves in the variables is computed with as well.
+                // The values that the body gives to the variables are evaluated as well.
                 self.expanding(script, state, |words| words.counter(head));
                 unsettle(body, state);
                 self.expanding(script, state, |words| words.arithmetic(head));
@@ -63,13 +63,14 @@ impl Walk<'_> {
             }
             ShellCommandKind::Condition(words) => self.condition(script, command, words, state),
             ShellCommandKind::Function { name, body } => {
-                let (calls, apart) = calls(body, name, script);
-                self.function(script, name, body, apart > 0 && calls > 1, state);
+                let calls = count_calls(body, name, script);
+                let starts_itself = calls.parallel > 0 && calls.all > 1;
+                self.function(script, name, body, starts_itself, state);
             }
             ShellCommandKind::Coprocess { name, body } => {
-                // The descriptors become the variable's value.
+                // The variable gets the descriptors.
                 name.iter().for_each(|name| self.expanding(script, state, |words| words.assigns_danger(name)));
-                // The shell may write to it what nobody has seen, and no names that a pipe picked.
+                // The shell may write unknown data to it, and no names selected by a pipe.
                 self.frame.input = StdinSource::Pipe;
                 let picked = self.frame.picked.take();
                 self.command(script, body, &mut state.clone());
@@ -95,7 +96,7 @@ impl Walk<'_> {
         self.list(script, body, state);
     }
 
-    /// A part that only computes.
+    /// Records a command that only computes.
     fn quiet(&mut self, script: &Script, command: &ShellCommand) {
         let mut unit = self.unit(parse::slice(script, &command.range));
         unit.effect = Effect::Reads;
@@ -104,35 +105,31 @@ impl Walk<'_> {
 
     fn condition(&mut self, script: &Script, command: &ShellCommand, words: &[Word], state: &mut ShellState) {
         let args: Vec<Arg> = words.iter().map(|word| self.single(script, word, state)).collect();
-        let numeric = |arg: &Arg| ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"].contains(&&*arg.raw);
+        let is_numeric = |arg: &Arg| ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"].contains(&&*arg.raw);
         let mut unit = self.unit(parse::slice(script, &command.range));
         unit.effect = Effect::Reads;
         let named = words.iter().zip(&args).skip(1).zip(&args).filter(|(_, before)| before.is("-v") || before.is("-R"));
         for ((word, _), _) in named {
-            // A subscript in it would be computed.
+            // A subscript in it would be evaluated.
             if !matches!(word.pieces.as_slice(), [Piece::Text(name)] if !name.contains('[')) {
                 unit.opaque("which variable it asks for is computed");
             }
         }
-        for (at, _) in args.iter().enumerate().filter(|(_, arg)| numeric(arg)) {
+        for (at, _) in args.iter().enumerate().filter(|(_, arg)| is_numeric(arg)) {
             let sides = words.get(at + 1).into_iter().chain(at.checked_sub(1).and_then(|left| words.get(left)));
             for word in sides {
                 self.expanding(script, state, |words| words.computes(&word.pieces));
             }
-            let code = |arg: &&Arg| arg.text().is_some_and(holds_code);
-            if args
-                .get(at + 1)
-                .into_iter()
-                .chain(at.checked_sub(1).and_then(|left| args.get(left)))
-                .any(|arg| code(&arg))
-            {
+            let left = at.checked_sub(1).and_then(|left| args.get(left));
+            let mut operands = args.get(at + 1).into_iter().chain(left);
+            if operands.any(|arg| arg.text().is_some_and(holds_code)) {
                 unit.opaque("a number is computed from text that holds a command");
             }
         }
         self.push(unit);
     }
 
-    /// What a loop's variable can hold.
+    /// Returns the possible values of a loop's variable.
     fn members(&mut self, args: Option<&[Arg]>, state: &ShellState) -> Value {
         let Some(args) = args else { return Value::Foreign };
         let mut all = vec![];
@@ -152,36 +149,47 @@ impl Walk<'_> {
     }
 }
 
-/// How often a function's body calls it, and how often in a pipeline or in the background.
-fn calls(command: &ShellCommand, name: &str, script: &Script) -> (usize, usize) {
-    fn walk(list: &List, name: &str, script: &Script, count: &mut (usize, usize)) {
+/// The numbers of calls of a function in its own body.
+#[derive(Default)]
+struct CallCounts {
+    all: usize,
+    /// Those in a pipeline or in the background.
+    parallel: usize,
+}
+
+impl CallCounts {
+    fn add_list(&mut self, list: &List, name: &str, script: &Script) {
         for item in list {
+            let is_parallel = item.background || item.commands.len() > 1;
             for command in &item.commands {
-                count_in(command, item.background || item.commands.len() > 1, name, script, count);
+                self.add_command(command, is_parallel, name, script);
             }
         }
     }
-    fn count_in(command: &ShellCommand, apart: bool, name: &str, script: &Script, count: &mut (usize, usize)) {
+
+    fn add_command(&mut self, command: &ShellCommand, is_parallel: bool, name: &str, script: &Script) {
         match &command.kind {
             ShellCommandKind::Simple { words, .. }
                 if words.first().is_some_and(|word| parse::slice(script, &word.range) == name) =>
             {
-                count.0 += 1;
-                count.1 += usize::from(apart);
+                self.all += 1;
+                self.parallel += usize::from(is_parallel);
             }
             ShellCommandKind::Group(list)
             | ShellCommandKind::Subshell(list)
             | ShellCommandKind::For { body: list, .. }
-            | ShellCommandKind::ArithmeticFor { body: list, .. } => {
-                walk(list, name, script, count);
-            }
+            | ShellCommandKind::ArithmeticFor { body: list, .. } => self.add_list(list, name, script),
             ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => {
-                lists.iter().for_each(|list| walk(list, name, script, count))
+                lists.iter().for_each(|list| self.add_list(list, name, script));
             }
             _ => {}
         }
     }
-    let mut count = (0, 0);
-    count_in(command, false, name, script, &mut count);
-    count
+}
+
+/// Counts the calls of a function in its body.
+fn count_calls(body: &ShellCommand, name: &str, script: &Script) -> CallCounts {
+    let mut counts = CallCounts::default();
+    counts.add_command(body, false, name, script);
+    counts
 }

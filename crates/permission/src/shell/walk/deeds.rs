@@ -1,5 +1,5 @@
-//! Carries out what a program does: the deeds that its judge lists are noted in its unit, paths are
-//! looked up, and what it runs is walked one layer down.
+//! Applies the effects of programs: records them in the unit, locates paths, and walks nested
+//! commands one layer deeper.
 
 use super::Walk;
 use super::budget::BEGINNING;
@@ -12,36 +12,37 @@ use crate::shell::parse::syntax::{Piece, Script};
 use crate::shell::unit::{Effect, Unit};
 use crate::{Action, arity, protected};
 
-/// Programs we know little about, but this: their first word is an order to themselves, not a program
-/// to run.
+/// Unknown programs whose first word is a sub-command, not a program to run.
 const WORDED: &str = "apk apt apt-get aws az brew bun bzr cargo conda dnf doctl docker flyctl gcloud gh glab gsutil heroku helm \
     hg jj kubectl mamba npm pacman pip pip3 pnpm podman rclone snap svn terraform vercel yarn yum zypper";
 
-/// Patterns of one program that are looked up for options; directories that it enters.
-const PATTERNS: usize = 64;
-const ENTERED: usize = 32;
+/// The maximum number of patterns of one program that are checked for options, and of directories
+/// that it enters.
+const MAX_PATTERNS: usize = 64;
+const MAX_ENTERED: usize = 32;
 
 impl Walk<'_> {
-    /// A program that is no builtin.
+    /// Applies the effects of a program that is no builtin.
     pub(super) fn program(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         let view = CommandContext { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
         if !judge::takes_any(name) {
             self.hidden_options(args, unit, state);
         }
-        // What it is redirected to does not change what it does by itself.
+        // Redirections do not count as the program's own effect.
         let outer = std::mem::replace(&mut unit.effect, Effect::Reads);
         let mut inner = state.clone();
         let mut entered = 0;
         let named = state.is_function(name) && !judge::knows(name);
         for deed in judge::judge(name, args, &view) {
             match deed {
-                // What a function does was judged where it was written.
+                // The effect of a function was judged at its definition.
                 Deed::Effect(_) if named => {}
                 Deed::Enter(_) => {
                     entered += 1;
-                    let deed = if entered > ENTERED { Deed::Astray } else { deed };
+                    let deed = if entered > MAX_ENTERED { Deed::Astray } else { deed };
                     self.carry_out(deed, args, unit, &mut inner);
-                    // A program that cannot enter a directory ends; the shell itself (`cd`) goes on where it is.
+                    // A program that cannot enter a directory ends; the shell itself (`cd`)
+                    // continues in the current directory.
                     inner.otherwise = None;
                 }
                 deed => self.carry_out(deed, args, unit, &mut inner),
@@ -50,12 +51,12 @@ impl Walk<'_> {
         unit.effect_at_least(outer);
     }
 
-    /// Patterns that name a file whose name is an option.
+    /// Records patterns that match a file whose name is an option.
     fn hidden_options(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         let before = args.iter().take_while(|arg| !arg.is("--"));
         let option = |arg: &&Arg| arg.prefix().is_empty() || arg.prefix().starts_with('-');
         let patterns = before.filter(option).filter_map(Arg::pattern);
-        for pattern in patterns.take(PATTERNS) {
+        for pattern in patterns.take(MAX_PATTERNS) {
             for cwd in &state.cwd {
                 match self.disk.glob(pattern, cwd) {
                     Some(names) if names.iter().any(|name| name.starts_with('-') && name != pattern) => {
@@ -68,7 +69,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Of what a program does only what holds under any rules: its name is computed, though known.
+    /// Applies only the effects that hold under any rules, for a program with a computed but known
+    /// name.
     pub(super) fn floors(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         let view = CommandContext { state, input: self.frame.input.clone(), picked: false };
         let mut inner = state.clone();
@@ -134,7 +136,7 @@ impl Walk<'_> {
                 let before = state.whereabouts();
                 self.text(&text, unit, false, false, state);
                 state.settle();
-                // It runs as often as there is something to run it for.
+                // It may run any number of times.
                 if state.whereabouts() != before {
                     state.lose();
                 }
@@ -142,8 +144,8 @@ impl Walk<'_> {
             Deed::Later(text) => self.later(&text, args, unit, state),
             Deed::Eval(words) => self.joined_text(&words, unit, false, state),
             Deed::Shell(words) => self.joined_text(&words, unit, true, state),
-            Deed::Away(words) => self.away(&words, unit, state),
-            Deed::Stranger(words) => self.stranger(words.as_deref().unwrap_or(args), unit, state),
+            Deed::Away(words) => self.remote_shell(&words, unit, state),
+            Deed::Stranger(words) => self.unknown_program(words.as_deref().unwrap_or(args), unit, state),
             Deed::Leaving(words) => self.leaving(words.as_deref().unwrap_or(args), unit, state),
             Deed::Repository { command, args } => self.in_repository(&command, &args, unit, state),
             Deed::GitPaths(words) => self.git_paths(&words, unit, state),
@@ -160,8 +162,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Asks about units from one on, where they change a file that was picked, and one that may have been
-    /// decides what runs; and lets rules speak about those that may have been.
+    /// Asks about the units from index `from` on that change selected files, if one of those may be
+    /// a control file, and adds needs for them so that rules apply.
     pub(super) fn changed_picked(&mut self, from: usize, picked: &PickedFiles, state: &ShellState) {
         let found = Arg::found();
         let name = found.prefix().trim_start_matches("./");
@@ -170,19 +172,21 @@ impl Walk<'_> {
             used.any(|need| need.patterns.iter().any(|path| path.rsplit('/').next() == Some(name)))
         };
         for unit in self.units.iter_mut().skip(from) {
-            let (edits, reads) = (uses(unit, "edit"), uses(unit, "read"));
-            if edits {
+            if uses(unit, "edit") {
                 self.disk.changed_below(&picked.below, &picked.names, unit, state);
             }
-            for (_, access) in [(edits, Access::Edit), (reads, Access::Read)].iter().filter(|(uses, _)| *uses) {
+            for (permission, access) in [("edit", Access::Edit), ("read", Access::Read)] {
+                if !uses(unit, permission) {
+                    continue;
+                }
                 for arg in &picked.below {
-                    self.disk.all_below(*access, arg, &picked.names, &[], unit, state);
+                    self.disk.all_below(access, arg, &picked.names, &[], unit, state);
                 }
             }
         }
     }
 
-    /// A file or link that is removed or moved.
+    /// Records that a file or link is removed or moved.
     fn entry(&mut self, arg: &Arg, to: Option<&Arg>, unit: &mut Unit, state: &ShellState) {
         if self.disk.touch_link(arg, unit, state) {
             if let Some(to) = to {
@@ -195,13 +199,13 @@ impl Walk<'_> {
         }
         self.disk.touch(Access::Edit, arg, unit, state);
         if to.is_some() {
-            // It takes along what lies below it.
+            // The entries below it move with it.
             self.disk.all_below(Access::Edit, arg, &[], &[], unit, state);
         }
         self.disk.gone(arg, state);
     }
 
-    /// The paths among the words of a program whose name is computed.
+    /// Records the paths among the words of a program with a computed name.
     pub(super) fn named_by(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         for text in args.iter().filter_map(Arg::text).filter(|text| !text.starts_with('-')) {
             let name = text.rsplit('/').next().unwrap_or(text);
@@ -215,19 +219,20 @@ impl Walk<'_> {
         }
     }
 
-    /// The text of a shell that runs somewhere else is taken apart as well.
-    fn away(&mut self, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
-        let shell = |arg: &Arg| arg.text().is_some_and(|text| judge::is_shell(text.rsplit('/').next().unwrap_or(text)));
-        let flag =
+    /// Analyses the text of a shell that runs on another system.
+    fn remote_shell(&mut self, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+        let is_shell =
+            |arg: &Arg| arg.text().is_some_and(|text| judge::is_shell(text.rsplit('/').next().unwrap_or(text)));
+        let is_text_option =
             |arg: &Arg| arg.prefix().starts_with('-') && !arg.prefix().starts_with("--") && arg.prefix().contains('c');
-        let Some(at) = words.iter().position(shell) else { return };
-        let text = words[at..].iter().position(flag).and_then(|flag| words.get(at + flag + 1)).cloned();
+        let Some(at) = words.iter().position(is_shell) else { return };
+        let text = words[at..].iter().position(is_text_option).and_then(|flag| words.get(at + flag + 1)).cloned();
         if let Some(text) = text {
             self.text(&text, unit, true, true, state);
         }
     }
 
-    /// Words and values of options, whatever they mean, that lead out of the project.
+    /// Records words and values of options that lead out of the project, whatever they mean.
     fn leaving(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         for text in args.iter().filter_map(Arg::text) {
             let value = match text.strip_prefix('-') {
@@ -246,9 +251,9 @@ impl Walk<'_> {
         }
     }
 
-    /// A program we know nothing about: the paths among its words, the words and texts that may be
-    /// commands, and the text it is given to read.
-    fn stranger(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    /// Records the possible effects of an unknown program: paths among its words, words and texts
+    /// that may be commands, and the text of its standard input.
+    fn unknown_program(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         if let StdinSource::Text(Some(text)) = self.frame.input.clone() {
             if self.budget.again(text.len()) {
                 unit.texts.push(text);
@@ -256,24 +261,24 @@ impl Walk<'_> {
                 unit.doubt("the text it reads is too long to be searched again");
             }
         }
-        // `cargo rm` starts no `rm`.
+        // `cargo rm` does not start `rm`.
         let name = unit.program.as_deref().map_or("", |name| name.rsplit('/').next().unwrap_or(name)).to_owned();
         let name = name.as_str();
         let first: Vec<&str> =
             std::iter::once(name).chain(args.iter().take(4).map(|arg| arg.text().unwrap_or_default())).collect();
-        let own = arity::prefix(&first).len().saturating_sub(1);
-        let order = args.iter().position(|arg| !arg.prefix().starts_with('-')).map_or(0, |at| at + 1);
-        let own = if among(WORDED, name) { own.max(order) } else { own };
+        let named_words = arity::prefix(&first).len().saturating_sub(1);
+        let subcommand_end = args.iter().position(|arg| !arg.prefix().starts_with('-')).map_or(0, |at| at + 1);
+        let own = if among(WORDED, name) { named_words.max(subcommand_end) } else { named_words };
         for text in args.iter().skip(own).filter_map(Arg::text).filter(|text| !text.contains(' ')) {
             unit.words.extend(names_in(text).map(str::to_owned));
         }
-        let looked_at = if self.budget.gives(args.len()) {
+        let analysed = if self.budget.gives(args.len()) {
             args.len()
         } else {
             unit.at_stake("it has more words than are looked at");
             args.len().min(BEGINNING)
         };
-        for arg in &args[..looked_at] {
+        for arg in &args[..analysed] {
             let Some(text) = arg.text().map(str::to_owned) else {
                 if arg
                     .pattern()
@@ -289,38 +294,39 @@ impl Walk<'_> {
                 continue;
             }
             // `key=file`, `FILE:name,mode`
-            let address = text.contains("://");
-            let parts: Vec<String> = match address {
-                true => vec![],
-                false => text.split(['=', '@', ':', ',']).map(str::to_owned).collect(),
-            };
+            let is_address = text.contains("://");
+            let parts: Vec<String> =
+                if is_address { vec![] } else { text.split(['=', '@', ':', ',']).map(str::to_owned).collect() };
             for candidate in std::iter::once(text).chain(parts) {
                 let name = candidate.rsplit('/').next().unwrap_or_default();
                 if candidate.contains(['(', ')']) {
                     self.named_in(&candidate, name, unit);
                     continue;
                 }
-                let address = candidate.contains("://") && !candidate.contains("/..");
-                if (candidate.contains('/') && !address)
+                let is_address = candidate.contains("://") && !candidate.contains("/..");
+                if (candidate.contains('/') && !is_address)
                     || candidate == ".."
                     || protected::secret_name(name)
                     || protected::control(std::path::Path::new(&candidate))
                 {
-                    let start = candidate.find(['/', '.']).filter(|_| candidate.starts_with('-')).unwrap_or(0);
+                    let path_start = if candidate.starts_with('-') { candidate.find(['/', '.']) } else { None };
+                    let start = path_start.unwrap_or(0);
                     self.disk.touch_guess(&candidate[start..], unit, state);
                 }
             }
         }
     }
 
-    /// The files that a text names, which a program nobody knows is given: where it may be a program.
+    /// Records the protected files that a text names, if an unknown program may execute the text.
     fn named_in(&self, text: &str, name: &str, unit: &mut Unit) {
-        /// Those that are given prose, in which files are named without being touched.
+        /// Programs that get prose, which names files without using them.
         const PROSE: &str = "bzr gh glab hg jj notify-send svn tea";
-        let called = || judge::protected_in(text, false).filter(|_| text.contains('('));
-        let found = judge::protected_in(text, true).filter(|(path, _)| path.contains('/')).or_else(called);
-        let found = found.filter(|_| !among(PROSE, name));
-        match found {
+        if among(PROSE, name) {
+            return;
+        }
+        let with_path = judge::protected_in(text, true).filter(|(path, _)| path.contains('/'));
+        let in_call = || if text.contains('(') { judge::protected_in(text, false) } else { None };
+        match with_path.or_else(in_call) {
             Some((path, Protected::Secret)) => {
                 unit.secret(&path, &format!("it is given a text that names {path}, which may hold keys or passwords"));
             }
@@ -332,7 +338,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The target of a copy or a link: in a directory the names of the sources are written.
+    /// Records the target of a copy or a link. If it is a directory, the sources' names in it are
+    /// written.
     fn copied(&mut self, from: &[Arg], to: &Arg, link: bool, keeps: bool, unit: &mut Unit, state: &ShellState) {
         self.disk.touch(Access::Edit, to, unit, state);
         let directory = to.text().is_some_and(|text| state.cwd.iter().any(|cwd| cwd.join(text).is_dir()));
@@ -353,7 +360,7 @@ impl Walk<'_> {
     }
 }
 
-/// What needs no more than its unit.
+/// Records the effects that concern only the unit.
 fn note(deed: Deed, unit: &mut Unit) {
     match deed {
         Deed::Effect(effect) => unit.effect_at_least(effect),
@@ -381,12 +388,13 @@ fn note(deed: Deed, unit: &mut Unit) {
         Deed::Carrier => unit.carrier = true,
         Deed::Network => unit.network = true,
         Deed::Destroys => unit.destroys = true,
-        // Those that need the walk: see `carry_out`.
+        // The others need the walk: see `carry_out`.
         _ => {}
     }
 }
 
-/// What in a word could be a program's name: what stands between signs, and of paths the end.
+/// Returns the parts of a word that may be a program's name: the text between punctuation, without
+/// directories.
 fn names_in(text: &str) -> impl Iterator<Item = &str> {
     let part = |c: char| c.is_alphanumeric() || "._-/".contains(c);
     text.split(move |c| !part(c))

@@ -1,5 +1,5 @@
-//! What git does besides what its words say: which programs a repository's settings make it start,
-//! what its short names stand for, and the paths among its words.
+//! Effects of git that its words do not show: programs that a repository's settings make it start,
+//! aliases, and the paths among its words.
 
 use super::Walk;
 use crate::Access;
@@ -10,7 +10,7 @@ use crate::shell::judge;
 use crate::shell::names::among;
 use crate::shell::unit::{Effect, Unit};
 
-/// Where the subcommand stands among git's words.
+/// Returns the position of the subcommand among git's words.
 pub(super) fn subcommand(args: &[Arg]) -> usize {
     let mut at = 0;
     while let Some(arg) = args.get(at)
@@ -21,24 +21,24 @@ pub(super) fn subcommand(args: &[Arg]) -> usize {
     at
 }
 
-/// Options of `log` and its like with which no file's content is looked at.
+/// Options of `log` and similar commands with which git reads no contents of files.
 const COMMITS_ONLY: &str = "--oneline --graph --all --decorate --no-decorate --merges --no-merges --first-parent --reverse --branches \
     --tags --remotes --topo-order --date-order --abbrev-commit --no-color --no-patch --name-only --name-status \
     --left-right --follow --date --format --pretty";
 
-/// Commands that are part of every git, so that no short name can take their place.
+/// Whether a command is part of every git, so that no alias can replace it.
 fn is_built_in(name: &str) -> bool {
-    /// Scripts of others, those of the newest versions only, and those that newest versions drop.
+    /// Scripts by others, commands of new versions only, and commands that new versions drop.
     const NOT_ALL: [&str; 4] = ["filter-repo", "diff-pairs", "last-modified", "whatchanged"];
     judge::knows(&format!("git {name}")) && !NOT_ALL.contains(&name)
 }
 
-/// Whether a command may do what a setting waits for.
+/// Whether a command may cause an event.
 fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
     if cause == Cause::Use {
         return true;
     }
-    // A command that nobody knows does everything.
+    // An unknown command may cause every event.
     let Some(meets) = judge::meets(&format!("git {name}")) else { return true };
     if cause == Cause::Index && meets.contains(&Cause::Object.name()) && args.iter().any(names_the_index) {
         return true;
@@ -49,8 +49,8 @@ fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
     meets.contains(&cause.name())
 }
 
-/// Whether a word may be a revision of the index, `:a.txt` or `:0:a.txt`, or says that such may be read. To find what
-/// that is, git reads the index.
+/// Whether a word may be a revision in the index, `:a.txt` or `:0:a.txt`, or announces such
+/// revisions. git reads the index to resolve them.
 fn names_the_index(arg: &Arg) -> bool {
     let Some(text) = arg.text() else { return true };
     let begins = |at: usize| at == 0 || text[..at].ends_with(['.', '^', '=', '!']);
@@ -59,7 +59,7 @@ fn names_the_index(arg: &Arg) -> bool {
         || text.match_indices(':').any(|(at, _)| begins(at))
 }
 
-/// A word that makes `log` show commits at most: an option known to, or no option.
+/// Whether a word makes `log` show commits only: a known option, or no option.
 fn commits_only(arg: &Arg) -> bool {
     let Some(text) = arg.text() else { return !arg.may_be_option() };
     let option = text.split('=').next().unwrap_or(text);
@@ -73,12 +73,12 @@ fn commits_only(arg: &Arg) -> bool {
         || text == "-n"
 }
 
-/// Whether a path may lead out of the project, wherever in it that shows.
+/// Whether a path may lead out of the project.
 fn may_leave(path: &str) -> bool {
     path.starts_with('/') || path.split('/').any(|part| part == "..")
 }
 
-/// The words of a short name's meaning, as git splits them; none where it refuses to.
+/// Splits an alias into words as git does; `None` if git refuses it.
 fn words(text: &str) -> Option<Vec<String>> {
     let mut words = vec![];
     let mut word: Option<String> = None;
@@ -101,13 +101,14 @@ fn words(text: &str) -> Option<Vec<String>> {
 }
 
 impl Walk<'_> {
-    /// What a command does in the repository that it works in, besides what its words say.
+    /// Records the effects of a command in its repository that its words do not show.
     pub(super) fn in_repository(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
         self.helpers(name, args, unit, state);
         self.shown_by_git(name, args, unit, state);
     }
 
-    /// What the settings make this command start. A project that the user trusts may start programs.
+    /// Records the programs that settings make this command start. A trusted project may start
+    /// programs.
     fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         if judge::meets(&format!("git {name}")).is_some_and(|meets| meets.contains(&"no-repository")) {
             return;
@@ -116,7 +117,7 @@ impl Walk<'_> {
         if !trusted && (state.cwd.is_empty() || self.disk.too_many_repositories(state.cwd.len())) {
             unit.opaque("which repository it works in is not known");
         }
-        // What the settings say is not known to be harmless to show, but starts nothing.
+        // The settings may hold secrets, but showing them starts nothing.
         let looks = unit.effect == Effect::Reads || name == "config";
         let mut meanings = vec![];
         let mut guesses = None;
@@ -127,7 +128,8 @@ impl Walk<'_> {
                 unit.at_stake(&format!("this repository makes `git {name}` run a program: {helper}"));
             }
             if !trusted && !cwd.is_dir() {
-                // What makes the directory may make a repository of it, with any settings.
+                // A command that creates the directory may create a repository in it, with any
+                // settings.
                 unit.broad_only.get_or_insert_with(|| "which repository it works in is not known".into());
                 unit.effect_at_least(Effect::Unproven);
             }
@@ -147,9 +149,11 @@ impl Walk<'_> {
             unit.at_stake("it shows other repositories in this one, and their settings are not known");
         }
         if meanings.is_empty() && !is_built_in(name) {
-            // Whoever allowed `git *` did not know it either: a rule has to name it.
+            // A rule for `git *` was not meant for an unknown command: a rule has to name it.
             unit.danger(name);
-            if let Some(setting) = guesses.filter(|_| self.disk.on_path(&format!("git-{name}")).is_none()) {
+            if let Some(setting) = guesses
+                && self.disk.on_path(&format!("git-{name}")).is_none()
+            {
                 unit.at_stake(&format!("git does not know {name}, and runs what it takes it for: {setting}"));
             }
         }
@@ -162,8 +166,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The files among git's words: outside the project they need permission; secrets are secrets in
-    /// every revision.
+    /// Records the files among git's words. Outside the project they need permission; secrets are
+    /// secrets in every revision.
     pub(super) fn git_paths(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         for arg in args {
             let Some(text) = arg.text() else { continue };
@@ -174,7 +178,7 @@ impl Walk<'_> {
             if names && protected::secret_name(name) {
                 unit.secret(path, &format!("{path} may hold keys or passwords"));
             }
-            // `-O/a/file`: the value of a letter.
+            // `-O/a/file`: the value of a short option.
             let text = match text.strip_prefix('-') {
                 Some(rest) if rest.get(1..).is_some_and(|value| value.starts_with(['/', '.'])) => &rest[1..],
                 _ => text,
@@ -195,7 +199,7 @@ impl Walk<'_> {
     fn alias(&mut self, meaning: &str, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
         unit.effect_at_least(Effect::Unproven);
         if let Some(command) = meaning.strip_prefix('!') {
-            // It is given the words that follow the short name.
+            // The command gets the words after the alias.
             let quoted = |arg: &Arg| Some(format!(" '{}'", arg.text()?.replace('\'', "'\\''")));
             match args.iter().map(quoted).collect::<Option<String>>() {
                 Some(rest) => self.text(&Arg::exact(format!("{command}{rest}")), unit, false, true, state),
@@ -222,7 +226,7 @@ mod tests {
     use crate::shell::judge;
 
     #[test]
-    fn what_commands_of_git_meet_is_known() {
+    fn events_in_the_table_are_known() {
         let causes = [Cause::Index, Cause::Refresh, Cause::Contents, Cause::Signature, Cause::Object, Cause::Archive];
         let known: Vec<&str> = causes.iter().map(|cause| cause.name()).chain(["no-repository"]).collect();
         let table = include_str!("../programs/git.txt");
@@ -236,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_of_the_index_is_seen() {
+    fn revision_in_the_index_is_recognised() {
         let seen = [":a.txt", ":0:a.txt", "HEAD..:a.txt", "^:a.txt", "--contains=:a.txt", "--batch-check", "--stdin"];
         let none = ["HEAD:a.txt", "HEAD", "--format=%(refname:short)", "main@{upstream}", "a.txt"];
         for (words, wanted) in [(&seen[..], true), (&none, false)] {
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn short_names_are_split_as_git_splits_them() {
+    fn aliases_are_split_as_by_git() {
         let table: [(&str, Option<&[&str]>); 8] = [
             ("push origin", Some(&["push", "origin"])),
             ("\"push\" 'a b'", Some(&["push", "a b"])),

@@ -1,5 +1,5 @@
-//! adjutant itself, started by an agent. What is allowed is for the user to say, so whatever is not
-//! known to only show something is asked about under every rule.
+//! adjutant itself, started by an agent. Only the user may change permissions, so every subcommand
+//! that is not known to be read-only is asked about under every rule set.
 
 use super::Walk;
 use crate::Action;
@@ -7,8 +7,8 @@ use crate::shell::disk::is_same_program;
 use crate::shell::expand::{Arg, ShellState};
 use crate::shell::unit::{Effect, Unit};
 
-/// The words that only show something, with what may follow them; none: whatever follows.
-const SHOWING: [(&str, Option<&[&str]>); 8] = [
+/// Read-only subcommands, with their read-only verbs; `None` if all are.
+const READ_ONLY: [(&str, Option<&[&str]>); 8] = [
     ("config", Some(&["show", "check", "schema"])),
     ("permissions", Some(&["list", "explain", "check"])),
     ("sessions", Some(&["list", "show", "search"])),
@@ -19,23 +19,24 @@ const SHOWING: [(&str, Option<&[&str]>); 8] = [
     ("help", None),
 ];
 
-/// Options whose value is a directory, which may be called as we are.
+/// Options with a directory as value, which may be named `adjutant`.
 const PLACES: [&str; 6] = ["-C", "--directory", "--prefix", "--manifest-path", "--git-dir", "--work-tree"];
 
-/// Words of ours that do more. With those above they are all that there are, which a test of the command line sees to.
+/// Our other subcommands. A test of the command line checks that the two lists are complete.
 const CHANGING: [&str; 9] = ["trust", "run", "acp", "serve", "connect", "mcp", "extensions", "completions", "man"];
 
-/// Whether a word is a subcommand of ours.
+/// Whether a word is one of our subcommands.
 pub fn is_subcommand(word: &str) -> bool {
-    CHANGING.contains(&word) || SHOWING.iter().any(|(first, _)| *first == word)
+    CHANGING.contains(&word) || READ_ONLY.iter().any(|(first, _)| *first == word)
 }
 
 impl Walk<'_> {
-    /// Whether a program is adjutant, by its name or by what its file is: a link, or a copy.
+    /// Whether a program is adjutant, by its name or by its file, which may be a link or a copy.
     pub(super) fn is_ours(&mut self, name: &str, state: &ShellState) -> bool {
-        let Some(program) = self.disk.program().filter(|_| !is_named(name)) else {
-            return is_named(name);
-        };
+        if is_named(name) {
+            return true;
+        }
+        let Some(program) = self.disk.program() else { return false };
         if name.contains('/') {
             return state.cwd.iter().any(|cwd| is_same_program(&cwd.join(name), program));
         }
@@ -43,48 +44,50 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a word names adjutant: alone, in a directory, as a version or a package of it.
+/// Whether a word names adjutant: alone, in a directory, or as a version or package of it.
 fn is_named(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or(word);
     name.strip_prefix("adjutant").is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.', '@', '=']))
 }
 
-/// Asks about adjutant, however it is named and whatever starts it, and about its being built and started.
+/// Asks about a start of adjutant, under any name, by any other program, and by building and
+/// starting it.
 pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
     let args = &all[1..];
     let name = all[0].text().unwrap_or_default();
-    let behind = |at: usize, computed: bool| begun(&args[at + 1..], computed).is_some_and(|words| !shows(words));
-    let place = |at: usize| at.checked_sub(1).is_some_and(|at| PLACES.iter().any(|option| args[at].is(option)));
-    let names = |at: usize| args[at].text().is_some_and(is_named) && !place(at) && behind(at, true);
-    let begins = |at: usize| ["--", "run", "r"].iter().any(|word| args[at].is(word)) && behind(at, false);
-    let started = match name.rsplit('/').next().unwrap_or(name) {
-        _ if ours => !shows(args),
-        "cargo" => (0..args.len()).any(|at| begins(at) || names(at)),
-        // What only reads starts nothing that it is not known to start.
-        _ => unit.effect != Effect::Reads && (0..args.len()).any(names),
+    let starts_change =
+        |at: usize, computed: bool| own_words(&args[at + 1..], computed).is_some_and(|words| !is_read_only(words));
+    let is_directory = |at: usize| at.checked_sub(1).is_some_and(|at| PLACES.iter().any(|option| args[at].is(option)));
+    let names_us = |at: usize| args[at].text().is_some_and(is_named) && !is_directory(at) && starts_change(at, true);
+    let runs_build = |at: usize| ["--", "run", "r"].iter().any(|word| args[at].is(word)) && starts_change(at, false);
+    let is_started = match name.rsplit('/').next().unwrap_or(name) {
+        _ if ours => !is_read_only(args),
+        "cargo" => (0..args.len()).any(|at| runs_build(at) || names_us(at)),
+        // A program that only reads starts no program that it is not known to start.
+        _ => unit.effect != Effect::Reads && (0..args.len()).any(names_us),
     };
-    if started {
+    if is_started {
         unit.floor(Action::Ask, "it is adjutant itself, and may change what you are asked about");
     }
 }
 
-/// Asks about what nobody takes apart, a program in another language say, where it names adjutant and
-/// something of ours that changes what is allowed.
-pub(super) fn told(unit: &mut Unit) {
+/// Asks about text that is not analysed, such as a program in another language, if it names adjutant and a
+/// subcommand that changes permissions.
+pub(super) fn judge_texts(unit: &mut Unit) {
     const VERBS: [&str; 11] =
         ["trust", "revoke", "auth", "import", "acp", "serve", "mcp", "login", "logout", "create", "run"];
-    let names = |text: &String| {
+    let names_change = |text: &String| {
         let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
         words.contains(&"adjutant") && VERBS.iter().any(|verb| words.contains(verb))
     };
-    if unit.texts.iter().any(names) || names(&unit.tails.join(" ")) {
+    if unit.texts.iter().any(names_change) || names_change(&unit.tails.join(" ")) {
         unit.floor(Action::Ask, "its text starts adjutant, and may change what you are asked about");
     }
 }
 
-/// The words from the first one of ours on, behind options with their values: only then is it us that another
-/// program would start. Whether words that are `computed` count as ours.
-fn begun(args: &[Arg], computed: bool) -> Option<&[Arg]> {
+/// Returns the words from our first subcommand on, after options with their values. Without a subcommand
+/// another program would not start us. `computed` tells whether computed words count as a subcommand.
+fn own_words(args: &[Arg], computed: bool) -> Option<&[Arg]> {
     let mut value = false;
     for (at, arg) in args.iter().enumerate() {
         let option = arg.prefix().starts_with('-');
@@ -99,12 +102,12 @@ fn begun(args: &[Arg], computed: bool) -> Option<&[Arg]> {
     None
 }
 
-fn shows(args: &[Arg]) -> bool {
+fn is_read_only(args: &[Arg]) -> bool {
     let words: Option<Vec<&str>> = args.iter().map(Arg::text).collect();
     let Some(words) = words.filter(|words| !words.contains(&"--login")) else { return false };
     match words.as_slice() {
         ["--version" | "-V" | "--help" | "-h", ..] => true,
-        [first, rest @ ..] => SHOWING.iter().find(|(word, _)| word == first).is_some_and(|(_, verbs)| {
+        [first, rest @ ..] => READ_ONLY.iter().find(|(word, _)| word == first).is_some_and(|(_, verbs)| {
             verbs.is_none_or(|verbs| rest.first().is_none_or(|verb| verbs.contains(verb) || *verb == "--help"))
         }),
         [] => false,
@@ -118,7 +121,7 @@ mod tests {
     use crate::{Action, command_need, evaluate};
 
     #[test]
-    fn an_agent_does_not_answer_for_the_user() {
+    fn changing_permissions_by_a_command_asks() {
         let mut lab = Lab::new();
         let program = lab.out.join("agent");
         std::fs::write(&program, "#!/bin/sh\necho one").unwrap();

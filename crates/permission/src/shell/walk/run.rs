@@ -1,5 +1,5 @@
-//! Words that run as a command: which file their name means, and whether a builtin or a program is
-//! judged.
+//! Execution of words as a command: finds the file of the program, and applies the effects of a
+//! builtin or program.
 
 use super::{Walk, git, own};
 use crate::shell::disk::Origin;
@@ -9,11 +9,12 @@ use crate::shell::names::among;
 use crate::shell::unit::{Effect, Unit};
 use crate::wildcard::UNKNOWN;
 
-/// Names of one file under which a command is judged; of more it is not known what it does.
+/// The maximum number of names of one file under which a command is judged; with more, its effect
+/// is unknown.
 const MAX_NAMES: usize = 8;
 
 impl Walk<'_> {
-    /// Judges words that run as a command.
+    /// Analyses words that run as a command.
     pub(super) fn run(&mut self, args: &[Arg], mut unit: Unit, state: &mut ShellState) {
         let index = self.reserve();
         unit.normal = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
@@ -27,7 +28,7 @@ impl Walk<'_> {
                 unit.names.push(joined(text, &args[1..]));
             }
             if args[0].prefix().is_empty() && args.len() > 1 {
-                // It may vanish, and the next word is the program.
+                // It may vanish, and then the next word is the program.
                 unit.names.push(joined(&args[1].normal(), &args[2..]));
             }
             self.named_by(&args[1..], &mut unit, state);
@@ -37,7 +38,7 @@ impl Walk<'_> {
         unit.program = Some(name.clone());
         let base = name.rsplit('/').next().unwrap_or(&name).to_owned();
         if !args[0].literal {
-            // Its value is known here, but only rules that deny go by it.
+            // Its value is known here, but only rules that deny use it.
             unit.opaque("the name of the program is computed");
             unit.effect_at_least(Effect::Unproven);
             spellings(&base, args, &mut unit);
@@ -47,11 +48,11 @@ impl Walk<'_> {
             self.fill(index, unit);
             return;
         }
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "_./+:@%-[".contains(c);
+        let is_usual = |c: char| c.is_ascii_alphanumeric() || "_./+:@%-[".contains(c);
         if name.starts_with("/proc/") || name.starts_with("/dev/") {
             unit.opaque(&format!("what {name} leads to is not known before it runs"));
         }
-        if name.is_empty() || !name.chars().all(allowed) {
+        if name.is_empty() || !name.chars().all(is_usual) {
             unit.opaque(&format!("{name:?} is an unusual name for a program"));
         }
         spellings(&base, args, &mut unit);
@@ -90,12 +91,12 @@ impl Walk<'_> {
             self.called(&name, &mut unit, state);
         }
         own::judge(self.is_ours(&name, state), args, &mut unit);
-        own::told(&mut unit);
+        own::judge_texts(&mut unit);
         self.fill(index, unit);
     }
 
-    /// Returns the names that the system has for the file of a program, where its own is none of them: a link
-    /// or a copy under another name does what the file does.
+    /// Returns the system's names for the file of a program, if its own name is none of them: a
+    /// link or a copy under another name has the effect of the file.
     fn other_names(&mut self, name: &str, base: &str, state: &ShellState) -> Vec<String> {
         if !name.contains('/') && (judge::is_builtin(name) || judge::knows(name) || state.is_function(name)) {
             return vec![];
@@ -105,9 +106,9 @@ impl Walk<'_> {
         names
     }
 
-    /// What a builtin of bash does, where it is one.
+    /// Applies the effects of a builtin of bash, if the name is one.
     fn builtin(&mut self, name: &str, deeds: Vec<Deed>, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
-        /// Those that other shells do not have.
+        /// Builtins that other shells do not have.
         const OF_BASH: &str = "builtin declare typeset pushd popd dirs let shopt source mapfile readarray enable";
         if name.contains('/') {
             // A file of that name, which changes no shell.
@@ -125,18 +126,18 @@ impl Walk<'_> {
             state.perhaps_still(&before);
             assigned.iter().for_each(|name| state.set(name, Value::Foreign));
         }
-        // A function of that name stands before it.
+        // A function of that name takes precedence.
         if state.is_function(name) && among("cd pushd popd", name) {
             state.lose();
         }
     }
 
-    /// Words that a program joins and hands to a shell.
+    /// Analyses words that a program joins and passes to a shell.
     pub(super) fn joined_text(&mut self, args: &[Arg], unit: &mut Unit, apart: bool, state: &mut ShellState) {
         if args.is_empty() {
             return;
         }
-        // What is not known is replaced by a word: enough for rules that deny.
+        // Unknown parts are replaced by a word, which is enough for rules that deny.
         let words: Vec<String> = args.iter().map(|arg| arg.normal().replace(UNKNOWN, "unknown")).collect();
         let mut text = Arg::exact(words.join(" "));
         text.literal = args.iter().all(|arg| arg.literal);
@@ -153,8 +154,8 @@ fn joined(first: &str, rest: &[Arg]) -> String {
     text
 }
 
-/// The spellings under which a rule that denies or asks may know a command: by its base name, and
-/// without the options before its first word.
+/// Adds the spellings under which a rule that denies or asks may know a command: by its base name,
+/// and without the options before its first word.
 fn spellings(base: &str, args: &[Arg], unit: &mut Unit) {
     let rest = &args[1..];
     let mut rests: Vec<&[Arg]> = vec![rest];
@@ -169,7 +170,7 @@ fn spellings(base: &str, args: &[Arg], unit: &mut Unit) {
     for rest in rests {
         unit.names.push(joined(base, rest));
     }
-    // Git's own directory has its sub-commands as programs.
+    // git's own directory has its sub-commands as programs.
     if let Some(command) = base.strip_prefix("git-") {
         unit.names.push(joined(&format!("git {command}"), rest));
     }
@@ -192,7 +193,7 @@ mod tests {
     use crate::cases::{Lab, judge, r2};
 
     #[test]
-    fn program_named_by_a_path_is_judged_by_the_file_it_leads_to() {
+    fn program_is_judged_by_the_file_it_leads_to() {
         let lab = Lab::new();
         let root = &lab.place.root;
         for (target, link) in

@@ -1,5 +1,5 @@
-//! What a command of git shows of files that hold secrets, though its words name none: as `git grep` and `git diff`
-//! do. Which files that are hangs on its options, on revisions and paths among its words, and on the disk.
+//! Files with secrets that a git command shows although its words do not name them, as `git grep`
+//! and `git diff` do. They depend on its options, revisions and paths, and on the disk.
 
 use std::path::Path;
 
@@ -12,36 +12,38 @@ use crate::shell::unit::Unit;
 use crate::wildcard::{generous, matches_folded};
 use base::worktree::normal;
 
-/// Options with which differences are counted or named, and not shown.
+/// Options that count or name differences instead of showing them.
 const WITHOUT_CONTENT: &str = "-s --no-patch --stat --numstat --shortstat --dirstat --summary --name-only --name-status \
     --raw --compact-summary --quiet --cumulative -X";
-/// Options with which they are shown where they would not be.
+/// Options that show differences if the command does not by default.
 const WITH_CONTENT: &str = "-p -u --patch -U --unified --patch-with-stat --patch-with-raw -c --cc --remerge-diff --dd \
     --word-diff --word-diff-regex --color-words -W --function-context --binary --full-diff";
-/// Options of `git grep` with which no line is shown.
+/// Options of `git grep` that show no lines.
 const GREP_NAMES: &str = "-l -L -c -q --files-with-matches --name-only --files-without-match --count --quiet";
-/// Options with which commits are shown that no word names.
+/// Options that show commits which no word names.
 const FROM_ELSEWHERE: &str = "--all --branches --tags --remotes --glob --reflog -g --walk-reflogs --stdin --not --bisect \
     --exclude --alternate-refs --boundary";
-/// Options with which commits are passed over: `-1` is not the newest one then, but the newest that fits.
+/// Options that skip commits: with them, `-1` is not the newest commit, but the newest that
+/// matches.
 const NARROWING: &str = "--skip -S -G --find-object --grep --grep-reflog --author --committer --since --since-as-filter \
     --after --until --before --max-age --min-age --merges --no-merges --min-parents --max-parents --diff-filter \
     --cherry-pick --cherry --left-only --right-only --simplify-by-decoration --ancestry-path --merge --remove-empty -L";
-/// Letters whose value may stand in the same word: of `git grep`, and of those that show differences.
+/// Short options whose value may be in the same word: of `git grep`, and of commands that show
+/// differences.
 const VALUED_BY_GREP: &str = "ABCOefm";
 const VALUED: &str = "BCGLMOSUXln";
 
-/// The words of a command of git, told apart.
+/// The words of a git command by kind.
 struct Words<'a> {
     options: Vec<&'a str>,
-    /// Those that are neither options nor paths behind `--`.
+    /// Words that are neither options nor paths after `--`.
     plain: Vec<&'a Arg>,
     paths: Vec<&'a Arg>,
-    /// Whether `--` stands among them: what is before it is no path.
+    /// Whether there is a `--`: no word before it is a path.
     has_dashes: bool,
-    /// How many commits are shown.
-    most: Option<usize>,
-    /// Letters whose value may stand in the same word.
+    /// The maximum number of commits that are shown.
+    max_commits: Option<usize>,
+    /// Short options whose value may be in the same word.
     valued: &'static str,
 }
 
@@ -58,7 +60,7 @@ impl<'a> Words<'a> {
             plain: vec![],
             paths: args.iter().skip(end + 1).collect(),
             has_dashes: dashes.is_some(),
-            most: None,
+            max_commits: None,
             valued: if name == "grep" { VALUED_BY_GREP } else { VALUED },
         };
         let mut is_value = false;
@@ -66,12 +68,12 @@ impl<'a> Words<'a> {
             if is_value {
                 is_value = false;
                 if matches!(words.options.last(), Some(&("-n" | "--max-count"))) {
-                    words.most = arg.text().and_then(|text| text.parse().ok());
+                    words.max_commits = arg.text().and_then(|text| text.parse().ok());
                 }
             } else if arg.prefix().starts_with('-') && arg.prefix().len() > 1 {
                 words.options.push(arg.prefix());
                 is_value = among(NEXT, arg.prefix()) && !(name == "grep" && arg.is("-n"));
-                words.most = words.most.or_else(|| number_of(arg.prefix()));
+                words.max_commits = words.max_commits.or_else(|| count_of(arg.prefix()));
             } else {
                 words.plain.push(arg);
             }
@@ -79,23 +81,25 @@ impl<'a> Words<'a> {
         words
     }
 
-    /// Whether one of these options is given, also among letters that stand together.
+    /// Whether one of these options is given, possibly within a cluster of short options.
     fn has(&self, names: &str) -> bool {
-        let letter = |option: &str| {
+        let has_short = |option: &str| {
             let letters = option.strip_prefix('-').filter(|rest| !rest.starts_with('-')).unwrap_or_default();
             let own = letters.find(|c| self.valued.contains(c)).map_or(letters, |at| &letters[..=at]);
             own.chars().any(|letter| among(names, &format!("-{letter}")))
         };
-        let long = |option: &str| option.starts_with("--") && among(names, option.split('=').next().unwrap_or(option));
-        self.options.iter().any(|option| long(option) || letter(option))
+        let is_long =
+            |option: &str| option.starts_with("--") && among(names, option.split('=').next().unwrap_or(option));
+        self.options.iter().any(|option| is_long(option) || has_short(option))
     }
 
-    /// The revisions among the plain words, and the rest, which are paths.
+    /// Splits the plain words into revisions and paths.
     fn split(&self, is_revision: &mut dyn FnMut(&str) -> bool) -> (Vec<&'a str>, Vec<&'a Arg>) {
         let mut revisions = vec![];
         let mut paths = vec![];
         for (at, arg) in self.plain.iter().enumerate() {
-            match arg.text().filter(|_| paths.is_empty()) {
+            let revision = if paths.is_empty() { arg.text() } else { None };
+            match revision {
                 Some(text) if self.has_dashes || is_revision(text) => revisions.push(text),
                 _ => paths.extend_from_slice(&self.plain[at..=at]),
             }
@@ -104,7 +108,7 @@ impl<'a> Words<'a> {
         (revisions, paths)
     }
 
-    /// The words that may be revisions or paths.
+    /// Returns the words that may be revisions or paths.
     fn undecided(&self, name: &str) -> &[&'a Arg] {
         let has_pattern = name == "grep" && !self.has("-e -f");
         match name {
@@ -118,15 +122,15 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// How many commits are looked at: all where those that are shown need not be the first.
-    fn most_of(&self, paths: &[&Arg]) -> Option<usize> {
-        if paths.is_empty() && !self.has(NARROWING) { self.most } else { None }
+    /// Returns the number of commits to read: `None`, which means all, if the shown ones need not be the first.
+    fn max_commits_of(&self, paths: &[&Arg]) -> Option<usize> {
+        if paths.is_empty() && !self.has(NARROWING) { self.max_commits } else { None }
     }
 }
 
-/// Whether a word that is neither a file nor a revision that can be read may be a revision all the same: `@{u}`,
-/// `HEAD^{commit}`, `:/text`. With any other word git ends, except with a pattern of paths and a path behind a
-/// colon, which is judged as one.
+/// Whether a word that is neither a file nor a readable revision may still be a revision: `@{u}`,
+/// `HEAD^{commit}`, `:/text`. git fails on any other word, except on a pattern of paths and on a
+/// path after a colon, which is judged as a path.
 fn may_be_revision(name: &str, text: &str, is_file: &dyn Fn(&str) -> bool) -> bool {
     let is_magic = [":(", ":!", ":^"].iter().any(|start| text.starts_with(start)) || text == ":/";
     let is_pattern = text.contains(['*', '?', '[']) && !text.contains(['@', '^', '~', '{', ':']);
@@ -134,16 +138,19 @@ fn may_be_revision(name: &str, text: &str, is_file: &dyn Fn(&str) -> bool) -> bo
         return false;
     }
     let end = text.rsplit('}').next().unwrap_or(text);
-    match end.rsplit_once(':').filter(|_| !text.starts_with(":/")) {
-        // A directory is compared or searched with all that is in it; of `git show`, only its names are shown.
+    if text.starts_with(":/") {
+        return true;
+    }
+    match end.rsplit_once(':') {
+        // A directory is compared or searched with all its files; `git show` shows only their names.
         Some((_, path)) => name != "show" && !is_file(path),
         None => true,
     }
 }
 
-/// Returns what a command of git shows, with the paths that it is limited to; none where it shows no contents of
-/// files, or only of those that its words name. `shows_stash` is a setting of git, with which `git stash show` shows
-/// more than names.
+/// Returns the files that a git command shows, with the paths that it is limited to. `None` if it
+/// shows no contents of files, or only of files that its words name. `shows_stash` is a setting of
+/// git with which `git stash show` shows more than names.
 fn shown<'a>(
     name: &str,
     words: &Words<'a>,
@@ -184,7 +191,7 @@ fn shown<'a>(
         }
         "show" if by_default => {
             let (mut revisions, paths) = words.split(is_revision);
-            // What stands behind a colon is a path that is named.
+            // The text after a colon is a path, which is judged as a named one.
             revisions.retain(|revision| !revision.contains(':'));
             if revisions.is_empty() && words.plain.is_empty() {
                 revisions.push("HEAD");
@@ -214,15 +221,16 @@ fn shown<'a>(
     }
 }
 
-/// What a list of commits shows besides their messages.
+/// Returns the files that a list of commits shows.
 fn logged<'a>(
     name: &str,
     words: &Words<'a>,
     is_revision: &mut dyn FnMut(&str) -> bool,
 ) -> (Vec<ShownFiles>, Vec<&'a Arg>) {
     let (revisions, mut paths) = words.split(is_revision);
-    let most = words.most_of(&paths);
-    // All that a commit changed is shown, though it was found by a path; and a file under the names it had before.
+    let max_commits = words.max_commits_of(&paths);
+    // All changes of a commit are shown although it was selected by a path; and with `--follow`, a
+    // file under its former names.
     if words.has("--full-diff --follow -L") {
         paths.clear();
     }
@@ -231,25 +239,25 @@ fn logged<'a>(
     } else if words.has("-L") {
         ShownFiles::Unknown
     } else {
-        history(&revisions, most)
+        history(&revisions, max_commits)
     };
     (vec![shown], paths)
 }
 
-/// What patches made of commits show.
+/// Returns the files that patches of commits show.
 fn formatted<'a>(words: &Words<'a>, is_revision: &mut dyn FnMut(&str) -> bool) -> (Vec<ShownFiles>, Vec<&'a Arg>) {
     let (revisions, paths) = words.split(is_revision);
-    let shown = match (revisions.as_slice(), words.most_of(&paths)) {
+    let shown = match (revisions.as_slice(), words.max_commits_of(&paths)) {
         _ if words.has(FROM_ELSEWHERE) => ShownFiles::Everything,
-        ([since], None) if !since.contains("..") && words.most.is_none() => {
+        ([since], None) if !since.contains("..") && words.max_commits.is_none() => {
             ShownFiles::History(vec!["HEAD".to_owned()], vec![(*since).to_owned()], None)
         }
-        (revisions, most) => history(revisions, most),
+        (revisions, max_commits) => history(revisions, max_commits),
     };
     (vec![shown], paths)
 }
 
-/// Whether it shows what differs from the last commit, though that is not what it is for.
+/// Whether a command shows differences from the last commit although that is not its purpose.
 fn shows_head(name: &str, words: &Words<'_>) -> bool {
     match name {
         "status" => words.has("-v --verbose"),
@@ -259,14 +267,14 @@ fn shows_head(name: &str, words: &Words<'_>) -> bool {
     }
 }
 
-/// What `git diff` compares.
+/// Returns the files that `git diff` compares.
 fn difference(revisions: &[&str], staged: bool) -> ShownFiles {
     let owned = |text: &str| if text.is_empty() { "HEAD".to_owned() } else { text.to_owned() };
     match revisions {
         [] if staged => ShownFiles::Staged("HEAD".to_owned()),
         [] => ShownFiles::Unstaged,
         [one] => match (one.split_once("..."), one.split_once("..")) {
-            (Some((from, to)), _) => ShownFiles::Parted(owned(from), owned(to)),
+            (Some((from, to)), _) => ShownFiles::SinceMergeBase(owned(from), owned(to)),
             (None, Some((from, to))) => ShownFiles::Between(owned(from), owned(to)),
             (None, None) if staged => ShownFiles::Staged(owned(one)),
             (None, None) => ShownFiles::Since(owned(one)),
@@ -277,19 +285,19 @@ fn difference(revisions: &[&str], staged: bool) -> ShownFiles {
     }
 }
 
-/// What `git show` shows of one of its words.
+/// Returns the files that `git show` shows for one of its words.
 fn changes(revision: &str) -> ShownFiles {
     if revision.contains("..") { history(&[revision], None) } else { ShownFiles::Change(revision.to_owned()) }
 }
 
-fn history(revisions: &[&str], most: Option<usize>) -> ShownFiles {
+fn history(revisions: &[&str], max_commits: Option<usize>) -> ShownFiles {
     let owned = |text: &str| if text.is_empty() { "HEAD".to_owned() } else { text.to_owned() };
     let mut from = vec![];
     let mut without = vec![];
     for revision in revisions {
         match (revision.split_once(".."), revision.strip_prefix('^')) {
             (Some((before, after)), _) => {
-                // Of two that parted, both sides are shown.
+                // For `...`, both sides are shown.
                 let after = match after.strip_prefix('.') {
                     Some(after) => {
                         from.push(owned(before));
@@ -309,18 +317,18 @@ fn history(revisions: &[&str], most: Option<usize>) -> ShownFiles {
     if from.is_empty() {
         from.push("HEAD".to_owned());
     }
-    ShownFiles::History(from, without, most)
+    ShownFiles::History(from, without, max_commits)
 }
 
-/// `-3`, `-n3`, `--max-count=3`: how many commits are shown.
-fn number_of(option: &str) -> Option<usize> {
+/// Returns the number of commits in `-3`, `-n3`, `--max-count=3`.
+fn count_of(option: &str) -> Option<usize> {
     let digits = option.strip_prefix("--max-count=").or(option.strip_prefix("-n")).or(option.strip_prefix('-'))?;
     digits.parse().ok()
 }
 
 fn stashed<'a>(words: &Words<'a>, shows_stash: bool) -> Option<(Vec<ShownFiles>, Vec<&'a Arg>)> {
     let verb = words.plain.first().and_then(|arg| arg.text()).unwrap_or_default();
-    // Without an option only names are shown; with one that does not say what, the differences.
+    // Without an option only names are shown; with an option that selects no form, the differences.
     let has_options = !words.options.is_empty();
     let rest: Vec<&str> = words.plain.iter().skip(1).filter_map(|arg| arg.text()).collect();
     match verb {
@@ -342,8 +350,9 @@ fn stashed<'a>(words: &Words<'a>, shows_stash: bool) -> Option<(Vec<ShownFiles>,
     }
 }
 
-/// Whether a path below the top of a working tree is meant by one of the paths of a command, given from `from`.
-/// What cannot be read as one means all. Without any, all are meant, or those below `from` where `only_here`.
+/// Whether the paths of a command, given from `from`, include a path below the top of a working
+/// tree. A path that cannot be parsed includes all. Without paths, all are included, or with
+/// `only_here` those below `from`.
 fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool) -> bool {
     let mut any = false;
     let mut only_left_out = true;
@@ -353,7 +362,7 @@ fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool
         let bare = text.strip_prefix(":/").or(text.strip_prefix(":!")).or(text.strip_prefix(":^"));
         let bare = bare.or(text.strip_prefix(":(exclude)")).or(text.strip_prefix(":(top)")).unwrap_or(text);
         if bare.starts_with(":(") || (left_out && bare.contains(['*', '?', '['])) {
-            // A magic that is not read here; a pattern that leaves out may leave out less than it seems.
+            // Unsupported magic; an excluding pattern may exclude less than it seems.
             only_left_out &= left_out;
             any |= !left_out;
             continue;
@@ -378,7 +387,8 @@ fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool
     any || only_left_out && (here || !only_here)
 }
 
-/// Whether a command is limited to files that are there, by their names: nothing else of a history is shown.
+/// Whether a command is limited to existing files by their names: it shows nothing else of a
+/// history.
 fn all_are_files(paths: &[&Arg], from: &Path) -> bool {
     let is_file = |arg: &&Arg| {
         arg.text()
@@ -388,7 +398,7 @@ fn all_are_files(paths: &[&Arg], from: &Path) -> bool {
 }
 
 impl Walk<'_> {
-    /// Asks about a command of git that would show a file with secrets, where its words name none.
+    /// Asks about a git command that shows a file with secrets which its words do not name.
     pub(super) fn shown_by_git(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         let words = Words::of(name, args);
         for cwd in &state.cwd {
@@ -410,7 +420,7 @@ impl Walk<'_> {
                 paths.clone_from(&words.paths);
             }
             if words.plain.iter().any(|arg| arg.text().is_none()) {
-                // A word that is computed may name any commit.
+                // A computed word may name any commit.
                 all.push(ShownFiles::Unknown);
             }
             let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone());
@@ -428,7 +438,7 @@ impl Walk<'_> {
                                    SHA-256 has such an index";
                         unit.floor(Action::Ask, why);
                     }
-                    // A file is no directory that could have held another one.
+                    // A path that is a file was no directory with other files.
                     Err(NotKnown::History) if all_are_files(&paths, &real) => {}
                     Err(NotKnown::History) => {
                         let why = "its history has more commits than are looked at, or some that cannot be read, so which \

@@ -1,4 +1,4 @@
-//! Simple commands: what they assign, their words, what they are redirected to.
+//! Simple commands: assignments, words, redirections.
 
 use super::Walk;
 use crate::Access;
@@ -9,7 +9,8 @@ use crate::shell::parse::{self, syntax};
 use crate::shell::unit::{Effect, Unit};
 use syntax::{Assign, Operator, Piece, Redirect, Script, ShellCommand, Word};
 
-/// Whether a command runs in the shell itself, in a way that variables set for it alone may be seen by others.
+/// Whether a command runs in the shell itself, so that other commands may see the variables that
+/// are set for it.
 fn runs_here(name: &Arg, state: &ShellState) -> bool {
     const HERE: &str = "eval source . command builtin trap : break continue exec exit export readonly return set shift \
         times unset";
@@ -29,7 +30,7 @@ impl Walk<'_> {
         let alone = words.is_empty();
         unit.effect = Effect::Reads;
         for assign in assigns {
-            // `IFS=: read …` splits one line and is forgotten.
+            // `IFS=: read …` splits one line, and the assignment ends with it.
             let splits =
                 assign.name == "IFS" && words.first().is_some_and(|word| parse::slice(script, &word.range) == "read");
             if splits {
@@ -40,7 +41,8 @@ impl Walk<'_> {
         }
         let args = self.expand(script, words, state);
         if args.first().is_some_and(|name| runs_here(name, state)) {
-            // What runs in this shell sees what is set for it, and some shells keep it after a few builtins.
+            // Commands in this shell see the variables, and some shells keep them after a few
+            // builtins.
             assigns.iter().for_each(|assign| state.set(&assign.name, Value::Foreign));
         }
         let outer = self.frame.input.clone();
@@ -51,14 +53,15 @@ impl Walk<'_> {
             self.redirect(script, redirect, &mut unit, state);
         }
         if args.is_empty() {
-            // Words that vanish leave nothing to run; an assignment alone runs nothing either.
+            // An assignment alone runs nothing. Words that vanish leave no command, either, but
+            // they are reported.
             if !command.redirects.is_empty() || unit.opaque.is_some() || !words.is_empty() {
                 self.push(unit);
             }
         } else {
-            let for_the_rest = args.len() == 1 && args[0].is("exec");
+            let applies_to_shell = args.len() == 1 && args[0].is("exec");
             self.run(&args, unit, state);
-            if for_the_rest {
+            if applies_to_shell {
                 return;
             }
         }
@@ -102,7 +105,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What a redirection gives a program to read.
+    /// Returns the input that a redirection gives to a program.
     pub(super) fn input(
         &mut self,
         script: &Script,
@@ -128,7 +131,7 @@ impl Walk<'_> {
     }
 
     pub(super) fn redirect(&mut self, script: &Script, redirect: &Redirect, unit: &mut Unit, state: &mut ShellState) {
-        // The descriptor's number becomes the variable's value.
+        // The variable gets the number of the descriptor.
         redirect.variable.iter().for_each(|name| self.expanding(script, state, |words| words.assigns_danger(name)));
         if redirect.operator == Operator::HereDoc {
             let body = redirect.heredoc.and_then(|index| script.heredocs.get(index)).and_then(|doc| doc.body.as_ref());
@@ -165,7 +168,8 @@ impl Walk<'_> {
             if target.texts().is_some() {
                 self.disk.touch(access, &target, unit, state);
             } else {
-                // Whatever its name is, a file is written; a computed descriptor may be one that is open.
+                // It writes a file, whatever its name; only a computed descriptor may be an open
+                // one.
                 let opens = redirect.operator != Operator::Duplicate;
                 unit.effect_at_least(if opens { Effect::Writes } else { Effect::Unproven });
                 unit.plans_only = false;

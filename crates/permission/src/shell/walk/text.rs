@@ -1,16 +1,16 @@
-//! Programs in programs and texts in texts: what is run one layer down.
+//! Nested programs and texts, which are analysed one layer deeper.
 
 use super::budget::BEGINNING;
-use super::{LAYERS, Walk};
+use super::{MAX_LAYERS, Walk};
 use crate::shell::expand::{Arg, ShellState};
 use crate::shell::parse;
 use crate::shell::unit::{Effect, Unit};
 use crate::unread;
 
-/// How many parts of a text that cannot be read are looked at.
-const GUESSES: usize = 64;
+/// The maximum number of commands that are guessed in a text that cannot be parsed.
+const MAX_GUESSES: usize = 64;
 
-/// The words of programs that find the next word by its name, where the project's own tools are.
+/// The words of programs that run the next word by its name, found among the project's tools.
 const RUNNERS: [&str; 15] = [
     "bundle exec ",
     "bunx ",
@@ -29,23 +29,24 @@ const RUNNERS: [&str; 15] = [
     "yarn exec ",
 ];
 
-/// Whether a program that runs a text is bash. What others take is what `sh` is on the machine.
+/// Whether a program that runs a text is bash. Other programs run `sh`, which differs between
+/// machines.
 fn is_bash(unit: &Unit) -> bool {
     unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("bash"))
 }
 
 impl Walk<'_> {
-    /// Runs words as a program inside the present one.
+    /// Analyses words as a program inside the current one.
     pub(super) fn inner(&mut self, args: &[Arg], outer: &Unit, carried: bool, state: &mut ShellState) {
         if args.is_empty() {
             return;
         }
-        if outer.layer >= LAYERS {
+        if outer.layer >= MAX_LAYERS {
             self.unseen("programs run programs too many times over");
             self.unread_words(args);
             return;
         }
-        let args = if !self.budget.hands(args.len()) && args.len() > BEGINNING {
+        let args = if !self.budget.passes_on(args.len()) && args.len() > BEGINNING {
             self.unseen("it hands too many words to other programs");
             self.unread_words(&args[BEGINNING..]);
             &args[..BEGINNING]
@@ -69,10 +70,10 @@ impl Walk<'_> {
         self.budget.depth -= 1;
     }
 
-    /// What may be commands in a text that cannot be read, quotes left out: nothing is allowed by it,
-    /// but what would be denied is.
+    /// Analyses parts of a text that cannot be parsed as commands, without quotes. The line stays
+    /// opaque, so this allows nothing, but it finds denied commands.
     pub(super) fn guess(&mut self, text: &str, state: &mut ShellState) {
-        for segment in unread::commands(text).take(GUESSES) {
+        for segment in unread::commands(text).take(MAX_GUESSES) {
             let bare = unread::bare(segment);
             let command = bare.trim_start_matches(|c: char| c == '$' || c.is_whitespace());
             let command = parse::without_reserved(command);
@@ -82,24 +83,26 @@ impl Walk<'_> {
         }
     }
 
-    /// Words that some program runs, too many or too deep to be judged: any of them may begin one.
+    /// Stores words of which any may begin a program, because they are too many or too deeply
+    /// nested to be analysed.
     fn unread_words(&mut self, args: &[Arg]) {
         let length: usize = args.iter().map(|arg| arg.raw.len() + 1).sum();
-        // The same words come again one layer down; they are searched for once.
+        // The same words may be stored again one layer deeper; the budget limits that.
         if self.budget.unread(length) {
             let words: Vec<&str> = std::iter::once("exec").chain(args.iter().map(|arg| &*arg.raw)).collect();
             self.unread.push(words.join(" "));
         }
     }
 
-    /// Runs a text as shell input: `sh -c`, `eval`. A shell of its own where `apart`.
+    /// Analyses a text as shell input, such as that of `sh -c` and `eval`; with `apart` in a
+    /// separate shell.
     pub(super) fn text(&mut self, text: &Arg, unit: &mut Unit, carried: bool, apart: bool, state: &mut ShellState) {
         if !text.literal {
             unit.opaque("the command it runs is computed");
         }
         let Some(texts) = text.texts() else { return };
         for text in texts {
-            if unit.layer >= LAYERS || self.budget.depth > parse::MAX_DEPTH {
+            if unit.layer >= MAX_LAYERS || self.budget.depth > parse::MAX_DEPTH {
                 unit.at_stake("texts run texts too many times over");
                 self.unread.push(text.clone());
                 return;
@@ -118,7 +121,10 @@ impl Walk<'_> {
                     continue;
                 }
             };
-            let outer = (self.frame.layer, self.frame.carried, self.frame.other_shell, self.budget.depth);
+            let layer = self.frame.layer;
+            let carried_outside = self.frame.carried;
+            let other_shell = self.frame.other_shell;
+            let depth = self.budget.depth;
             self.frame.layer = unit.layer + 1;
             self.frame.other_shell = if apart { !is_bash(unit) } else { self.frame.other_shell };
             self.frame.carried = carried || unit.carried;
@@ -128,7 +134,10 @@ impl Walk<'_> {
             } else {
                 self.list(&script, &script.list, state);
             }
-            (self.frame.layer, self.frame.carried, self.frame.other_shell, self.budget.depth) = outer;
+            self.frame.layer = layer;
+            self.frame.carried = carried_outside;
+            self.frame.other_shell = other_shell;
+            self.budget.depth = depth;
         }
     }
 }

@@ -1,45 +1,48 @@
-//! Texts that run later: a trap's, at the end or between any two commands, wherever the shell is by then.
+//! Traps: texts that run at the end or between any two commands, in whatever directory the shell
+//! then is.
 
 use super::Walk;
 use crate::shell::expand::{Arg, ShellState, Value, either};
 use crate::shell::names::among;
 use crate::shell::unit::Unit;
 
-/// How many traps one line may set.
-const TRAPS: usize = 32;
+/// The maximum number of traps of one line.
+const MAX_TRAPS: usize = 32;
 
-/// A text that runs later, and what it may find then.
+/// A text that runs later, and the state in which it may run.
 #[derive(Debug)]
 pub(super) struct Trap {
     text: Arg,
-    /// What it was judged as where it was set.
+    /// The unit of the command that set it.
     unit: Unit,
     other_shell: bool,
     state: ShellState,
-    /// It may find another directory, or other values, than where it was set.
+    /// Whether it may run in another directory, or with other values, than where it was set.
     stale: bool,
 }
 
 impl Walk<'_> {
-    /// A text that runs later, as the words say when.
+    /// Records a text that runs later; `words` name the signals.
     pub(super) fn later(&mut self, text: &Arg, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
-        if self.traps.len() >= TRAPS {
+        if self.traps.len() >= MAX_TRAPS {
             return unit.at_stake("it sets more traps than are looked at");
         }
         let plain = unit.clone();
         let mut inner = state.clone();
         self.text(text, unit, false, false, &mut inner);
         inner.settle();
-        // Only at the end nothing runs after it any more.
+        // Nothing runs after a trap at the end.
         let signals = words.iter().skip_while(|word| word.raw != text.raw).skip(1);
         if !signals.into_iter().all(|signal| signal.text().is_some_and(|signal| among("EXIT 0", signal))) {
             self.between(inner, state);
         }
-        let (text, other_shell) = (text.clone(), self.frame.other_shell);
+        let text = text.clone();
+        let other_shell = self.frame.other_shell;
         self.traps.push(Trap { text, unit: plain, other_shell, state: state.clone(), stale: false });
     }
 
-    /// What such a text leaves behind may be so between any two commands from here on.
+    /// Applies the effects of a trap to the state, since it may run between any two commands from
+    /// here on.
     fn between(&mut self, inner: ShellState, state: &mut ShellState) {
         for (name, value) in inner.vars {
             if state.vars.get(&name) != Some(&value) {
@@ -54,12 +57,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes what texts that run later may find: a command has run.
+    /// Records the state after a command for the traps, which may run in it.
     pub(super) fn passed(&mut self, state: &ShellState) {
         self.traps.iter_mut().for_each(|trap| trap.passed(state));
     }
 
-    /// Judges texts that run later once more, where what they find may be something else by then.
+    /// Judges traps again that may run in another state than where they were set.
     pub(super) fn run_traps(&mut self) {
         for Trap { text, mut unit, other_shell, mut state, stale } in std::mem::take(&mut self.traps) {
             if !stale {

@@ -1,8 +1,8 @@
-//! Lists as bash holds them, which decides how it prints them.
+//! Lists in the structure that bash gives them, which determines the printed form.
 
 use super::super::syntax::{Item, List, Script, ShellCommand};
 
-/// How bash joins commands: two by two, from the left.
+/// A list as bash joins commands: in pairs, from the left.
 pub(super) enum Node<'s> {
     Command(&'s ShellCommand),
     Both(Box<Node<'s>>, &'static str, Option<Box<Node<'s>>>),
@@ -22,13 +22,15 @@ fn pipeline<'s>(commands: &'s [ShellCommand]) -> Option<Node<'s>> {
     Some(node)
 }
 
-/// What stands before a pipeline, read backwards.
+/// Returns the words before a pipeline (`time`, `!`), parsed backwards.
 fn flags(script: &Script, item: &Item) -> String {
     let mut before = &script.source[..item.commands[0].range.start];
-    let (mut time, mut posix, mut not) = (false, false, false);
+    let mut time = false;
+    let mut posix = false;
+    let mut not = false;
     loop {
         before = before.trim_end_matches([' ', '\t']);
-        // Behind a comment it joins nothing.
+        // After a comment, a continuation joins nothing.
         let joined = before.strip_suffix("\\\n").filter(|text| {
             let mut words = text.rsplit('\n').next().unwrap_or_default().split([' ', '\t', ';', '&', '|', '(', ')']);
             !words.any(|word| word.starts_with('#'))
@@ -37,7 +39,7 @@ fn flags(script: &Script, item: &Item) -> String {
         let word = before.rsplit([' ', '\t', '\n', ';', '&', '|', '(', ')']).next().unwrap_or_default();
         match word {
             "time" => time = true,
-            // bash holds `time --` as `time -p`.
+            // bash stores `time --` as `time -p`.
             "-p" | "--" => posix = true,
             "!" => not = !not,
             _ => break,
@@ -52,7 +54,7 @@ fn flags(script: &Script, item: &Item) -> String {
     )
 }
 
-/// What `&` puts in the background is the last command of a list, not the list.
+/// Puts the last command of a list in the background, as `&` does, not the list.
 fn background<'s>(first: Node<'s>, second: Option<Node<'s>>) -> Node<'s> {
     match first {
         Node::Both(before, ";", Some(last)) => Node::Both(before, ";", Some(Box::new(background(*last, second)))),
@@ -60,7 +62,7 @@ fn background<'s>(first: Node<'s>, second: Option<Node<'s>>) -> Node<'s> {
     }
 }
 
-/// A list as bash holds it; none where it is empty.
+/// Converts a list to the structure of bash; `None` if it is empty.
 pub(super) fn list<'s>(script: &'s Script, items: &'s List, inline: bool) -> Option<Node<'s>> {
     let mut whole: Option<(Node<'_>, &'static str)> = None;
     let mut chain: Option<Node<'_>> = None;

@@ -1,4 +1,5 @@
-//! Prints a tree as `bash --pretty-print` does, so that the two can be compared letter by letter.
+//! Prints a syntax tree in the format of `bash --pretty-print`, for a comparison character by
+//! character.
 
 use std::ops::Range;
 
@@ -8,11 +9,12 @@ use super::super::syntax::{
 };
 use super::nodes::{Node, list};
 
-/// A script as the body of a function; none where bash's way of printing it is not followed here.
+/// Prints a script as the body of a function; `None` if the printer does not support it.
 pub(super) fn function(name: &str, script: &Script) -> Option<String> {
     let mut printer = Printer::new(script, false);
     printer.out = format!("{name} () \n{{ \n");
-    (printer.indent, printer.inside) = (4, 1);
+    printer.indent = 4;
+    printer.inside = 1;
     printer.node(&list(script, &script.list, false)?);
     printer.flush("");
     printer.indent = 0;
@@ -25,21 +27,30 @@ struct Printer<'s> {
     out: String,
     indent: usize,
     skip: usize,
-    /// Inside so many functions, connections.
+    /// The number of functions around the current position, and of operators.
     inside: usize,
     joined: usize,
     deferred: Vec<&'s Redirect>,
     was_heredoc: bool,
-    /// Within `$(…)`.
+    /// Whether it prints the list of a `$(…)`.
     inline: bool,
     lost: bool,
 }
 
 impl<'s> Printer<'s> {
     fn new(script: &'s Script, inline: bool) -> Self {
-        let (indent, skip, inside, joined) = (0, 0, 0, 0);
-        let (out, deferred) = (String::new(), vec![]);
-        Self { script, out, indent, skip, inside, joined, deferred, was_heredoc: false, inline, lost: false }
+        Self {
+            script,
+            out: String::new(),
+            indent: 0,
+            skip: 0,
+            inside: 0,
+            joined: 0,
+            deferred: vec![],
+            was_heredoc: false,
+            inline,
+            lost: false,
+        }
     }
 
     fn put(&mut self, text: &str) {
@@ -162,9 +173,10 @@ impl<'s> Printer<'s> {
     fn command(&mut self, command: &'s ShellCommand) {
         match &command.kind {
             ShellCommandKind::Simple { assigns, words } => {
-                let (mut all, mut end) = (vec![], command.range.start);
+                let mut all = vec![];
+                let mut end = command.range.start;
                 for assign in assigns {
-                    let start = self.behind(end, &command.redirects);
+                    let start = self.next_word(end, &command.redirects);
                     all.push(self.assign(assign, start));
                     end = assign.value.range.end;
                 }
@@ -389,7 +401,7 @@ impl<'s> Printer<'s> {
             return format!("{shown}{sign}{delimiter}");
         }
         let word = self.word(&redirect.target);
-        // bash may quote these anew.
+        // bash may quote these again.
         self.lost |= redirect.operator == Operator::HereString && word.contains(|c: char| c.is_control());
         if !matches!(redirect.operator, Operator::Duplicate | Operator::DuplicateIn) {
             return format!("{shown}{sign} {word}");
@@ -399,14 +411,14 @@ impl<'s> Printer<'s> {
             let number = if number.is_empty() { usual } else { &number };
             let number = if word == "-" || redirect.variable.is_none() { number } else { before };
             let word = if digits { word.parse::<u32>().unwrap_or_default().to_string() } else { word };
-            // A closed descriptor is always closed as an output.
+            // A closed descriptor is always printed as an output.
             return format!("{number}{}{word}", if word == "-" { ">&" } else { sign });
         }
         format!("{shown}{sign}{word}")
     }
 
-    /// Where the next word begins: behind blanks, continued lines and redirections.
-    fn behind(&self, mut at: usize, redirects: &[Redirect]) -> usize {
+    /// Returns the start of the next word: after blanks, continued lines and redirections.
+    fn next_word(&self, mut at: usize, redirects: &[Redirect]) -> usize {
         loop {
             let rest = &self.script.source[at..];
             let blanks = rest.len() - rest.trim_start_matches([' ', '\t']).len();
@@ -455,12 +467,14 @@ impl<'s> Printer<'s> {
         self.text(&word.pieces.iter().collect::<Vec<_>>(), word.range.clone())
     }
 
-    /// The text of a word: its substitutions printed, `$'…'` decoded, lines that go on joined.
+    /// Returns the text of a word with its substitutions printed, `$'…'` decoded and continued
+    /// lines joined.
     fn text(&mut self, pieces: &[&'s Piece], range: Range<usize>) -> String {
         let mut inlines = vec![];
         pieces.iter().for_each(|piece| collect(piece, &mut inlines));
         let source = self.script.source.as_str();
-        let (mut out, mut at) = (String::new(), range.start);
+        let mut out = String::new();
+        let mut at = range.start;
         let mut open: Vec<char> = vec![];
         while at < range.end {
             if let Some(inline) = inlines.iter().find(|inline| inline.range.start == at) {
@@ -534,7 +548,7 @@ fn collect<'s>(piece: &'s Piece, inlines: &mut Vec<&'s Inline>) {
     }
 }
 
-/// As bash puts a text in single quotes.
+/// Quotes a text as bash does, in single quotes.
 fn quote(text: &str) -> String {
     if text == "'" { "\\'".into() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
