@@ -1,6 +1,7 @@
-//! What a program does with its words. Its entry in `programs/` is read by one interpreter, here; the
-//! few parts of programs that are no data stand in `special`. Nothing is looked up on the disk and no
-//! command is taken apart: the answer is a list of [`Deed`]s, which the walk carries out.
+//! Maps a program and its arguments to effects. One interpreter reads the program's entry in
+//! `programs/`; `special` has the few parts of programs that are no data. Nothing is looked up on
+//! the disk, and no nested command is analysed: the result is a list of [`Deed`]s, which the walk
+//! applies.
 
 mod builtins;
 mod code;
@@ -35,10 +36,10 @@ pub(super) use find::names_no_secret;
 use read::{GivenOption, ParsedArgs};
 use table::{Does, Operand, Utility};
 
-/// What a program does with its words.
+/// Returns the effects of a program with these arguments.
 pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v CommandContext<'v>) -> Vec<Deed> {
-    // `git-send-pack` is `git send-pack`. What git itself would look at first is not looked at here, so
-    // that holds for what nobody can read alone.
+    // `git-send-pack` is `git send-pack`. git itself would resolve aliases first, which is not
+    // possible here, so this holds only for commands that cannot be analysed.
     let spaced = name.strip_prefix("git-").map(|command| format!("git {command}"));
     let unread = spaced.as_deref().filter(|name| table::program(name).is_some_and(|program| program.unread.is_some()));
     let called = match unread {
@@ -47,12 +48,12 @@ pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v CommandContext<'v
         None => family(name),
     };
     let mut judge = Judge { deeds: vec![], view, depth: 0, called: called.to_owned(), search: None, all: args };
-    // Of some that are not known, it is known how they tell about themselves.
-    let telling = || {
+    // Some unknown programs have a known option that only prints information about them.
+    let informing = || {
         let program = table::program(&format!("{called} that tells"))?;
         matches!(args, [only] if program.tells.iter().any(|option| only.is(option))).then_some(program)
     };
-    match table::program(called).or_else(telling) {
+    match table::program(called).or_else(informing) {
         Some(program) => judge.program(program, args),
         None => {
             judge.effect(Effect::Unproven);
@@ -70,11 +71,11 @@ pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v CommandContext<'v
 struct Judge<'v> {
     deeds: Vec<Deed>,
     view: &'v CommandContext<'v>,
-    /// Entries within entries; they cannot go round.
+    /// The number of nested entries, which limits cycles.
     depth: usize,
-    /// The name that was looked up: `git`, then `git stash`, then `git stash list`.
+    /// The name of the entry: `git`, then `git stash`, then `git stash list`.
     called: String,
-    /// What `find` looks for.
+    /// The search of `find`.
     search: Option<find::Search>,
     /// All words after the program's name.
     all: &'v [Arg],
@@ -123,10 +124,12 @@ impl Judge<'_> {
                 return self.program(mode, args);
             }
         }
-        // A command that has an entry of its own says itself what it does.
-        let first = reading.operands.first().filter(|_| program.words == [Operand::Command]).and_then(Arg::text);
-        if first.and_then(|first| table::program(&format!("{} {first}", self.called))).is_none() {
-            self.manner(program);
+        // A command with an entry of its own states its effects there.
+        let takes_command = program.words == [Operand::Command];
+        let command = if takes_command { reading.operands.first().and_then(Arg::text) } else { None };
+        let has_entry = command.is_some_and(|command| table::program(&format!("{} {command}", self.called)).is_some());
+        if !has_entry {
+            self.general_effects(program);
         }
         if let Some(reason) = program.unread {
             self.add(Deed::AtStake(reason.to_owned()));
@@ -135,8 +138,8 @@ impl Judge<'_> {
             find::find(self, program, &reading, args);
         }
         for floor in &program.floors {
-            let minus = |option: &&str| reading.operands.iter().any(|arg| arg.is(option));
-            if floor.options.is_empty() || reading.has(&floor.options) || floor.options.iter().any(minus) {
+            let is_operand = |option: &&str| reading.operands.iter().any(|arg| arg.is(option));
+            if floor.options.is_empty() || reading.has(&floor.options) || floor.options.iter().any(is_operand) {
                 self.add(Deed::Floor(floor.action, floor.why.to_owned()));
             }
         }
@@ -151,17 +154,19 @@ impl Judge<'_> {
                 self.doubt("a word that is computed may hold an option that starts something");
             }
         }
-        // The value of an option nobody knows may be taken for the program.
-        let lost = reading.given.iter().any(|given| given.does.is_none());
-        if lost && program.words.iter().any(|role| matches!(role, Operand::Program | Operand::Shell | Operand::Command))
-        {
+        // The value of an unknown option may be mistaken for the program.
+        let has_unknown_option = reading.given.iter().any(|given| given.does.is_none());
+        let runs_words =
+            program.words.iter().any(|role| matches!(role, Operand::Program | Operand::Shell | Operand::Command));
+        if has_unknown_option && runs_words {
             self.add(Deed::Tails(reading.operands.clone()));
             if program.runs() {
                 self.doubt("an option of it is not known, and may change which word is the program");
             }
         }
         if reading.words && program.words.contains(&Operand::Read) {
-            // `head -n $n f`: what is computed may be several words, the name of a file among them.
+            // `head -n $n f`: the computed value may be several words, including the name of a
+            // file.
             self.effect(Effect::Unproven);
         }
         if special::words(self, program, &reading, args) {
@@ -170,8 +175,8 @@ impl Judge<'_> {
         self.leaving(program, args);
     }
 
-    /// What a program does whatever its words are.
-    fn manner(&mut self, program: &Utility) {
+    /// Adds the effects that do not depend on the words.
+    fn general_effects(&mut self, program: &Utility) {
         self.effect(program.effect);
         if program.destroys {
             self.add(Deed::Destroys);
@@ -184,7 +189,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The words of it that may lead out of the project unseen.
+    /// Adds the words that may lead out of the project unnoticed.
     fn leaving(&mut self, program: &Utility, args: &[Arg]) {
         if program.runs() || matches!(program.special, "language" | "shell" | "foreign shell" | "sed" | "awk") {
             return;
@@ -268,7 +273,7 @@ impl Judge<'_> {
         }
     }
 
-    /// An option that may start something.
+    /// Applies an option that may start a program.
     fn starts(&mut self, program: &Utility, does: Does, given: &GivenOption, args: &[Arg]) {
         let name = &*given.name;
         let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
@@ -312,12 +317,12 @@ impl Judge<'_> {
                 self.uses(Access::Read, &value());
                 self.opaque("its settings are in a file, and may start programs");
             }
-            // What runs them judges them: see `languages` and `special`. The others were judged before.
+            // The programs' own code handles the others: see `languages` and `special`.
             _ => {}
         }
     }
 
-    /// A command that may run: a text, or the name of a program.
+    /// Adds a command that may run: a text, or the name of a program.
     fn carries(&mut self, value: Option<&Arg>) {
         let Some(value) = value else { return };
         if value
@@ -330,8 +335,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Asks about the files that a text nobody takes apart names: what `anywhere` in it or in quotes may be
-    /// the name of one with secrets, or of one that decides what runs.
+    /// Asks about protected files that an unparsed text names, in quotes or `anywhere`.
     fn names_files(&mut self, text: &str, anywhere: bool) {
         let Some((name, protected)) = protected_in(text, anywhere) else { return };
         match protected {
@@ -364,17 +368,17 @@ impl Judge<'_> {
             roles = roles.get(..roles.len().saturating_sub(1)).unwrap_or_default();
         }
         let operands = reading.operands.as_slice();
-        // How many words stand behind those of which there may be any number.
-        let behind = many.map_or(0, |many| roles.len().saturating_sub(many + 1));
+        // The number of words after those of which there may be any number.
+        let trailing = many.map_or(0, |many| roles.len().saturating_sub(many + 1));
         for (at, arg) in operands.iter().enumerate() {
             let left = operands.len() - at;
             let role = match many {
-                Some(many) if at >= many && left <= behind => roles.get(roles.len() - left),
+                Some(many) if at >= many && left <= trailing => roles.get(roles.len() - left),
                 Some(many) if at >= many => roles.get(many),
                 _ => roles.get(at),
             };
-            // Those behind it may be other words than they seem.
-            if arg.is_several() && !program.any && !many.is_some_and(|many| at >= many && behind == 0) {
+            // Later words may have other roles than they seem to have.
+            if arg.is_several() && !program.any && !many.is_some_and(|many| at >= many && trailing == 0) {
                 self.effect(Effect::Unproven);
                 if program.runs() {
                     self.opaque("which of its words is the program is not known");
@@ -392,20 +396,20 @@ impl Judge<'_> {
         }
         let starts = roles.iter().position(|role| matches!(role, Operand::Program | Operand::Shell));
         if starts.is_some_and(|at| operands.len() <= at) {
-            // `unshare`, `chroot dir`: a shell, which reads what comes in.
+            // `unshare`, `chroot dir`: starts a shell, which reads the input.
             match self.view.input.clone() {
                 StdinSource::Nothing => {}
                 StdinSource::Text(Some(text)) => self.add(Deed::Text(Arg::exact(text), true)),
                 StdinSource::Pipe | StdinSource::Text(None) => self.doubt("without a program it may start a shell"),
             }
         }
-        let nothing = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
-        if nothing && deep::is_deep(program, reading) {
+        let has_no_file = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
+        if has_no_file && deep::is_deep(program, reading) {
             deep::reads_below(self, &Arg::exact("."), deep::picks(reading));
         }
     }
 
-    /// One word; false where its role took the rest as well.
+    /// Applies one word. Returns `false` if its role took the remaining words as well.
     fn word(
         &mut self,
         program: &'static Utility,
@@ -472,10 +476,10 @@ impl Judge<'_> {
         true
     }
 
-    /// A file or a directory that is removed, or moved to where the last word says.
+    /// Adds the effects of removing a file or directory, or of moving it to the last word.
     fn entry(&mut self, program: &Utility, arg: &Arg, deep: bool, reading: &ParsedArgs) {
-        let moved = program.name == "mv";
-        let to = reading.operands.last().filter(|_| moved).cloned();
+        let is_move = program.name == "mv";
+        let to = if is_move { reading.operands.last().cloned() } else { None };
         if let Some(to) = &to {
             self.add(Deed::CopyTree { from: vec![arg.clone()], to: to.clone() });
         }
@@ -483,13 +487,14 @@ impl Judge<'_> {
         if deep || reading.unknown {
             self.add(Deed::Lost(vec![arg.clone()], program.name == "rm"));
         }
-        let hidden = arg.text().and_then(|text| text.trim_end_matches('/').rsplit('/').next());
-        if deep && hidden.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
+        let base_name = arg.text().and_then(|text| text.trim_end_matches('/').rsplit('/').next());
+        if deep && base_name.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
             self.add(Deed::ChangesPicked(PickedFiles { below: vec![arg.clone()], names: vec![Arg::exact("*")] }));
         }
     }
 
-    /// A word that begins what it runs; false where its role took the rest as well.
+    /// Applies a word that begins the program's command. Returns `false` if its role took the
+    /// remaining words as well.
     fn runs_words(
         &mut self,
         program: &'static Utility,
@@ -498,7 +503,8 @@ impl Judge<'_> {
         reading: &ParsedArgs,
         args: &[Arg],
     ) -> bool {
-        let (arg, rest) = (&reading.operands[at], &reading.operands[at..]);
+        let arg = &reading.operands[at];
+        let rest = &reading.operands[at..];
         match role {
             Operand::Program => {
                 self.add(Deed::Run(rest.to_vec(), false));
@@ -524,7 +530,7 @@ impl Judge<'_> {
                 return false;
             }
             Operand::Remote => {
-                // What runs on the other machine is named for rules, not judged as if it ran here.
+                // Rules may match its text, but it is not judged as if it ran here.
                 self.add(Deed::Told(rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" ")));
                 if rest.iter().any(|arg| arg.prefix().starts_with('-')) {
                     self.danger("an option behind the host");

@@ -1,4 +1,4 @@
-//! The builtins of bash: which of them change what later commands mean, and which run text.
+//! The builtins of bash: those that change the meaning of later commands, and those that run text.
 
 use std::collections::HashSet;
 
@@ -14,18 +14,18 @@ const BUILTINS: &str = ": true false echo printf test [ pwd cd pushd popd dirs r
     exit return break continue getopts ulimit umask times command builtin help history fc bind compgen complete \
     compopt mapfile readarray caller disown suspend logout";
 
-/// Those that change nothing, whatever their words are.
+/// Builtins that change nothing, whatever their words are.
 const QUIET: &str = ": true false pwd dirs times break continue return exit shift caller logout umask ulimit type \
     help which";
 
 const OTHER_READING: &str = "it changes how the shell reads commands";
 
-/// Whether bash itself is meant by a name.
+/// Whether a name is a builtin of bash.
 pub(crate) fn is_builtin(name: &str) -> bool {
     among(BUILTINS, name)
 }
 
-/// What a builtin does with its words; none for everything else.
+/// Returns the effects of a builtin with these words, or `None` for other names.
 pub(crate) fn builtin(name: &str, args: &[Arg], view: &CommandContext<'_>) -> Option<Vec<Deed>> {
     let mut builtin = Builtin { deeds: vec![], view };
     let known = among(QUIET, name)
@@ -35,8 +35,8 @@ pub(crate) fn builtin(name: &str, args: &[Arg], view: &CommandContext<'_>) -> Op
     known.then_some(builtin.deeds)
 }
 
-/// Whether a word that is evaluated may hold a command.
-fn code(args: &[Arg]) -> bool {
+/// Whether a word that is evaluated may contain a command.
+fn may_hold_code(args: &[Arg]) -> bool {
     args.iter().any(|arg| arg.text().is_none_or(|text| holds_code(text) || text.contains('[')))
 }
 
@@ -70,20 +70,20 @@ impl Builtin<'_> {
                         self.opaque(&format!("{name} {reason}"));
                     }
                 }
-                if name == "wait" && code(args) {
+                if name == "wait" && may_hold_code(args) {
                     self.opaque("it sets a variable that is computed");
                 }
             }
             "test" | "[" => {
-                let asks = args.iter().any(|arg| arg.is("-v") || arg.is("-R"));
-                if asks && code(args) {
+                let evaluates = args.iter().any(|arg| arg.is("-v") || arg.is("-R"));
+                if evaluates && may_hold_code(args) {
                     self.opaque("a subscript is evaluated");
                 }
             }
             "echo" => {}
             "printf" => self.printf(args),
             "let" => {
-                if code(args) {
+                if may_hold_code(args) {
                     self.opaque("let evaluates a text that may hold a command");
                 }
                 for arg in args {
@@ -108,7 +108,7 @@ impl Builtin<'_> {
             "unset" => {
                 for arg in args.iter().filter(|arg| !arg.prefix().starts_with('-')) {
                     match plain_name(arg) {
-                        // Nothing is in it from here on, or what was there before.
+                        // From here on it is empty, or has its former value.
                         Some(name) if self.view.state.vars.contains_key(name) => {
                             self.add(Deed::Assign(name.to_owned(), Value::Known(vec![String::new()])));
                         }
@@ -124,24 +124,24 @@ impl Builtin<'_> {
         true
     }
 
-    /// `printf -v name` or `-vname`.
+    /// Handles `printf -v name` and `-vname`.
     fn printf(&mut self, args: &[Arg]) {
         let Some(first) = args.first().filter(|arg| arg.prefix().starts_with("-v") || arg.may_be_option()) else {
             return;
         };
-        let attached = first.prefix().len() > 2;
-        let target = if attached { Some(first.after(2)) } else { args.get(1).cloned() };
+        let is_attached = first.prefix().len() > 2;
+        let target = if is_attached { Some(first.after(2)) } else { args.get(1).cloned() };
         let target = target.as_ref().and_then(Arg::text).unwrap_or_default();
         match variable_danger(target) {
             Some(reason) => self.opaque(&format!("{target} {reason}")),
-            None if target.is_empty() || code(args.get(..2).unwrap_or(args)) => {
+            None if target.is_empty() || may_hold_code(args.get(..2).unwrap_or(args)) => {
                 self.opaque("it sets a variable that is computed");
             }
             None => self.add(Deed::Assign(target.to_owned(), Value::Foreign)),
         }
     }
 
-    /// Builtins that change where the shell is and how it reads commands.
+    /// Handles builtins that change the directory, or the way in which the shell reads commands.
     fn changes_shell(&mut self, name: &str, args: &[Arg]) -> bool {
         match name {
             "cd" | "chdir" | "pushd" | "popd" => {
@@ -150,13 +150,13 @@ impl Builtin<'_> {
                     self.add(Deed::Physical);
                 }
                 let target = args.get(at).or_else(|| args.first().filter(|arg| arg.is("-")));
-                let turns = || target.is_none_or(|arg| !arg.is("-") && arg.prefix().starts_with(['+', '-']));
-                // Of more words than one bash takes none, other shells the first; so it is with options that one of
-                // them does not know. `chdir` is no builtin of bash, but of others.
-                let odd = !options.flags.iter().all(|flag| name == "cd" && ["-L", "-P"].contains(&&*flag.name))
+                let rotates = || target.is_none_or(|arg| !arg.is("-") && arg.prefix().starts_with(['+', '-']));
+                // With several words, bash fails, but other shells use the first; they also differ
+                // in the options that they know. `chdir` is a builtin of other shells only.
+                let differs = !options.flags.iter().all(|flag| name == "cd" && ["-L", "-P"].contains(&&*flag.name))
                     || options.unknown && target.is_some_and(Arg::known)
                     || args.len() > at + 1;
-                if name == "popd" || name == "chdir" || odd || (name == "pushd" && turns()) {
+                if name == "popd" || name == "chdir" || differs || (name == "pushd" && rotates()) {
                     target.into_iter().for_each(|dir| self.add(Deed::Use(Access::List, dir.clone())));
                     self.add(Deed::Astray);
                     self.add(Deed::Broad("the directory is not known".to_owned()));
@@ -204,7 +204,7 @@ impl Builtin<'_> {
         true
     }
 
-    /// Builtins that run what they are given.
+    /// Handles builtins that run their words.
     fn runs_words(&mut self, name: &str, args: &[Arg]) -> bool {
         match name {
             "eval" => {
@@ -216,7 +216,9 @@ impl Builtin<'_> {
                 self.add(Deed::Carrier);
                 let (options, at) = Options::leading(args, "", &[]);
                 let text = args.get(at).filter(|text| args.len() > at + 1 && !text.is("-"));
-                if let Some(text) = text.filter(|_| !options.has(&["-p", "-l"])) {
+                if let Some(text) = text
+                    && !options.has(&["-p", "-l"])
+                {
                     self.add(Deed::Later(text.clone()));
                 }
             }
@@ -260,9 +262,11 @@ impl Builtin<'_> {
     }
 
     fn declare(&mut self, name: &str, args: &[Arg]) {
-        let option = |letter| args.iter().any(|arg| arg.prefix().starts_with('-') && arg.prefix().contains(letter));
-        let (integer, functions, array) = (option('i'), option('f'), option('a') || option('A'));
-        if option('n') {
+        let has = |letter| args.iter().any(|arg| arg.prefix().starts_with('-') && arg.prefix().contains(letter));
+        let is_integer = has('i');
+        let is_function = has('f');
+        let is_array = has('a') || has('A');
+        if has('n') {
             self.opaque("it gives a variable another name");
         }
         let mut set = HashSet::new();
@@ -274,7 +278,7 @@ impl Builtin<'_> {
             if variable.contains('[') || (arg.text().is_none() && !prefix.contains('=')) {
                 self.opaque("it sets a variable whose name is computed");
             }
-            if integer && (arg.text().is_none() || holds_code(prefix)) {
+            if is_integer && (arg.text().is_none() || holds_code(prefix)) {
                 self.opaque("a number is computed from text that may hold a command");
             }
             if let Some(reason) = variable_danger(variable) {
@@ -286,15 +290,15 @@ impl Builtin<'_> {
                 }
                 self.change(&reason);
             }
-            if integer {
+            if is_integer {
                 self.add(Deed::Integer(variable.to_owned()));
             }
-            // `declare -a x='($(…))'` reads an array from the text, and runs what stands in it.
+            // `declare -a x='($(…))'` reads an array from the text, and runs the commands in it.
             let list = match arg.text().and_then(|text| text.split_once('=')) {
                 Some((_, value)) => value.trim_start().starts_with('(') && holds_code(value),
                 None => {
                     let known = || set.contains(variable) || self.view.state.vars.contains_key(variable);
-                    prefix.contains('=') && !arg.raw.contains("=(") && (array || known())
+                    prefix.contains('=') && !arg.raw.contains("=(") && (is_array || known())
                 }
             };
             if list {
@@ -308,10 +312,10 @@ impl Builtin<'_> {
                 self.add(Deed::Assign(variable.to_owned(), Value::Foreign));
             }
         }
-        if functions && name == "export" {
+        if is_function && name == "export" {
             self.opaque("it hands a function to other shells");
         }
-        if !any && !functions {
+        if !any && !is_function {
             // It prints every variable.
             self.unproven();
         }
@@ -349,7 +353,7 @@ impl Builtin<'_> {
     }
 }
 
-/// The name of a variable that decides nothing, without a subscript.
+/// Returns the name of a variable that has no special meaning and no subscript.
 fn plain_name(arg: &Arg) -> Option<&str> {
     arg.text().filter(|name| variable_danger(name).is_none() && !name.contains('['))
 }

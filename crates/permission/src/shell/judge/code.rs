@@ -1,6 +1,6 @@
-//! Program text of languages that are no shell's. It is not taken apart: it is harmless where every
-//! word in it is one of those that start nothing, or starts a program whose name stands there as it
-//! is, where rules that deny can find it.
+//! Program text in languages other than that of a shell. It is not parsed. It is harmless if every
+//! word in it is known to start nothing, or starts a program whose literal name follows, so that
+//! rules that deny can find it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,58 +9,60 @@ use std::sync::LazyLock;
 use crate::protected::{self, Protected};
 use crate::shell::names::among;
 
-/// Longer programs are not read, in bytes.
-pub(super) const LONGEST: usize = 4 << 10;
+/// The maximum length of a program that is checked, in bytes.
+pub(super) const MAX_LENGTH: usize = 4 << 10;
 
-/// Words that start nothing, in the languages people hand to interpreters.
+/// Words that start nothing, in the languages of common interpreters.
 static QUIET: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     let lines = include_str!("../programs/quiet.txt").lines().filter(|line| !line.starts_with('#'));
     lines.flat_map(str::split_whitespace).collect()
 });
 
-/// What starts a program whose name is its first argument.
+/// Functions that start the program named by their first argument.
 const STARTS: &str =
     "system run call check_call check_output getoutput execSync execFileSync spawnSync Popen popen exec";
 
-/// Interpreters to which `exec` means to evaluate a text.
+/// Interpreters in which `exec` evaluates a text.
 const EVALUATING: &str = "python pypy ipython";
-/// Interpreters to which `%x(…)` is a command, whatever signs stand for the brackets.
+/// Interpreters in which `%x(…)` is a command, with any delimiters.
 const RUBY: &str = "ruby jruby";
-/// Interpreters to which a bracket behind another one is no call.
+/// Interpreters in which a bracket after another one is no call.
 const LISPS: &str = "emacs guile sbcl clisp racket";
 
-/// The first name in a text of a file that holds secrets or decides what runs; secrets come first. In quotes,
-/// where texts that are joined count as one, or `anywhere`.
+/// Returns the first name of a protected file in a text, secrets before control files: in quotes,
+/// with concatenated texts counted as one, or `anywhere`.
 pub(crate) fn protected_in(text: &str, anywhere: bool) -> Option<(String, Protected)> {
     if !text.contains(['.', '_', '/']) && !text.chars().any(char::is_uppercase) {
         return None;
     }
     let readings = if anywhere { vec![text.to_owned()] } else { joined(text) };
     let parts = readings.iter().flat_map(|text| text.split(['\'', '"', '`']).enumerate());
-    // Outside quotes, what begins with a dot is a path only where it has parts.
-    let path = |word: &str| word.starts_with(['.', '~', '/']) && word.contains('/');
+    // Outside of quotes, a word that begins with a dot is a path only if it contains a slash.
+    let is_path = |word: &str| word.starts_with(['.', '~', '/']) && word.contains('/');
     let words: Vec<&str> = parts
         .flat_map(|(at, part)| {
             let quoted = anywhere || at % 2 == 1;
             let words = part.split(|c: char| c.is_whitespace() || "()[]{};|<>&=,:@".contains(c));
-            words.filter(move |word| !word.is_empty() && word.len() < 200 && (quoted || path(word)))
+            words.filter(move |word| !word.is_empty() && word.len() < 200 && (quoted || is_path(word)))
         })
         .collect();
     let bare = |word: &str| word.trim_start_matches('+').trim_start_matches("./").to_owned();
-    let find = |what: Protected, is: fn(&Path) -> bool| {
-        words.iter().map(|word| bare(word)).find(|word| is(Path::new(word))).map(|word| (word, what))
+    let find = |protected: Protected, is: fn(&Path) -> bool| {
+        words.iter().map(|word| bare(word)).find(|word| is(Path::new(word))).map(|word| (word, protected))
     };
     find(Protected::Secret, protected::secret).or_else(|| find(Protected::Control, protected::control))
 }
 
-/// A program as it is written, with the texts in it joined that stand side by side or have a sign between
-/// them that joins, and with those joined to a path that `,` or `/` stands between.
+/// Returns a program as written; with adjacent or concatenated texts joined; and with texts that
+/// are joined to a path by `,` or `/`.
 fn joined(text: &str) -> Vec<String> {
     let parts: Vec<&str> = text.split(['\'', '"']).collect();
     let join = |between: fn(&str) -> Option<&'static str>| {
-        let (mut out, mut joined) = (parts[0].to_owned(), false);
+        let mut out = parts[0].to_owned();
+        let mut joined = false;
         for (at, part) in parts.iter().enumerate().skip(1) {
-            let sign = between(part.trim()).filter(|_| at % 2 == 0 && at + 1 < parts.len());
+            let is_between_texts = at % 2 == 0 && at + 1 < parts.len();
+            let sign = if is_between_texts { between(part.trim()) } else { None };
             match sign {
                 Some(sign) => out.push_str(sign),
                 None if joined => out.push_str(part),
@@ -78,22 +80,25 @@ fn joined(text: &str) -> Vec<String> {
     vec![text.to_owned(), near, path]
 }
 
-/// Whether a command stands there as it is, and starts nothing else by its words.
+/// Whether a command is literal, and its words start no other program.
 pub(super) fn is_plain(command: &str) -> bool {
-    let letter = |c: char| c.is_ascii_alphanumeric() || " ._-/=".contains(c);
+    let is_plain_char = |c: char| c.is_ascii_alphanumeric() || " ._-/=".contains(c);
     let name = command.trim_start().split(' ').next().unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default();
-    !name.is_empty() && command.chars().all(letter) && !super::carries(name) && !super::is_language(super::family(name))
+    !name.is_empty()
+        && command.chars().all(is_plain_char)
+        && !super::carries(name)
+        && !super::is_language(super::family(name))
 }
 
-/// Whether a program text starts nothing but what stands in it as it is. `language` is the interpreter.
+/// Whether a program text starts only literal commands. `language` is the interpreter.
 pub(super) fn is_harmless(text: &str, language: &str) -> bool {
-    if text.len() > LONGEST {
+    if text.len() > MAX_LENGTH {
         return false;
     }
     let mut rest = text;
     let mut before = None;
-    // The last two letters, blanks aside.
+    // The last two characters, without blanks.
     let mut last = [None; 2];
     while let Some(c) = rest.chars().next() {
         if c == '(' && calls_a_value(last) && !among(LISPS, language) {
@@ -107,13 +112,14 @@ pub(super) fn is_harmless(text: &str, language: &str) -> bool {
             '`' => return false,
             '\'' | '"' => {
                 let Some(after) = skip_text(rest, c, before) else { return false };
-                (rest, before) = (after, Some(c));
+                rest = after;
+                before = Some(c);
                 continue;
             }
             '%' if among(RUBY, language) && rest[1..].starts_with('x') && !rest[2..].starts_with(is_letter) => {
                 return false;
             }
-            // Names that are put together, and files that are commands.
+            // Computed names, and files that are commands.
             '@' | '|' if rest[1..].starts_with(['{', '"', '\'']) => return false,
             '[' if before.is_some_and(|c: char| c.is_alphanumeric() || c == ')' || c == ']')
                 && called_after_bracket(rest) =>
@@ -144,8 +150,8 @@ pub(super) fn is_harmless(text: &str, language: &str) -> bool {
     true
 }
 
-/// Whether a bracket behind these two letters calls what another call or a subscript gave: `f()(x)`,
-/// `x[0](y)`. What `(function () { … })(x)` calls stands there as it is.
+/// Whether a bracket after these two characters calls the result of another call or a subscript:
+/// `f()(x)`, `x[0](y)`. The function that `(function () { … })(x)` calls is literal.
 fn calls_a_value(last: [Option<char>; 2]) -> bool {
     matches!(last, [_, Some(']')]) || matches!(last, [before, Some(')')] if before != Some('}'))
 }
@@ -154,7 +160,7 @@ fn is_letter(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// What stands behind a text in quotes; none where something in it may be computed.
+/// Skips a text in quotes; `None` if a part of it may be computed.
 fn skip_text(rest: &str, quote: char, before: Option<char>) -> Option<&str> {
     // `f'{…}'`
     let computed = before.is_some_and(char::is_alphabetic);
@@ -174,14 +180,14 @@ fn skip_text(rest: &str, quote: char, before: Option<char>) -> Option<&str> {
     None
 }
 
-/// Whether what a subscript chooses is called: `x['ex' + 'ec'](…)`.
+/// Whether the result of a subscript is called: `x['ex' + 'ec'](…)`.
 fn called_after_bracket(rest: &str) -> bool {
     rest.find(']').is_some_and(|end| rest[end + 1..].trim_start().starts_with('('))
         && rest[1..].trim_start().starts_with(['\'', '"'])
 }
 
-/// Whether the first argument of a call is one text without escapes, or a list that begins with one,
-/// and nothing is joined to it.
+/// Whether the first argument of a call is a single text without escapes, or a list that begins
+/// with one, without concatenation.
 fn plain_call(rest: &str) -> bool {
     if !rest.starts_with(['(', ' ']) {
         return false;
@@ -190,7 +196,8 @@ fn plain_call(rest: &str) -> bool {
     let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else { return false };
     let inner = &rest[1..];
     let Some(end) = inner.find(quote) else { return false };
-    let (text, after) = (&inner[..end], inner[end + 1..].trim_start());
+    let text = &inner[..end];
+    let after = inner[end + 1..].trim_start();
     is_plain(text) && (after.is_empty() || after.starts_with([')', ',', ']', ';', '}', '\n']))
 }
 
@@ -199,7 +206,7 @@ mod tests {
     use super::is_harmless;
 
     #[test]
-    fn what_starts_nothing_unseen() {
+    fn harmless_programs_start_literal_commands_only() {
         let harmless = [
             "print(1)",
             "console.log(1+1)",

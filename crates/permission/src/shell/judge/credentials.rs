@@ -1,6 +1,6 @@
-//! Commands whose purpose is to print a credential: `programs/credentials.txt` lists them, and says how they are
-//! written. They are found by their words alone, whatever options stand between, for the programs are many and
-//! have more options than anybody lists.
+//! Commands that print a credential, as listed in `programs/credentials.txt`, which documents its
+//! syntax. They are recognised by their words, whatever options are in between, because the
+//! programs have more options than a table can list.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use crate::shell::expand::Arg;
 #[derive(Debug)]
 struct Printer {
     program: &'static str,
-    /// Words in their order, each as its alternatives.
+    /// Words in their order, each with its alternatives.
     words: Vec<Vec<&'static str>>,
     with: Vec<&'static str>,
     but: Vec<&'static str>,
@@ -39,8 +39,8 @@ impl Printer {
             && self.words_in(args).is_some_and(|end| self.has_options(args) && !self.is_harmless(args, end))
     }
 
-    /// Returns how many words of a command there are up to the last of its own, which stand among the others in
-    /// their order; one that is computed may be any.
+    /// Returns the number of words up to the last one of the command. Its words may have others in
+    /// between; a computed word may be any.
     fn words_in(&self, args: &[Arg]) -> Option<usize> {
         let mut end = 0;
         for wanted in &self.words {
@@ -55,7 +55,8 @@ impl Printer {
         self.with.is_empty() || self.with.iter().any(given)
     }
 
-    /// Whether what is asked for, by the values of its options or else by the word at their end, prints nothing.
+    /// Whether the requested item, given by the values of options or otherwise by the word at
+    /// `end`, is no credential.
     fn is_harmless(&self, args: &[Arg], end: usize) -> bool {
         let is_but = |arg: Option<&Arg>| arg.is_some_and(|arg| self.but.iter().any(|word| arg.is(word)));
         if self.with.is_empty() {
@@ -70,7 +71,7 @@ impl Printer {
     }
 }
 
-/// Whether a name fits a pattern with a `*` at its beginning, its end or both.
+/// Whether a name matches a pattern with a `*` at its beginning, its end or both.
 fn fits(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(""), _) => true,
@@ -95,7 +96,7 @@ mod tests {
     use crate::cases::{Lab, judge, with};
 
     #[test]
-    fn what_prints_a_credential_asks_as_reading_one_does() {
+    fn printing_a_credential_asks_like_reading_one() {
         let lab = Lab::new();
         let rules = with(&lab.place, &[("*", Action::Allow)]);
         let asked = [

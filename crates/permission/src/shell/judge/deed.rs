@@ -1,130 +1,132 @@
-//! What a program may do, and what it sees when it does it.
+//! Effects of programs, and the context in which they are determined.
 
 use crate::shell::expand::{Arg, ShellState, StdinSource, Value};
 use crate::shell::unit::Effect;
 use crate::{Access, Action};
 
-/// One thing a program does or may do.
+/// One effect, or possible effect, of a program.
 #[derive(Debug)]
 pub(crate) enum Deed {
-    /// What it does to the disk, at least.
+    /// The effect on the disk, at least.
     Effect(Effect),
     Use(Access, Arg),
-    /// A file or link that is removed or moved itself; where it is moved to.
+    /// Removes or moves a file or link itself; the second value is the target of a move.
     Entry(Arg, Option<Arg>),
-    /// Sources, the target, and whether links stay links.
+    /// Copies or links sources to a target; `keeps` means that links stay links.
     Copy {
         from: Vec<Arg>,
         to: Arg,
         link: bool,
         keeps: bool,
     },
-    /// Directories are copied with all that lies below them.
+    /// Copies directories recursively.
     CopyTree {
         from: Vec<Arg>,
         to: Arg,
     },
-    /// What these patches name is changed.
+    /// Changes the files that these patches name.
     Patches(Vec<Arg>),
-    /// What is removed or changed with all that lies below it; whether unknown words are asked about.
+    /// Removes or changes files recursively; the flag asks about unknown words.
     Lost(Vec<Arg>, bool),
-    /// A directory is read to its bottom.
+    /// Reads a directory recursively.
     Below(Arg, Picks),
-    /// It makes files here whose names nobody sees.
+    /// Creates files here with unknown names.
     Unpacks,
-    /// It may make a link, here or there.
+    /// May create a link at this path.
     Link(Arg),
-    /// It goes to a directory; what follows happens there.
+    /// Changes to a directory for the following effects.
     Enter(Arg),
-    /// It goes to the home directory, or one nobody knows.
+    /// Changes to the home directory.
     Home,
+    /// Changes to an unknown directory.
     Astray,
-    /// `..` is above what a link leads to from now on.
+    /// Makes `..` the parent of a link's target from here on.
     Physical,
-    /// A variable of this shell gets a value, or the integer attribute.
+    /// Assigns a value to a variable of this shell, or the integer attribute.
     Assign(String, Value),
     Integer(String),
-    /// It computes with a text.
+    /// Evaluates a text as arithmetic.
     Computes(String),
-    /// Why later commands may not mean what they say.
+    /// The reason why later commands may not mean what is written.
     Changed(String),
-    /// It runs a program; whether perhaps only.
+    /// Runs a program; the flag means perhaps.
     Run(Vec<Arg>, bool),
-    /// It runs a program on files that were picked by their names.
+    /// Runs a program on files that were selected by name.
     RunOn(Vec<Arg>, PickedFiles),
-    /// It changes files that were picked by their names.
+    /// Changes files that were selected by name.
     ChangesPicked(PickedFiles),
-    /// It runs a text as shell input; whether perhaps only.
+    /// Runs a text as shell input; the flag means perhaps.
     Text(Arg, bool),
-    /// It runs a text in this shell, now or later.
+    /// Runs a text in this shell, now or later.
     Here(Arg),
     Later(Arg),
-    /// It joins words and hands them to a shell, or to this one.
+    /// Joins words and passes them to a shell, or evaluates them in this one.
     Shell(Vec<Arg>),
     Eval(Vec<Arg>),
     /// One of these words begins a program.
     Tails(Vec<Arg>),
-    /// A shell among these words runs somewhere else.
+    /// A shell among these words runs on another system.
     Away(Vec<Arg>),
-    /// Text in another language: searched for what is denied.
+    /// Program text in another language, to be searched for denied commands.
     Told(String),
-    /// Words of a program nobody knows; none: all its words.
+    /// Words of an unknown program; `None` means all its words.
     Stranger(Option<Vec<Arg>>),
-    /// Words any of which may lead out of the project; none: all its words.
+    /// Words of which any may lead out of the project; `None` means all its words.
     Leaving(Option<Vec<Arg>>),
-    /// A variable that is set for what runs.
+    /// Sets a variable for the program it runs.
     Variable(String),
-    /// A variable that is taken away.
+    /// Unsets a variable.
     Unset(Arg),
-    /// What the repository's settings make this command of git start.
+    /// Works in a repository, whose settings may make this git command start programs.
     Repository {
         command: String,
         args: Vec<Arg>,
     },
     /// The paths among git's words.
     GitPaths(Vec<Arg>),
-    /// It starts an alias of git or a program called `git-…`.
+    /// Starts an alias of git or a program named `git-…`.
     Words(Vec<Arg>),
     Danger(String),
     Opaque(String),
-    /// A variable is set that changes what programs load or read, and starts nothing by itself.
+    /// Sets a variable that changes the code or settings that programs load, but starts nothing by
+    /// itself.
     Prefixed(String),
-    /// What it does cannot be told, and no sandbox holds what it may do.
+    /// Has an unknown effect that no sandbox prevents.
     AtStake(String),
     Doubt(String),
     /// No rule about a specific command may allow it.
     Broad(String),
     Floor(Action, String),
-    /// Which files it uses is not known, which is asked about under any rules.
+    /// Uses unknown files, which is asked about under any rules.
     Unknown(String),
     Secret(String, String),
     Carrier,
     Network,
-    /// The one place on the network that it goes to: `curl https://host`, `git push origin`.
+    /// Its only destination on the network: `curl https://host`, `git push origin`.
     Reaches(String),
     Destroys,
 }
 
-/// Of the names below a directory, those that are looked at and those that are not.
+/// A selection of the names below a directory that are read.
 #[derive(Debug, Default)]
 pub(crate) struct Picks {
     pub(crate) only: Vec<Arg>,
     pub(crate) not: Vec<Arg>,
 }
 
-/// Files below some directories, whose names fit one of the patterns, none of which fits a secret.
+/// Files below some directories whose names match one of the patterns. No pattern matches a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PickedFiles {
     pub(crate) below: Vec<Arg>,
     pub(crate) names: Vec<Arg>,
 }
 
-/// What a program sees of its place.
+/// The context of a command.
 #[derive(Debug)]
 pub(crate) struct CommandContext<'s> {
-    /// What came before in this shell.
+    /// The state of the shell after the preceding commands.
     pub(crate) state: &'s ShellState,
     pub(crate) input: StdinSource,
-    /// The names that come through the pipe were picked by a pattern that fits no secret.
+    /// The names that come through the pipe were selected by a pattern that matches no secret.
     pub(crate) picked: bool,
 }

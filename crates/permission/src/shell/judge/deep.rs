@@ -1,4 +1,4 @@
-//! Programs that read directories to their bottom: when they do, and which names they leave out.
+//! Programs that read directories recursively: the conditions, and the names that they skip.
 
 use super::read::ParsedArgs;
 use super::table::Utility;
@@ -7,12 +7,12 @@ use crate::Access;
 use crate::shell::expand::{Arg, StdinSource};
 use crate::wildcard::generous;
 
-/// Options with which ripgrep, or `ag`, looks at hidden files as well.
+/// Options with which ripgrep or `ag` also reads hidden files.
 const HIDDEN: [&str; 6] = ["--hidden", "-u", "--no-ignore", "--unrestricted", "-.", "--ignore-file"];
 
-/// Whether it reads what lies below the directories among its words, and not only them.
+/// Whether the program reads directories among its words recursively.
 pub(super) fn is_deep(program: &Utility, reading: &ParsedArgs) -> bool {
-    // `grep -d recurse`, which may be cut short.
+    // `grep -d recurse`, which may be abbreviated.
     let recurses = || {
         let given = values(reading, &["-d", "--directories"]);
         program.special == "grep"
@@ -26,38 +26,42 @@ fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {
     given.filter_map(|given| given.value.as_ref()).collect()
 }
 
-/// `--include` and `--exclude` of what reads a directory to its bottom.
+/// Returns the selection by `--include` and `--exclude`.
 pub(super) fn picks(reading: &ParsedArgs) -> Picks {
     let only = globs::fitting(values(reading, &["--include"]).into_iter());
-    // Of both, the last one that fits a name counts.
-    let excluded = values(reading, &["--exclude"]).into_iter().filter(|_| only.is_empty());
-    let not = globs::certain(excluded);
+    // With both, the last one that matches a name wins.
+    let excluded = if only.is_empty() { values(reading, &["--exclude"]) } else { vec![] };
+    let not = globs::certain(excluded.into_iter());
     Picks { only, not }
 }
 
-/// A program that is given a directory reads it whole.
+/// Adds the effects of reading a directory recursively.
 pub(super) fn reads_below(judge: &mut Judge<'_>, arg: &Arg, picks: Picks) {
     judge.uses(Access::Read, arg);
     judge.add(Deed::Below(arg.clone(), picks));
 }
 
-/// Directories behind options of `diff`, which are compared with those among its words.
+/// Adds the directories in options of `diff`, which are compared with those among its words.
 pub(super) fn diff(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     for place in values(reading, &["--from-file", "--to-file"]) {
         judge.add(Deed::Below(place.clone(), Picks::default()));
     }
 }
 
-/// What ripgrep searches without being told to look at hidden files. What a glob or a type names is
-/// searched though it is hidden.
+/// Adds the files that ripgrep searches without an option for hidden files. It searches hidden
+/// files if a glob or a type names them.
 pub(super) fn ripgrep(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs) {
-    let ours = program.name == "rg";
-    let named = |names: &[&str]| values(reading, names).into_iter().filter(|_| ours).flat_map(globs::texts);
+    let is_ripgrep = program.name == "rg";
+    let named = |names: &[&str]| {
+        let named = if is_ripgrep { values(reading, names) } else { vec![] };
+        named.into_iter().flat_map(globs::texts)
+    };
     let positive = named(&["-g", "--glob", "--iglob"]).filter(|glob| !glob.starts_with('!'));
     let wanted: Vec<String> =
         positive.flat_map(|glob| globs::alternatives(&glob).unwrap_or_else(|| vec!["*".to_owned()])).collect();
-    let last = |glob: &String| glob.rsplit('/').next().is_some_and(|name| name.starts_with('.') && name.len() > 1);
-    for text in wanted.iter().filter(|glob| last(glob)) {
+    let names_hidden =
+        |glob: &String| glob.rsplit('/').next().is_some_and(|name| name.starts_with('.') && name.len() > 1);
+    for text in wanted.iter().filter(|glob| names_hidden(glob)) {
         let reason = format!("it reads hidden files named {text}, which may hold keys or passwords");
         judge.add(Deed::Secret(text.clone(), reason));
     }
@@ -77,7 +81,7 @@ pub(super) fn ripgrep(judge: &mut Judge<'_>, program: &Utility, reading: &Parsed
     }
     for path in paths {
         if wanted.is_empty() {
-            // Hidden files are left out, keys and passwords in others are not.
+            // Hidden files are skipped, but not other files with secrets.
             judge.add(Deed::Below(path.clone(), Picks { only: vec![], not: vec![Arg::exact(".*")] }));
             if !typed.is_empty() {
                 judge.add(Deed::Below(path, Picks { only: typed.clone(), not: vec![] }));
@@ -93,8 +97,8 @@ pub(super) fn ripgrep(judge: &mut Judge<'_>, program: &Utility, reading: &Parsed
     }
 }
 
-/// The directory in which a glob holds, where it names one, and what stands at its end. One with a slash in
-/// it begins where ripgrep does.
+/// Returns the directory to which a glob is limited, if any, and its last component. A glob with a
+/// slash is relative to the directory in which ripgrep starts.
 fn anchored(glob: &str) -> (Option<String>, &str) {
     let glob = glob.trim_end_matches('/');
     let Some((dirs, name)) = glob.rsplit_once('/') else { return (None, glob) };
@@ -103,7 +107,7 @@ fn anchored(glob: &str) -> (Option<String>, &str) {
     (Some(format!("./{}", known.join("/"))), name)
 }
 
-/// The names of a type of ripgrep among which hidden files with secrets may be.
+/// Returns the names of a ripgrep type that may match hidden files with secrets.
 fn of_type(kind: &str) -> Vec<Arg> {
     let names: &[&str] = match kind {
         "all" => &["*"],
@@ -120,7 +124,7 @@ fn of_type(kind: &str) -> Vec<Arg> {
     names.iter().map(|name| Arg::exact(*name)).collect()
 }
 
-/// What `name:glob` or `name:include:type,type` adds to a type.
+/// Returns the names that `name:glob` or `name:include:type,type` adds to a type.
 fn of_added(added: &str) -> Vec<Arg> {
     let globs = added.split_once(':').map_or("*", |(_, globs)| globs);
     if let Some(kinds) = globs.strip_prefix("include:") {
@@ -136,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_with_a_slash_hold_in_one_place() {
+    fn glob_with_a_slash_is_limited_to_a_directory() {
         let table = [
             ("*.rs", None, "*.rs"),
             ("src/**", Some("./src"), "**"),
@@ -151,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_ripgrep_may_name_hidden_files() {
+    fn ripgrep_types_may_match_hidden_files() {
         let names =
             |args: Vec<Arg>| args.iter().map(|arg| arg.text().unwrap().to_owned()).collect::<Vec<_>>().join(" ");
         assert_eq!(names(of_type("sh")), ".env *.env");

@@ -1,6 +1,5 @@
-//! What `find` does with the files it finds. Its words are an expression: which files an action gets
-//! hangs on the tests before it and on the signs between them, so that only those tests count that
-//! every such file has passed.
+//! The actions of `find`. Its words are an expression: the files that an action gets depend on the
+//! tests before it and on the operators, so only the tests count that every such file has passed.
 
 use super::read::{GivenOption, ParsedArgs, end_of_command};
 use super::table::{Does, Takes, Utility};
@@ -11,36 +10,37 @@ use crate::shell::names::among;
 use crate::shell::unit::Effect;
 use crate::{Access, Action};
 
-/// Tests that leave files out.
+/// Tests that exclude files.
 const TESTS: &str = "-name -iname -path -ipath -wholename -regex -iregex -empty -newer -mtime -mmin -atime -ctime -size -user \
     -perm -lname -samefile -inum -links";
-/// Brackets within brackets; names of which a file may have one. With more nothing is certain.
-const DEEPEST: usize = 32;
-const NAMES: usize = 64;
-/// With more directories or names it is not known which files a command gets.
-const PLACES: usize = 8;
-const SAMPLES: usize = 16;
-/// Paths that are looked at for what is removed.
-const REMOVED: usize = 128;
+/// The maximum nesting of brackets, and the maximum number of names that a file may have. Beyond
+/// them nothing is certain.
+const MAX_DEPTH: usize = 32;
+const MAX_NAMES: usize = 64;
+/// The maximum numbers of directories and of names with which the files of a command are known.
+const MAX_PLACES: usize = 8;
+const MAX_SAMPLES: usize = 16;
+/// The maximum number of removed paths that are recorded.
+const MAX_REMOVED: usize = 128;
 
-/// The directories that are searched, and what is certain of the files that each action gets: it is found
-/// by where the word behind it stands.
+/// The searched directories, and the certain properties of the files that each action gets. An
+/// action is identified by the position of the next word.
 #[derive(Debug)]
 pub(super) struct Search {
     below: Vec<Arg>,
-    actions: Vec<(usize, Passed)>,
+    actions: Vec<(usize, PassedTests)>,
 }
 
-/// What is certain of files that have passed some tests.
+/// The certain properties of files that have passed some tests.
 #[derive(Debug, Clone, Default)]
-struct Passed {
-    /// A test may have left out others.
+struct PassedTests {
+    /// A test may have excluded other files.
     picks: bool,
-    /// Their names fit one of these; none where nothing is known of them.
+    /// Patterns of which their names match one; empty if nothing is known about the names.
     names: Vec<Arg>,
 }
 
-impl Passed {
+impl PassedTests {
     fn named(mut self, name: &Arg) -> Self {
         if !self.fits_no_secret() {
             self.names = vec![name.clone()];
@@ -50,7 +50,7 @@ impl Passed {
 
     fn or(mut self, other: Self) -> Self {
         self.picks &= other.picks;
-        if self.names.is_empty() || other.names.is_empty() || self.names.len() + other.names.len() > NAMES {
+        if self.names.is_empty() || other.names.is_empty() || self.names.len() + other.names.len() > MAX_NAMES {
             self.names.clear();
         } else {
             self.names.extend(other.names);
@@ -63,7 +63,7 @@ impl Passed {
     }
 }
 
-/// Whether a name pattern cannot name a file with secrets.
+/// Whether a name pattern matches no file with secrets.
 pub(in super::super) fn names_no_secret(pattern: &str) -> bool {
     const SAMPLES: [&str; 9] =
         [".env", ".env.local", "x.env", "id_rsa", "id_ed25519", "x.pem", "x.key", ".npmrc", "credentials.json"];
@@ -72,15 +72,16 @@ pub(in super::super) fn names_no_secret(pattern: &str) -> bool {
         && !secret_name(pattern)
 }
 
-/// The words of `find` behind the directories.
+/// The words of `find` after the directories.
 struct Expression<'a> {
     program: &'a Utility,
     args: &'a [Arg],
     at: usize,
     depth: usize,
-    /// A word of it is not known, or it is nested too deeply: nothing is certain of any file.
+    /// Whether a word is unknown, or the nesting too deep, so that nothing is certain about any
+    /// file.
     lost: bool,
-    actions: Vec<(usize, Passed)>,
+    actions: Vec<(usize, PassedTests)>,
 }
 
 impl Expression<'_> {
@@ -88,7 +89,7 @@ impl Expression<'_> {
         self.args.get(self.at).and_then(Arg::text).is_some_and(|text| signs.contains(&text))
     }
 
-    /// Options of `find` itself, then the directories.
+    /// Skips the options of `find` itself, then the directories.
     fn skip_places(&mut self) {
         while let Some(text) = self.args.get(self.at).and_then(Arg::text) {
             match text {
@@ -101,8 +102,8 @@ impl Expression<'_> {
         while let Some(arg) = self.args.get(self.at)
             && !arg.prefix().starts_with(['-', '(', '!', ')', ','])
         {
-            let sign = |text: &String| text.starts_with(['-', '(', '!']);
-            self.lost |= arg.is_words() || arg.texts().is_some_and(|texts| texts.iter().any(sign));
+            let is_sign = |text: &String| text.starts_with(['-', '(', '!']);
+            self.lost |= arg.is_words() || arg.texts().is_some_and(|texts| texts.iter().any(is_sign));
             self.at += 1;
         }
     }
@@ -110,21 +111,22 @@ impl Expression<'_> {
     fn read(&mut self) {
         self.skip_places();
         loop {
-            self.list(&Passed::default());
+            self.list(&PassedTests::default());
             if self.at >= self.args.len() {
                 break;
             }
-            // A bracket that nothing opened.
+            // A closing bracket without an opening one.
             self.lost = true;
             self.at += 1;
         }
         if self.lost {
-            self.actions.iter_mut().for_each(|(_, passed)| *passed = Passed::default());
+            self.actions.iter_mut().for_each(|(_, passed)| *passed = PassedTests::default());
         }
     }
 
-    /// What stands between commas is done one after the other; the last decides.
-    fn list(&mut self, before: &Passed) -> Passed {
+    /// Parses expressions separated by commas, which are evaluated in sequence; the last one
+    /// determines the result.
+    fn list(&mut self, before: &PassedTests) -> PassedTests {
         let mut passed = self.either(before);
         while self.is(&[","]) {
             self.at += 1;
@@ -133,7 +135,7 @@ impl Expression<'_> {
         passed
     }
 
-    fn either(&mut self, before: &Passed) -> Passed {
+    fn either(&mut self, before: &PassedTests) -> PassedTests {
         let mut passed = self.all(before);
         while self.is(&["-o", "-or"]) {
             self.at += 1;
@@ -142,7 +144,7 @@ impl Expression<'_> {
         passed
     }
 
-    fn all(&mut self, before: &Passed) -> Passed {
+    fn all(&mut self, before: &PassedTests) -> PassedTests {
         let mut passed = before.clone();
         while self.at < self.args.len() && !self.is(&[",", ")", "-o", "-or"]) {
             let mut negated = false;
@@ -152,14 +154,14 @@ impl Expression<'_> {
             }
             if self.at < self.args.len() {
                 let after = self.one(&passed);
-                // What fails a test may be called anything.
+                // A file that fails a test may have any name.
                 passed = if negated { passed } else { after };
             }
         }
         passed
     }
 
-    fn one(&mut self, before: &Passed) -> Passed {
+    fn one(&mut self, before: &PassedTests) -> PassedTests {
         let arg = &self.args[self.at];
         self.at += 1;
         if arg.is("(") {
@@ -181,7 +183,7 @@ impl Expression<'_> {
         }
         let value = self.args.get(self.at).filter(|_| option.takes == Takes::Value);
         self.at += usize::from(value.is_some()) + usize::from(text == "-fprintf");
-        // Where the directories stand in a file, nobody knows where the files lie.
+        // If a file lists the directories, the location of the files is unknown.
         self.lost |= value.is_some_and(Arg::is_words) || text == "-files0-from";
         let mut passed = before.clone();
         passed.picks |= among(TESTS, text) && (text == "-empty" || !fits_everything(value));
@@ -191,8 +193,8 @@ impl Expression<'_> {
         }
     }
 
-    fn bracket(&mut self, before: &Passed) -> Passed {
-        if self.depth >= DEEPEST {
+    fn bracket(&mut self, before: &PassedTests) -> PassedTests {
+        if self.depth >= MAX_DEPTH {
             self.lost = true;
             return before.clone();
         }
@@ -208,7 +210,7 @@ fn fits_everything(value: Option<&Arg>) -> bool {
     value.is_some_and(|arg| arg.text().or(arg.pattern()).is_some_and(|text| text.chars().all(|c| "*./".contains(c))))
 }
 
-/// What is to be judged before its options are: what it removes.
+/// Handles the parts of `find` that precede its options: the files that it removes.
 pub(super) fn find(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
     for (at, arg) in args.iter().enumerate().filter(|(_, arg)| arg.text().is_none() && arg.may_be_option()) {
         let value = at.checked_sub(1).is_some_and(|before| args[before].prefix().starts_with('-'));
@@ -228,10 +230,11 @@ pub(super) fn find(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArg
     for (next, passed) in &search.actions {
         let deletes = args[next - 1].is("-delete");
         if deletes {
-            removed(judge, &search.below, passed);
+            add_removed(judge, &search.below, passed);
         }
         if deletes && !passed.names.is_empty() {
-            let (below, names) = (search.below.clone(), passed.names.clone());
+            let below = search.below.clone();
+            let names = passed.names.clone();
             judge.add(Deed::ChangesPicked(PickedFiles { below, names }));
         }
         everything |= !passed.picks && (deletes || args.get(*next).is_some_and(is_destroyer));
@@ -242,11 +245,11 @@ pub(super) fn find(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArg
     judge.search = Some(search);
 }
 
-/// Files that stand for those that are removed, so that rules about paths can speak about them.
-fn removed(judge: &mut Judge<'_>, below: &[Arg], passed: &Passed) {
+/// Adds examples of the removed files, so that rules about paths can match them.
+fn add_removed(judge: &mut Judge<'_>, below: &[Arg], passed: &PassedTests) {
     let mut paths = places(below).flat_map(|place| samples(&place, passed));
-    for path in paths.by_ref().take(REMOVED) {
-        // Deeper down, too: what is a plan where it lies is none there.
+    for path in paths.by_ref().take(MAX_REMOVED) {
+        // Also in a subdirectory, in which for example a plan file is no longer one.
         let (place, name) = path.rsplit_once('/').unwrap_or((".", &path));
         judge.uses(Access::Edit, &Arg::exact(format!("{place}/found/{name}")));
         judge.uses(Access::Edit, &Arg::exact(path.as_str()));
@@ -261,14 +264,14 @@ fn is_destroyer(arg: &Arg) -> bool {
     name.is_some_and(|name| ["rm", "shred", "unlink", "rmdir", "mv"].contains(&name))
 }
 
-/// The directories that are searched, as far as they are known.
+/// Returns the searched directories, as far as they are known.
 fn places(below: &[Arg]) -> impl Iterator<Item = String> {
     let known = |arg: &Arg| arg.texts().map(<[String]>::to_vec).or_else(|| Some(vec![sample(arg.pattern()?)]));
     below.iter().filter_map(known).flatten().map(|place| place.trim_end_matches('/').to_owned())
 }
 
-/// Paths in a directory that files could have which passed the tests.
-fn samples(place: &str, passed: &Passed) -> Vec<String> {
+/// Returns example paths in a directory for files that have passed the tests.
+fn samples(place: &str, passed: &PassedTests) -> Vec<String> {
     let named = passed.names.iter().filter_map(|name| name.text().or(name.pattern()));
     let mut names: Vec<String> = named.map(sample).collect();
     if names.is_empty() {
@@ -277,12 +280,12 @@ fn samples(place: &str, passed: &Passed) -> Vec<String> {
     names.into_iter().map(|name| format!("{place}/{name}")).collect()
 }
 
-/// A name that fits a pattern.
+/// Returns a name that matches a pattern.
 fn sample(pattern: &str) -> String {
     pattern.replace('*', "found").replace('?', "x")
 }
 
-/// A command that goes on to `;` or `+`, with the files that were found among its words.
+/// Adds a command that ends at `;` or `+`, with the found files among its words.
 pub(super) fn until(judge: &mut Judge<'_>, given: &GivenOption, args: &[Arg], ends: bool) {
     judge.danger(&given.name);
     judge.add(Deed::Carrier);
@@ -311,10 +314,10 @@ pub(super) fn until(judge: &mut Judge<'_>, given: &GivenOption, args: &[Arg], en
     if given.name.ends_with("dir") {
         judge.add(Deed::Astray);
     }
-    let search = judge.search.as_ref().filter(|_| ends);
+    let search = if ends { judge.search.as_ref() } else { None };
     let passed = search.and_then(|search| {
         let (_, passed) = search.actions.iter().find(|(next, _)| *next == given.next)?;
-        let few = places(&search.below).nth(PLACES).is_none() && passed.names.len() <= SAMPLES;
+        let few = places(&search.below).nth(MAX_PLACES).is_none() && passed.names.len() <= MAX_SAMPLES;
         (few && passed.fits_no_secret()).then_some((&search.below, passed))
     });
     let Some((below, passed)) = passed else {
@@ -329,7 +332,7 @@ pub(super) fn until(judge: &mut Judge<'_>, given: &GivenOption, args: &[Arg], en
         let dir = Arg::exact(if place.is_empty() { "/" } else { &place });
         let picked = PickedFiles { below: vec![dir], names: passed.names.clone() };
         runs.push(Deed::RunOn(fill(Some(&found(format!("{place}/found")))), picked));
-        // Rules may speak about the name.
+        // Rules may match the name.
         let named = samples(&place, passed).into_iter().map(found);
         runs.extend(named.map(|found| Deed::Run(fill(Some(&found)), false)));
     }
@@ -340,7 +343,7 @@ pub(super) fn until(judge: &mut Judge<'_>, given: &GivenOption, args: &[Arg], en
     runs.into_iter().for_each(|run| judge.add(run));
 }
 
-/// A file that is found, whatever it is called.
+/// Returns a word for a found file with an unknown name.
 fn found(path: String) -> Arg {
     let mut found = Arg::exact(path);
     found.literal = false;
@@ -353,9 +356,9 @@ mod tests {
     use crate::cases::{Lab, judge, with};
     use crate::{Action, Rules};
 
-    /// Rules about paths speak about the files that are found, whose paths nobody knows.
+    /// Rules about paths apply to found files, although their paths are unknown.
     #[test]
-    fn rules_about_paths_hold_for_what_is_found() {
+    fn rules_about_paths_apply_to_found_files() {
         let lab = Lab::new();
         let rules = with(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[
             ("edit", "config/*", Action::Deny),
@@ -390,9 +393,9 @@ mod tests {
         }
     }
 
-    /// Brackets and signs without end are no expression, and not read as one.
+    /// Endless brackets and operators are no expression, and are not parsed as one.
     #[test]
-    fn what_nobody_can_read_is_asked_about() {
+    fn endless_expression_asks() {
         let lab = Lab::new();
         let free = with(&lab.place, &[("*", Action::Allow)]);
         for (from, to) in [("\\( ", " \\)"), ("! ", ""), ("-name x -o ", ""), ("\\) ", "")] {

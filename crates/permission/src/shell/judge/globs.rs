@@ -1,14 +1,14 @@
-//! Patterns that programs read themselves, the shell aside: which names may fit one.
+//! Glob patterns that programs match themselves, unlike those of the shell.
 
 use crate::shell::expand::Arg;
 use crate::wildcard::generous;
 
-/// How many texts the braces of one may spell.
-const MOST: usize = 64;
-/// How long one may be for that, in bytes: each of its parts repeats the rest of it.
-const LONGEST: usize = 4_096;
+/// The maximum number of alternatives of one pattern.
+const MAX_ALTERNATIVES: usize = 64;
+/// The maximum length of a pattern with alternatives, in bytes: each alternative repeats the rest.
+const MAX_LENGTH: usize = 4_096;
 
-/// What a word may be, as far as it is known; what is not known may be any run of letters.
+/// Returns the possible texts of a word; an unknown part becomes `*`.
 pub(super) fn texts(arg: &Arg) -> Vec<String> {
     match (arg.texts(), arg.pattern()) {
         (Some(texts), _) => texts.to_vec(),
@@ -17,24 +17,25 @@ pub(super) fn texts(arg: &Arg) -> Vec<String> {
     }
 }
 
-/// Where a letter stands that no backslash takes its meaning from, before the byte `end`.
+/// Returns the position of the last unescaped occurrence of a character before the byte `end`.
 fn last_plain(text: &str, letter: char, end: usize) -> Option<usize> {
     let plain = |at: &usize| text[..*at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0;
     text[..end].match_indices(letter).map(|(at, _)| at).rfind(plain)
 }
 
-/// What `{a,b}` in a text spells, sets within sets too. None where that is more than is looked at.
+/// Expands `{a,b}` in a text, including nested ones. `None` if there are too many alternatives.
 pub(super) fn alternatives(text: &str) -> Option<Vec<String>> {
-    if text.len() > LONGEST {
+    if text.len() > MAX_LENGTH {
         return None;
     }
-    let (mut done, mut open) = (vec![], vec![(text.to_owned(), text.len())]);
+    let mut done = vec![];
+    let mut open = vec![(text.to_owned(), text.len())];
     while let Some((text, end)) = open.pop() {
         let Some(start) = last_plain(&text, '{', end) else {
             done.push(text);
             continue;
         };
-        // The last that opens holds no other one.
+        // The last opening brace contains no other one.
         let Some(stop) = text[start..].find('}').map(|at| at + start) else {
             open.push((text, start));
             continue;
@@ -42,7 +43,7 @@ pub(super) fn alternatives(text: &str) -> Option<Vec<String>> {
         for part in text[start + 1..stop].split(',') {
             open.push((format!("{}{part}{}", &text[..start], &text[stop + 1..]), start));
         }
-        if open.len() + done.len() > MOST {
+        if open.len() + done.len() > MAX_ALTERNATIVES {
             return None;
         }
     }
@@ -51,12 +52,12 @@ pub(super) fn alternatives(text: &str) -> Option<Vec<String>> {
     Some(done)
 }
 
-/// Names that fit one of these globs, and perhaps more.
+/// Returns patterns for at least the names that match one of these globs.
 pub(super) fn fitting<'a>(globs: impl Iterator<Item = &'a Arg>) -> Vec<Arg> {
     globs.flat_map(texts).map(|text| Arg::exact(generous(&text))).collect()
 }
 
-/// Of these globs those that fit no more than they seem to.
+/// Returns the globs that match no more than they seem to.
 pub(super) fn certain<'a>(globs: impl Iterator<Item = &'a Arg>) -> Vec<Arg> {
     let plain = |arg: &&Arg| {
         arg.text().or(arg.pattern()).is_some_and(|text| !text.contains(['[', '\\', '{', '/']) && !text.is_empty())
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn braces_are_spelled_out() {
+    fn braces_are_expanded() {
         let table: [(&str, &[&str]); 8] = [
             ("a", &["a"]),
             ("{a,b}c", &["ac", "bc"]),
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_stands_for_any_letter() {
+    fn set_becomes_a_question_mark() {
         let table =
             [(".en[v]", ".en?"), ("[!a]x", "?x"), ("[]a]x", "?x"), ("\\.env", ".env"), ("[a", "[a"), ("*.rs", "*.rs")];
         for (glob, wanted) in table {

@@ -1,6 +1,6 @@
-//! Programs that are given a program: shells, `sed`, `awk`, other languages. Shell text is taken apart
-//! like the line itself. Of the others only what is plainly harmless is read as such; the rest is
-//! searched for the names of denied programs, and is in doubt.
+//! Programs that get a program: shells, `sed`, `awk`, other languages. Shell text is analysed like
+//! the line itself. Of other programs only plainly harmless ones are accepted; the rest is searched
+//! for the names of denied programs, and is in doubt.
 
 use super::code;
 use super::read::{GivenOption, ParsedArgs};
@@ -11,10 +11,12 @@ use crate::shell::device;
 use crate::shell::expand::{Arg, StdinSource};
 use crate::shell::unit::Effect;
 
-/// Single-letter options cluster, and `-c` takes the first word after all of them.
+/// Handles a shell. Single-letter options form clusters, and `-c` takes the first word after all
+/// options.
 pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
     let mut at = 0;
-    let (mut command, mut stdin) = (false, false);
+    let mut command = false;
+    let mut stdin = false;
     while let Some(arg) = args.get(at)
         && arg.prefix().starts_with(['-', '+'])
     {
@@ -56,12 +58,11 @@ pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
         }
         return judge.add(Deed::Text(text.clone(), false));
     }
-    if let Some(file) = args.get(at).filter(|_| !stdin) {
+    if !stdin && let Some(file) = args.get(at) {
         judge.effect(Effect::Unproven);
-        if file
-            .text()
-            .is_some_and(|text| device::is_harmless(text) || text.starts_with("/dev/fd/") || text.starts_with("/proc/"))
-        {
+        let is_pipe =
+            |text: &str| device::is_harmless(text) || text.starts_with("/dev/fd/") || text.starts_with("/proc/");
+        if file.text().is_some_and(is_pipe) {
             judge.opaque("it reads its program from a pipe");
         }
         judge.doubt("it runs a file, and what that does is not judged");
@@ -75,7 +76,7 @@ pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
     }
 }
 
-/// An interpreter of a language that is no shell's.
+/// Handles an interpreter of a language other than that of a shell.
 pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
     let mut given = false;
     let mut texts = vec![];
@@ -101,7 +102,7 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &Parse
         }
     }
     let operand = reading.operands.first();
-    let piped = |text: &str| text.starts_with("/dev/") || text.starts_with("/proc/");
+    let is_device = |text: &str| text.starts_with("/dev/") || text.starts_with("/proc/");
     let no_file = operand.is_none_or(|arg| arg.is("-") || arg.text().is_some_and(|text| text.starts_with("/dev/")));
     let interactive = reading.given.iter().any(|option| option.does == Some(Does::Interactive));
     let from_input = (no_file && !given) || interactive;
@@ -118,12 +119,12 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &Parse
     } else if judge.view.input == StdinSource::Pipe && reading.given.iter().any(may_read_input) {
         judge.doubt("it may read more of its program from its input");
     }
-    if operand.and_then(Arg::text).is_some_and(piped) && !given {
+    if operand.and_then(Arg::text).is_some_and(is_device) && !given {
         judge.opaque("it reads its program from a pipe");
     }
     if program.whole {
-        // Editors, debuggers and databases: every language is another, and commands are read from the
-        // input too, whatever file is opened.
+        // Editors, debuggers and databases have languages of their own, and also read commands from
+        // the input, whatever file they open.
         judge.strange(args);
         if !no_file && !given && judge.view.input == StdinSource::Pipe {
             judge.opaque("it reads commands from a pipe or a file");
@@ -138,21 +139,22 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Utility, reading: &Parse
         judge.names_files(&text, program.whole);
         judge.add(Deed::Told(text));
     }
-    keeps_old(judge, reading, &reading.operands);
+    add_backups(judge, reading, &reading.operands);
     if program.whole {
-        // Commands of editors and databases may be any of their words.
+        // Any word may be a command of an editor or database.
         args.iter().filter_map(Arg::text).for_each(|text| judge.names_files(text, true));
         if let StdinSource::Text(Some(text)) = judge.view.input.clone() {
             judge.names_files(&text, true);
         }
     }
     if !program.whole {
-        // Editors and databases take commands among their words and from their input.
+        // Other languages have no further commands among their words: these count as words of an
+        // unknown program.
         judge.strange(args);
     }
 }
 
-/// An option nobody knows, or a module that may take orders: `-a`, `-m code`.
+/// Whether an option is unknown, or a module that may read commands: `-a`, `-m code`.
 fn may_read_input(option: &GivenOption) -> bool {
     match option.does {
         None => true,
@@ -161,12 +163,12 @@ fn may_read_input(option: &GivenOption) -> bool {
     }
 }
 
-/// The programs and the files of programs, and the words that are left.
+/// Returns the programs, and the remaining words. Adds the effects of program files.
 fn programs<'r>(judge: &mut Judge<'_>, reading: &'r ParsedArgs) -> (Vec<Arg>, &'r [Arg]) {
     let of = |does| reading.given.iter().filter(move |given| given.does == Some(does));
     let mut programs: Vec<Arg> = of(Does::Program).filter_map(|given| given.value.clone()).collect();
     let mut operands = reading.operands.as_slice();
-    // With a module, the first word is the program still.
+    // With a module, the first word is still the program.
     let files = of(Does::File).next().is_some();
     for given in of(Does::File).chain(of(Does::Module)) {
         if given.value.as_ref().is_some_and(|file| file.is("inplace")) {
@@ -177,9 +179,9 @@ fn programs<'r>(judge: &mut Judge<'_>, reading: &'r ParsedArgs) -> (Vec<Arg>, &'
         judge.danger(&given.name);
         judge.doubt("it runs a file of commands");
         if let Some(file) = &given.value {
-            if file.text().is_some_and(|text| {
-                device::is_harmless(text) || text.starts_with("/dev/") || text.starts_with("/proc/")
-            }) {
+            let is_pipe =
+                |text: &str| device::is_harmless(text) || text.starts_with("/dev/") || text.starts_with("/proc/");
+            if file.text().is_some_and(is_pipe) {
                 judge.opaque("it reads its program from a pipe");
             }
             judge.uses(Access::Read, file);
@@ -239,12 +241,12 @@ pub(super) fn sed(judge: &mut Judge<'_>, reading: &ParsedArgs) {
             judge.uses(Access::Edit, file);
         }
     }
-    keeps_old(judge, reading, files);
+    add_backups(judge, reading, files);
 }
 
-/// `-i.old`, `-idir/*.old`: the name under which the old content is kept, `*` in it the file's own. Without
-/// one it stands behind the name.
-fn keeps_old(judge: &mut Judge<'_>, reading: &ParsedArgs, files: &[Arg]) {
+/// Adds the backups of `-i.old` and `-idir/*.old`. `*` in the suffix is the file's name; without one the
+/// suffix follows the name.
+fn add_backups(judge: &mut Judge<'_>, reading: &ParsedArgs, files: &[Arg]) {
     let edits = reading.given.iter().filter(|given| matches!(&*given.name, "-i" | "--in-place"));
     for suffix in edits.filter_map(|given| given.value.as_ref()).filter(|suffix| !suffix.is("")) {
         for file in files {
@@ -253,15 +255,15 @@ fn keeps_old(judge: &mut Judge<'_>, reading: &ParsedArgs, files: &[Arg]) {
                 continue;
             };
             let (dir, name) = file.rsplit_once('/').map_or(("", file), |(dir, name)| (dir, name));
-            let kept = if suffix.contains('*') { suffix.replace('*', name) } else { format!("{name}{suffix}") };
-            let there = dir.is_empty() || (suffix.contains('/') && suffix.contains('*'));
-            judge.uses(Access::Edit, &Arg::exact(if there { kept } else { format!("{dir}/{kept}") }));
+            let backup = if suffix.contains('*') { suffix.replace('*', name) } else { format!("{name}{suffix}") };
+            let is_complete = dir.is_empty() || (suffix.contains('/') && suffix.contains('*'));
+            judge.uses(Access::Edit, &Arg::exact(if is_complete { backup } else { format!("{dir}/{backup}") }));
         }
     }
 }
 
-/// What a plain sed program does beyond printing: the files it writes (`w`) and reads (`r`), the
-/// commands it runs (`e`). None for every other program.
+/// Returns the effects of a plain sed program other than printing: the files it writes (`w`) and
+/// reads (`r`), the commands it runs (`e`). `None` for all other programs.
 fn sed_deeds(text: &str) -> Option<Vec<(char, String)>> {
     let mut rest = text;
     let mut deeds = vec![];
@@ -278,7 +280,7 @@ fn sed_deeds(text: &str) -> Option<Vec<(char, String)>> {
             'w' | 'W' => deeds.push(('w', sed_line(&mut rest))),
             'r' | 'R' => deeds.push(('r', sed_line(&mut rest))),
             'e' => deeds.push(('e', sed_line(&mut rest))),
-            // One line of text, without signs that continue it.
+            // One line of text without continuation.
             'a' | 'i' | 'c' => {
                 if sed_line(&mut rest).contains('\\') {
                     return None;
@@ -300,9 +302,10 @@ fn sed_deeds(text: &str) -> Option<Vec<(char, String)>> {
     Some(deeds)
 }
 
-/// Skips a text and its delimiter. One in brackets ends it for some versions only.
+/// Skips a text with its delimiter. A delimiter within a set ends the text in some versions only.
 fn sed_text(rest: &mut &str, end: char) -> Option<()> {
-    let (mut escaped, mut set) = (false, false);
+    let mut escaped = false;
+    let mut set = false;
     for (at, c) in rest.char_indices() {
         match c {
             _ if escaped => escaped = false,
@@ -320,14 +323,15 @@ fn sed_text(rest: &mut &str, end: char) -> Option<()> {
     None
 }
 
-/// What stands up to the end of the line.
+/// Consumes and returns the rest of the line.
 fn sed_line(rest: &mut &str) -> String {
     let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
     *rest = after;
     line.trim().to_owned()
 }
 
-/// What stands behind `s` or `y`: the outer none where it is not plain, the inner where it only edits.
+/// Parses the rest of `s` or `y`. The outer value is `None` if it is not plain, the inner one if it
+/// only edits.
 fn sed_substitution(rest: &mut &str) -> Option<Option<(char, String)>> {
     let flags = |c: char| "gpiImM".contains(c) || c.is_ascii_digit();
     let end = rest.chars().next().filter(|c| c.is_ascii_punctuation() && *c != '\\')?;
@@ -390,12 +394,13 @@ pub(super) fn awk(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     }
 }
 
-/// Whether awk takes a word for an assignment; with any other letter before the sign it is a file.
+/// Whether awk reads a word as an assignment. A word with any other character before the `=` is a
+/// file.
 fn assigns(word: &str) -> bool {
-    let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_name_char = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let name = word.split_once('=').map(|(name, _)| name);
     name.is_some_and(|name| {
-        !name.is_empty() && name.chars().all(letter) && !name.starts_with(|c: char| c.is_ascii_digit())
+        !name.is_empty() && name.chars().all(is_name_char) && !name.starts_with(|c: char| c.is_ascii_digit())
     })
 }
 
@@ -408,11 +413,11 @@ enum AwkDeeds {
     Unread,
 }
 
-/// What an awk program does. Words are searched for wherever they stand; signs count for nothing where
-/// they plainly compare or choose.
+/// Classifies an awk program. Words are searched everywhere; operators are ignored if they plainly
+/// compare or select.
 fn awk_deeds(text: &str) -> AwkDeeds {
     let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if text.len() > code::LONGEST
+    if text.len() > code::MAX_LENGTH
         || has(&["ARGV", "SYMTAB", "PROCINFO", "@"])
         || (text.contains("getline") && text.contains('<'))
     {
@@ -431,7 +436,7 @@ fn awk_deeds(text: &str) -> AwkDeeds {
         (false, false) => AwkDeeds::None,
         (true, false) => AwkDeeds::Starts,
         (false, true) => {
-            // One file whose name is a text at the end of its statement.
+            // A single file whose name is a text at the end of its statement.
             let after =
                 text.split_once('>').map(|(_, after)| after.trim_start_matches('>').trim_start()).unwrap_or_default();
             let file = after.strip_prefix('"').and_then(|after| after.split_once('"'));
@@ -450,8 +455,8 @@ fn awk_deeds(text: &str) -> AwkDeeds {
     }
 }
 
-/// The first statement of an awk program without its texts. A newline ends it only behind what can end
-/// an expression; elsewhere the statement goes on in the next line.
+/// Returns the first statement of an awk program without texts. A newline ends it only after a
+/// token that can end an expression; otherwise the statement continues on the next line.
 fn statement(text: &str) -> &str {
     let ends = |(at, sign): &(usize, char)| {
         let complete = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | ')' | ']' | '}');
@@ -477,8 +482,8 @@ fn outside_brackets(text: &str) -> String {
     out
 }
 
-/// An awk program without its texts and patterns. None where a slash may divide or begin a pattern, or
-/// where a set in a pattern holds what ends one.
+/// Removes the texts and patterns of an awk program. `None` if a slash may be a division or start a
+/// pattern, or if a set in a pattern contains a delimiter.
 fn without_texts(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut letters = text.chars();
@@ -517,7 +522,7 @@ fn without_texts(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// The commands that an awk program starts, where each stands there as it is.
+/// Returns the commands that an awk program starts if each of them is literal.
 fn started(text: &str) -> Option<Vec<&str>> {
     let command = |after: &'_ str| -> Option<(usize, usize)> {
         let inner = after.trim_start().strip_prefix('"')?;
@@ -539,7 +544,8 @@ fn started(text: &str) -> Option<Vec<&str>> {
             continue;
         }
         let after = rest[at + 1..].trim_start_matches('&');
-        let (before, getline) = (rest[..at].trim_end(), after.trim_start().starts_with("getline"));
+        let before = rest[..at].trim_end();
+        let getline = after.trim_start().starts_with("getline");
         if getline {
             let inner = before.strip_suffix('"')?;
             let start = inner.rfind('"')?;
@@ -555,8 +561,12 @@ fn started(text: &str) -> Option<Vec<&str>> {
             if !(next.is_empty() || next.starts_with([';', '}', '\n', ')'])) {
                 return None;
             }
-            // What reads more than it is told may run it.
-            found.push(Some(&after[start..end]).filter(|command| code::is_plain(command))?);
+            // A command that executes its input may run the printed text.
+            let command = &after[start..end];
+            if !code::is_plain(command) {
+                return None;
+            }
+            found.push(command);
             rest = &after[end + 1..];
         }
     }
@@ -568,7 +578,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sed_programs() {
+    fn sed_programs_are_classified() {
         let plain = ["s/a/b/g", "1,5p;10q", "/x/,/y/{s|a|b|;d}", "a text w x", "$!N;s/\\n/ /", ":a;N;ba"];
         for program in plain {
             assert_eq!(sed_deeds(program), Some(vec![]), "{program}");
@@ -599,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn awk_programs() {
+    fn awk_programs_are_classified() {
         let plain =
             ["{print $1}", "$1 > 5 {print}", "/a|b/ {n++} END {print n}", "{print ($1 > 2)}", "a || b", "{s+=$1/2}"];
         for program in plain {

@@ -1,18 +1,19 @@
-//! What is known of a program by its name alone.
+//! Lookups by the name of a program.
 
 #[cfg(test)]
 use super::table::Does;
 use super::table::{self, Operand, Takes};
 use crate::shell::names::among;
 
-/// Programs of which several versions are installed side by side, under names with their numbers. Of any
-/// other name the digits are a part: `id3` is no `id`.
+/// Programs of which several versions are installed in parallel, with a version in the name. In
+/// other names digits have another meaning: `id3` is not `id`.
 const FAMILIES: &str = "R Rscript awk bash c++ cc clang clang++ clang-cpp clang-format clang-tidy clangd cpp dash emacs \
     erl expect flang g++ gawk gcc gcc-ar gcc-nm gcc-ranlib gcov gdb gfortran ghc go gofmt gpg guile ipython irb java \
     javac jruby ksh ld.lld lld lldb lua luajit mawk node nodejs openssl perl php pip psql pydoc pypy pytest python \
     racket ruby runghc rustc sqlite tclsh vim wish zsh";
 
-/// `python` for `python3.12`, `gcc` for `gcc-13`, `mkfs` for `mkfs.ext4`.
+/// Returns the name without its version: `python` for `python3.12`, `gcc` for `gcc-13`, `mkfs` for
+/// `mkfs.ext4`.
 pub(in crate::shell) fn family(name: &str) -> &str {
     if name.starts_with("ld-linux") || name.starts_with("ld-musl") {
         return "ld.so";
@@ -35,7 +36,8 @@ pub(in crate::shell) fn knows(name: &str) -> bool {
     table::program(name).is_some() || table::program(family(name)).is_some()
 }
 
-/// What a git command does that a repository's settings may start a program for; none where nobody knows.
+/// Returns the events that a git command causes, for which a repository's settings may start a
+/// program; `None` if unknown.
 pub(in crate::shell) fn meets(name: &str) -> Option<&'static [&'static str]> {
     table::program(name)?.meets.as_deref()
 }
@@ -47,7 +49,7 @@ pub(in crate::shell) fn takes_next(name: &str, option: &str) -> bool {
     found.is_some_and(|found| found.takes == Takes::Value)
 }
 
-/// The files that a program runs without being given their names.
+/// Returns the files that a program runs without being given their names.
 pub(in crate::shell) fn runs_of_itself(name: &str) -> &'static [&'static str] {
     match name {
         "make" | "gmake" => &["Makefile", "makefile", "GNUmakefile"],
@@ -68,7 +70,7 @@ pub(in crate::shell) fn is_language(name: &str) -> bool {
     table::program(name).is_some_and(|program| program.special == "language")
 }
 
-/// Whether a program runs others, or texts, that stand among its words.
+/// Whether a program runs other programs, or texts, that are among its words.
 pub(crate) fn carries(name: &str) -> bool {
     const WORDS: [&str; 19] = [
         "eval", "exec", "command", "builtin", "trap", "coproc", "then", "do", "else", "elif", "if", "while", "until",
@@ -82,13 +84,15 @@ pub(crate) fn carries(name: &str) -> bool {
         })
 }
 
-/// Whether the name of an entry is what is typed: not that of a mode, which only other entries name.
+/// Whether the name of an entry can be typed. The name of a mode cannot: only other entries refer
+/// to it.
 #[cfg(test)]
 fn is_typed(name: &str) -> bool {
     !["to the screen", " of a ", " with", "bisect"].iter().any(|part| name.contains(part))
 }
 
-/// Returns every program that runs words or texts after it, with the number of words that stand between.
+/// Returns every program that runs the words or texts after it, with the number of words in
+/// between.
 #[cfg(test)]
 pub(crate) fn wrappers() -> Vec<(&'static str, usize)> {
     let runs = |role: &Operand| matches!(role, Operand::Program | Operand::Tails | Operand::Shell | Operand::Shells);
@@ -103,8 +107,8 @@ pub(crate) fn wrappers() -> Vec<(&'static str, usize)> {
     all
 }
 
-/// Every program that runs the words after it, with what has to stand between and with its options:
-/// for what must hold for all of them.
+/// Returns every program that runs the words after it, with the required words in between and with
+/// its options.
 #[cfg(test)]
 pub(crate) fn beginnings() -> Vec<String> {
     let mut all = vec![];
@@ -141,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn family_of_a_name_with_a_version_is_the_name_without_it() {
+    fn family_is_the_name_without_a_version() {
         let table = [
             ("python3.12", "python"),
             ("python3", "python"),

@@ -1,5 +1,5 @@
-//! What `curl` and `wget` do to files: an address may name one, an option may hold one among other text,
-//! and what is fetched is called like the end of its address.
+//! Effects of `curl` and `wget` on files: an address may name a file, an option may contain one,
+//! and a download is named after the end of its address.
 
 use percent_encoding::percent_decode_str;
 
@@ -19,20 +19,22 @@ fn ask(judge: &mut Judge<'_>, reason: &str) {
     judge.add(Deed::Floor(Action::Ask, reason.to_owned()));
 }
 
-/// Returns the scheme and host of an address that says no more than that and where to go there: as far as readers of
-/// addresses might disagree, there is none.
+/// Returns the scheme and host of a plain address. `None` if readers of addresses might disagree
+/// about it.
 fn host_of(address: &str) -> Option<&str> {
     let scheme = ["https://", "http://"].into_iter().find(|scheme| address.starts_with(scheme))?;
     let rest = &address[scheme.len()..];
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:".contains(&byte));
-    (plain && !host.is_empty() && !address.contains(['{', '[', '\\', ' ']))
-        .then(|| &address[..scheme.len() + host.len()])
+    let is_plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:".contains(&byte));
+    if !is_plain || host.is_empty() || address.contains(['{', '[', '\\', ' ']) {
+        return None;
+    }
+    Some(&address[..scheme.len() + host.len()])
 }
 
-/// Notes the one host that `curl` asks, where it does nothing but show what that answers. Options that save, send or
-/// name a file, or lead elsewhere, are not among these.
-fn one_host(judge: &mut Judge<'_>, reading: &ParsedArgs) {
+/// Adds the only host that `curl` contacts, if it just prints the answer. Options that save, send or name a
+/// file, or lead to another host, do not count as plain.
+fn single_host(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     const PLAIN: &[&str] = &[
         "-f",
         "-s",
@@ -61,38 +63,40 @@ fn one_host(judge: &mut Judge<'_>, reading: &ParsedArgs) {
         "--header",
     ];
     let [address] = reading.operands.as_slice() else { return };
-    let plain = |given: &GivenOption| {
+    let is_plain = |given: &GivenOption| {
         let value = given.value.as_ref();
-        let file = given.does == Some(Does::Sends) && value.is_some_and(|value| value.prefix().starts_with(['@', '<']));
-        given.does.is_some() && PLAIN.contains(&&*given.name) && value.is_none_or(Arg::known) && !file
+        let is_file =
+            given.does == Some(Does::Sends) && value.is_some_and(|value| value.prefix().starts_with(['@', '<']));
+        given.does.is_some() && PLAIN.contains(&&*given.name) && value.is_none_or(Arg::known) && !is_file
     };
     if !reading.unknown
         && !reading.words
-        && reading.given.iter().all(plain)
+        && reading.given.iter().all(is_plain)
         && let Some(host) = address.text().and_then(host_of)
     {
         judge.add(Deed::Reaches(format!("curl {host}")));
     }
 }
 
-/// Notes the one remote that `git push` sends the usual branches to: nothing is forced, deleted or given another name.
+/// Adds the only remote to which `git push` sends the usual branches, without force, deletion or
+/// renaming.
 pub(super) fn push(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     const PLAIN: [&str; 8] = ["-u", "--set-upstream", "-v", "--verbose", "-q", "--quiet", "--progress", "--porcelain"];
     let [remote] = reading.operands.as_slice() else { return };
-    let plain = |given: &GivenOption| given.value.is_none() && PLAIN.contains(&&*given.name);
-    let name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    if let Some(remote) = remote.text().filter(|remote| !remote.is_empty() && remote.bytes().all(name))
+    let is_plain = |given: &GivenOption| given.value.is_none() && PLAIN.contains(&&*given.name);
+    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    if let Some(remote) = remote.text().filter(|remote| !remote.is_empty() && remote.bytes().all(is_name_byte))
         && !reading.unknown
         && !reading.words
-        && reading.given.iter().all(plain)
+        && reading.given.iter().all(is_plain)
     {
         judge.add(Deed::Reaches(format!("git push {remote}")));
     }
 }
 
-/// What `curl` does besides what its options say.
+/// Adds effects of `curl` that depend on several options.
 pub(super) fn curl(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs) {
-    one_host(judge, reading);
+    single_host(judge, reading);
     for url in values(reading, &["--url"]) {
         if url.prefix().starts_with('@') {
             ask(judge, "which addresses it opens stands in a file");
@@ -108,7 +112,7 @@ pub(super) fn curl(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArg
     }
     let dirs = values(reading, &["--output-dir"]);
     for output in values(reading, &["-o", "--output"]) {
-        // `#1` is what stood in the first braces of the address.
+        // `#1` is the text of the first braces of the address.
         let numbered = |(at, _): (usize, &str)| output.prefix()[at + 1..].starts_with(|c: char| c.is_ascii_digit());
         if output.prefix().match_indices('#').any(numbered) {
             judge.uses(Access::Edit, &Arg::unknown(&output.raw));
@@ -137,13 +141,16 @@ pub(super) fn curl(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArg
     }
 }
 
-/// Text that may name a file behind a sign: `-d @file`, `-F name=@file,file;headers=@file`, `-b file`.
+/// Adds files in a text after a sign: `-d @file`, `-F name=@file,file;headers=@file`, `-b file`.
 pub(super) fn sends(judge: &mut Judge<'_>, given: &GivenOption) {
     let Some(value) = &given.value else { return };
-    let form = matches!(&*given.name, "-F" | "--form");
-    if let Some(text) = value.text().filter(|text| form && text.contains(['@', '<'])) {
+    let is_form = matches!(&*given.name, "-F" | "--form");
+    if let Some(text) = value.text()
+        && is_form
+        && text.contains(['@', '<'])
+    {
         for (at, part) in text.split([',', ';']).enumerate() {
-            // A further file stands there alone, a setting has a name.
+            // A further file is given without a name, a setting has one.
             let name = match part.find(['@', '<']) {
                 Some(sign) => &part[sign + 1..],
                 None if at > 0 && !part.contains('=') => part,
@@ -162,7 +169,7 @@ pub(super) fn sends(judge: &mut Judge<'_>, given: &GivenOption) {
     }
 }
 
-/// An address that is opened; what is fetched from it may become a file.
+/// Adds an address that is opened; the download may become a file.
 pub(super) fn address(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, arg: &Arg) {
     let fetched = program.effect == Effect::Writes || reading.has(&["-O", "--remote-name", "--remote-name-all"]);
     let Some(texts) = arg.texts() else {
@@ -191,7 +198,7 @@ pub(super) fn address(judge: &mut Judge<'_>, program: &Utility, reading: &Parsed
     }
 }
 
-/// The file that an address names; none where it is of the network.
+/// Returns the file that an address names; `None` for an address on the network.
 fn file_of(address: &str) -> Option<String> {
     let address = address.trim_start();
     let rest = address.get(..5).filter(|start| start.eq_ignore_ascii_case("file:")).map(|_| &address[5..])?;
@@ -200,10 +207,11 @@ fn file_of(address: &str) -> Option<String> {
     Some(percent_decode_str(path).decode_utf8_lossy().into_owned())
 }
 
-/// What the braces and ranges in an address of `curl` spell. None where that is more than is looked at.
+/// Expands the braces and ranges in an address of `curl`. `None` if there are too many.
 fn spelled(address: &str) -> Option<Vec<String>> {
-    const MOST: usize = 256;
-    let (mut done, mut open) = (vec![], globs::alternatives(address)?);
+    const MAX_ADDRESSES: usize = 256;
+    let mut done = vec![];
+    let mut open = globs::alternatives(address)?;
     while let Some(text) = open.pop() {
         match first_range(&text) {
             Some((start, end, letters)) => {
@@ -211,15 +219,15 @@ fn spelled(address: &str) -> Option<Vec<String>> {
             }
             None => done.push(text),
         }
-        if done.len() + open.len() > MOST {
+        if done.len() + open.len() > MAX_ADDRESSES {
             return None;
         }
     }
     Some(done)
 }
 
-/// The first `[a-z]` or `[1-9]` in a text: where it begins and ends, and what it stands for. Of numbers the first
-/// and the last do. What else stands in brackets is a host.
+/// Returns the first `[a-z]` or `[1-9]` in a text: its start, its end and its values. For numbers,
+/// the first and the last one suffice. Other text in brackets is a host.
 fn first_range(text: &str) -> Option<(usize, usize, Vec<String>)> {
     text.match_indices('[').find_map(|(start, _)| {
         let end = text[start..].find(']').map(|at| at + start)?;
@@ -236,12 +244,12 @@ fn first_range(text: &str) -> Option<(usize, usize, Vec<String>)> {
     })
 }
 
-/// The files that what comes from an address may become.
+/// Adds the files that a download from an address may become.
 fn named_by_address(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, address: &str) {
     let plain = address.split(['?', '#']).next().unwrap_or_default();
     let plain = plain.split_once("://").map_or(plain, |(_, rest)| rest);
     let Some((host, path)) = plain.split_once('/') else { return };
-    // `wget` decodes names, and `..` leads nowhere.
+    // `wget` decodes names, and ignores `..`.
     let decoded = percent_decode_str(path).decode_utf8_lossy().into_owned();
     let mut files = vec![];
     for path in [path, decoded.as_str()] {
@@ -266,7 +274,7 @@ fn named_by_address(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedAr
     }
 }
 
-/// Whether `wget` fetches more than it is told, or makes the folders of an address.
+/// Whether `wget` fetches more than the given address, or creates the directories of an address.
 fn makes_folders(reading: &ParsedArgs) -> bool {
     reading.has(&["-x", "--force-directories"]) || fetches_more(reading)
 }
@@ -275,9 +283,10 @@ fn fetches_more(reading: &ParsedArgs) -> bool {
     reading.has(&["-r", "--recursive", "-m", "--mirror", "-p", "--page-requisites"])
 }
 
-/// Without a folder of its host, what `wget` finds on its way may become any file here.
+/// Handles `wget`: without a directory for the host, recursively fetched files may become any file
+/// here.
 pub(super) fn wget(judge: &mut Judge<'_>, reading: &ParsedArgs) {
-    // `-nH` and `-nd` are read as two letters each.
+    // `-nH` and `-nd` are parsed as two letters each.
     let letters = reading.has(&["-n"]) && reading.has(&["-H", "-d"]);
     if fetches_more(reading) && (letters || reading.has(&["--no-host-directories", "--no-directories"])) {
         ask(judge, "the other side chooses which file it writes");
@@ -291,7 +300,7 @@ mod tests {
     use crate::shell::expand::{ShellState, StdinSource};
 
     #[test]
-    fn addresses_of_files() {
+    fn file_addresses_name_files() {
         let files = [
             ("file:///etc/passwd", "/etc/passwd"),
             ("FILE://localhost/x", "/x"),
@@ -308,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_address_spells() {
+    fn braces_and_ranges_in_addresses_are_expanded() {
         let table: [(&str, &[&str]); 6] = [
             ("{file}:///x", &["file:///x"]),
             ("fil[e-e]://{a,b}", &["file://a", "file://b"]),
@@ -325,9 +334,9 @@ mod tests {
         assert_eq!(spelled("[a-z][a-z]"), None);
     }
 
-    /// What is sent to an address of a file becomes that file.
+    /// An upload to the address of a file writes that file.
     #[test]
-    fn an_upload_may_write_a_file() {
+    fn upload_to_a_file_address_writes_the_file() {
         let state = ShellState::default();
         let view = CommandContext { state: &state, input: StdinSource::Nothing, picked: false };
         let writes = |words: &[&str]| {

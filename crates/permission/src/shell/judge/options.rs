@@ -1,16 +1,17 @@
-//! Options of builtins, as getopt reads them: clusters of letters, values attached or apart, long names cut short.
+//! Options of builtins as getopt parses them: clusters of letters, attached or separate values,
+//! abbreviated long names.
 
 use crate::shell::expand::Arg;
 
-/// The words after a program's name, told apart.
+/// The parsed options of a program.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub(super) flags: Vec<Flag>,
-    /// A word that is not known may be an option.
+    /// An unknown word may be an option.
     pub(super) unknown: bool,
 }
 
-/// One option: `-o` or `--output`, and its value.
+/// An option, `-o` or `--output`, with its value.
 #[derive(Debug)]
 pub(super) struct Flag {
     pub(super) name: String,
@@ -18,8 +19,8 @@ pub(super) struct Flag {
 }
 
 impl Options {
-    /// Reads the options before the first operand, and says where that stands. `short` are the letters
-    /// that take a value, `long` the names that take one in the next word.
+    /// Parses the options before the first operand, and returns the operand's position. `short` are
+    /// the letters that take a value, `long` the names that take one in the next word.
     pub(super) fn leading(args: &[Arg], short: &str, long: &[&str]) -> (Self, usize) {
         let mut options = Self::default();
         let mut at = 0;
@@ -36,13 +37,13 @@ impl Options {
         (options, at)
     }
 
-    /// Takes one option at `at`; false where there is none.
+    /// Parses an option at `at`. Returns `false` if there is none.
     fn one(&mut self, args: &[Arg], at: &mut usize, short: &str, long: &[&str]) -> bool {
         let arg = &args[*at];
         let text = arg.prefix().to_owned();
         let Some(rest) = text.strip_prefix('-').filter(|rest| !rest.is_empty() || !arg.is("-")) else { return false };
         if text == "-" {
-            // `-` and something unknown after it: some option.
+            // `-` followed by an unknown text may be any option.
             self.unknown |= !arg.is("-");
             *at += 1;
             return true;
@@ -73,7 +74,7 @@ impl Options {
         true
     }
 
-    /// The first of these options, long ones also where they are cut short.
+    /// Returns the first of these options; long ones may be abbreviated.
     pub(super) fn find(&self, names: &[&str]) -> Option<&Flag> {
         self.flags.iter().find(|flag| flag.fits(names))
     }

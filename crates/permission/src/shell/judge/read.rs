@@ -1,4 +1,4 @@
-//! The words of a program, told apart by its entry.
+//! Parses the words of a program by its entry.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -8,12 +8,12 @@ use crate::shell::expand::Arg;
 
 #[derive(Debug)]
 pub(super) struct GivenOption {
-    /// `-o` or `--output`; where one was cut short, one of those it may mean.
+    /// The name, `-o` or `--output`; for an abbreviation, one of its possible meanings.
     pub(super) name: Rc<str>,
-    /// None for an option the entry does not list.
+    /// `None` if the entry does not list the option.
     pub(super) does: Option<Does>,
     pub(super) value: Option<Arg>,
-    /// Where the next word stands, for what goes on after it.
+    /// The position of the next word, for options that continue there.
     pub(super) next: usize,
 }
 
@@ -21,12 +21,12 @@ pub(super) struct GivenOption {
 pub(super) struct ParsedArgs {
     pub(super) given: Vec<GivenOption>,
     pub(super) operands: Vec<Arg>,
-    /// A word that is not known may be an option.
+    /// An unknown word may be an option.
     pub(super) unknown: bool,
-    /// One of them may be any number of words, and nobody knows which.
+    /// A word may be any number of unknown words.
     pub(super) words: bool,
-    /// The names that were given, and of each whether it stood without a value: as one that the entry
-    /// does not list, and as one that it lists.
+    /// The names that were given, each with whether it was given without a value: as an unlisted
+    /// option, and as a listed one.
     names: BTreeMap<Rc<str>, [bool; 2]>,
 }
 
@@ -83,7 +83,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What is split may go on with options and words.
+    /// Records that a word may be split into options and words.
     fn seen(&mut self, arg: &Arg) {
         self.reading.unknown |= arg.is_words();
         self.reading.words |= arg.is_words();
@@ -92,7 +92,7 @@ impl Reader<'_> {
     fn give(&mut self, name: &str, does: Option<Does>, value: Option<Arg>) {
         let name = self.reading.names.get_key_value(name).map_or_else(|| name.into(), |(known, _)| known.clone());
         let seen = self.reading.names.entry(Rc::clone(&name)).or_default();
-        // Without a value it says nothing new the second time.
+        // A repetition without a value adds nothing.
         let alone = value.is_none() && !matches!(does, Some(Does::Until));
         if alone && std::mem::replace(&mut seen[usize::from(does.is_some())], true) {
             return;
@@ -100,47 +100,51 @@ impl Reader<'_> {
         self.reading.given.push(GivenOption { name, does, value, next: self.at });
         if matches!(does, Some(Does::Until)) {
             let end = end_of_command(self.args, self.at);
-            // One of its words may end it.
+            // One of its words may be its end.
             self.args.get(self.at..end).unwrap_or_default().iter().for_each(|arg| self.seen(arg));
             self.at = self.at.max(end);
         }
     }
 
-    /// The next word as a value.
+    /// Takes the next word as a value.
     fn next(&mut self) -> Option<Arg> {
         let value = self.args.get(self.at).cloned();
         if let Some(value) = &value {
             self.seen(value);
-            // Of the files a pattern names, the first is the value. `find` refuses the others, as long as
-            // none is an option's name.
+            // If a pattern matches several files, the first is the value. `find` refuses the
+            // others, unless one has the name of an option.
             self.reading.unknown |= value.is_several() && self.program.special != "find";
         }
         self.at += usize::from(value.is_some());
         value
     }
 
-    /// `of=file`: a name without a dash that the entry lists.
+    /// Parses `of=file`: a name without a dash that the entry lists.
     fn keyed(&mut self, text: &str) -> bool {
-        let Some((name, _)) = text.split_once('=').filter(|(name, _)| !name.starts_with('-')) else { return false };
-        let Some(option) = self.program.option(name).filter(|_| name.len() > 1) else { return false };
+        let Some((name, _)) = text.split_once('=') else { return false };
+        if name.starts_with('-') || name.len() <= 1 {
+            return false;
+        }
+        let Some(option) = self.program.option(name) else { return false };
         let value = self.args[self.at].after(name.len() + 1);
         self.at += 1;
         self.give(name, Some(option.does), Some(value));
         true
     }
 
-    /// `xf a.tar`: letters without a dash, whose values follow in their order.
+    /// Parses `xf a.tar`: letters without a dash, whose values follow in order.
     fn bundle(&mut self) {
         let Some(text) = self.args.first().and_then(Arg::text).filter(|text| !text.starts_with('-')) else { return };
         self.at = 1;
         for letter in text.chars() {
             let option = self.program.option(letter.encode_utf8(&mut [0; 4]));
-            let value = option.filter(|option| option.takes == Takes::Value).and_then(|_| self.next());
+            let takes_value = option.is_some_and(|option| option.takes == Takes::Value);
+            let value = if takes_value { self.next() } else { None };
             self.give(&format!("-{letter}"), option.map(|option| option.does), value);
         }
     }
 
-    /// `-name value`; a letter and its value joined where no such word is known.
+    /// Parses `-name value`, or a letter with an attached value if no such name is known.
     fn whole(&mut self, arg: &Arg) {
         let text = arg.prefix();
         let (name, attached) = match text.split_once('=') {
@@ -179,39 +183,43 @@ impl Reader<'_> {
         let exact = self.program.option(name);
         let meant: Vec<(&str, Opt)> = match exact {
             Some(option) => vec![(name, option)],
-            // `--` and something unknown may be any of them, which is said by `unknown`.
+            // `--` followed by an unknown text may be any option, which `unknown` records.
             None if name == "--" => vec![],
             None => self.program.meant(name).collect(),
         };
-        let takes = |wanted| meant.iter().any(|(_, option)| option.takes == wanted);
-        let (takes, second) = (takes(Takes::Value), takes(Takes::Second));
+        let any_takes = |wanted| meant.iter().any(|(_, option)| option.takes == wanted);
+        let takes = any_takes(Takes::Value);
+        let second = any_takes(Takes::Second);
         if second {
             self.next();
         }
         let value = value.or_else(|| if takes || second { self.next() } else { None });
         for (name, option) in &meant {
-            // A program refuses what may mean several options; those that matter count all the same.
+            // The program refuses an ambiguous abbreviation; its harmful meanings count
+            // nevertheless.
             if meant.len() <= 4 || option.does != Does::Harmless {
                 self.give(name, Some(option.does), value.clone());
             }
         }
         if exact.is_none() {
-            // Cut short, or not known: what it does is not certain.
+            // Abbreviated or unknown, so its effect is not certain.
             self.give(name, None, if meant.is_empty() { value } else { None });
         }
     }
 
-    /// `-abc`, `-ofile`, `-o file`, from the byte `from` on.
+    /// Parses `-abc`, `-ofile`, `-o file`, from the byte `from` on.
     fn letters(&mut self, arg: &Arg, from: usize) {
         let text = arg.prefix();
         let letters = text.get(from..).unwrap_or_default();
         if letters.is_empty() {
-            // `-` and something unknown after it.
+            // `-` followed by an unknown text.
             self.reading.unknown = true;
             return;
         }
         let word = text.split('=').next().unwrap_or_default();
-        if let Some(option) = self.program.option(word).filter(|_| word.len() > 2) {
+        if word.len() > 2
+            && let Some(option) = self.program.option(word)
+        {
             let attached = text.contains('=').then(|| arg.after(word.len() + 1));
             let value = attached.or_else(|| if option.takes == Takes::Value { self.next() } else { None });
             return self.give(word, Some(option.does), value);
@@ -250,7 +258,8 @@ impl Reader<'_> {
     }
 }
 
-/// Where the command that begins at `at` ends: after `;`, or after `{} +`; else at the last word.
+/// Returns the end of the command that begins at `at`: after `;` or after `{} +`, otherwise at the
+/// last word.
 pub(super) fn end_of_command(args: &[Arg], at: usize) -> usize {
     let rest = args.get(at..).unwrap_or_default();
     let end = rest
@@ -271,9 +280,9 @@ mod tests {
         read(program, &args).given.into_iter().map(value).collect()
     }
 
-    /// Of every program: an option that matters is not taken for a harmless one however it is written.
+    /// In no program, an option that matters is read as harmless in any of its spellings.
     #[test]
-    fn every_spelling_of_an_option_that_matters() {
+    fn harmful_options_are_recognised_in_every_spelling() {
         let mut seen = 0;
         for (name, program) in table::all() {
             for (option, known) in program.options().filter(|(_, option)| option.does != Does::Harmless) {

@@ -1,5 +1,5 @@
-//! `rename`: Perl's runs a program for each name, which mostly is a substitution; that of util-linux replaces
-//! one text by another. Which of them is there is not known.
+//! `rename`: the program by Perl evaluates a Perl program for each name, usually a substitution;
+//! that of util-linux replaces one text by another. It is unknown which of them is installed.
 
 use super::read::ParsedArgs;
 use super::table::Does;
@@ -8,7 +8,7 @@ use crate::shell::expand::Arg;
 use crate::shell::names::among;
 use crate::shell::unit::Effect;
 
-/// Its first word, or the values of `-e`, are a program in Perl.
+/// Handles the Perl program in the first word or in the values of `-e`.
 pub(super) fn rename(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     let given = reading.given.iter().filter(|given| given.does == Some(Does::Program));
     let mut programs: Vec<Arg> = given.filter_map(|given| given.value.clone()).collect();
@@ -34,28 +34,28 @@ pub(super) fn rename(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     }
 }
 
-/// Whether a program that changes names does no more: a text as util-linux takes it, without a word to which
-/// Perl would do something; or one substitution that holds nothing to be computed.
+/// Whether a program only changes names: a text for util-linux that contains no Perl function, or a
+/// single substitution without computed parts.
 fn is_plain_rename(text: &str) -> bool {
     const ACTS: &str = "eval require do readpipe system exec qx open unlink rmdir glob fork kill dump exit die chdir chroot \
         mkdir symlink link rename utime syscall sysopen dbmopen opendir";
-    let letter = |c: char| c.is_alphanumeric() || c == '_';
-    if text.chars().all(|c| letter(c) || "-. ".contains(c)) {
-        return !text.split(|c| !letter(c)).any(|word| among(ACTS, word) || word.starts_with('q'));
+    let is_word_char = |c: char| c.is_alphanumeric() || c == '_';
+    if text.chars().all(|c| is_word_char(c) || "-. ".contains(c)) {
+        return !text.split(|c| !is_word_char(c)).any(|word| among(ACTS, word) || word.starts_with('q'));
     }
     let Some(rest) = ["s", "tr", "y"].iter().find_map(|name| text.strip_prefix(name)) else { return false };
     let Some(end) = rest.chars().next().filter(|c| "/|,!#:@%".contains(*c)) else { return false };
     let parts: Vec<&str> = rest[1..].split(end).collect();
     let [from, to, flags] = parts.as_slice() else { return false };
-    // A variable may stand there with a subscript, and that may be computed; `$` alone is an end.
+    // A variable may have a subscript, which may be computed; `$` alone is an end of line.
     let computes = |part: &str| {
-        let ends = |rest: &str| rest.is_empty() || rest.starts_with([')', '|']);
-        let number = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit()) && !rest.contains(['[', '{', '-']);
+        let is_end = |rest: &str| rest.is_empty() || rest.starts_with([')', '|']);
+        let is_group = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit()) && !rest.contains(['[', '{', '-']);
         part.contains('@')
             || part.contains("(?{")
             || part.contains("(??")
             || part.ends_with('\\')
-            || part.match_indices('$').any(|(at, _)| !ends(&part[at + 1..]) && !number(&part[at + 1..]))
+            || part.match_indices('$').any(|(at, _)| !is_end(&part[at + 1..]) && !is_group(&part[at + 1..]))
     };
     !computes(from) && !computes(to) && flags.chars().all(|c| "gimsxrcd".contains(c))
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::is_plain_rename;
 
     #[test]
-    fn what_renames_files_and_does_no_more() {
+    fn plain_programs_only_rename() {
         for program in
             ["s/a/b/", "s/\\.txt$/.md/", "s/(a)(b)/$2$1/g", "y/A-Z/a-z/", "tr/a-z//d", ".htm", "foo", "s/^/x-/"]
         {

@@ -1,5 +1,5 @@
-//! The parts of programs that are no data: what a word means that hangs on other words, and values in
-//! little languages of their own.
+//! The parts of programs that are no data: words whose meaning depends on other words, and values
+//! in small languages of their own.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::shell::expand::{Arg, StdinSource};
 use crate::shell::unit::Effect;
 use crate::{Access, Action};
 
-/// `x.gz` becomes `x`, and `x` becomes `x.gz`, or what the suffix says.
-fn other_names(judge: &mut Judge<'_>, arg: &Arg, suffix: Option<Arg>) {
+/// Adds the other name of a compressed file: `x.gz` becomes `x`, and `x` becomes `x.gz`, or has the given suffix.
+fn add_other_names(judge: &mut Judge<'_>, arg: &Arg, suffix: Option<Arg>) {
     let Some(name) = arg.text() else { return };
     if let Some((plain, _)) = name.rsplit_once('.') {
         judge.uses(Access::Edit, &Arg::exact(plain));
@@ -24,7 +24,7 @@ fn other_names(judge: &mut Judge<'_>, arg: &Arg, suffix: Option<Arg>) {
     }
 }
 
-/// What is to be done besides reading the words by their roles; false where that is all.
+/// Handles the special parts of a program. Returns `false` if the words have no further roles.
 pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &ParsedArgs, args: &[Arg]) -> bool {
     let operands = reading.operands.as_slice();
     let value = |names: &[&str]| {
@@ -41,7 +41,7 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
         "runner" => wrapper::runner(judge, reading, args),
         "setarch" => return wrapper::setarch(judge, args),
         "git" => return git(judge, program, reading),
-        // The shell on the other machine reads what comes in.
+        // The shell on the other machine reads the input.
         "ssh" => {
             if let StdinSource::Text(Some(text)) = judge.view.input.clone() {
                 judge.add(Deed::Told(text));
@@ -52,18 +52,18 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
                 operands.iter().for_each(|arg| deep::reads_below(judge, arg, Picks::default()));
             }
         }
-        // `git diff*` is written with other things in mind.
+        // A rule for `git diff*` was not meant for this command.
         "danger" => judge.danger(program.name.split(' ').nth(1).unwrap_or_default()),
         "git config" => return git_config(judge, operands),
-        // What the files are called then stands in an expression.
+        // An expression determines the new names of the files.
         "rename" => {
             operands.iter().filter_map(Arg::text).for_each(|text| judge.names_files(text, true));
             rename::rename(judge, reading);
         }
         "git apply" => judge.add(Deed::Patches(operands.to_vec())),
-        "compress" => operands.iter().for_each(|arg| other_names(judge, arg, value(&["-S", "--suffix"]))),
+        "compress" => operands.iter().for_each(|arg| add_other_names(judge, arg, value(&["-S", "--suffix"]))),
         "unpack" | "archive" => archive(judge, program, reading),
-        // In repositories that a setting names, wherever they are.
+        // It runs in the repositories that a setting names, wherever they are.
         "each repository" => {
             judge.add(Deed::Astray);
             judge.add(Deed::Run(std::iter::once(Arg::exact("git")).chain(operands.iter().cloned()).collect(), false));
@@ -75,7 +75,7 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
         }
         "flock" => return wrapper::flock(judge, operands, value(&["-c", "--command"])),
         "script" if value(&["-c", "--command"]).is_none() => judge.opaque("it starts an interactive shell"),
-        "commands" | "parallel" => return wrapper::orders(judge, program, operands),
+        "commands" | "parallel" => return wrapper::input_commands(judge, program, operands),
         "rsync" if args.iter().any(|arg| arg.prefix().starts_with("--del")) => {
             let to = operands.last().cloned();
             judge.add(Deed::Lost(to.into_iter().collect(), true));
@@ -100,14 +100,14 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Utility, reading: &
     !matches!(program.special, "sed" | "awk" | "language" | "shell" | "foreign shell" | "xargs")
 }
 
-/// Whether `git diff` compares two files or directories as they are, which it also does where one of them
-/// lies outside.
+/// Whether `git diff` compares two files or directories as they are, which it also does if one of
+/// them is outside the repository.
 fn no_index(reading: &ParsedArgs) -> bool {
-    let outside = |arg: &Arg| arg.prefix().starts_with('/') || arg.prefix().split('/').any(|part| part == "..");
-    reading.has(&["--no-index"]) || (reading.operands.len() == 2 && reading.operands.iter().any(outside))
+    let is_outside = |arg: &Arg| arg.prefix().starts_with('/') || arg.prefix().split('/').any(|part| part == "..");
+    reading.has(&["--no-index"]) || (reading.operands.len() == 2 && reading.operands.iter().any(is_outside))
 }
 
-/// Programs that only read, if their words are what they usually are.
+/// Handles programs that only read unless their words are unusual.
 fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
     let operands = reading.operands.as_slice();
     match program.special {
@@ -122,7 +122,7 @@ fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: 
             judge.effect(Effect::Unproven);
             judge.uses(Access::Read, &Arg::unknown("a module"));
         }
-        // It can print every variable.
+        // It can print all variables.
         "jq" if args.iter().any(|arg| arg.prefix().contains("env") || arg.prefix().contains("$ENV")) => {
             judge.effect(Effect::Unproven);
         }
@@ -146,7 +146,8 @@ fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: 
             for arg in operands.iter().filter(|arg| arg.prefix().starts_with('+')) {
                 judge.effect(Effect::Unproven);
                 judge.told(Some(arg));
-                // Where to begin; anything else may be an order that starts a program or saves a file.
+                // A position to start at; anything else may be a command that starts a program or
+                // saves a file.
                 if arg.text().is_none_or(|text| !text.chars().all(|c| c.is_ascii_digit() || "+%GF".contains(c))) {
                     judge.danger("+");
                 }
@@ -156,26 +157,27 @@ fn reader(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, args: 
     }
 }
 
-/// Whether a program of jq reads modules. It names them before all else; what stands behind a comment
-/// may begin a line of its own.
+/// Whether a program of jq reads modules. It names them at the beginning; text after a comment may
+/// begin a line of its own.
 fn imports(program: &Arg) -> bool {
     const WORDS: [&str; 3] = ["import", "include", "modulemeta"];
     let text = program.prefix();
-    let letter = |c: char| c.is_alphanumeric() || c == '_';
+    let is_word_char = |c: char| c.is_alphanumeric() || c == '_';
     let reads = WORDS.iter().flat_map(|word| text.match_indices(word)).any(|(at, word)| {
-        let (before, after) = (text[..at].trim_end(), &text[at + word.len()..]);
-        let first = before.is_empty() || before.ends_with(';') || before.contains('#') || word == "modulemeta";
-        first && !text[..at].ends_with(letter) && !after.starts_with(letter)
+        let before = text[..at].trim_end();
+        let after = &text[at + word.len()..];
+        let is_first = before.is_empty() || before.ends_with(';') || before.contains('#') || word == "modulemeta";
+        is_first && !text[..at].ends_with(is_word_char) && !after.starts_with(is_word_char)
     });
-    reads || (!program.known() && text.chars().all(|c| letter(c) || c.is_whitespace()))
+    reads || (!program.known() && text.chars().all(|c| is_word_char(c) || c.is_whitespace()))
 }
 
-/// A format of git: one that shows signatures asks a program about them, and a name of the settings
-/// may stand for such a one.
+/// Handles a format of git. One that shows signatures starts a program to verify them, and the name
+/// of a format in the settings may be such a one.
 pub(super) fn formats(judge: &mut Judge<'_>, given: &GivenOption) {
     const NAMES: [&str; 9] = ["oneline", "short", "medium", "full", "fuller", "reference", "email", "raw", "mboxrd"];
     let Some(value) = &given.value else { return };
-    let plain = value.text().is_some_and(|text| {
+    let is_plain = value.text().is_some_and(|text| {
         (&*given.name == "--sort"
             || text.contains('%')
             || NAMES.contains(&text)
@@ -184,13 +186,13 @@ pub(super) fn formats(judge: &mut Judge<'_>, given: &GivenOption) {
             && !text.contains("%G")
             && !text.contains("signature")
     });
-    if !plain {
+    if !is_plain {
         judge.danger(if value.prefix().contains("%G") { "%G" } else { &given.name });
         judge.effect(Effect::Unproven);
     }
 }
 
-/// `git -c key=value`: settings that start nothing.
+/// Handles `git -c key=value`: accepts settings that start nothing.
 pub(super) fn settings(judge: &mut Judge<'_>, given: &GivenOption) {
     const QUIET: [&str; 12] = [
         "color.",
@@ -217,8 +219,8 @@ pub(super) fn settings(judge: &mut Judge<'_>, given: &GivenOption) {
     }
 }
 
-/// `ssh -o Key=value`: settings that start nothing and write nothing. The key ends where ssh ends it, at
-/// a blank or `=`.
+/// Handles `ssh -o Key=value`: accepts settings that start and write nothing. The key ends at a
+/// blank or `=`, as in ssh.
 pub(super) fn ssh_option(judge: &mut Judge<'_>, given: &GivenOption) {
     #[rustfmt::skip]
     const QUIET: [&str; 56] = [
@@ -254,7 +256,7 @@ pub(super) fn ssh_option(judge: &mut Judge<'_>, given: &GivenOption) {
     }
 }
 
-/// The target of a copy or a link; the words before it were read.
+/// Handles the target of a copy or a link, after the other words.
 pub(super) fn copy(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs, at: usize) {
     const LINKS: [&str; 12] = [
         "-s",
@@ -278,14 +280,14 @@ pub(super) fn copy(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArg
     }
     let link = program.name == "ln";
     if from.is_empty() {
-        // `ln -s target` makes the link here.
+        // `ln -s target` creates the link here.
         judge.uses(Access::Read, &reading.operands[at]);
         judge.add(Deed::Link(Arg::unknown(".")));
     }
     judge.add(Deed::Copy { from, to: reading.operands[at].clone(), link, keeps });
 }
 
-/// What `git checkout`, `restore` and `rm` name: everything asks.
+/// Asks about operands of `git checkout`, `restore` and `rm` that name all files.
 pub(super) fn lost(judge: &mut Judge<'_>, role: Operand, arg: &Arg, reading: &ParsedArgs) {
     let everything = [".", "./", ":/", "*", ":(top)"].iter().any(|text| arg.is(text)) || arg.pattern().is_some();
     if everything && (role == Operand::Lost || reading.has(&["-r"])) {
@@ -295,7 +297,7 @@ pub(super) fn lost(judge: &mut Judge<'_>, role: Operand, arg: &Arg, reading: &Pa
     }
 }
 
-/// A word that chooses an entry of its own, and the words after it.
+/// Handles a word that selects another entry, with the words after it.
 pub(super) fn command(judge: &mut Judge<'_>, program: &'static Utility, arg: &Arg, rest: &[Arg]) {
     let Some(name) = arg.text() else {
         judge.effect(Effect::Unproven);
@@ -332,12 +334,12 @@ fn git(judge: &mut Judge<'_>, program: &'static Utility, reading: &ParsedArgs) -
         judge.effect(Effect::Unproven);
     }
     self::command(judge, program, name, &rest);
-    // Of these, the files they name get another content.
+    // These commands replace the contents of the files that they name.
     if matches!(command, "checkout" | "restore" | "mv" | "rm" | "checkout-index") {
-        let decides = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
-        rest.iter().filter(decides).for_each(|arg| judge.uses(Access::Edit, arg));
+        let is_control = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
+        rest.iter().filter(is_control).for_each(|arg| judge.uses(Access::Edit, arg));
     }
-    // What the repository's settings make it start hangs on what it does by itself.
+    // The programs that the repository's settings start depend on the command's own effects.
     judge.add(Deed::Repository { command: command.to_owned(), args: rest.clone() });
     judge.add(Deed::GitPaths(rest));
     false
@@ -357,10 +359,10 @@ fn git_config(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
 }
 
 fn archive(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs) {
-    let file = |given: &&GivenOption| matches!(&*given.name, "-f" | "--file");
-    let far = |text: &str| text.contains(':');
-    let archive = reading.given.iter().find(file).and_then(|given| given.value.as_ref());
-    if archive.and_then(Arg::text).is_some_and(far) && !reading.has(&["--force-local"]) {
+    let is_file_option = |given: &&GivenOption| matches!(&*given.name, "-f" | "--file");
+    let is_remote = |text: &str| text.contains(':');
+    let archive = reading.given.iter().find(is_file_option).and_then(|given| given.value.as_ref());
+    if archive.and_then(Arg::text).is_some_and(is_remote) && !reading.has(&["--force-local"]) {
         judge.add(Deed::Network);
         judge.effect(Effect::Unproven);
     }
@@ -372,19 +374,19 @@ fn archive(judge: &mut Judge<'_>, program: &Utility, reading: &ParsedArgs) {
         let packs = |arg: &Arg| {
             arg.is("a") || ["-o", "r", "-r", "q", "-q", "l", "t"].iter().any(|word| arg.prefix().starts_with(word))
         };
-        let other = !matches!(program.name, "tar" | "unzip") && judge.all.iter().any(packs);
+        let packs_instead = !matches!(program.name, "tar" | "unzip") && judge.all.iter().any(packs);
         let named = reading.operands.iter().skip(usize::from(program.name == "unzip"));
         let renamed = reading.has(&["--transform", "--xform"]);
-        if renamed || !other && (named.clone().next().is_none() || named.clone().any(|arg| !arg.known())) {
+        if renamed || !packs_instead && (named.clone().next().is_none() || named.clone().any(|arg| !arg.known())) {
             judge.add(Deed::Unpacks);
         }
-        let decides = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
-        reading.operands.iter().filter(decides).for_each(|arg| judge.uses(Access::Edit, arg));
+        let is_control = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
+        reading.operands.iter().filter(is_control).for_each(|arg| judge.uses(Access::Edit, arg));
         judge.add(Deed::Link(Arg::unknown(".")));
     }
 }
 
-/// `cpio -o`, `cpio -pdm`: it is told on its input what it copies.
+/// Whether cpio reads the names of the files to copy from its input: `cpio -o`, `cpio -pdm`.
 fn copies_out(arg: &Arg) -> bool {
     let text = arg.prefix();
     match text.strip_prefix("--") {
@@ -393,7 +395,7 @@ fn copies_out(arg: &Arg) -> bool {
     }
 }
 
-/// Programs that connect what is at hand, other programs among it.
+/// Handles programs that connect files, sockets and other programs.
 fn sockets(judge: &mut Judge<'_>, args: &[Arg]) {
     for arg in args {
         let text = arg.prefix().to_ascii_lowercase();
@@ -406,11 +408,11 @@ fn sockets(judge: &mut Judge<'_>, args: &[Arg]) {
 }
 
 fn make(judge: &mut Judge<'_>, reading: &ParsedArgs, args: &[Arg]) {
-    let piped = |text: &str| text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/");
+    let is_pipe = |text: &str| text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/");
     for given in &reading.given {
         match given.does {
             Some(Does::File) => {
-                if given.value.as_ref().is_none_or(|file| file.text().is_none_or(piped)) {
+                if given.value.as_ref().is_none_or(|file| file.text().is_none_or(is_pipe)) {
                     judge.opaque("its program comes from its input");
                 }
                 if let Some(file) = &given.value {

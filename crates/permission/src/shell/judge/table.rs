@@ -1,4 +1,4 @@
-//! The entries of `programs/*.txt`; `programs/README.md` says what their fields mean.
+//! The entries of `programs/*.txt`; `programs/README.md` documents their fields.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 use crate::Action;
 use crate::shell::unit::Effect;
 
-/// What an option does, or what its value is.
+/// The effect of an option, or the meaning of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Does {
     Harmless,
     Reads,
     Lists,
-    /// A file that names others.
+    /// A file that lists others.
     Names,
     Writes,
     Edits,
@@ -38,7 +38,7 @@ pub(super) enum Does {
     OpaqueFile,
 }
 
-/// Whether an option takes a value.
+/// The form in which an option takes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
     Nothing,
@@ -56,7 +56,7 @@ pub(super) struct Opt {
     pub(super) takes: Takes,
 }
 
-/// What a word that is no option means.
+/// The role of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operand {
     Nothing,
@@ -86,16 +86,16 @@ pub(super) enum Operand {
     Stranger,
 }
 
-/// A rule that holds whatever the user's rules say.
+/// A minimum verdict, which holds whatever the user's rules are.
 #[derive(Debug)]
 pub(super) struct Floor {
     pub(super) action: Action,
-    /// With which options; none: always.
+    /// The options that it applies to; if empty, it always applies.
     pub(super) options: Vec<&'static str>,
     pub(super) why: &'static str,
 }
 
-/// One program, or one command of a program.
+/// A program, or a command of a program.
 #[derive(Debug, Default)]
 pub(super) struct Utility {
     pub(super) name: &'static str,
@@ -107,20 +107,20 @@ pub(super) struct Utility {
     pub(super) recursive: bool,
     /// Options are whole words with one dash.
     pub(super) whole: bool,
-    /// The first word may be a bundle of letters.
+    /// The first word may be a cluster of letters.
     pub(super) bundle: bool,
-    /// Options end at the first word that is none.
+    /// Options end at the first operand.
     pub(super) first: bool,
     options: HashMap<&'static str, Opt>,
-    /// Long options in order, for those that are cut short.
+    /// Long options in order, to resolve abbreviations.
     longs: Vec<&'static str>,
-    /// Options of several letters behind one dash, among others that have one.
+    /// Options of several letters after one dash, in a program that also has clusters.
     pairs: Vec<&'static str>,
     /// Whole words, such as `--format=zip`, that are harmless although their option is not.
     pub(super) exact: Vec<&'static str>,
-    /// The roles of the first words; the last one is of all further words where `many`.
+    /// The roles of the operands in order.
     pub(super) words: Vec<Operand>,
-    /// Which of `words` stands for any number.
+    /// The index of the role in `words` that any number of operands may have.
     pub(super) many: Option<usize>,
     pub(super) instead: Vec<&'static str>,
     pub(super) instead_of_last: Vec<&'static str>,
@@ -128,32 +128,34 @@ pub(super) struct Utility {
     pub(super) tells: Vec<&'static str>,
     pub(super) deep: Vec<&'static str>,
     pub(super) floors: Vec<Floor>,
-    /// What it does that a setting of a git repository may start a program for; none where nobody knows.
+    /// The events that it causes, for which settings of a git repository may start a program;
+    /// `None` if unknown.
     pub(super) meets: Option<Vec<&'static str>>,
     pub(super) unread: Option<&'static str>,
     pub(super) special: &'static str,
 }
 
 impl Utility {
-    /// A letter without its dash, everything else as it is written.
+    /// Returns an option: a single letter without its dash, any other as written.
     pub(super) fn option(&self, name: &str) -> Option<Opt> {
         self.options.get(name).copied()
     }
 
-    /// The options a long one that is cut short may mean.
+    /// Returns the possible meanings of an abbreviated long option.
     pub(super) fn meant(&self, start: &str) -> impl Iterator<Item = (&'static str, Opt)> {
         let from = self.longs.partition_point(|name| *name < start);
         let fitting = self.longs[from..].iter().take_while(move |name| name.starts_with(start));
         fitting.filter_map(|name| Some((*name, self.option(name)?)))
     }
 
-    /// The option of several letters with a value that letters behind a dash begin with.
+    /// Returns the option of several letters, with a value, that the letters after a dash begin
+    /// with.
     pub(super) fn pair(&self, letters: &str) -> Option<(&'static str, Opt)> {
         let name = self.pairs.iter().find(|name| letters.starts_with(name.trim_start_matches('-')))?;
         Some((name, self.option(name).filter(|option| option.takes == Takes::Value)?))
     }
 
-    /// Whether an option of it, or its program, may start something.
+    /// Whether an option of it, or its program, may start another program.
     pub(super) fn may_start(&self) -> bool {
         let starts = |does| {
             matches!(
@@ -176,13 +178,13 @@ impl Utility {
     }
 
     pub(super) fn runs(&self) -> bool {
-        let running = |role: &Operand| {
+        let is_running = |role: &Operand| {
             matches!(
                 role,
                 Operand::Program | Operand::Shell | Operand::Shells | Operand::Tails | Operand::Away | Operand::Remote
             )
         };
-        self.words.iter().any(running)
+        self.words.iter().any(is_running)
     }
 
     #[cfg(test)]
@@ -200,19 +202,19 @@ const FILES: [&str; 6] = [
     include_str!("../programs/git.txt"),
 ];
 
-/// What is wrong with the entries; a test shows that nothing is.
-type Wrong = Vec<String>;
+/// Mistakes in the entries; a test checks that there are none.
+type Mistakes = Vec<String>;
 
-/// Its entries by name; several names may share one.
+/// The entries by name; several names may share one.
 struct UtilityTable {
     programs: Vec<Utility>,
     names: HashMap<&'static str, usize>,
-    wrong: Wrong,
+    wrong: Mistakes,
 }
 
 static TABLE: LazyLock<UtilityTable> = LazyLock::new(|| UtilityTable::read(&FILES));
 
-/// The entry of a program, or of a command of one (`git diff`).
+/// Returns the entry of a program, or of a command of a program (`git diff`).
 pub(super) fn program(name: &str) -> Option<&'static Utility> {
     TABLE.names.get(name).and_then(|at| TABLE.programs.get(*at))
 }
@@ -226,7 +228,7 @@ impl UtilityTable {
     fn read(files: &[&'static str]) -> Self {
         let lines = || files.iter().flat_map(|text| text.lines()).filter(|line| !line.trim_start().starts_with('#'));
         let mut table = Self { programs: vec![], names: HashMap::new(), wrong: vec![] };
-        // Groups may stand after those who use them.
+        // Groups may be defined after their use.
         let mut groups: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
         let mut open = None;
         for line in lines() {
@@ -268,8 +270,8 @@ impl UtilityTable {
             program.longs = program.options.keys().filter(|name| name.starts_with("--")).copied().collect();
             program.longs.sort_unstable();
             if !program.whole {
-                let pair = |name: &&&'static str| name.len() > 2 && name.starts_with('-') && !name.starts_with("--");
-                program.pairs = program.options.keys().filter(pair).copied().collect();
+                let is_pair = |name: &&&'static str| name.len() > 2 && name.starts_with('-') && !name.starts_with("--");
+                program.pairs = program.options.keys().filter(is_pair).copied().collect();
                 program.pairs.sort_unstable();
             }
             for (_, name) in &program.modes {
@@ -282,7 +284,7 @@ impl UtilityTable {
     }
 }
 
-fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&'static str>>, wrong: &mut Wrong) {
+fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&'static str>>, wrong: &mut Mistakes) {
     let Some((key, value)) = line.split_once(':') else {
         wrong.push(format!("{}: {line:?} is no field", program.name));
         return;
@@ -293,7 +295,7 @@ fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&
         return;
     }
     match key {
-        "does" => words.for_each(|word| manner(program, word, wrong)),
+        "does" => words.for_each(|word| add_property(program, word, wrong)),
         "also" => {
             for name in words {
                 match groups.get(name.trim_start_matches('@')) {
@@ -313,7 +315,7 @@ fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&
                     program.many = Some(program.words.len().saturating_sub(1));
                 }
             }
-            let last = |role: &Operand| {
+            let takes_rest = |role: &Operand| {
                 matches!(
                     role,
                     Operand::Program
@@ -325,7 +327,7 @@ fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&
                         | Operand::Script
                 )
             };
-            program.first |= program.words.iter().any(last);
+            program.first |= program.words.iter().any(takes_rest);
         }
         "style" => words.for_each(|word| match word {
             "whole" => program.whole = true,
@@ -347,7 +349,7 @@ fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&
             let options: Vec<&str> = options.split_whitespace().filter(|word| *word != "always").collect();
             let action = if key == "asks" { Action::Ask } else { Action::Deny };
             for name in &options {
-                // It is known, or it could not be recognised where it is cut short.
+                // It has to be known, or its abbreviations could not be recognised.
                 let key = name.strip_prefix('-').filter(|rest| rest.len() == 1 && !program.whole).unwrap_or(name);
                 program.options.entry(key).or_insert(Opt { does: Does::Unproven, takes: Takes::Nothing });
             }
@@ -422,7 +424,7 @@ fn role(name: &str) -> Option<Operand> {
     })
 }
 
-fn manner(program: &mut Utility, word: &str, wrong: &mut Wrong) {
+fn add_property(program: &mut Utility, word: &str, wrong: &mut Mistakes) {
     match word {
         "reads" => program.effect = Effect::Reads,
         "unproven" => program.effect = Effect::Unproven,
@@ -436,9 +438,9 @@ fn manner(program: &mut Utility, word: &str, wrong: &mut Wrong) {
     }
 }
 
-/// One word of a list of options: `-abc=`, `--long`, `--long=?`, `-#`, `of=`.
+/// Adds one word of a list of options: `-abc=`, `--long`, `--long=?`, `-#`, `of=`.
 fn option(program: &mut Utility, does: Does, word: &'static str) {
-    // `"-pe="`: one word, no letters.
+    // `"-pe="`: a whole word, not single letters.
     let word = word.strip_suffix('"').unwrap_or(word);
     let ends = [("=?", Takes::Attached), ("==", Takes::Second), ("=", Takes::Value)];
     let (name, takes) =
@@ -468,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_entry_can_be_read() {
+    fn entries_of_all_programs_are_valid() {
         assert!(TABLE.wrong.is_empty(), "{}", TABLE.wrong.join("\n"));
         assert!(TABLE.names.len() > 500, "{}", TABLE.names.len());
         let bad = UtilityTable::read(&["x\n    harmles: -a\n    does: nothing\n    mode: -a -> y\n", "x\n"]);

@@ -7,7 +7,7 @@ use crate::Access;
 use crate::shell::expand::{Arg, StdinSource};
 use crate::shell::unit::Effect;
 
-/// `NAME=value` before a program; false where the words after it were taken.
+/// Handles `NAME=value` before a program. Returns `false` if it took the words after it.
 pub(super) fn settings_first(
     judge: &mut Judge<'_>,
     program: &'static Utility,
@@ -31,7 +31,7 @@ pub(super) fn settings_first(
     if !rest.is_empty() {
         judge.add(Deed::Run(rest.to_vec(), false));
     } else if program.special == "env" {
-        // It prints every variable, secrets among them.
+        // It prints all variables, which may include secrets.
         judge.effect(Effect::Unproven);
     }
     false
@@ -47,7 +47,7 @@ pub(super) fn env(judge: &mut Judge<'_>, reading: &ParsedArgs) -> bool {
     }
     let Some(given) = reading.given.iter().find(|given| given.does == Some(Does::Splits)) else {
         if reading.operands.is_empty() {
-            // It prints every variable, secrets among them.
+            // It prints all variables, which may include secrets.
             judge.effect(Effect::Unproven);
         }
         return true;
@@ -68,7 +68,7 @@ pub(super) fn env(judge: &mut Judge<'_>, reading: &ParsedArgs) -> bool {
     false
 }
 
-/// The words of a text as `env -S` splits it; escapes and variables aside. None where a quote is open.
+/// Splits a text like `env -S`, without escapes and variables. `None` if a quote is open.
 fn split(text: &str) -> Option<Vec<String>> {
     let mut words = vec![];
     let mut word: Option<String> = None;
@@ -92,23 +92,23 @@ fn split(text: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Several programs share one entry, and an option that takes a value in one of them stands alone in another: the
-/// program may begin with what would be the value.
+/// Handles an entry that several programs share. An option with a value in one of them may have
+/// none in another, so the program may begin with the supposed value.
 pub(super) fn runner(judge: &mut Judge<'_>, reading: &ParsedArgs, args: &[Arg]) {
     for given in &reading.given {
         let Some(value) = &given.value else { continue };
         let Some(from) = given.next.checked_sub(1).and_then(|at| args.get(at..)) else { continue };
-        let apart = from.first().is_some_and(|arg| arg.raw == value.raw && !arg.prefix().starts_with('-'));
+        let is_separate = from.first().is_some_and(|arg| arg.raw == value.raw && !arg.prefix().starts_with('-'));
         let plain = |c: char| c.is_ascii_alphanumeric() || "_./+-".contains(c);
         let may_be_program =
             value.text().is_none_or(|text| text.chars().all(plain) && !text.starts_with(|c: char| c.is_ascii_digit()));
-        if apart && given.name.len() == 2 && given.does == Some(Does::Harmless) && may_be_program {
+        if is_separate && given.name.len() == 2 && given.does == Some(Does::Harmless) && may_be_program {
             judge.add(Deed::Run(from.to_vec(), true));
         }
     }
 }
 
-/// `setarch [architecture] [options] program`; false where the words were read here.
+/// Handles `setarch [architecture] [options] program`. Returns `false` if it took the words.
 pub(super) fn setarch(judge: &mut Judge<'_>, args: &[Arg]) -> bool {
     let Some(first) = args.first() else { return true };
     let is_option = first.prefix().starts_with('-');
@@ -144,8 +144,8 @@ pub(super) fn xargs(judge: &mut Judge<'_>, reading: &ParsedArgs) {
     judge.add(Deed::Run(words, false));
 }
 
-/// Those that read what they run from their input; false where the words were read here.
-pub(super) fn orders(judge: &mut Judge<'_>, program: &Utility, operands: &[Arg]) -> bool {
+/// Handles programs that read commands from their input. Returns `false` if it took the words.
+pub(super) fn input_commands(judge: &mut Judge<'_>, program: &Utility, operands: &[Arg]) -> bool {
     match judge.view.input.clone() {
         StdinSource::Nothing => {}
         StdinSource::Text(Some(text)) if ["su", "runuser"].contains(&program.name) => {
@@ -167,7 +167,8 @@ pub(super) fn orders(judge: &mut Judge<'_>, program: &Utility, operands: &[Arg])
 pub(super) fn flock(judge: &mut Judge<'_>, operands: &[Arg], text: Option<Arg>) -> bool {
     operands.first().into_iter().for_each(|lock| judge.uses(Access::Edit, lock));
     let rest = operands.get(1..).unwrap_or_default();
-    let after = rest.first().filter(|arg| arg.is("-c") || arg.is("--command")).and(rest.get(1).cloned());
+    let has_option = rest.first().is_some_and(|arg| arg.is("-c") || arg.is("--command"));
+    let after = if has_option { rest.get(1).cloned() } else { None };
     match text.or(after) {
         Some(text) => judge.add(Deed::Text(text, false)),
         None if !rest.is_empty() => judge.add(Deed::Run(rest.to_vec(), false)),
@@ -176,7 +177,7 @@ pub(super) fn flock(judge: &mut Judge<'_>, operands: &[Arg], text: Option<Arg>) 
     false
 }
 
-/// `su bob -c text`: options also stand behind the user.
+/// Handles `su bob -c text`: options are also allowed after the user.
 fn user(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
     let texts = operands
         .windows(2)
