@@ -82,7 +82,7 @@ fn acts(need: &Need, verdict: &Verdict) -> bool {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::cases::{Lab, plan, with};
+    use super::super::case_tables::{Lab, plan, with};
     use super::super::command_need;
     use super::*;
     use crate::Action::{Allow, Ask, Deny};

@@ -204,7 +204,7 @@ const CHECKERS: &[&str] = &["black", "flake8", "isort", "mypy", "pylint", "pytes
 /// Programs that work with containers.
 const CONTAINERS: &[&str] = &["docker", "podman", "nerdctl", "finch", "container", "docker-compose", "lxc", "incus"];
 
-/// Further programs whose first word alone says little; see [`TWO`].
+/// Further programs whose first word alone does not name the action; see [`TWO`].
 const WORDED: &[&str] = &[
     "apk",
     "apt",

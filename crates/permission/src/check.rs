@@ -134,7 +134,7 @@ fn answer(id: &Value, verdict: &str, by: Option<&Rule>, units: &[Value], reason:
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::cases::{Lab, r1, r2};
+    use super::super::case_tables::{Lab, r1, r2};
     use super::*;
 
     fn check(policy: &Policy, line: &str) -> Value {

@@ -7,7 +7,7 @@ use super::rule::BUILT_IN;
 use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
 use super::shell::Unit;
 use super::wildcard::UNKNOWN;
-use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unread, wildcard, wording};
+use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unparsed, wildcard, wording};
 
 /// The reason for an allow if the read-only sandbox makes an unknown command harmless.
 const CONFINED: &str = "it is not known to be harmless, but its sandbox keeps it from changing anything";
@@ -69,7 +69,7 @@ impl<'r> CommandRules<'r> {
 
     /// Returns a deny that matches a command in the unparsed texts, with that command.
     pub(super) fn named_in(&self, texts: &[String]) -> Option<(&'r Rule, String)> {
-        texts.iter().find_map(|text| unread::denied(&self.about, text, &|rule, text| self.stands_for(rule, text)))
+        texts.iter().find_map(|text| unparsed::denied(&self.about, text, &|rule, text| self.stands_for(rule, text)))
     }
 
     /// Whether the sandbox makes the unknowns about a unit harmless.

@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn row_is_visible_to_its_own_programs_and_filters_only() {
-        let lab = super::super::cases::Lab::new();
+        let lab = super::super::case_tables::Lab::new();
         // The line, whether git is configured to sign, the visible rows.
         let table: [(&str, bool, &[&str]); 16] = [
             ("aws s3 ls | head -3", false, &["aws"]),
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn line_sees_credentials_that_it_names() {
-        let lab = super::super::cases::Lab::new();
+        let lab = super::super::case_tables::Lab::new();
         let home = lab.place.home.clone().unwrap();
         let places = [home.join(".aws"), home.join(".ssh/id_work")];
         for folder in [".aws", ".ssh"] {

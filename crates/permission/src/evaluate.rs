@@ -10,7 +10,7 @@ use super::decide::{answered, verdict, without_command};
 use super::rule::BUILT_IN;
 use super::rule_index::IndexedRule;
 use super::shell::{Effect, JudgedLine, Unit};
-use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unheld, wildcard};
+use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unconfined, wildcard};
 
 /// Judges a need by the strictest of its patterns, or of its command's parts.
 ///
@@ -39,7 +39,7 @@ fn in_sandbox(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> 
         return bare;
     }
     let verdict = command(rules, grants, need, line, need.guarantee);
-    let reason = unheld::named(line, need.guarantee);
+    let reason = unconfined::named(line, need.guarantee);
     match reason {
         Some(reason) if verdict.action == Action::Allow => Verdict { reason: Some(reason), ..bare },
         _ => verdict,
@@ -49,14 +49,14 @@ fn in_sandbox(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> 
 fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine, guarantee: SandboxGuarantee) -> Verdict {
     let bash = CommandRules::of(rules, grants, need, guarantee);
     let mut verdicts: Vec<UnitVerdict> = vec![];
-    // A delegate (a program that hands its work to a service) runs its commands outside the sandbox,
+    // A delegate (a program that has a service do its work) runs its commands outside the sandbox,
     // too. This is the layer of the current delegate.
     let mut delegate_layer: Option<usize> = None;
     for unit in &line.units {
         delegate_layer = delegate_layer.filter(|layer| unit.layer > *layer);
         let unit_guarantee = if delegate_layer.is_some() { SandboxGuarantee::None } else { guarantee };
         verdicts.push(bash.unit(unit, unit_guarantee));
-        if unit.program.as_deref().is_some_and(unheld::is_delegate) {
+        if unit.program.as_deref().is_some_and(unconfined::is_delegate) {
             delegate_layer.get_or_insert(unit.layer);
         }
     }

@@ -87,7 +87,7 @@ fn line(out: &mut String, text: &str) {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::cases::{Lab, r2};
+    use super::super::case_tables::{Lab, r2};
     use super::super::{command_need, evaluate};
     use super::*;
 

@@ -7,7 +7,7 @@
 
 use super::rule::BUILT_IN;
 use super::shell::{JudgedLine, Unit};
-use super::{Need, PermissionContext, Rule, Rules, paths, unheld};
+use super::{Need, PermissionContext, Rule, Rules, paths, unconfined};
 use sandbox::{Level, ProvenSandbox};
 
 /// The restrictions of a command's sandbox that a trial run has confirmed.
@@ -89,7 +89,7 @@ impl SandboxGuarantee {
         };
         // A removed file cannot be recovered, so it has to be known which one is removed.
         let removes_unknown = unit.destroys && unit.floor.is_some();
-        is_confined && unit.at_stake.is_none() && !removes_unknown && !unheld::is_delegate(name)
+        is_confined && unit.at_stake.is_none() && !removes_unknown && !unconfined::is_delegate(name)
     }
 
     /// Whether the unit can change nothing, whatever it does.
@@ -121,7 +121,7 @@ impl SandboxGuarantee {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::cases::{Lab, plan, with};
+    use super::super::case_tables::{Lab, plan, with};
     use super::super::{command_need, evaluate};
     use super::*;
     use crate::Action::{Allow, Ask, Deny};

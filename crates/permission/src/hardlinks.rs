@@ -178,7 +178,7 @@ mod tests {
     use std::fs::hard_link;
 
     use super::LinkedFiles;
-    use crate::cases::{Lab, judge, with};
+    use crate::case_tables::{Lab, judge, with};
     use crate::paths::locate;
     use crate::protected::Protected;
     use crate::sight::Sight;

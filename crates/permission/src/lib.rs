@@ -39,8 +39,8 @@ mod rule_index;
 mod rule_list;
 pub mod shell;
 pub mod sight;
-mod unheld;
-mod unread;
+mod unconfined;
+mod unparsed;
 pub mod url;
 pub mod wildcard;
 pub mod wording;
@@ -51,10 +51,10 @@ pub mod testing;
 
 #[cfg(test)]
 #[cfg(unix)]
-mod accomplices;
+mod case_tables;
 #[cfg(test)]
 #[cfg(unix)]
-mod cases;
+mod git_config_attacks;
 #[cfg(test)]
 #[cfg(unix)]
 mod many_rules;
@@ -118,15 +118,15 @@ pub struct Need {
     /// The sandbox confines it to the project without network, or could, and the user wants no
     /// question in that case: see [`approve`].
     pub held: bool,
-    /// It changes a file of the project, as a command could.
+    /// Changes a file of the project, as a command could.
     pub within: bool,
-    /// It leaves the project for a temporary file of the user's own, or a directory of such files.
+    /// Leaves the project for a temporary file of the user's own, or a directory of such files.
     pub temporary: bool,
-    /// It leaves the project only if the shell has changed to an unexpected directory by then.
+    /// Leaves the project only if the shell has changed to an unexpected directory by then.
     pub perhaps: bool,
     /// Its effects are unknown: it is a tool of an MCP server.
     pub unknown: bool,
-    /// It continues something that was allowed a moment ago, so that only a deny counts and nothing
+    /// Continues something that was allowed a moment ago, so that only a deny counts and nothing
     /// is asked again.
     pub agreed: bool,
     /// The changes to show with the question.
@@ -217,7 +217,7 @@ pub struct UnitVerdict {
     /// The rule that decided, if one did.
     pub rule: Option<Rule>,
     pub reason: Option<String>,
-    /// It is known to change nothing.
+    /// Known to change nothing.
     pub read_only: bool,
 }
 
@@ -345,7 +345,7 @@ pub enum Denial {
     /// A rule forbids it; the turn goes on.
     #[error("{0}")]
     Rule(String),
-    /// It needs the user's consent, and no user can be asked; the turn goes on.
+    /// Needs the user's consent, and no user can be asked; the turn goes on.
     #[error("{0}")]
     Unanswered(String),
     /// The user rejected it; the turn ends.

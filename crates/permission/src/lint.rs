@@ -26,7 +26,7 @@ pub enum LintKind {
     NeverDecides,
     /// An earlier, narrower deny stays in force.
     LiftsNothing,
-    /// It works, but also matches longer words.
+    /// Works, but also matches longer words.
     CoversLongerWords,
 }
 

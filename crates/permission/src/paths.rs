@@ -41,13 +41,13 @@ pub struct Located {
     pub path: PathBuf,
     /// `path` relative to the project, for rules and people.
     pub relative: String,
-    /// It lies in the project, in a directory of the session or in the scratch directory.
+    /// Lies in the project, in a directory of the session or in the scratch directory.
     pub inside: bool,
     pub linked: bool,
     pub found: PathKind,
-    /// It is a regular file with a second name, which may be anywhere.
+    /// Is a regular file with a second name, which may be anywhere.
     pub shared: bool,
-    /// It is a temporary file of the user's own, may become one, or is a directory of such files.
+    /// Is a temporary file of the user's own, may become one, or is a directory of such files.
     pub temporary: bool,
     pub protected: Option<Protected>,
     /// Set if it lies in the working directory of the session, and that is too broad to be a

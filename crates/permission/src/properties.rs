@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::cases::{Lab, judge, plan, r1, r2, with};
+use super::case_tables::{Lab, judge, plan, r1, r2, with};
 use super::{Action, PermissionContext, Rules, command_need, evaluate};
 
 /// Returns a place that does not exist, so that all cases can share it.
@@ -266,7 +266,7 @@ fn nested_denied_command_is_never_allowed() {
     let place = place();
     let sets = [r2(&place), plan(&place)];
     let denied = ["rm victim.txt", "/bin/rm -rf src", "r''m x", "A=1 rm x"];
-    let beginnings = super::shell::judge::beginnings();
+    let beginnings = super::shell::programs::beginnings();
     assert!(beginnings.len() > 150, "{}", beginnings.len());
     let mut wrong = vec![];
     let mut check = |line: &str| {

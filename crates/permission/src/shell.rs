@@ -1,32 +1,32 @@
 //! Analysis of shell command lines.
 //!
-//! `parse` reads a line by our own grammar, `expand` expands its words, `judge` maps each program
-//! and its arguments to effects, and `disk` locates the paths in them, all in the order in which
-//! `walk` would run the line. The result is a list of [`Unit`]s: every program, under all its
-//! wrappers, every redirection and every change of directory. Anything that cannot be analysed is
+//! `parse` reads a line by our own grammar, `expand` expands its words, `programs` maps each program
+//! and its arguments to effects, and `disk` locates the paths in them. `analyze` applies all of this in
+//! the order in which the line would run. The result is a list of [`Unit`]s: every program, under all
+//! its wrappers, every redirection and every change of directory. Anything that cannot be analysed is
 //! reported as such, and asked about.
 //!
 //! Nothing is started. The disk is read to resolve paths and program names, and to find repository
 //! settings that make git start programs.
 
+mod analyze;
 mod device;
 mod disk;
 mod expand;
-pub(super) mod judge;
 mod named;
 mod names;
 mod parse;
+pub(super) mod programs;
 mod unit;
-mod walk;
 
 use std::sync::Arc;
 
-pub use expand::variable_danger;
-pub(crate) use judge::protected_in;
-pub use named::{Name, commands};
-pub use unit::{Effect, JudgedLine, Unit};
 #[cfg(any(test, feature = "testing"))]
-pub use walk::is_subcommand;
+pub use analyze::is_subcommand;
+pub use expand::variable_danger;
+pub use named::{Name, commands};
+pub(crate) use programs::protected_in;
+pub use unit::{Effect, JudgedLine, Unit};
 
 use super::{Action, Need, PermissionContext, arity};
 
@@ -67,7 +67,7 @@ pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
         let line = refuse("the command is longer than 128 KiB");
         return JudgedLine { units: catastrophes(&unread, place), unread, ..line };
     }
-    let mut line = walk::walk(command, place);
+    let mut line = analyze::analyze(command, place);
     let lost = catastrophes(&line.unread, place);
     line.units.extend(lost);
     let is_invisible = |c: char| base::text::is_odd(c) && !matches!(c, '\n' | '\t' | '\r');
@@ -90,10 +90,10 @@ fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<Unit> {
             NAMES.contains(&name) || name.starts_with("mkfs")
         })
     };
-    let commands = texts.iter().flat_map(|text| super::unread::commands(text));
+    let commands = texts.iter().flat_map(|text| super::unparsed::commands(text));
     let candidates =
         commands.filter(|text| text.len() <= MAX_LENGTH && text.contains(['/', '~']) && names_dangerous_program(text));
-    let units = candidates.take(MAX_ANALYSED).flat_map(|text| walk::walk(text, place).units);
+    let units = candidates.take(MAX_ANALYSED).flat_map(|text| analyze::analyze(text, place).units);
     units.filter(|unit| unit.floor.as_ref().is_some_and(|(minimum, _)| *minimum == Action::Deny)).collect()
 }
 
@@ -175,14 +175,14 @@ fn prefix(unit: &Unit, name: &str, words: &[&str]) -> Option<String> {
         return None;
     }
     if let [_, "-m", module, ..] = words
-        && ["python", "pypy"].contains(&judge::family(name))
+        && ["python", "pypy"].contains(&programs::family(name))
         && arity::is_checker(module)
         && unit.foreign.is_none()
         && unit.dangers == ["-m"]
     {
         return Some(words[..3].join(" "));
     }
-    let is_language = judge::is_language(judge::family(name));
+    let is_language = programs::is_language(programs::family(name));
     let is_script = is_language && words.len() > 1 && unit.tails.is_empty();
     let granted = arity::granted(words)?;
     // For a language at least the script.

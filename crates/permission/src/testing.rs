@@ -111,7 +111,7 @@ pub fn records(text: &str) -> Vec<Vec<String>> {
     records
 }
 
-/// Creates the workspace for a row of the table of paths, with the spellings if the row stands for
+/// Creates the workspace for a row of the table of paths, with the spellings if the row covers
 /// several names. `tool/gate.rs` runs the rows.
 pub fn path_lab(id: &str) -> (Lab, Vec<String>) {
     let mut lab = Lab::new();

@@ -4,12 +4,12 @@
 //! Names are resolved elsewhere; [`forbidden_address`] judges the results.
 
 pub mod judge;
-mod told;
+mod secret_in_host;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Action, Need, Rule, wildcard};
-use told::{decoded, holds, looks_secret, names_secret, spells};
+use secret_in_host::{decoded, holds, looks_secret, names_secret, spells};
 
 /// The key of the permission for addresses.
 pub const PERMISSION: &str = "webfetch";
@@ -260,7 +260,7 @@ fn labels(pattern: &str, host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::records;
+    use super::super::case_tables::records;
     use super::judge::{UrlVerdict, judge_url};
     use super::*;
     use crate::{Rules, evaluate};

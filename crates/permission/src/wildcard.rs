@@ -42,7 +42,7 @@ fn last_char_fits(pattern: &str, text: &str, same: impl Fn(char) -> char) -> boo
     }
 }
 
-/// Whether a text in which [`UNKNOWN`] stands for any run of characters could match `pattern`,
+/// Whether a text could match `pattern` if each [`UNKNOWN`] in it is any run of characters,
 /// ignoring case.
 pub fn may_match(pattern: &str, text: &str) -> bool {
     // The known characters before the first wildcard and the first unknown: most texts differ in

@@ -19,8 +19,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::cases::{judge, with};
-use super::shell::judge::wrappers;
+use super::case_tables::{judge, with};
+use super::shell::programs::wrappers;
 use super::{Action, PermissionContext};
 
 /// The user who runs the commands if the tests run as root.

@@ -1,5 +1,5 @@
 //! From the path a model writes to the place on disk. Where it leads and what it takes to use it,
-//! `permission/paths.rs` says; here it becomes words for the model and the path the editor knows.
+//! `permission/path_gate.rs` says; here it becomes words for the model and the path the editor knows.
 
 use std::path::PathBuf;
 

@@ -2,7 +2,6 @@
 //! and the programs that a repository's settings start. Each lookup is made once per line, and
 //! their number is limited.
 
-mod below;
 mod git_config;
 mod git_file;
 mod git_objects;
@@ -10,13 +9,13 @@ mod git_shown;
 mod globs;
 mod loss;
 mod origin;
-mod touch;
+mod recursive;
+mod used_paths;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use below::Listings;
 pub(super) use git_config::{Cause, Repository};
 use git_shown::TrackedSecrets;
 pub(super) use git_shown::{NotKnown, ShownFiles};
@@ -24,7 +23,8 @@ use globs::Globs;
 use loss::Loss;
 use origin::Origins;
 pub(super) use origin::{Origin, is_same_program};
-use touch::Paths;
+use recursive::Listings;
+use used_paths::Paths;
 
 use crate::PermissionContext;
 use crate::shell::expand::ShellState;

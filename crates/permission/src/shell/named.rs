@@ -13,7 +13,7 @@ pub struct Name {
     pub pattern: bool,
     /// A part that is left out of the text is computed at run time.
     pub computed: bool,
-    /// It is the target of a redirection that writes.
+    /// Is the target of a redirection that writes.
     pub is_written: bool,
 }
 

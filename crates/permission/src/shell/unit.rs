@@ -18,11 +18,11 @@ pub struct JudgedLine {
 /// The known effect of a unit on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Effect {
-    /// It is known to change nothing.
+    /// Known to change nothing.
     Reads,
     #[default]
     Unproven,
-    /// It is known to change something.
+    /// Known to change something.
     Writes,
 }
 
@@ -34,7 +34,7 @@ pub struct Unit {
     pub program: Option<String>,
     /// The number of programs around it.
     pub layer: usize,
-    /// It runs only through an option of another program, perhaps never.
+    /// Runs only through an option of another program, perhaps never.
     pub carried: bool,
     /// Its words joined by single blanks, for comparison with rules that allow. Unknown words are
     /// [`UNKNOWN`](crate::wildcard::UNKNOWN).
@@ -64,9 +64,9 @@ pub struct Unit {
     pub words: Vec<String>,
     /// Its effect on the disk.
     pub effect: Effect,
-    /// It writes only plan files.
+    /// Writes only plan files.
     pub plans_only: bool,
-    /// It removes or overwrites data that cannot be recovered.
+    /// Removes or overwrites data that cannot be recovered.
     pub destroys: bool,
     pub network: bool,
     /// Its only destination on the network, in the form that "always" stores: `curl https://host`.

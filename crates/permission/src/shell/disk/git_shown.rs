@@ -216,9 +216,10 @@ impl Reader<'_> {
                 self.history(from, &left_out, None)
             }
             ShownFiles::Change(revision) => self.change(revision),
-            ShownFiles::History(from, without, most) => {
-                let (from, left_out) = (self.ids(from)?, self.reached(without, MAX_COMMITS * 4)?);
-                self.history(from, &left_out, *most)
+            ShownFiles::History(from, without, max_commits) => {
+                let from = self.ids(from)?;
+                let left_out = self.reached(without, MAX_COMMITS * 4)?;
+                self.history(from, &left_out, *max_commits)
             }
             ShownFiles::Everything | ShownFiles::Unknown => {
                 let all = self.objects.everything()?;
@@ -233,7 +234,8 @@ impl Reader<'_> {
         self.objects.tree_of(self.objects.resolve(revision)?)
     }
 
-    /// What differs between a commit and the index, and from there to the working tree.
+    /// Returns a file that differs between a commit and the index or, with `work_tree`, the working
+    /// tree.
     fn staged(&mut self, revision: &str, work_tree: bool) -> Result<Option<String>, ObjectUnreadable> {
         let tree = match self.tree(revision) {
             Ok(tree) => tree,
@@ -246,7 +248,7 @@ impl Reader<'_> {
                 return Ok(Some(secret.path.clone()));
             }
         }
-        // What the index no longer knows is shown as it was.
+        // A file that is no longer in the index is shown with its former content.
         let tracked = self.tracked;
         let is_secret = self.is_secret;
         let gone = |path: &str| is_secret(path) && !tracked.iter().any(|secret| secret.path == path);
@@ -263,7 +265,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What a commit changed in each of its parents.
+    /// Returns a file that a commit changed relative to one of its parents.
     fn changed_by(&mut self, id: ObjectId) -> Result<Option<String>, ObjectUnreadable> {
         let commit = self.objects.commit(id)?;
         if commit.parents.is_empty() {
@@ -282,15 +284,15 @@ impl Reader<'_> {
         &mut self,
         mut ahead: VecDeque<ObjectId>,
         left_out: &HashSet<ObjectId>,
-        most: Option<usize>,
+        max_commits: Option<usize>,
     ) -> Result<Option<String>, ObjectUnreadable> {
         let mut seen = HashSet::new();
-        let mut most = most.unwrap_or(usize::MAX);
+        let mut max_commits = max_commits.unwrap_or(usize::MAX);
         while let Some(id) = ahead.pop_front() {
             if left_out.contains(&id) || !seen.insert(id) {
                 continue;
             }
-            if seen.len() > most {
+            if seen.len() > max_commits {
                 return Ok(None);
             }
             if seen.len() > MAX_COMMITS {
@@ -300,10 +302,10 @@ impl Reader<'_> {
                 return Ok(Some(path));
             }
             let parents = self.objects.commit(id)?.parents;
-            // In which order commits are shown is not looked at: behind a merge, either side may come first, and not
-            // every command counts the merge itself.
+            // The order in which commits are shown is not computed: after a merge, either side may
+            // come first, and not every command counts the merge itself.
             if parents.len() > 1 {
-                most = most.saturating_add(parents.len() * most.min(MAX_COMMITS) + 1);
+                max_commits = max_commits.saturating_add(parents.len() * max_commits.min(MAX_COMMITS) + 1);
             }
             ahead.extend(parents);
         }
@@ -314,12 +316,12 @@ impl Reader<'_> {
         revisions.iter().map(|revision| self.objects.peeled(self.objects.resolve(revision)?)).collect()
     }
 
-    /// The commits that are reached from some.
-    fn reached(&self, from: &[String], most: usize) -> Result<HashSet<ObjectId>, ObjectUnreadable> {
+    /// Returns the commits that are reachable from some, up to a number of commits.
+    fn reached(&self, from: &[String], max_commits: usize) -> Result<HashSet<ObjectId>, ObjectUnreadable> {
         let mut ahead = self.ids(from)?;
         let mut seen = HashSet::new();
         while let Some(id) = ahead.pop_front() {
-            if seen.len() >= most {
+            if seen.len() >= max_commits {
                 break;
             }
             if seen.insert(id) {

@@ -21,7 +21,7 @@ pub(crate) type List = Vec<Item>;
 pub(crate) struct Item {
     pub(crate) commands: Vec<ShellCommand>,
     pub(crate) background: bool,
-    /// It runs only if the preceding item ended accordingly (`&&`, `||`).
+    /// Runs only if the preceding item ended accordingly (`&&`, `||`).
     pub(crate) perhaps: bool,
 }
 

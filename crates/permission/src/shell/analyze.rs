@@ -1,0 +1,277 @@
+//! Walks a command line in the order in which it would run, and collects its commands with their
+//! effects.
+//!
+//! The walk keeps the state on which later parts depend: the directory, variables, functions, and
+//! changes to the meaning of words. After a branch that may be taken or not, both outcomes are
+//! possible.
+
+mod apply;
+mod budget;
+mod chain;
+mod compound;
+mod functions;
+mod git;
+mod git_shown;
+mod nested;
+mod own;
+mod run;
+mod settle;
+mod simple;
+mod traps;
+
+#[cfg(any(test, feature = "testing"))]
+pub use own::is_subcommand;
+
+use budget::Budget;
+
+use super::disk::Disk;
+use super::expand::{Arg, Expander, Expansion, Finding, ShellState, StdinSource};
+use super::parse::{self, syntax};
+use super::programs::{self, PickedFiles};
+use super::unit::{JudgedLine, Unit};
+use crate::PermissionContext;
+use functions::JudgedBody;
+use syntax::{Item, Script, ShellCommand, ShellCommandKind, Unreadable, Word};
+use traps::Trap;
+
+/// The maximum number of units of one line.
+const MAX_UNITS: usize = 1_000;
+/// The maximum nesting of programs and command strings (`eval`, `sh -c`, wrappers).
+const MAX_LAYERS: usize = 8;
+
+/// The state of an analysis.
+struct Analyzer<'p> {
+    place: &'p PermissionContext,
+    disk: Disk<'p>,
+    expander: Expander<'p>,
+    budget: Budget,
+    frame: AnalyzerFrame,
+    units: Vec<Unit>,
+    opaque: Option<String>,
+    /// Whether parts of the line were not analysed.
+    unseen: bool,
+    /// Texts that were too long, or could not be parsed.
+    unread: Vec<String>,
+    /// The bodies of functions, with the directories in which they were judged.
+    bodies: Vec<JudgedBody>,
+    /// Texts that run later, in whatever directory the shell then is.
+    traps: Vec<Trap>,
+}
+
+/// The surroundings of the current commands.
+struct AnalyzerFrame {
+    /// The number of programs and texts around them.
+    layer: usize,
+    /// They run only through an option of another program, perhaps never.
+    carried: bool,
+    /// The shell may not be bash, and reads some constructs differently.
+    other_shell: bool,
+    input: StdinSource,
+    /// The selection of the names that come through the pipe.
+    picked: Option<PickedFiles>,
+}
+
+pub(super) fn analyze(command: &str, place: &PermissionContext) -> JudgedLine {
+    let mut analyzer = Analyzer {
+        place,
+        disk: Disk::new(place),
+        expander: Expander::new(place.home.as_deref(), place.scratch.as_deref()),
+        budget: Budget::default(),
+        frame: AnalyzerFrame {
+            layer: 0,
+            carried: false,
+            other_shell: false,
+            input: StdinSource::Nothing,
+            picked: None,
+        },
+        units: vec![],
+        opaque: None,
+        unseen: false,
+        unread: vec![],
+        bodies: vec![],
+        traps: vec![],
+    };
+    let mut state = ShellState { cwd: vec![place.cwd.clone()], ..ShellState::default() };
+    match parse::script(command, 0) {
+        Ok(script) => analyzer.list(&script, &script.list, &mut state),
+        Err(reason) => {
+            analyzer.opaque(&reason.to_string());
+            // bash runs the commands before the line that it cannot parse.
+            let (script, rest) = parse::beginning(command).unwrap_or_default();
+            analyzer.list(&script, &script.list, &mut state);
+            let rest = if script.list.is_empty() { command } else { rest };
+            analyzer.unread.push(rest.to_owned());
+            if matches!(reason, Unreadable::Syntax | Unreadable::Unclosed) {
+                analyzer.guess(rest, &mut state);
+            }
+        }
+    }
+    analyzer.settle(command);
+    let Analyzer { units, opaque, unseen, unread, .. } = analyzer;
+    JudgedLine { text: command.into(), units, opaque, unseen, unread }
+}
+
+impl<'p> Analyzer<'p> {
+    /// Applies checks that need the whole line.
+    fn settle(&mut self, command: &str) {
+        self.run_traps();
+        if let Some(reason) = self.disk.overrun() {
+            self.unseen(reason);
+        }
+        if let Some(reason) = self.expander.settled() {
+            self.opaque(reason);
+        }
+        settle::names(&mut self.units, self.place, &self.disk);
+        settle::made(&mut self.units, command);
+        if self.full() {
+            self.unseen(&Unreadable::TooMany.to_string());
+            self.unread.push(command.to_owned());
+        }
+    }
+
+    /// Records that parts of the line are not analysed.
+    fn unseen(&mut self, reason: &str) {
+        self.opaque(reason);
+        self.unseen = true;
+    }
+
+    fn opaque(&mut self, reason: &str) {
+        self.opaque.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Expands words, and walks the commands in their substitutions.
+    fn expanding<'s, T>(
+        &mut self,
+        script: &'s Script,
+        state: &mut ShellState,
+        read: impl FnOnce(&mut Expansion<'_, 's, 'p>) -> T,
+    ) -> T {
+        let (read, found) = self.expander.expand(script, state, read);
+        for found in found {
+            match found {
+                Finding::Opaque(reason) => self.opaque(&reason),
+                Finding::Runs { script, list, mut state, piped } => {
+                    let input = if piped { StdinSource::Pipe } else { self.frame.input.clone() };
+                    let outer = std::mem::replace(&mut self.frame.input, input);
+                    self.deeper(|analyzer| analyzer.list(script, list, &mut state));
+                    self.frame.input = outer;
+                }
+            }
+        }
+        read
+    }
+
+    /// Expands the words of a command.
+    fn expand<'s>(&mut self, script: &'s Script, words: &'s [Word], state: &mut ShellState) -> Vec<Arg> {
+        let mut args = vec![];
+        for word in words {
+            self.expanding(script, state, |expansion| expansion.word(word, &mut args));
+        }
+        args
+    }
+
+    /// Expands a word that stays a single word.
+    fn single<'s>(&mut self, script: &'s Script, word: &'s Word, state: &mut ShellState) -> Arg {
+        self.expanding(script, state, |words| words.single(word))
+    }
+
+    /// Walks a nested construct.
+    fn deeper(&mut self, analyzer: impl FnOnce(&mut Self)) {
+        if self.budget.depth > 2 * parse::MAX_DEPTH {
+            return self.unseen("it is nested too deeply");
+        }
+        self.budget.depth += 1;
+        analyzer(self);
+        self.budget.depth -= 1;
+    }
+
+    fn full(&self) -> bool {
+        self.units.len() >= MAX_UNITS
+    }
+
+    fn item(&mut self, script: &Script, item: &Item, state: &mut ShellState) {
+        if item.background || item.commands.len() > 1 {
+            let outer = self.frame.input.clone();
+            for (at, command) in item.commands.iter().enumerate() {
+                if self.full() {
+                    break;
+                }
+                let from = self.units.len();
+                if at > 0 {
+                    self.frame.input = StdinSource::Pipe;
+                    self.frame.picked = picked(script, &item.commands[at - 1]);
+                }
+                self.command(script, command, &mut state.clone());
+                if let Some(picked) = self.frame.picked.take() {
+                    self.changed_picked(from, &picked, state);
+                }
+            }
+            self.frame.input = outer;
+        } else if let Some(command) = item.commands.first() {
+            self.command(script, command, state);
+        }
+    }
+
+    fn command(&mut self, script: &Script, command: &ShellCommand, state: &mut ShellState) {
+        self.deeper(|analyzer| match &command.kind {
+            ShellCommandKind::Simple { assigns, words } => analyzer.simple(script, command, assigns, words, state),
+            _ => analyzer.compound(script, command, state),
+        });
+        self.passed(state);
+    }
+
+    fn unit(&self, text: &str) -> Unit {
+        Unit {
+            text: text.to_owned(),
+            normal: text.to_owned(),
+            layer: self.frame.layer,
+            carried: self.frame.carried,
+            ..Unit::default()
+        }
+    }
+
+    pub(super) fn push(&mut self, unit: Unit) {
+        if !self.full() {
+            self.units.push(unit);
+        }
+    }
+
+    /// Reserves the position of a unit whose inner units come after it.
+    pub(super) fn reserve(&mut self) -> usize {
+        self.push(Unit::default());
+        self.units.len() - 1
+    }
+
+    pub(super) fn fill(&mut self, index: usize, unit: Unit) {
+        if let Some(slot) = self.units.get_mut(index) {
+            *slot = unit;
+        }
+    }
+}
+
+/// Returns the selection of a `find` below the project that prints only names which match no
+/// secret, for the program that reads them.
+fn picked(script: &Script, command: &ShellCommand) -> Option<PickedFiles> {
+    let ShellCommandKind::Simple { assigns, words } = &command.kind else { return None };
+    let texts: Vec<&str> = words.iter().map(|word| parse::slice(script, &word.range)).collect();
+    let is_plain = |text: &&str| {
+        text.trim_matches(['\'', '"']).bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-*/+".contains(&byte))
+    };
+    let names = texts.windows(2).filter(|pair| matches!(pair[0], "-name" | "-iname"));
+    let names: Vec<&str> = names.map(|pair| pair[1].trim_matches(['\'', '"'])).collect();
+    let below: Vec<&str> = texts.iter().skip(1).take_while(|text| !text.starts_with('-')).copied().collect();
+    let changes_selection =
+        |text: &&str| matches!(*text, "-o" | "-or" | "-not" | "-printf" | "-fprintf" | "-exec" | "-L" | "-follow");
+    let is_harmless = texts.first() == Some(&"find")
+        && assigns.is_empty()
+        && names.iter().any(|name| programs::names_no_secret(name))
+        && texts.iter().all(is_plain)
+        && !texts.iter().any(changes_selection)
+        && below.iter().all(|text| !text.starts_with('/') && !text.contains(".."));
+    if !is_harmless {
+        return None;
+    }
+    let args = |texts: &[&str]| texts.iter().map(|text| Arg::exact(*text)).collect();
+    let here: &[&str] = if below.is_empty() { &["."] } else { &below };
+    Some(PickedFiles { below: args(here), names: args(&names) })
+}

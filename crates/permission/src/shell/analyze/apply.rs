@@ -1,0 +1,403 @@
+//! Applies the effects of programs: records them in the unit, locates paths, and walks nested
+//! commands one layer deeper.
+
+use super::Analyzer;
+use super::budget::BEGINNING;
+use crate::Access;
+use crate::protected::Protected;
+use crate::shell::expand::{Arg, ShellState, StdinSource, is_quiet, variable_danger};
+use crate::shell::names::among;
+use crate::shell::parse::syntax::{Piece, Script};
+use crate::shell::programs::{self, CommandContext, PickedFiles, ProgramEffect};
+use crate::shell::unit::{Effect, Unit};
+use crate::{Action, arity, protected};
+
+/// Unknown programs whose first word is a sub-command, not a program to run.
+const WORDED: &str = "apk apt apt-get aws az brew bun bzr cargo conda dnf doctl docker flyctl gcloud gh glab gsutil heroku helm \
+    hg jj kubectl mamba npm pacman pip pip3 pnpm podman rclone snap svn terraform vercel yarn yum zypper";
+
+/// The maximum number of patterns of one program that are checked for options, and of directories
+/// that it enters.
+const MAX_PATTERNS: usize = 64;
+const MAX_ENTERED: usize = 32;
+
+impl Analyzer<'_> {
+    /// Applies the effects of a program that is no builtin.
+    pub(super) fn program(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        let view = CommandContext { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
+        if !programs::takes_any(name) {
+            self.hidden_options(args, unit, state);
+        }
+        // Redirections do not count as the program's own effect.
+        let outer = std::mem::replace(&mut unit.effect, Effect::Reads);
+        let mut inner = state.clone();
+        let mut entered = 0;
+        let named = state.is_function(name) && !programs::knows(name);
+        for effect in programs::effects_of(name, args, &view) {
+            match effect {
+                // The effect of a function was judged at its definition.
+                ProgramEffect::Effect(_) if named => {}
+                ProgramEffect::Enter(_) => {
+                    entered += 1;
+                    let effect = if entered > MAX_ENTERED { ProgramEffect::UnknownDirectory } else { effect };
+                    self.apply(effect, args, unit, &mut inner);
+                    // A program that cannot enter a directory ends; the shell itself (`cd`)
+                    // continues in the current directory.
+                    inner.otherwise = None;
+                }
+                effect => self.apply(effect, args, unit, &mut inner),
+            }
+        }
+        unit.effect_at_least(outer);
+    }
+
+    /// Records patterns that match a file whose name is an option.
+    fn hidden_options(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        let before = args.iter().take_while(|arg| !arg.is("--"));
+        let option = |arg: &&Arg| arg.prefix().is_empty() || arg.prefix().starts_with('-');
+        let patterns = before.filter(option).filter_map(Arg::pattern);
+        for pattern in patterns.take(MAX_PATTERNS) {
+            for cwd in &state.cwd {
+                match self.disk.glob(pattern, cwd) {
+                    Some(names) if names.iter().any(|name| name.starts_with('-') && name != pattern) => {
+                        unit.opaque(&format!("{pattern} names a file whose name is an option"));
+                    }
+                    Some(_) => {}
+                    None => unit.doubt(&format!("{pattern} may name a file whose name is an option")),
+                }
+            }
+        }
+    }
+
+    /// Applies only the effects that hold under any rules, for a program with a computed but known
+    /// name.
+    pub(super) fn floors(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        let view = CommandContext { state, input: self.frame.input.clone(), picked: false };
+        let mut inner = state.clone();
+        for effect in programs::effects_of(name, args, &view) {
+            if matches!(effect, ProgramEffect::Floor(..) | ProgramEffect::Lost(..)) {
+                self.apply(effect, args, unit, &mut inner);
+            }
+        }
+    }
+
+    pub(super) fn apply(&mut self, effect: ProgramEffect, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+        match effect {
+            ProgramEffect::Use(access, arg) => {
+                self.disk.touch(access, &arg, unit, state);
+                if unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("mkdir")) {
+                    self.disk.made_again(&arg, state);
+                }
+            }
+            ProgramEffect::Entry(arg, to) => self.entry(&arg, to.as_ref(), unit, state),
+            ProgramEffect::Copy { from, to, link, keeps } => self.copied(&from, &to, link, keeps, unit, state),
+            ProgramEffect::Lost(args, unknown) => {
+                self.disk.removal(&args, unit, state, unknown);
+                args.iter().for_each(|arg| self.disk.all_below(Access::Edit, arg, &[], &[], unit, state));
+            }
+            ProgramEffect::Below(arg, picks) => {
+                self.disk.below(&arg, &picks.only, &picks.not, unit, state);
+                self.disk.all_below(Access::Read, &arg, &picks.only, &picks.not, unit, state);
+            }
+            ProgramEffect::Unpacks
+                if state.cwd.iter().any(|cwd| self.place.root.starts_with(cwd) || cwd.join(".git").exists()) =>
+            {
+                unit.unknown("which files it writes stands in the archive");
+            }
+            ProgramEffect::Link(arg) => self.disk.links_to(&arg, state),
+            ProgramEffect::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
+            ProgramEffect::CopyTree { from, to } => self.disk.copied_below(&from, &to, unit, state),
+            ProgramEffect::Patches(files) => self.disk.patched(&files, unit, state),
+            ProgramEffect::Home => self.disk.chdir(None, unit, state),
+            ProgramEffect::Reaches(place) => unit.reach = self.disk.pinned(place, state),
+            ProgramEffect::UnknownDirectory => state.lose(),
+            ProgramEffect::Physical => state.physical = true,
+            ProgramEffect::Assign(name, value) => {
+                self.expanding(&Script::default(), state, |words| words.given_to(&name, &value));
+                state.set(&name, value);
+            }
+            ProgramEffect::Integer(name) => self.expander.integer(name),
+            ProgramEffect::Computes(text) => {
+                self.expanding(&Script::default(), state, |words| words.computes(&[Piece::Text(text)]));
+            }
+            ProgramEffect::Changed(reason) => state.change(&reason),
+            ProgramEffect::Run(words, perhaps) => self.inner(&words, unit, perhaps, state),
+            ProgramEffect::RunOn(words, picked) => {
+                let from = self.units.len();
+                self.inner(&words, unit, false, state);
+                self.changed_picked(from, &picked, state);
+            }
+            ProgramEffect::ChangesPicked(PickedFiles { below, names }) => {
+                self.disk.changed_below(&below, &names, unit, state);
+                below.iter().for_each(|arg| self.disk.all_below(Access::Edit, arg, &names, &[], unit, state));
+            }
+            ProgramEffect::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
+            ProgramEffect::Here(text) => {
+                let before = state.whereabouts();
+                self.text(&text, unit, false, false, state);
+                state.settle();
+                // It may run any number of times.
+                if state.whereabouts() != before {
+                    state.lose();
+                }
+            }
+            ProgramEffect::Later(text) => self.later(&text, args, unit, state),
+            ProgramEffect::Eval(words) => self.joined_text(&words, unit, false, state),
+            ProgramEffect::Shell(words) => self.joined_text(&words, unit, true, state),
+            ProgramEffect::RemoteShell(words) => self.remote_shell(&words, unit, state),
+            ProgramEffect::UnknownProgram(words) => self.unknown_program(words.as_deref().unwrap_or(args), unit, state),
+            ProgramEffect::Leaving(words) => self.leaving(words.as_deref().unwrap_or(args), unit, state),
+            ProgramEffect::Repository { command, args } => self.in_repository(&command, &args, unit, state),
+            ProgramEffect::GitPaths(words) => self.git_paths(&words, unit, state),
+            ProgramEffect::Variable(name) => {
+                if let Some(reason) = variable_danger(&name) {
+                    let reason = format!("{name} {reason}");
+                    if is_quiet(&name) { unit.prefixed(&reason) } else { unit.opaque(&reason) }
+                }
+                unit.effect_at_least(Effect::Unproven);
+                unit.broad_only.get_or_insert_with(|| format!("{name} is set"));
+                state.change("a variable is set for it");
+            }
+            effect => note(effect, unit),
+        }
+    }
+
+    /// Asks about the units from index `from` on that change selected files, if one of those may be
+    /// a control file, and adds needs for them so that rules apply.
+    pub(super) fn changed_picked(&mut self, from: usize, picked: &PickedFiles, state: &ShellState) {
+        let found = Arg::found();
+        let name = found.prefix().trim_start_matches("./");
+        let uses = |unit: &Unit, permission: &str| {
+            let mut used = unit.touches.iter().filter(|need| need.permission == permission);
+            used.any(|need| need.patterns.iter().any(|path| path.rsplit('/').next() == Some(name)))
+        };
+        for unit in self.units.iter_mut().skip(from) {
+            if uses(unit, "edit") {
+                self.disk.changed_below(&picked.below, &picked.names, unit, state);
+            }
+            for (permission, access) in [("edit", Access::Edit), ("read", Access::Read)] {
+                if !uses(unit, permission) {
+                    continue;
+                }
+                for arg in &picked.below {
+                    self.disk.all_below(access, arg, &picked.names, &[], unit, state);
+                }
+            }
+        }
+    }
+
+    /// Records that a file or link is removed or moved.
+    fn entry(&mut self, arg: &Arg, to: Option<&Arg>, unit: &mut Unit, state: &ShellState) {
+        if self.disk.touch_link(arg, unit, state) {
+            if let Some(to) = to {
+                self.disk.links_to(to, state);
+            }
+            return;
+        }
+        if to.is_some() {
+            self.disk.touch(Access::Read, arg, unit, state);
+        }
+        self.disk.touch(Access::Edit, arg, unit, state);
+        if to.is_some() {
+            // The entries below it move with it.
+            self.disk.all_below(Access::Edit, arg, &[], &[], unit, state);
+        }
+        self.disk.gone(arg, state);
+    }
+
+    /// Records the paths among the words of a program with a computed name.
+    pub(super) fn named_by(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        for text in args.iter().filter_map(Arg::text).filter(|text| !text.starts_with('-')) {
+            let name = text.rsplit('/').next().unwrap_or(text);
+            if text.contains('/')
+                || text == ".."
+                || protected::secret_name(name)
+                || protected::control(std::path::Path::new(text))
+            {
+                self.disk.touch_guess(text, unit, state);
+            }
+        }
+    }
+
+    /// Analyses the text of a shell that runs on another system.
+    fn remote_shell(&mut self, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+        let is_shell =
+            |arg: &Arg| arg.text().is_some_and(|text| programs::is_shell(text.rsplit('/').next().unwrap_or(text)));
+        let is_text_option =
+            |arg: &Arg| arg.prefix().starts_with('-') && !arg.prefix().starts_with("--") && arg.prefix().contains('c');
+        let Some(at) = words.iter().position(is_shell) else { return };
+        let text = words[at..].iter().position(is_text_option).and_then(|flag| words.get(at + flag + 1)).cloned();
+        if let Some(text) = text {
+            self.text(&text, unit, true, true, state);
+        }
+    }
+
+    /// Records words and values of options that lead out of the project, whatever they mean.
+    fn leaving(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        for text in args.iter().filter_map(Arg::text) {
+            let value = match text.strip_prefix('-') {
+                Some(option) => match option.split_once('=') {
+                    Some((_, value)) => value,
+                    None => option.strip_prefix(|c: char| c.is_ascii_alphabetic()).unwrap_or_default(),
+                },
+                None => text,
+            };
+            // `-v from:to`, `key=value`
+            for part in value.split([':', '=', ',', '@']).filter(|part| !part.contains(char::is_whitespace)) {
+                if part == ".." || part.starts_with("../") || (part.starts_with('/') && !part.starts_with("//")) {
+                    self.disk.touch_guess(part, unit, state);
+                }
+            }
+        }
+    }
+
+    /// Records the possible effects of an unknown program: paths among its words, words and texts
+    /// that may be commands, and the text of its standard input.
+    fn unknown_program(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+        if let StdinSource::Text(Some(text)) = self.frame.input.clone() {
+            if self.budget.again(text.len()) {
+                unit.texts.push(text);
+            } else {
+                unit.doubt("the text it reads is too long to be searched again");
+            }
+        }
+        // `cargo rm` does not start `rm`.
+        let name = unit.program.as_deref().map_or("", |name| name.rsplit('/').next().unwrap_or(name)).to_owned();
+        let name = name.as_str();
+        let first: Vec<&str> =
+            std::iter::once(name).chain(args.iter().take(4).map(|arg| arg.text().unwrap_or_default())).collect();
+        let named_words = arity::prefix(&first).len().saturating_sub(1);
+        let subcommand_end = args.iter().position(|arg| !arg.prefix().starts_with('-')).map_or(0, |at| at + 1);
+        let own = if among(WORDED, name) { named_words.max(subcommand_end) } else { named_words };
+        for text in args.iter().skip(own).filter_map(Arg::text).filter(|text| !text.contains(' ')) {
+            unit.words.extend(names_in(text).map(str::to_owned));
+        }
+        let analysed = if self.budget.gives(args.len()) {
+            args.len()
+        } else {
+            unit.at_stake("it has more words than are looked at");
+            args.len().min(BEGINNING)
+        };
+        for arg in &args[..analysed] {
+            let Some(text) = arg.text().map(str::to_owned) else {
+                if arg
+                    .pattern()
+                    .is_some_and(|pattern| pattern.rsplit('/').next().is_some_and(|name| name.starts_with('.')))
+                {
+                    self.disk.touch(Access::Read, arg, unit, state);
+                }
+                continue;
+            };
+            if text.contains([' ', ';', '|', '&', '\n']) || text.contains("$(") {
+                self.named_in(&text, name, unit);
+                unit.texts.push(text);
+                continue;
+            }
+            // `key=file`, `FILE:name,mode`
+            let is_address = text.contains("://");
+            let parts: Vec<String> =
+                if is_address { vec![] } else { text.split(['=', '@', ':', ',']).map(str::to_owned).collect() };
+            for candidate in std::iter::once(text).chain(parts) {
+                let name = candidate.rsplit('/').next().unwrap_or_default();
+                if candidate.contains(['(', ')']) {
+                    self.named_in(&candidate, name, unit);
+                    continue;
+                }
+                let is_address = candidate.contains("://") && !candidate.contains("/..");
+                if (candidate.contains('/') && !is_address)
+                    || candidate == ".."
+                    || protected::secret_name(name)
+                    || protected::control(std::path::Path::new(&candidate))
+                {
+                    let path_start = if candidate.starts_with('-') { candidate.find(['/', '.']) } else { None };
+                    let start = path_start.unwrap_or(0);
+                    self.disk.touch_guess(&candidate[start..], unit, state);
+                }
+            }
+        }
+    }
+
+    /// Records the protected files that a text names, if an unknown program may execute the text.
+    fn named_in(&self, text: &str, name: &str, unit: &mut Unit) {
+        /// Programs that get prose, which names files without using them.
+        const PROSE: &str = "bzr gh glab hg jj notify-send svn tea";
+        if among(PROSE, name) {
+            return;
+        }
+        let with_path = programs::protected_in(text, true).filter(|(path, _)| path.contains('/'));
+        let in_call = || if text.contains('(') { programs::protected_in(text, false) } else { None };
+        match with_path.or_else(in_call) {
+            Some((path, Protected::Secret)) => {
+                unit.secret(&path, &format!("it is given a text that names {path}, which may hold keys or passwords"));
+            }
+            Some((path, _)) => {
+                let reason = format!("it is given a text that names {path}, which decides what runs here");
+                unit.floor(Action::Ask, &reason);
+            }
+            None => {}
+        }
+    }
+
+    /// Records the target of a copy or a link. If it is a directory, the sources' names in it are
+    /// written.
+    fn copied(&mut self, from: &[Arg], to: &Arg, link: bool, keeps: bool, unit: &mut Unit, state: &ShellState) {
+        self.disk.touch(Access::Edit, to, unit, state);
+        let directory = to.text().is_some_and(|text| state.cwd.iter().any(|cwd| cwd.join(text).is_dir()));
+        if !directory {
+            if link || keeps {
+                self.disk.links_to(to, state);
+            }
+            return;
+        }
+        for (dir, text) in from.iter().filter_map(|arg| Some((to.text()?, arg.text()?))) {
+            let name = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+            let path = format!("{}/{name}", dir.trim_end_matches('/'));
+            self.disk.touch_text(Access::Edit, &path, unit, state);
+            if link || keeps {
+                self.disk.links_to(&Arg::exact(path), state);
+            }
+        }
+    }
+}
+
+/// Records the effects that concern only the unit.
+fn note(effect: ProgramEffect, unit: &mut Unit) {
+    match effect {
+        ProgramEffect::Effect(effect) => unit.effect_at_least(effect),
+        ProgramEffect::Tails(words) => {
+            let texts = words.iter().filter_map(Arg::text).filter(|text| text.contains(' '));
+            unit.texts.extend(texts.map(str::to_owned));
+            unit.tails.extend(words.iter().map(Arg::normal));
+        }
+        ProgramEffect::ForeignCode(text) => unit.texts.push(text),
+        ProgramEffect::Words(words) => {
+            unit.words.extend(words.iter().filter_map(Arg::text).flat_map(names_in).map(str::to_owned));
+        }
+        ProgramEffect::Unset(name) if name.text().is_none_or(|name| ["PATH", "HOME", "TMPDIR"].contains(&name)) => {
+            unit.opaque("it removes a variable that decides what runs");
+        }
+        ProgramEffect::Danger(option) => unit.danger(&option),
+        ProgramEffect::Opaque(reason) => unit.opaque(&reason),
+        ProgramEffect::Doubt(reason) => unit.doubt(&reason),
+        ProgramEffect::Broad(reason) => drop(unit.broad_only.get_or_insert(reason)),
+        ProgramEffect::Floor(action, reason) => unit.floor(action, &reason),
+        ProgramEffect::Prefixed(reason) => unit.prefixed(&reason),
+        ProgramEffect::Unknown(reason) => unit.unknown(&reason),
+        ProgramEffect::AtStake(reason) => unit.at_stake(&reason),
+        ProgramEffect::Secret(shown, reason) => unit.secret(&shown, &reason),
+        ProgramEffect::Carrier => unit.carrier = true,
+        ProgramEffect::Network => unit.network = true,
+        ProgramEffect::Destroys => unit.destroys = true,
+        // The others need the walk: see `apply`.
+        _ => {}
+    }
+}
+
+/// Returns the parts of a word that may be a program's name: the text between punctuation, without
+/// directories.
+fn names_in(text: &str) -> impl Iterator<Item = &str> {
+    let part = |c: char| c.is_alphanumeric() || "._-/".contains(c);
+    text.split(move |c| !part(c))
+        .map(|part| part.rsplit('/').next().unwrap_or(part))
+        .filter(|name| !name.is_empty() && !name.starts_with('-'))
+}

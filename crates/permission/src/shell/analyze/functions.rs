@@ -1,0 +1,177 @@
+//! Functions. Their bodies are judged where they are defined, and again where they are called in
+//! another directory, or after the definition of other functions.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::{Analyzer, MAX_LAYERS};
+use crate::Action;
+use crate::shell::expand::{ShellState, StdinSource, Value, WrittenFunction, may_move};
+use crate::shell::parse::{self, syntax};
+use crate::shell::unit::Unit;
+use syntax::{Script, ShellCommand};
+
+/// The maximum number of bodies that are judged in one line; further calls are asked about.
+const MAX_BODIES: usize = 256;
+
+/// A body that was judged, or is being judged.
+#[derive(Debug)]
+pub(super) struct JudgedBody {
+    function: Rc<WrittenFunction>,
+    cwd: Vec<PathBuf>,
+    /// The number of bodies of all functions at that time.
+    functions: usize,
+}
+
+impl Analyzer<'_> {
+    /// Records the definition of a function. `starts_itself` means that it starts itself again and
+    /// again.
+    pub(super) fn function(
+        &mut self,
+        script: &Script,
+        name: &str,
+        body: &ShellCommand,
+        starts_itself: bool,
+        state: &mut ShellState,
+    ) {
+        let text = parse::slice(script, &body.range).to_owned();
+        let function = Rc::new(WrittenFunction { body: text, moves: Cell::new(may_move(body)) });
+        state.functions.entry(name.to_owned()).or_default().push(function.clone());
+        if starts_itself {
+            let mut unit = self.unit(parse::slice(script, &body.range));
+            unit.floor(Action::Deny, "a function that starts itself over and over would stop the machine");
+            self.push(unit);
+        }
+        self.judged(&function, state);
+        let mut inner = ShellState { called: true, ..state.clone() };
+        // The caller determines its input.
+        let outer = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);
+        self.command(script, body, &mut inner);
+        self.frame.input = outer;
+        for name in inner.vars.keys() {
+            state.vars.insert(name.clone(), Value::Foreign);
+        }
+        self.leaves(&function, inner, state);
+        if function.moves.get() && !self.traps.is_empty() {
+            // A trap may call it.
+            state.drift();
+        }
+    }
+
+    fn judged(&mut self, function: &Rc<WrittenFunction>, state: &ShellState) {
+        let functions = count_bodies(state);
+        self.bodies.push(JudgedBody { function: function.clone(), cwd: state.cwd.clone(), functions });
+    }
+
+    /// Applies the effects of a body on the state, wherever it is called.
+    fn leaves(&mut self, function: &WrittenFunction, mut inner: ShellState, state: &mut ShellState) {
+        inner.settle();
+        if inner.cwd != state.cwd {
+            function.moves.set(true);
+        }
+        if inner.adrift {
+            state.drift();
+        }
+        if let Some(reason) = inner.changed {
+            state.change(&reason);
+        }
+        for name in inner.vars.into_keys() {
+            state.vars.entry(name).or_insert(Value::Foreign);
+        }
+        for (name, bodies) in inner.functions {
+            let known = state.functions.entry(name).or_default();
+            for body in bodies {
+                if !known.iter().any(|known| Rc::ptr_eq(known, &body)) {
+                    known.push(body);
+                }
+            }
+        }
+    }
+
+    /// Analyses a call of a function. If the name has several definitions, any of them may be
+    /// called.
+    pub(super) fn called(&mut self, name: &str, unit: &mut Unit, state: &mut ShellState) {
+        let bodies = state.functions.get(name).cloned().unwrap_or_default();
+        for function in &bodies {
+            let is_same = |known: &JudgedBody| {
+                Rc::ptr_eq(&known.function, function)
+                    && known.cwd == state.cwd
+                    && known.functions == count_bodies(state)
+            };
+            if !self.bodies.iter().any(is_same) {
+                self.judged(function, state);
+                self.called_here(function, unit, state);
+            }
+        }
+        if bodies.iter().any(|function| function.moves.get()) {
+            state.lose();
+        }
+    }
+
+    fn called_here(&mut self, function: &WrittenFunction, unit: &mut Unit, state: &mut ShellState) {
+        let fits = unit.layer < MAX_LAYERS && self.budget.depth <= parse::MAX_DEPTH && self.bodies.len() <= MAX_BODIES;
+        let script =
+            if fits && self.budget.text(function.body.len()) { parse::script(&function.body, 0).ok() } else { None };
+        let Some(script) = script else {
+            return unit.unknown("what it does from this directory is not known");
+        };
+        let layer = self.frame.layer;
+        let carried = self.frame.carried;
+        let depth = self.budget.depth;
+        let input = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);
+        let picked = self.frame.picked.take();
+        self.frame.layer = unit.layer + 1;
+        self.frame.carried = unit.carried;
+        self.budget.depth += 4;
+        let mut inner = ShellState { called: true, ..state.clone() };
+        self.list(&script, &script.list, &mut inner);
+        self.frame.layer = layer;
+        self.frame.carried = carried;
+        self.budget.depth = depth;
+        self.frame.input = input;
+        self.frame.picked = picked;
+        self.leaves(function, inner, state);
+    }
+}
+
+/// Returns the number of bodies of all functions; a redefinition adds one.
+fn count_bodies(state: &ShellState) -> usize {
+    state.functions.values().map(Vec::len).sum()
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use crate::Action::{Allow, Ask, Deny};
+    use crate::Rules;
+    use crate::case_tables::{Lab, judge, with};
+
+    #[test]
+    fn deferred_text_is_judged_where_it_runs() {
+        let lab = Lab::new();
+        let place = &lab.place;
+        let own = with(place, &[("*", Allow)]).then(&Rules::written("edit", &[("*", Allow), ("src/prod.yml", Deny)]));
+        let calls = |times: usize| {
+            let dirs = (0..times).map(|at| format!("mkdir d{at}; cd d{at}; f; cd {}", place.root.display()));
+            format!("f() {{ cat x; }}; {}", dirs.collect::<Vec<_>>().join("; "))
+        };
+        let table = [
+            ("f() { rm prod.yml; }; cd src; f", Deny),
+            ("f() { rm prod.yml; }; f", Allow),
+            ("f() { rm prod.yml; }; false && f() { :; }; cd src; f", Deny),
+            ("trap 'rm prod.yml' EXIT; cd src", Deny),
+            ("trap 'rm prod.yml' EXIT; ls src", Allow),
+            ("trap f EXIT; f() { rm prod.yml; }; cd src", Deny),
+            ("f() { cd src; g; }; g() { :; }; (f); g() { rm prod.yml; }; (f)", Deny),
+            ("f() { cat; } <<E\nx\nE\ncd src; f", Ask),
+            ("f() { cd deep; f; cat x; }; cd src; f", Ask),
+            (&calls(3), Allow),
+            (&calls(300), Ask),
+        ];
+        for (line, wanted) in table {
+            let shown = line.get(..60).unwrap_or(line);
+            assert_eq!(judge(&own, line, place).action, wanted, "{shown}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Nested programs and texts, which are analysed one layer deeper.
+
+use super::budget::BEGINNING;
+use super::{Analyzer, MAX_LAYERS};
+use crate::shell::expand::{Arg, ShellState};
+use crate::shell::parse;
+use crate::shell::unit::{Effect, Unit};
+use crate::unparsed;
+
+/// The maximum number of commands that are guessed in a text that cannot be parsed.
+const MAX_GUESSES: usize = 64;
+
+/// The words of programs that run the next word by its name, found among the project's tools.
+const RUNNERS: [&str; 15] = [
+    "bundle exec ",
+    "bunx ",
+    "hatch run ",
+    "npx ",
+    "npx --no-install ",
+    "npx -y ",
+    "pdm run ",
+    "pipenv run ",
+    "pnpm dlx ",
+    "pnpm exec ",
+    "poetry run ",
+    "uv run ",
+    "uvx ",
+    "yarn dlx ",
+    "yarn exec ",
+];
+
+/// Whether a program that runs a text is bash. Other programs run `sh`, which differs between
+/// machines.
+fn is_bash(unit: &Unit) -> bool {
+    unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("bash"))
+}
+
+impl Analyzer<'_> {
+    /// Analyses words as a program inside the current one.
+    pub(super) fn inner(&mut self, args: &[Arg], outer: &Unit, carried: bool, state: &mut ShellState) {
+        if args.is_empty() {
+            return;
+        }
+        if outer.layer >= MAX_LAYERS {
+            self.unseen("programs run programs too many times over");
+            self.unread_words(args);
+            return;
+        }
+        let args = if !self.budget.passes_on(args.len()) && args.len() > BEGINNING {
+            self.unseen("it hands too many words to other programs");
+            self.unread_words(&args[BEGINNING..]);
+            &args[..BEGINNING]
+        } else {
+            args
+        };
+        let text = args.iter().map(|arg| &*arg.raw).collect::<Vec<_>>().join(" ");
+        let named = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
+        let runner = outer.normal.strip_suffix(&named).filter(|before| RUNNERS.contains(before));
+        let unit = Unit {
+            runner: runner.map(str::to_owned),
+            normal: text.clone(),
+            text,
+            layer: outer.layer + 1,
+            carried: carried || outer.carried,
+            effect: Effect::Reads,
+            ..Unit::default()
+        };
+        self.budget.depth += 1;
+        self.run(args, unit, state);
+        self.budget.depth -= 1;
+    }
+
+    /// Analyses parts of a text that cannot be parsed as commands, without quotes. The line stays
+    /// opaque, so this allows nothing, but it finds denied commands.
+    pub(super) fn guess(&mut self, text: &str, state: &mut ShellState) {
+        for segment in unparsed::commands(text).take(MAX_GUESSES) {
+            let bare = unparsed::bare(segment);
+            let command = bare.trim_start_matches(|c: char| c == '$' || c.is_whitespace());
+            let command = parse::without_reserved(command);
+            if let Ok(script) = parse::script(command, 0) {
+                self.list(&script, &script.list, state);
+            }
+        }
+    }
+
+    /// Stores words of which any may begin a program, because they are too many or too deeply
+    /// nested to be analysed.
+    fn unread_words(&mut self, args: &[Arg]) {
+        let length: usize = args.iter().map(|arg| arg.raw.len() + 1).sum();
+        // The same words may be stored again one layer deeper; the budget limits that.
+        if self.budget.unread(length) {
+            let words: Vec<&str> = std::iter::once("exec").chain(args.iter().map(|arg| &*arg.raw)).collect();
+            self.unread.push(words.join(" "));
+        }
+    }
+
+    /// Analyses a text as shell input, such as that of `sh -c` and `eval`; with `apart` in a
+    /// separate shell.
+    pub(super) fn text(&mut self, text: &Arg, unit: &mut Unit, carried: bool, apart: bool, state: &mut ShellState) {
+        if !text.literal {
+            unit.opaque("the command it runs is computed");
+        }
+        let Some(texts) = text.texts() else { return };
+        for text in texts {
+            if unit.layer >= MAX_LAYERS || self.budget.depth > parse::MAX_DEPTH {
+                unit.at_stake("texts run texts too many times over");
+                self.unread.push(text.clone());
+                return;
+            }
+            if !self.budget.text(text.len()) {
+                unit.at_stake("the text it runs is too long to judge");
+                self.unread.push(text.clone());
+                continue;
+            }
+            let script = match parse::script(text, 0) {
+                Ok(script) => script,
+                Err(reason) => {
+                    unit.opaque(&format!("the command it runs cannot be read: {reason}"));
+                    unit.texts.push(text.clone());
+                    self.unread.push(text.clone());
+                    continue;
+                }
+            };
+            let layer = self.frame.layer;
+            let carried_outside = self.frame.carried;
+            let other_shell = self.frame.other_shell;
+            let depth = self.budget.depth;
+            self.frame.layer = unit.layer + 1;
+            self.frame.other_shell = if apart { !is_bash(unit) } else { self.frame.other_shell };
+            self.frame.carried = carried || unit.carried;
+            self.budget.depth += 4;
+            if apart {
+                self.list(&script, &script.list, &mut state.child());
+            } else {
+                self.list(&script, &script.list, state);
+            }
+            self.frame.layer = layer;
+            self.frame.carried = carried_outside;
+            self.frame.other_shell = other_shell;
+            self.budget.depth = depth;
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! adjutant itself, started by an agent. Only the user may change permissions, so every subcommand
+//! that is not known to be read-only is asked about under every rule set.
+
+use super::Analyzer;
+use crate::Action;
+use crate::shell::disk::is_same_program;
+use crate::shell::expand::{Arg, ShellState};
+use crate::shell::unit::{Effect, Unit};
+
+/// Read-only subcommands, with their read-only verbs; `None` if all are.
+const READ_ONLY: [(&str, Option<&[&str]>); 8] = [
+    ("config", Some(&["show", "check", "schema"])),
+    ("permissions", Some(&["list", "explain", "check"])),
+    ("sessions", Some(&["list", "show", "search"])),
+    ("agents", Some(&["list", "show"])),
+    ("auth", Some(&["list"])),
+    ("models", None),
+    ("doctor", None),
+    ("help", None),
+];
+
+/// Options with a directory as value, which may be named `adjutant`.
+const PLACES: [&str; 6] = ["-C", "--directory", "--prefix", "--manifest-path", "--git-dir", "--work-tree"];
+
+/// Our other subcommands. A test of the command line checks that the two lists are complete.
+const CHANGING: [&str; 9] = ["trust", "run", "acp", "serve", "connect", "mcp", "extensions", "completions", "man"];
+
+/// Whether a word is one of our subcommands.
+pub fn is_subcommand(word: &str) -> bool {
+    CHANGING.contains(&word) || READ_ONLY.iter().any(|(first, _)| *first == word)
+}
+
+impl Analyzer<'_> {
+    /// Whether a program is adjutant, by its name or by its file, which may be a link or a copy.
+    pub(super) fn is_ours(&mut self, name: &str, state: &ShellState) -> bool {
+        if is_named(name) {
+            return true;
+        }
+        let Some(program) = self.disk.program() else { return false };
+        if name.contains('/') {
+            return state.cwd.iter().any(|cwd| is_same_program(&cwd.join(name), program));
+        }
+        self.disk.on_path(name).is_some_and(|(real, ..)| is_same_program(&real, program))
+    }
+}
+
+/// Whether a word names adjutant: alone, in a directory, or as a version or package of it.
+fn is_named(word: &str) -> bool {
+    let name = word.rsplit('/').next().unwrap_or(word);
+    name.strip_prefix("adjutant").is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.', '@', '=']))
+}
+
+/// Asks about a start of adjutant, under any name, by any other program, and by building and
+/// starting it.
+pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
+    let args = &all[1..];
+    let name = all[0].text().unwrap_or_default();
+    let starts_change =
+        |at: usize, computed: bool| own_words(&args[at + 1..], computed).is_some_and(|words| !is_read_only(words));
+    let is_directory = |at: usize| at.checked_sub(1).is_some_and(|at| PLACES.iter().any(|option| args[at].is(option)));
+    let names_us = |at: usize| args[at].text().is_some_and(is_named) && !is_directory(at) && starts_change(at, true);
+    let runs_build = |at: usize| ["--", "run", "r"].iter().any(|word| args[at].is(word)) && starts_change(at, false);
+    let is_started = match name.rsplit('/').next().unwrap_or(name) {
+        _ if ours => !is_read_only(args),
+        "cargo" => (0..args.len()).any(|at| runs_build(at) || names_us(at)),
+        // A program that only reads starts no program that it is not known to start.
+        _ => unit.effect != Effect::Reads && (0..args.len()).any(names_us),
+    };
+    if is_started {
+        unit.floor(Action::Ask, "it is adjutant itself, and may change what you are asked about");
+    }
+}
+
+/// Asks about text that is not analysed, such as a program in another language, if it names adjutant and a
+/// subcommand that changes permissions.
+pub(super) fn judge_texts(unit: &mut Unit) {
+    const VERBS: [&str; 11] =
+        ["trust", "revoke", "auth", "import", "acp", "serve", "mcp", "login", "logout", "create", "run"];
+    let names_change = |text: &String| {
+        let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+        words.contains(&"adjutant") && VERBS.iter().any(|verb| words.contains(verb))
+    };
+    if unit.texts.iter().any(names_change) || names_change(&unit.tails.join(" ")) {
+        unit.floor(Action::Ask, "its text starts adjutant, and may change what you are asked about");
+    }
+}
+
+/// Returns the words from our first subcommand on, after options with their values. Without a subcommand
+/// another program would not start us. `computed` tells whether computed words count as a subcommand.
+fn own_words(args: &[Arg], computed: bool) -> Option<&[Arg]> {
+    let mut value = false;
+    for (at, arg) in args.iter().enumerate() {
+        let option = arg.prefix().starts_with('-');
+        if !option && arg.text().map_or(computed, is_subcommand) {
+            return args.get(at..);
+        }
+        if !option && !value {
+            return None;
+        }
+        value = option && !arg.is("--");
+    }
+    None
+}
+
+fn is_read_only(args: &[Arg]) -> bool {
+    let words: Option<Vec<&str>> = args.iter().map(Arg::text).collect();
+    let Some(words) = words.filter(|words| !words.contains(&"--login")) else { return false };
+    match words.as_slice() {
+        ["--version" | "-V" | "--help" | "-h", ..] => true,
+        [first, rest @ ..] => READ_ONLY.iter().find(|(word, _)| word == first).is_some_and(|(_, verbs)| {
+            verbs.is_none_or(|verbs| rest.first().is_none_or(|verb| verbs.contains(verb) || *verb == "--help"))
+        }),
+        [] => false,
+    }
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use crate::case_tables::{Lab, with};
+    use crate::{Action, command_need, evaluate};
+
+    #[test]
+    fn changing_permissions_by_a_command_asks() {
+        let mut lab = Lab::new();
+        let program = lab.out.join("agent");
+        std::fs::write(&program, "#!/bin/sh\necho one").unwrap();
+        std::os::unix::fs::symlink(&program, lab.place.root.join("linked")).unwrap();
+        for (name, content) in [("copy", "#!/bin/sh\necho one"), ("other", "#!/bin/sh\necho two")] {
+            std::fs::write(lab.place.root.join(name), content).unwrap();
+        }
+        std::fs::hard_link(&program, lab.place.root.join("hard")).unwrap();
+        lab.place.program = Some(program);
+        let rules =
+            with(&lab.place, &[("*", Action::Allow), ("adjutant *", Action::Allow), ("cargo *", Action::Allow)]);
+        let asked = [
+            "adjutant trust",
+            "adjutant trust --yes",
+            "./target/debug/adjutant trust --yes",
+            "/usr/local/bin/adjutant permissions revoke bash",
+            "adjutant auth login openai",
+            "adjutant --login",
+            "adjutant sessions import x.json",
+            "adjutant agents create --name x",
+            "adjutant run 'do it'",
+            "adjutant $x",
+            "adjutant",
+            "env A=b adjutant trust",
+            "sh -c 'adjutant trust --yes'",
+            "echo y | adjutant trust",
+            "docker run image adjutant trust",
+            "su bob <<< 'adjutant trust --yes'",
+            "cargo run -- trust --yes",
+            "cargo run -q --bin adjutant -- permissions revoke bash",
+            "cargo run --bin adjutant trust --yes",
+            "cargo run -q trust --yes",
+            "npx adjutant trust --yes",
+            "npx -y adjutant@latest trust",
+            "uvx --from adjutant adjutant auth login",
+            "rtk adjutant trust --yes",
+            "some-wrapper -x /opt/bin/adjutant sessions import x.json",
+            "npx adjutant $x",
+            "cargo run -- mcp call server tool",
+            "cargo run --bin adjutant -- mcp add x --write -- sh",
+            "cargo run mcp login x",
+            "rtk adjutant mcp login x",
+            "cargo run -- extensions",
+            "cargo run -- serve",
+            "perl -e 'system(\"adjutant mcp call x y\")'",
+            "node -e \"require('child_process').execSync('adjutant agents create x')\"",
+            "./linked trust --yes",
+            "./hard trust --yes",
+            "./copy trust --yes",
+            "exec ./linked trust",
+            "env -u ADJUTANT_CHILD ./copy trust --yes",
+            "(env -u ADJUTANT_CHILD setsid ./linked trust --yes >o2 2>&1 &); sleep 2",
+            "cd src && ../copy permissions revoke bash",
+        ];
+        let verdict = |line: &str| evaluate(&rules, &crate::Rules::default(), &command_need(line, &lab.place)).action;
+        for line in asked {
+            assert_eq!(verdict(line), Action::Ask, "{line}");
+        }
+        let allowed = [
+            "cargo run -- build",
+            "cargo test -- trust_is_kept",
+            "make -C adjutant run",
+            "grep -rn adjutant trust",
+            "./other trust --yes",
+            "npx adjutant config check",
+        ];
+        for line in allowed {
+            assert_eq!(verdict(line), Action::Allow, "{line}");
+        }
+        let reason = |line: &str| {
+            let need = command_need(line, &lab.place);
+            need.command.unwrap().units.iter().any(|unit| unit.floor.is_some())
+        };
+        for line in ["adjutant config check", "adjutant --version", "adjutant permissions list", "adjutant doctor"] {
+            assert!(!reason(line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Checks of the whole line: one part of it may create a file that another part runs.
+
+use crate::PermissionContext;
+use crate::shell::disk::Disk;
+use crate::shell::programs;
+use crate::shell::unit::{Effect, Unit};
+
+/// Searches the whole line for denied commands if one part writes a file that another part runs,
+/// since then the line is the program.
+pub(super) fn made(units: &mut [Unit], command: &str) {
+    let base_name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let edited = |unit: &Unit| -> Vec<String> {
+        // Without the entries below a directory that it removes.
+        let needs = unit.touches.iter().filter(|need| need.permission == "edit" && need.patterns.len() == 1);
+        needs.flat_map(|need| &need.patterns).map(|path| base_name(path)).collect()
+    };
+    let made: Vec<Vec<String>> = units.iter().map(edited).collect();
+    if made.iter().all(Vec::is_empty) {
+        return;
+    }
+    for (at, unit) in units.iter_mut().enumerate() {
+        let Some(program) = &unit.program else { continue };
+        let base = base_name(program);
+        let mut runs: Vec<String> = programs::runs_of_itself(&base).iter().map(|name| (*name).to_owned()).collect();
+        if programs::is_language(&base) || programs::is_language(programs::family(&base)) || programs::is_shell(&base) {
+            runs.extend(unit.normal.split(' ').map(base_name));
+        }
+        runs.push(base);
+        let others = made.iter().enumerate().filter(|(maker, _)| *maker != at);
+        if others.flat_map(|(_, names)| names).any(|name| runs.contains(name)) {
+            unit.texts.push(command.to_owned());
+        }
+    }
+}
+
+/// Marks programs as foreign if another part of the line may put a program before the system's. A
+/// trusted project may have such a directory on `PATH`.
+pub(super) fn names(units: &mut [Unit], place: &PermissionContext, disk: &Disk<'_>) {
+    if place.trusted {
+        return;
+    }
+    let makes = |unit: &Unit| unit.effect != Effect::Reads || unit.touches.iter().any(|need| need.permission == "edit");
+    let makers: Vec<usize> = units.iter().enumerate().filter(|(_, unit)| makes(unit)).map(|(at, _)| at).collect();
+    for (at, unit) in units.iter_mut().enumerate() {
+        let has_other_maker = makers.iter().any(|maker| *maker != at);
+        if !has_other_maker {
+            continue;
+        }
+        let Some(name) = unit.program.as_deref().filter(|name| disk.is_shadowable(name)) else { continue };
+        unit.foreign = Some(format!("this line may put another {name} before the system's"));
+        unit.effect_at_least(Effect::Unproven);
+    }
+}

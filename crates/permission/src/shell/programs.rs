@@ -1,0 +1,563 @@
+//! Maps a program and its arguments to effects. One interpreter reads the program's entry in
+//! `programs/`; `special` has the few parts of programs that are no data. Nothing is looked up on
+//! the disk, and no nested command is analysed: the result is a list of [`ProgramEffect`]s, which
+//! `analyze` applies.
+
+mod builtins;
+mod code;
+mod credentials;
+mod find;
+mod globs;
+mod languages;
+mod lookup;
+mod network;
+mod options;
+mod program_effect;
+mod read;
+mod recursive;
+mod rename;
+mod special;
+mod table;
+mod wrapper;
+
+pub(super) use builtins::{builtin, is_builtin};
+pub(crate) use lookup::carries;
+#[cfg(test)]
+pub(crate) use lookup::{beginnings, wrappers};
+pub(super) use lookup::{family, is_language, is_shell, knows, meets, runs_of_itself, takes_any, takes_next};
+pub(super) use program_effect::{CommandContext, PickedFiles, Picks, ProgramEffect};
+
+use super::expand::{Arg, StdinSource};
+use super::unit::Effect;
+use crate::protected::Protected;
+use crate::{Access, Action};
+pub(crate) use code::protected_in;
+pub(super) use find::names_no_secret;
+use read::{GivenOption, ParsedArgs};
+use table::{Does, Operand, Utility};
+
+/// Returns the effects of a program with these arguments.
+pub(super) fn effects_of<'v>(name: &str, args: &'v [Arg], view: &'v CommandContext<'v>) -> Vec<ProgramEffect> {
+    // `git-send-pack` is `git send-pack`. git itself would resolve aliases first, which is not
+    // possible here, so this holds only for commands that cannot be analysed.
+    let spaced = name.strip_prefix("git-").map(|command| format!("git {command}"));
+    let unread = spaced.as_deref().filter(|name| table::program(name).is_some_and(|program| program.unread.is_some()));
+    let called = match unread {
+        Some(name) => name,
+        None if table::program(name).is_some() => name,
+        None => family(name),
+    };
+    let mut collector =
+        EffectCollector { effects: vec![], view, depth: 0, called: called.to_owned(), search: None, all: args };
+    // Some unknown programs have a known option that only prints information about them.
+    let informing = || {
+        let program = table::program(&format!("{called} that tells"))?;
+        matches!(args, [only] if program.tells.iter().any(|option| only.is(option))).then_some(program)
+    };
+    match table::program(called).or_else(informing) {
+        Some(program) => collector.program(program, args),
+        None => {
+            collector.effect(Effect::Unproven);
+            collector.add(ProgramEffect::UnknownProgram(None));
+            collector.add(ProgramEffect::Leaving(None));
+        }
+    }
+    if let Some(command) = credentials::printed(name, args) {
+        let reason = format!("{command} prints a credential");
+        collector.add(ProgramEffect::Secret(command, reason));
+    }
+    collector.effects
+}
+
+struct EffectCollector<'v> {
+    effects: Vec<ProgramEffect>,
+    view: &'v CommandContext<'v>,
+    /// The number of nested entries, which limits cycles.
+    depth: usize,
+    /// The name of the entry: `git`, then `git stash`, then `git stash list`.
+    called: String,
+    /// The search of `find`.
+    search: Option<find::Search>,
+    /// All words after the program's name.
+    all: &'v [Arg],
+}
+
+impl EffectCollector<'_> {
+    fn add(&mut self, effect: ProgramEffect) {
+        self.effects.push(effect);
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        self.add(ProgramEffect::Effect(effect));
+    }
+
+    fn opaque(&mut self, reason: &str) {
+        self.add(ProgramEffect::Opaque(reason.to_owned()));
+    }
+
+    fn doubt(&mut self, reason: &str) {
+        self.add(ProgramEffect::Doubt(reason.to_owned()));
+    }
+
+    fn danger(&mut self, option: &str) {
+        self.add(ProgramEffect::Danger(option.to_owned()));
+    }
+
+    fn uses(&mut self, access: Access, arg: &Arg) {
+        self.add(ProgramEffect::Use(access, arg.clone()));
+    }
+
+    fn program(&mut self, program: &'static Utility, args: &[Arg]) {
+        self.depth += 1;
+        if self.depth > 8 {
+            return self.add(ProgramEffect::AtStake("its commands stand too deep within commands".to_owned()));
+        }
+        if let [only] = args
+            && program.tells.iter().any(|option| only.is(option))
+        {
+            return self.effect(Effect::Reads);
+        }
+        let reading = read::read(program, args);
+        for (options, name) in &program.modes {
+            if reading.has(options)
+                && let Some(mode) = table::program(name)
+            {
+                return self.program(mode, args);
+            }
+        }
+        // A command with an entry of its own states its effects there.
+        let takes_command = program.words == [Operand::Command];
+        let command = if takes_command { reading.operands.first().and_then(Arg::text) } else { None };
+        let has_entry = command.is_some_and(|command| table::program(&format!("{} {command}", self.called)).is_some());
+        if !has_entry {
+            self.general_effects(program);
+        }
+        if let Some(reason) = program.unread {
+            self.add(ProgramEffect::AtStake(reason.to_owned()));
+        }
+        if program.special == "find" {
+            find::find(self, program, &reading, args);
+        }
+        for floor in &program.floors {
+            let is_operand = |option: &&str| reading.operands.iter().any(|arg| arg.is(option));
+            if floor.options.is_empty() || reading.has(&floor.options) || floor.options.iter().any(is_operand) {
+                self.add(ProgramEffect::Floor(floor.action, floor.why.to_owned()));
+            }
+        }
+        for given in &reading.given {
+            self.option(program, given, args);
+        }
+        if reading.unknown && !program.any {
+            self.effect(Effect::Unproven);
+            if program.runs() || program.words.contains(&Operand::Command) {
+                self.opaque("how its options end is not known");
+            } else if reading.words && program.may_start() {
+                self.doubt("a word that is computed may hold an option that starts something");
+            }
+        }
+        // The value of an unknown option may be mistaken for the program.
+        let has_unknown_option = reading.given.iter().any(|given| given.does.is_none());
+        let runs_words =
+            program.words.iter().any(|role| matches!(role, Operand::Program | Operand::Shell | Operand::Command));
+        if has_unknown_option && runs_words {
+            self.add(ProgramEffect::Tails(reading.operands.clone()));
+            if program.runs() {
+                self.doubt("an option of it is not known, and may change which word is the program");
+            }
+        }
+        if reading.words && program.words.contains(&Operand::Read) {
+            // `head -n $n f`: the computed value may be several words, including the name of a
+            // file.
+            self.effect(Effect::Unproven);
+        }
+        if special::words(self, program, &reading, args) {
+            self.words(program, &reading, args);
+        }
+        self.leaving(program, args);
+    }
+
+    /// Adds the effects that do not depend on the words.
+    fn general_effects(&mut self, program: &Utility) {
+        self.effect(program.effect);
+        if program.destroys {
+            self.add(ProgramEffect::Destroys);
+        }
+        if program.network {
+            self.add(ProgramEffect::Network);
+        }
+        if program.carrier || program.runs() {
+            self.add(ProgramEffect::Carrier);
+        }
+    }
+
+    /// Adds the words that may lead out of the project unnoticed.
+    fn leaving(&mut self, program: &Utility, args: &[Arg]) {
+        if program.runs() || matches!(program.special, "language" | "shell" | "foreign shell" | "sed" | "awk") {
+            return;
+        }
+        if program.effect == Effect::Reads && !program.name.starts_with("git") {
+            let long: Vec<Arg> = args.iter().filter(|arg| arg.prefix().starts_with("--")).cloned().collect();
+            self.add(ProgramEffect::Leaving(Some(long)));
+        } else {
+            self.leaves(args);
+        }
+    }
+
+    fn leaves(&mut self, args: &[Arg]) {
+        self.add(ProgramEffect::Leaving((!std::ptr::eq(args, self.all)).then(|| args.to_vec())));
+    }
+
+    fn add_unknown_program(&mut self, args: &[Arg]) {
+        self.add(ProgramEffect::UnknownProgram((!std::ptr::eq(args, self.all)).then(|| args.to_vec())));
+    }
+
+    fn option(&mut self, program: &Utility, given: &GivenOption, args: &[Arg]) {
+        let name = &*given.name;
+        let Some(does) = given.does else {
+            if !program.any {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.add_foreign_code(given.value.as_ref());
+            }
+            return;
+        };
+        let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
+        match does {
+            Does::Harmless => {}
+            Does::Reads => self.uses(Access::Read, &value()),
+            Does::Lists => self.uses(Access::List, &value()),
+            Does::Names => {
+                self.uses(Access::Read, &value());
+                let reason = format!("which files it reads stands in {}", value().raw);
+                self.add(ProgramEffect::Unknown(reason));
+            }
+            Does::Writes => {
+                if program.effect == Effect::Reads && program.special != "archive" {
+                    self.danger(name);
+                }
+                self.uses(Access::Edit, &value());
+                // strace starts a program for such a file.
+                if value().prefix().starts_with(['|', '!']) {
+                    self.add(ProgramEffect::Text(value().after(1), true));
+                }
+            }
+            Does::Edits | Does::Changes => {
+                self.danger(name);
+                self.effect(Effect::Writes);
+            }
+            Does::Destroys => {
+                if name.starts_with('-') {
+                    self.danger(name);
+                }
+                self.add(ProgramEffect::Destroys);
+                self.effect(Effect::Writes);
+                if let Some(file) = &given.value {
+                    self.uses(Access::Edit, file);
+                }
+            }
+            Does::Sends => network::sends(self, given),
+            Does::Enters => {
+                if program.special == "git" {
+                    self.danger(name);
+                }
+                match &given.value {
+                    Some(dir) => self.add(ProgramEffect::Enter(dir.clone())),
+                    None => self.add(ProgramEffect::UnknownDirectory),
+                }
+            }
+            Does::Elsewhere => {
+                self.danger(name);
+                self.uses(Access::List, &value());
+                self.add(ProgramEffect::AtStake("another repository's settings decide what git starts".to_owned()));
+            }
+            does => self.starts(program, does, given, args),
+        }
+    }
+
+    /// Applies an option that may start a program.
+    fn starts(&mut self, program: &Utility, does: Does, given: &GivenOption, args: &[Arg]) {
+        let name = &*given.name;
+        let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
+        match does {
+            Does::Runs => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.carries(given.value.as_ref());
+            }
+            Does::Until => find::until(self, given, args, program.name == "find"),
+            Does::Formats => special::formats(self, given),
+            Does::Settings => special::settings(self, given),
+            Does::Options => special::ssh_option(self, given),
+            Does::Action => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                if value().prefix().starts_with("exec=") {
+                    self.add(ProgramEffect::Text(value().after(5), true));
+                } else if !value().known() {
+                    self.opaque("what it does at a checkpoint is computed");
+                }
+            }
+            Does::Unproven => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.add_foreign_code(given.value.as_ref());
+            }
+            Does::Doubt => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.doubt(&format!("{name} may make it run more than its words say"));
+                self.add_foreign_code(given.value.as_ref());
+            }
+            Does::Opaque => {
+                self.danger(name);
+                self.opaque(&format!("{name} may start anything"));
+                self.add_foreign_code(given.value.as_ref());
+            }
+            Does::OpaqueFile => {
+                self.danger(name);
+                self.uses(Access::Read, &value());
+                self.opaque("its settings are in a file, and may start programs");
+            }
+            // The programs' own code handles the others: see `languages` and `special`.
+            _ => {}
+        }
+    }
+
+    /// Adds a command that may run: a text, or the name of a program.
+    fn carries(&mut self, value: Option<&Arg>) {
+        let Some(value) = value else { return };
+        if value
+            .text()
+            .is_some_and(|text| !text.contains([' ', ';', '$', '`', '|', '&', '\n', '\'', '"', '\\', '<', '>', '(']))
+        {
+            self.add(ProgramEffect::Run(vec![value.clone(), Arg::unknown("…")], true));
+        } else {
+            self.add(ProgramEffect::Text(value.clone(), true));
+        }
+    }
+
+    /// Asks about protected files that an unparsed text names, in quotes or `anywhere`.
+    fn names_files(&mut self, text: &str, anywhere: bool) {
+        let Some((name, protected)) = protected_in(text, anywhere) else { return };
+        match protected {
+            Protected::Secret => {
+                let reason = format!("its program names {name}, which may hold keys or passwords");
+                self.add(ProgramEffect::Secret(name, reason));
+            }
+            _ => {
+                let reason = format!("its program names {name}, which decides what runs here");
+                self.add(ProgramEffect::Floor(Action::Ask, reason));
+            }
+        }
+    }
+
+    fn add_foreign_code(&mut self, value: Option<&Arg>) {
+        if let Some(text) = value.and_then(Arg::text) {
+            self.add(ProgramEffect::ForeignCode(text.to_owned()));
+        }
+    }
+
+    /// Gives every word its role.
+    fn words(&mut self, program: &'static Utility, reading: &ParsedArgs, args: &[Arg]) {
+        let mut roles = program.words.as_slice();
+        let mut many = program.many;
+        if reading.has(&program.instead) {
+            roles = roles.get(1..).unwrap_or_default();
+            many = many.and_then(|many| many.checked_sub(1));
+        }
+        if reading.has(&program.instead_of_last) {
+            roles = roles.get(..roles.len().saturating_sub(1)).unwrap_or_default();
+        }
+        let operands = reading.operands.as_slice();
+        // The number of words after those of which there may be any number.
+        let trailing = many.map_or(0, |many| roles.len().saturating_sub(many + 1));
+        for (at, arg) in operands.iter().enumerate() {
+            let left = operands.len() - at;
+            let role = match many {
+                Some(many) if at >= many && left <= trailing => roles.get(roles.len() - left),
+                Some(many) if at >= many => roles.get(many),
+                _ => roles.get(at),
+            };
+            // Later words may have other roles than they seem to have.
+            if arg.is_several() && !program.any && !many.is_some_and(|many| at >= many && trailing == 0) {
+                self.effect(Effect::Unproven);
+                if program.runs() {
+                    self.opaque("which of its words is the program is not known");
+                }
+            }
+            let Some(role) = role.copied() else {
+                // More words than it takes.
+                self.effect(Effect::Unproven);
+                self.danger(arg.text().unwrap_or(&arg.raw));
+                continue;
+            };
+            if !self.word(program, role, at, reading, args) {
+                return;
+            }
+        }
+        let starts = roles.iter().position(|role| matches!(role, Operand::Program | Operand::Shell));
+        if starts.is_some_and(|at| operands.len() <= at) {
+            // `unshare`, `chroot dir`: starts a shell, which reads the input.
+            match self.view.input.clone() {
+                StdinSource::Nothing => {}
+                StdinSource::Text(Some(text)) => self.add(ProgramEffect::Text(Arg::exact(text), true)),
+                StdinSource::Pipe | StdinSource::Text(None) => self.doubt("without a program it may start a shell"),
+            }
+        }
+        let has_no_file = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
+        if has_no_file && recursive::is_deep(program, reading) {
+            recursive::reads_below(self, &Arg::exact("."), recursive::picks(reading));
+        }
+    }
+
+    /// Applies one word. Returns `false` if its role took the remaining words as well.
+    fn word(
+        &mut self,
+        program: &'static Utility,
+        role: Operand,
+        at: usize,
+        reading: &ParsedArgs,
+        args: &[Arg],
+    ) -> bool {
+        let arg = &reading.operands[at];
+        let deep = program.deep == ["always"] || recursive::is_deep(program, reading);
+        match role {
+            Operand::Nothing => {}
+            // `find . ( … )`
+            Operand::List if program.special == "find" && arg.prefix().starts_with(['(', ')', '!', ',']) => {}
+            Operand::List => self.uses(Access::List, arg),
+            Operand::Read => {
+                self.uses(Access::Read, arg);
+                if deep || program.recursive && program.deep.is_empty() {
+                    self.add(ProgramEffect::Below(arg.clone(), recursive::picks(reading)));
+                }
+            }
+            Operand::Write => {
+                self.uses(Access::Edit, arg);
+                if deep {
+                    self.add(ProgramEffect::Lost(vec![arg.clone()], true));
+                }
+                if at > 0 && program.effect == Effect::Reads {
+                    self.danger("a second file");
+                }
+            }
+            Operand::Entry => self.entry(program, arg, deep, reading),
+            Operand::Copy => special::copy(self, program, reading, at),
+            Operand::Change => self.effect(Effect::Writes),
+            Operand::Plus if arg.prefix().starts_with('+') => {}
+            Operand::Plus | Operand::Unproven => self.effect(Effect::Unproven),
+            Operand::Lost | Operand::LostBelow => special::lost(self, role, arg, reading),
+            Operand::Settings => return wrapper::settings_first(self, program, reading, at),
+            Operand::Far => {
+                if arg.text().is_none_or(|text| !text.contains(':')) {
+                    self.uses(Access::Edit, arg);
+                    self.uses(Access::Read, arg);
+                    if at + 1 < reading.operands.len() && deep {
+                        self.add(ProgramEffect::Below(
+                            arg.clone(),
+                            Picks { only: vec![], ..recursive::picks(reading) },
+                        ));
+                    }
+                    if at + 1 == reading.operands.len() {
+                        self.add(ProgramEffect::CopyTree { from: reading.operands[..at].to_vec(), to: arg.clone() });
+                    }
+                }
+            }
+            Operand::Address => network::address(self, program, reading, arg),
+            Operand::GitAddress => {
+                if arg.prefix().contains("::") || arg.may_be_option() {
+                    self.opaque("a command is hidden in an address");
+                    self.add_foreign_code(Some(arg));
+                }
+            }
+            Operand::Refspec => {
+                if arg.prefix().starts_with(['+', ':']) {
+                    self.add(ProgramEffect::Floor(
+                        Action::Ask,
+                        "it changes or removes history on another machine".to_owned(),
+                    ));
+                }
+            }
+            role => return self.runs_words(program, role, at, reading, args),
+        }
+        true
+    }
+
+    /// Adds the effects of removing a file or directory, or of moving it to the last word.
+    fn entry(&mut self, program: &Utility, arg: &Arg, deep: bool, reading: &ParsedArgs) {
+        let is_move = program.name == "mv";
+        let to = if is_move { reading.operands.last().cloned() } else { None };
+        if let Some(to) = &to {
+            self.add(ProgramEffect::CopyTree { from: vec![arg.clone()], to: to.clone() });
+        }
+        self.add(ProgramEffect::Entry(arg.clone(), to));
+        if deep || reading.unknown {
+            self.add(ProgramEffect::Lost(vec![arg.clone()], program.name == "rm"));
+        }
+        let base_name = arg.text().and_then(|text| text.trim_end_matches('/').rsplit('/').next());
+        if deep && base_name.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
+            self.add(ProgramEffect::ChangesPicked(PickedFiles {
+                below: vec![arg.clone()],
+                names: vec![Arg::exact("*")],
+            }));
+        }
+    }
+
+    /// Applies a word that begins the program's command. Returns `false` if its role took the
+    /// remaining words as well.
+    fn runs_words(
+        &mut self,
+        program: &'static Utility,
+        role: Operand,
+        at: usize,
+        reading: &ParsedArgs,
+        args: &[Arg],
+    ) -> bool {
+        let arg = &reading.operands[at];
+        let rest = &reading.operands[at..];
+        match role {
+            Operand::Program => {
+                self.add(ProgramEffect::Run(rest.to_vec(), false));
+                return false;
+            }
+            Operand::Shell => {
+                self.add(ProgramEffect::Shell(rest.to_vec()));
+                return false;
+            }
+            Operand::Shells => self.add(ProgramEffect::Text(arg.clone(), false)),
+            Operand::Tails => {
+                self.add(ProgramEffect::Tails(rest.to_vec()));
+                if program.special == "runner" {
+                    self.add(ProgramEffect::Run(rest.to_vec(), true));
+                }
+                return false;
+            }
+            Operand::RemoteShell => {
+                self.add(ProgramEffect::Tails(rest.to_vec()));
+                self.add_unknown_program(args);
+                self.leaves(args);
+                self.add(ProgramEffect::RemoteShell(rest.to_vec()));
+                return false;
+            }
+            Operand::Remote => {
+                // Rules may match its text, but it is not judged as if it ran here.
+                self.add(ProgramEffect::ForeignCode(rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" ")));
+                if rest.iter().any(|arg| arg.prefix().starts_with('-')) {
+                    self.danger("an option behind the host");
+                    self.doubt("an option stands behind the host");
+                }
+                return false;
+            }
+            Operand::Command => {
+                special::command(self, program, arg, &rest[1..]);
+                return false;
+            }
+            Operand::UnknownProgram => {
+                self.add_unknown_program(args);
+                return false;
+            }
+            _ => return true,
+        }
+        true
+    }
+}

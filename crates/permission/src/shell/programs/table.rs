@@ -1,0 +1,484 @@
+//! The entries of `programs/*.txt`; `programs/README.md` documents their fields.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::Action;
+use crate::shell::unit::Effect;
+
+/// The effect of an option, or the meaning of its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    Harmless,
+    Reads,
+    Lists,
+    /// A file that lists others.
+    Names,
+    Writes,
+    Edits,
+    Destroys,
+    Sends,
+    Enters,
+    Elsewhere,
+    Runs,
+    Until,
+    Program,
+    Module,
+    Interactive,
+    File,
+    Formats,
+    Settings,
+    Options,
+    Splits,
+    Action,
+    Changes,
+    Unproven,
+    Doubt,
+    Opaque,
+    OpaqueFile,
+}
+
+/// The form in which an option takes a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    Nothing,
+    /// In the same word or the next.
+    Value,
+    /// In the same word, or none.
+    Attached,
+    /// In the word after the next.
+    Second,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Opt {
+    pub(super) does: Does,
+    pub(super) takes: Takes,
+}
+
+/// The role of an operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operand {
+    Nothing,
+    List,
+    Read,
+    Write,
+    Entry,
+    Copy,
+    Change,
+    Plus,
+    Unproven,
+    Lost,
+    LostBelow,
+    Settings,
+    Program,
+    Shell,
+    Shells,
+    Tails,
+    RemoteShell,
+    Remote,
+    Far,
+    Address,
+    GitAddress,
+    Refspec,
+    Command,
+    Script,
+    UnknownProgram,
+}
+
+/// A minimum verdict, which holds whatever the user's rules are.
+#[derive(Debug)]
+pub(super) struct Floor {
+    pub(super) action: Action,
+    /// The options that it applies to; if empty, it always applies.
+    pub(super) options: Vec<&'static str>,
+    pub(super) why: &'static str,
+}
+
+/// A program, or a command of a program.
+#[derive(Debug, Default)]
+pub(super) struct Utility {
+    pub(super) name: &'static str,
+    pub(super) effect: Effect,
+    pub(super) any: bool,
+    pub(super) destroys: bool,
+    pub(super) carrier: bool,
+    pub(super) network: bool,
+    pub(super) recursive: bool,
+    /// Options are whole words with one dash.
+    pub(super) whole: bool,
+    /// The first word may be a cluster of letters.
+    pub(super) bundle: bool,
+    /// Options end at the first operand.
+    pub(super) first: bool,
+    options: HashMap<&'static str, Opt>,
+    /// Long options in order, to resolve abbreviations.
+    longs: Vec<&'static str>,
+    /// Options of several letters after one dash, in a program that also has clusters.
+    pairs: Vec<&'static str>,
+    /// Whole words, such as `--format=zip`, that are harmless although their option is not.
+    pub(super) exact: Vec<&'static str>,
+    /// The roles of the operands in order.
+    pub(super) words: Vec<Operand>,
+    /// The index of the role in `words` that any number of operands may have.
+    pub(super) many: Option<usize>,
+    pub(super) instead: Vec<&'static str>,
+    pub(super) instead_of_last: Vec<&'static str>,
+    pub(super) modes: Vec<(Vec<&'static str>, &'static str)>,
+    pub(super) tells: Vec<&'static str>,
+    pub(super) deep: Vec<&'static str>,
+    pub(super) floors: Vec<Floor>,
+    /// The events that it causes, for which settings of a git repository may start a program;
+    /// `None` if unknown.
+    pub(super) meets: Option<Vec<&'static str>>,
+    pub(super) unread: Option<&'static str>,
+    pub(super) special: &'static str,
+}
+
+impl Utility {
+    /// Returns an option: a single letter without its dash, any other as written.
+    pub(super) fn option(&self, name: &str) -> Option<Opt> {
+        self.options.get(name).copied()
+    }
+
+    /// Returns the possible meanings of an abbreviated long option.
+    pub(super) fn meant(&self, start: &str) -> impl Iterator<Item = (&'static str, Opt)> {
+        let from = self.longs.partition_point(|name| *name < start);
+        let fitting = self.longs[from..].iter().take_while(move |name| name.starts_with(start));
+        fitting.filter_map(|name| Some((*name, self.option(name)?)))
+    }
+
+    /// Returns the option of several letters, with a value, that the letters after a dash begin
+    /// with.
+    pub(super) fn pair(&self, letters: &str) -> Option<(&'static str, Opt)> {
+        let name = self.pairs.iter().find(|name| letters.starts_with(name.trim_start_matches('-')))?;
+        Some((name, self.option(name).filter(|option| option.takes == Takes::Value)?))
+    }
+
+    /// Whether an option of it, or its program, may start another program.
+    pub(super) fn may_start(&self) -> bool {
+        let starts = |does| {
+            matches!(
+                does,
+                Does::Runs
+                    | Does::Until
+                    | Does::Program
+                    | Does::Module
+                    | Does::File
+                    | Does::Settings
+                    | Does::Options
+                    | Does::Splits
+                    | Does::Action
+                    | Does::Doubt
+                    | Does::Opaque
+                    | Does::OpaqueFile
+            )
+        };
+        self.options.values().any(|option| starts(option.does))
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        let is_running = |role: &Operand| {
+            matches!(
+                role,
+                Operand::Program
+                    | Operand::Shell
+                    | Operand::Shells
+                    | Operand::Tails
+                    | Operand::RemoteShell
+                    | Operand::Remote
+            )
+        };
+        self.words.iter().any(is_running)
+    }
+
+    #[cfg(test)]
+    pub(super) fn options(&self) -> impl Iterator<Item = (&'static str, Opt)> {
+        self.options.iter().map(|(name, option)| (*name, *option))
+    }
+}
+
+const FILES: [&str; 6] = [
+    include_str!("text.txt"),
+    include_str!("files.txt"),
+    include_str!("wrappers.txt"),
+    include_str!("network.txt"),
+    include_str!("languages.txt"),
+    include_str!("git.txt"),
+];
+
+/// Mistakes in the entries; a test checks that there are none.
+type Mistakes = Vec<String>;
+
+/// The entries by name; several names may share one.
+struct UtilityTable {
+    programs: Vec<Utility>,
+    names: HashMap<&'static str, usize>,
+    wrong: Mistakes,
+}
+
+static TABLE: LazyLock<UtilityTable> = LazyLock::new(|| UtilityTable::read(&FILES));
+
+/// Returns the entry of a program, or of a command of a program (`git diff`).
+pub(super) fn program(name: &str) -> Option<&'static Utility> {
+    TABLE.names.get(name).and_then(|at| TABLE.programs.get(*at))
+}
+
+#[cfg(test)]
+pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Utility)> {
+    TABLE.names.iter().map(|(name, at)| (*name, &TABLE.programs[*at]))
+}
+
+impl UtilityTable {
+    fn read(files: &[&'static str]) -> Self {
+        let lines = || files.iter().flat_map(|text| text.lines()).filter(|line| !line.trim_start().starts_with('#'));
+        let mut table = Self { programs: vec![], names: HashMap::new(), wrong: vec![] };
+        // Groups may be defined after their use.
+        let mut groups: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
+        let mut open = None;
+        for line in lines() {
+            match line.strip_prefix(char::is_whitespace) {
+                None => open = line.strip_prefix('@').map(str::trim),
+                Some(field) if !field.trim().is_empty() => {
+                    if let Some(group) = open {
+                        groups.entry(group).or_default().push(field.trim());
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        let mut grouped = false;
+        for line in lines() {
+            if line.trim().is_empty() {
+                continue;
+            }
+            if line.starts_with(char::is_whitespace) {
+                if !grouped && let Some(program) = table.programs.last_mut() {
+                    field(program, line.trim(), &groups, &mut table.wrong);
+                }
+                continue;
+            }
+            grouped = line.starts_with('@');
+            if grouped {
+                continue;
+            }
+            let at = table.programs.len();
+            for name in line.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+                if table.names.insert(name, at).is_some() {
+                    table.wrong.push(format!("{name} has two entries"));
+                }
+            }
+            let name = line.split(',').next().unwrap_or_default().trim();
+            table.programs.push(Utility { name, ..Utility::default() });
+        }
+        for program in &mut table.programs {
+            program.longs = program.options.keys().filter(|name| name.starts_with("--")).copied().collect();
+            program.longs.sort_unstable();
+            if !program.whole {
+                let is_pair = |name: &&&'static str| name.len() > 2 && name.starts_with('-') && !name.starts_with("--");
+                program.pairs = program.options.keys().filter(is_pair).copied().collect();
+                program.pairs.sort_unstable();
+            }
+            for (_, name) in &program.modes {
+                if !table.names.contains_key(name) {
+                    table.wrong.push(format!("{}: there is no entry {name}", program.name));
+                }
+            }
+        }
+        table
+    }
+}
+
+fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&'static str>>, wrong: &mut Mistakes) {
+    let Some((key, value)) = line.split_once(':') else {
+        wrong.push(format!("{}: {line:?} is no field", program.name));
+        return;
+    };
+    let words = value.split_whitespace();
+    if let Some(does) = does(key) {
+        words.for_each(|word| option(program, does, word));
+        return;
+    }
+    match key {
+        "does" => words.for_each(|word| add_property(program, word, wrong)),
+        "also" => {
+            for name in words {
+                match groups.get(name.trim_start_matches('@')) {
+                    Some(fields) => fields.iter().for_each(|line| field(program, line, groups, wrong)),
+                    None => wrong.push(format!("{}: there is no group {name}", program.name)),
+                }
+            }
+        }
+        "words" => {
+            for word in words {
+                let (name, many) = word.strip_suffix("...").map_or((word, false), |name| (name, true));
+                match role(name) {
+                    Some(role) => program.words.push(role),
+                    None => wrong.push(format!("{}: there is no role {name}", program.name)),
+                }
+                if many {
+                    program.many = Some(program.words.len().saturating_sub(1));
+                }
+            }
+            let takes_rest = |role: &Operand| {
+                matches!(
+                    role,
+                    Operand::Program
+                        | Operand::Shell
+                        | Operand::Tails
+                        | Operand::RemoteShell
+                        | Operand::Remote
+                        | Operand::Command
+                        | Operand::Script
+                )
+            };
+            program.first |= program.words.iter().any(takes_rest);
+        }
+        "style" => words.for_each(|word| match word {
+            "whole" => program.whole = true,
+            "bundle" => program.bundle = true,
+            "first" => program.first = true,
+            _ => wrong.push(format!("{}: there is no style {word}", program.name)),
+        }),
+        "instead" => program.instead.extend(words),
+        "instead-of-last" => program.instead_of_last.extend(words),
+        "tells" => program.tells.extend(words),
+        "deep" => program.deep.extend(words),
+        "meets" => program.meets.get_or_insert_default().extend(words.filter(|word| *word != "nothing")),
+        "mode" => match value.split_once("->") {
+            Some((options, name)) => program.modes.push((options.split_whitespace().collect(), name.trim())),
+            None => wrong.push(format!("{}: {line:?} names no entry", program.name)),
+        },
+        "asks" | "denies" => {
+            let (options, why) = value.split_once('|').unwrap_or((value, ""));
+            let options: Vec<&str> = options.split_whitespace().filter(|word| *word != "always").collect();
+            let action = if key == "asks" { Action::Ask } else { Action::Deny };
+            for name in &options {
+                // It has to be known, or its abbreviations could not be recognised.
+                let key = name.strip_prefix('-').filter(|rest| rest.len() == 1 && !program.whole).unwrap_or(name);
+                program.options.entry(key).or_insert(Opt { does: Does::Unproven, takes: Takes::Nothing });
+            }
+            program.floors.push(Floor { action, options, why: why.trim() });
+        }
+        "unread" => program.unread = Some(value.trim()),
+        "special" => program.special = value.trim(),
+        _ => wrong.push(format!("{}: there is no field {key}", program.name)),
+    }
+}
+
+fn does(key: &str) -> Option<Does> {
+    Some(match key {
+        "harmless" => Does::Harmless,
+        "reads" => Does::Reads,
+        "lists" => Does::Lists,
+        "names" => Does::Names,
+        "writes" => Does::Writes,
+        "edits" => Does::Edits,
+        "destroys" => Does::Destroys,
+        "sends" => Does::Sends,
+        "enters" => Does::Enters,
+        "elsewhere" => Does::Elsewhere,
+        "runs" => Does::Runs,
+        "until" => Does::Until,
+        "program" => Does::Program,
+        "module" => Does::Module,
+        "interactive" => Does::Interactive,
+        "file" => Does::File,
+        "formats" => Does::Formats,
+        "settings" => Does::Settings,
+        "options" => Does::Options,
+        "splits" => Does::Splits,
+        "action" => Does::Action,
+        "changes" => Does::Changes,
+        "unproven" => Does::Unproven,
+        "doubt" => Does::Doubt,
+        "opaque" => Does::Opaque,
+        "opaque-file" => Does::OpaqueFile,
+        _ => return None,
+    })
+}
+
+fn role(name: &str) -> Option<Operand> {
+    Some(match name {
+        "-" | "text" => Operand::Nothing,
+        "list" => Operand::List,
+        "read" => Operand::Read,
+        "write" => Operand::Write,
+        "entry" => Operand::Entry,
+        "copy" => Operand::Copy,
+        "change" => Operand::Change,
+        "plus" => Operand::Plus,
+        "unproven" => Operand::Unproven,
+        "lost" => Operand::Lost,
+        "lost-below" => Operand::LostBelow,
+        "settings" => Operand::Settings,
+        "program" => Operand::Program,
+        "shell" => Operand::Shell,
+        "shells" => Operand::Shells,
+        "tails" => Operand::Tails,
+        "away" => Operand::RemoteShell,
+        "remote" => Operand::Remote,
+        "far" => Operand::Far,
+        "address" => Operand::Address,
+        "git-address" => Operand::GitAddress,
+        "refspec" => Operand::Refspec,
+        "command" => Operand::Command,
+        "script" => Operand::Script,
+        "stranger" => Operand::UnknownProgram,
+        _ => return None,
+    })
+}
+
+fn add_property(program: &mut Utility, word: &str, wrong: &mut Mistakes) {
+    match word {
+        "reads" => program.effect = Effect::Reads,
+        "unproven" => program.effect = Effect::Unproven,
+        "writes" => program.effect = Effect::Writes,
+        "any" => program.any = true,
+        "destroys" => program.destroys = true,
+        "carrier" => program.carrier = true,
+        "network" => program.network = true,
+        "recursive" => program.recursive = true,
+        _ => wrong.push(format!("{}: it cannot be {word}", program.name)),
+    }
+}
+
+/// Adds one word of a list of options: `-abc=`, `--long`, `--long=?`, `-#`, `of=`.
+fn option(program: &mut Utility, does: Does, word: &'static str) {
+    // `"-pe="`: a whole word, not single letters.
+    let word = word.strip_suffix('"').unwrap_or(word);
+    let ends = [("=?", Takes::Attached), ("==", Takes::Second), ("=", Takes::Value)];
+    let (name, takes) =
+        ends.iter().find_map(|(end, takes)| Some((word.strip_suffix(end)?, *takes))).unwrap_or((word, Takes::Nothing));
+    if name.contains('=') {
+        program.exact.push(name);
+        return;
+    }
+    if let Some(name) = name.strip_prefix('"') {
+        program.options.insert(name, Opt { does, takes });
+        return;
+    }
+    let letters = name.strip_prefix('-').filter(|rest| !rest.starts_with('-') && !program.whole && !rest.is_empty());
+    let Some(letters) = letters else {
+        program.options.insert(name, Opt { does, takes });
+        return;
+    };
+    for (at, letter) in letters.char_indices() {
+        let last = at + letter.len_utf8() == letters.len();
+        let takes = if last { takes } else { Takes::Nothing };
+        program.options.insert(&letters[at..at + letter.len_utf8()], Opt { does, takes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_all_programs_are_valid() {
+        assert!(TABLE.wrong.is_empty(), "{}", TABLE.wrong.join("\n"));
+        assert!(TABLE.names.len() > 500, "{}", TABLE.names.len());
+        let bad = UtilityTable::read(&["x\n    harmles: -a\n    does: nothing\n    mode: -a -> y\n", "x\n"]);
+        assert_eq!(bad.wrong.len(), 4, "{:?}", bad.wrong);
+    }
+}

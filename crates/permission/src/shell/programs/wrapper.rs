@@ -1,0 +1,210 @@
+//! Programs that run others, as far as their words are no data.
+
+use super::read::ParsedArgs;
+use super::table::{self, Does, Utility};
+use super::{EffectCollector, ProgramEffect};
+use crate::Access;
+use crate::shell::expand::{Arg, StdinSource};
+use crate::shell::unit::Effect;
+
+/// Handles `NAME=value` before a program. Returns `false` if it took the words after it.
+pub(super) fn settings_first(
+    collector: &mut EffectCollector<'_>,
+    program: &'static Utility,
+    reading: &ParsedArgs,
+    at: usize,
+) -> bool {
+    let mut at = at;
+    while let Some(arg) = reading.operands.get(at).filter(|arg| arg.prefix().contains('=')) {
+        if arg.is_several() {
+            collector.opaque("a variable's value may go on with the name of a program");
+        }
+        if program.special == "env" {
+            let name = arg.prefix().split('=').next().unwrap_or_default();
+            collector.add(ProgramEffect::Variable(name.to_owned()));
+        } else {
+            collector.opaque("variables are set for a program that runs as another user");
+        }
+        at += 1;
+    }
+    let rest = reading.operands.get(at..).unwrap_or_default();
+    if !rest.is_empty() {
+        collector.add(ProgramEffect::Run(rest.to_vec(), false));
+    } else if program.special == "env" {
+        // It prints all variables, which may include secrets.
+        collector.effect(Effect::Unproven);
+    }
+    false
+}
+
+pub(super) fn env(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) -> bool {
+    for given in &reading.given {
+        if matches!(&*given.name, "-u" | "--unset")
+            && let Some(name) = &given.value
+        {
+            collector.add(ProgramEffect::Unset(name.clone()));
+        }
+    }
+    let Some(given) = reading.given.iter().find(|given| given.does == Some(Does::Splits)) else {
+        if reading.operands.is_empty() {
+            // It prints all variables, which may include secrets.
+            collector.effect(Effect::Unproven);
+        }
+        return true;
+    };
+    match given.value.as_ref().and_then(Arg::text) {
+        Some(text) if !text.contains(['\\', '$', '#']) => match split(text) {
+            Some(words) => {
+                let words = words.into_iter().map(Arg::exact);
+                let all: Vec<Arg> = words.chain(reading.operands.iter().cloned()).collect();
+                if let Some(env) = table::program("env") {
+                    collector.program(env, &all);
+                }
+            }
+            None => collector.opaque("a quote in the text it splits is not closed"),
+        },
+        _ => collector.opaque("it splits a text into a command"),
+    }
+    false
+}
+
+/// Splits a text like `env -S`, without escapes and variables. `None` if a quote is open.
+fn split(text: &str) -> Option<Vec<String>> {
+    let mut words = vec![];
+    let mut word: Option<String> = None;
+    let mut letters = text.chars();
+    while let Some(c) = letters.next() {
+        match c {
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match letters.next()? {
+                        end if end == c => break,
+                        inner => word.push(inner),
+                    }
+                }
+            }
+            c if c.is_whitespace() => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Some(words)
+}
+
+/// Handles an entry that several programs share. An option with a value in one of them may have
+/// none in another, so the program may begin with the supposed value.
+pub(super) fn runner(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg]) {
+    for given in &reading.given {
+        let Some(value) = &given.value else { continue };
+        let Some(from) = given.next.checked_sub(1).and_then(|at| args.get(at..)) else { continue };
+        let is_separate = from.first().is_some_and(|arg| arg.raw == value.raw && !arg.prefix().starts_with('-'));
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_./+-".contains(c);
+        let may_be_program =
+            value.text().is_none_or(|text| text.chars().all(plain) && !text.starts_with(|c: char| c.is_ascii_digit()));
+        if is_separate && given.name.len() == 2 && given.does == Some(Does::Harmless) && may_be_program {
+            collector.add(ProgramEffect::Run(from.to_vec(), true));
+        }
+    }
+}
+
+/// Handles `setarch [architecture] [options] program`. Returns `false` if it took the words.
+pub(super) fn setarch(collector: &mut EffectCollector<'_>, args: &[Arg]) -> bool {
+    let Some(first) = args.first() else { return true };
+    let is_option = first.prefix().starts_with('-');
+    if !is_option && first.text().is_none() {
+        collector.opaque("which of its words is the program is not known");
+    }
+    if let Some(entry) = table::program("linux64") {
+        collector.program(entry, if is_option { args } else { &args[1..] });
+    }
+    false
+}
+
+pub(super) fn xargs(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
+    let marks = ["-I", "-i", "--replace", "-J"];
+    let replaced = reading.given.iter().find(|given| marks.contains(&&*given.name)).map(|given| {
+        given.value.as_ref().and_then(Arg::text).filter(|text| !text.is_empty()).unwrap_or("{}").to_owned()
+    });
+    let fill = |arg: &Arg| match &replaced {
+        Some(mark) if arg.text().is_some_and(|text| text.contains(mark.as_str())) => {
+            Arg::filled(arg.text().unwrap_or_default(), mark)
+        }
+        _ => arg.clone(),
+    };
+    let mut words: Vec<Arg> = reading.operands.iter().map(fill).collect();
+    if words.is_empty() {
+        return;
+    }
+    if replaced.is_none() {
+        words.push(if collector.view.picked { Arg::found().repeated() } else { Arg::unknown("…") });
+    } else if collector.view.picked {
+        words.iter_mut().filter(|arg| arg.is_unknown()).for_each(|arg| *arg = Arg::found());
+    }
+    collector.add(ProgramEffect::Run(words, false));
+}
+
+/// Handles programs that read commands from their input. Returns `false` if it took the words.
+pub(super) fn input_commands(collector: &mut EffectCollector<'_>, program: &Utility, operands: &[Arg]) -> bool {
+    match collector.view.input.clone() {
+        StdinSource::Nothing => {}
+        StdinSource::Text(Some(text)) if ["su", "runuser"].contains(&program.name) => {
+            collector.add(ProgramEffect::Text(Arg::exact(text), false));
+        }
+        StdinSource::Text(Some(text)) => {
+            collector.doubt("it reads commands from its input");
+            collector.add(ProgramEffect::ForeignCode(text));
+        }
+        StdinSource::Pipe | StdinSource::Text(None) => collector.opaque("it reads commands from its input"),
+    }
+    match program.name {
+        "su" | "runuser" => user(collector, operands),
+        "parallel" => parallel(collector, operands),
+        _ => true,
+    }
+}
+
+pub(super) fn flock(collector: &mut EffectCollector<'_>, operands: &[Arg], text: Option<Arg>) -> bool {
+    operands.first().into_iter().for_each(|lock| collector.uses(Access::Edit, lock));
+    let rest = operands.get(1..).unwrap_or_default();
+    let has_option = rest.first().is_some_and(|arg| arg.is("-c") || arg.is("--command"));
+    let after = if has_option { rest.get(1).cloned() } else { None };
+    match text.or(after) {
+        Some(text) => collector.add(ProgramEffect::Text(text, false)),
+        None if !rest.is_empty() => collector.add(ProgramEffect::Run(rest.to_vec(), false)),
+        None => {}
+    }
+    false
+}
+
+/// Handles `su bob -c text`: options are also allowed after the user.
+fn user(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
+    let texts = operands
+        .windows(2)
+        .filter(|pair| pair[0].is("-c") || pair[0].is("--command") || pair[0].is("--session-command"));
+    for pair in texts {
+        collector.add(ProgramEffect::Text(pair[1].clone(), false));
+    }
+    for arg in operands {
+        if let Some(at) = ["--command=", "--session-command="].iter().find(|start| arg.prefix().starts_with(**start)) {
+            collector.add(ProgramEffect::Text(arg.after(at.len()), false));
+        }
+    }
+    true
+}
+
+fn parallel(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
+    let end = operands.iter().position(|arg| arg.prefix().starts_with(":::")).unwrap_or(operands.len());
+    if end == 0 {
+        // `parallel ::: text`: each is a command.
+        for text in operands.iter().filter(|arg| !arg.prefix().starts_with(":::")) {
+            collector.add(ProgramEffect::Text(text.clone(), false));
+        }
+        return false;
+    }
+    let mut words = operands[..end].to_vec();
+    words.push(Arg::unknown("…"));
+    collector.add(ProgramEffect::Tails(operands.to_vec()));
+    collector.add(ProgramEffect::Run(words, false));
+    false
+}
