@@ -48,7 +48,7 @@ pub fn judge_in_doubt(
     verdict
 }
 
-/// Whether granting the patterns of "always" would answer the question for good.
+/// Returns whether granting the patterns of "always" would answer the question for good.
 ///
 /// If not, "always" must not be offered: for example for a command that also changes a file which
 /// the user is asked about.
@@ -74,7 +74,7 @@ pub fn held(need: Need) -> Need {
     Need { held: need.command.is_some() || need.within, ..need }
 }
 
-/// Whether it changes something, or may do so.
+/// Returns whether it changes something, or may do so.
 fn acts(need: &Need, verdict: &Verdict) -> bool {
     need.unknown || need.permission == "edit" || need.command.is_some() && !verdict.proven_read_only
 }

@@ -269,22 +269,22 @@ pub fn granted<'w, 's>(words: &'w [&'s str]) -> Option<&'w [&'s str]> {
     words.get(..length(words))
 }
 
-/// Whether the second word is a sub-command, of a program that also accepts the name of a program
-/// there.
+/// Returns whether the second word is a sub-command, of a program that also accepts the name of a
+/// program there.
 pub fn is_subcommand(words: &[&str]) -> bool {
     begins_like(words, SUBCOMMANDS)
 }
 
-/// Whether "always" may be offered for a command that uses the network: for its prefix, or for
-/// exactly its words.
+/// Returns whether "always" may be offered for a command that uses the network: for its prefix, or
+/// for exactly its words.
 pub fn may_go_online(words: &[&str]) -> bool {
     // The destination of a push is not part of its words.
     begins_like(words, ONLINE)
         || matches!(words, ["git", command, ..] if *command != "push" && !command.starts_with('-'))
 }
 
-/// Whether the prefix of a command determines its effect: no later word starts another program,
-/// uses the network or works in a container.
+/// Returns whether the prefix of a command determines its effect: no later word starts another
+/// program, uses the network or works in a container.
 pub fn is_granted_by_beginning(words: &[&str], network: bool) -> bool {
     let Some((name, rest)) = words.split_first() else { return false };
     let has_option = |options: &[&str]| rest.iter().any(|word| options.iter().any(|option| word.starts_with(option)));
@@ -311,13 +311,13 @@ pub fn is_granted_by_beginning(words: &[&str], network: bool) -> bool {
     !starts_others && !runs_in_container(words) && (!network || begins_like(words, ONLINE))
 }
 
-/// Whether a module of Python checks a project and runs nothing but its tests.
+/// Returns whether a module of Python checks a project and runs nothing but its tests.
 pub fn is_checker(module: &str) -> bool {
     CHECKERS.contains(&module)
 }
 
-/// Whether a command starts a program in a container. Only the first words are checked, since
-/// options with values may precede the sub-command.
+/// Returns whether a command starts a program in a container. Only the first words are checked,
+/// since options with values may precede the sub-command.
 pub fn runs_in_container(words: &[&str]) -> bool {
     const STARTS: [&str; 9] = ["run", "exec", "create", "start", "attach", "up", "build", "play", "debug"];
     let Some((name, rest)) = words.split_first() else { return false };

@@ -60,7 +60,7 @@ impl<'r> CommandRules<'r> {
         self.about.catch_all().is_some_and(|rule| rule.action == Action::Deny)
     }
 
-    /// Whether a deny is in force for a text that is judged as a whole.
+    /// Returns whether a deny is in force for a text that is judged as a whole.
     pub(super) fn stands_for(&self, (at, deny): IndexedRule<'r>, text: &str) -> bool {
         let fitting = self.about.fitting(text).into_iter();
         let later = fitting.filter(|(place, _)| *place > at).map(|(_, rule)| rule);
@@ -72,7 +72,7 @@ impl<'r> CommandRules<'r> {
         texts.iter().find_map(|text| unparsed::denied(&self.about, text, &|rule, text| self.stands_for(rule, text)))
     }
 
-    /// Whether the sandbox makes the unknowns about a unit harmless.
+    /// Returns whether the sandbox makes the unknowns about a unit harmless.
     fn is_answered(&self, unit: &Unit, guarantee: SandboxGuarantee) -> bool {
         let may_be_ruled = self.may_be_ruled && !(unit.prefixed && unit.floor.is_none());
         guarantee.answers(unit) && !may_be_ruled
@@ -147,7 +147,7 @@ impl<'r> CommandRules<'r> {
         verdicts.filter(|(action, _)| *action == Action::Deny).find_map(|(_, rule)| rule)
     }
 
-    /// Whether a deny or an ask applies to a unit, under any of its spellings.
+    /// Returns whether a deny or an ask applies to a unit, under any of its spellings.
     fn speaks(rule: &Rule, unit: &Unit) -> bool {
         // A computed name has no fixed beginning to compare.
         let has_known_name = unit.program.is_some() || unit.opaque.is_none();
@@ -155,7 +155,7 @@ impl<'r> CommandRules<'r> {
             || unit.names.iter().any(|name| Self::fits(rule, name))
     }
 
-    /// Whether a rule applies to a program that the unit may start at one of its words.
+    /// Returns whether a rule applies to a program that the unit may start at one of its words.
     fn may_mean(rule: &Rule, unit: &Unit) -> bool {
         first_word::begins_at(rule, &unit.tails, &|text| Self::fits(rule, text)).is_some()
     }
@@ -167,7 +167,7 @@ impl<'r> CommandRules<'r> {
         }
     }
 
-    /// Whether a rule could apply once the unit's unknown words are known.
+    /// Returns whether a rule could apply once the unit's unknown words are known.
     fn may_speak(rule: &Rule, unit: &Unit) -> bool {
         let may = |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
         rule.pattern != "*"
@@ -191,8 +191,8 @@ impl<'r> CommandRules<'r> {
         if unit.program.as_ref().is_some_and(names_program) { None } else { unit.foreign.clone() }
     }
 
-    /// Whether an allow applies to a unit. If only a property of the unit prevents it, stores the
-    /// reason in `refused`.
+    /// Returns whether an allow applies to a unit. If only a property of the unit prevents it,
+    /// stores the reason in `refused`.
     ///
     /// For a read-only agent, only rules after the one that makes it read-only are its exceptions,
     /// so only their reasons are stored.
@@ -333,7 +333,7 @@ impl<'r> CommandRules<'r> {
         Some(format!("the program text it is given names {mentioned}, which a rule denies"))
     }
 
-    /// Whether the user granted the unit.
+    /// Returns whether the user granted the unit.
     ///
     /// A grant is a specific allow. One without a wildcard also covers properties that only the
     /// user could judge, such as a program of the project.
@@ -356,7 +356,7 @@ impl<'r> CommandRules<'r> {
         })
     }
 
-    /// Whether a grant names a program together with its runner: `uv run pytest *`.
+    /// Returns whether a grant names a program together with its runner: `uv run pytest *`.
     fn is_run_as(rule: &Rule, unit: &Unit) -> bool {
         let names = |runner: &String| {
             rule.pattern.starts_with(&**runner) && wildcard::matches(&rule.pattern, &format!("{runner}{}", unit.normal))
@@ -365,8 +365,8 @@ impl<'r> CommandRules<'r> {
     }
 }
 
-/// Whether a rule about a program that starts others names the program that `other` is about, and
-/// so may lift it.
+/// Returns whether a rule about a program that starts others names the program that `other` is
+/// about, and so may lift it.
 fn names_program_of(rule: &Rule, other: &Rule) -> bool {
     let name = first_word::beginning(&other.pattern);
     let is_word_char = |c: char| c.is_alphanumeric() || "_-.".contains(c);

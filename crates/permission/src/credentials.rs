@@ -88,8 +88,8 @@ impl CredentialRow {
         found.into_iter().collect()
     }
 
-    /// Whether a line consists of programs that need this row, and plain filters. `signs` returns
-    /// whether git is configured to sign.
+    /// Returns whether a line consists of programs that need this row, and plain filters. `signs`
+    /// returns whether git is configured to sign.
     pub fn is_for(&self, line: &JudgedLine, signs: &dyn Fn() -> bool) -> bool {
         if line.opaque.is_some() || !line.unread.is_empty() {
             return false;
@@ -139,7 +139,7 @@ impl CredentialRow {
             || needs("git:sign") && SIGNING.contains(&command) && (signed() || signs())
     }
 
-    /// Whether the output of a program shows that it lacks this credential.
+    /// Returns whether the output of a program shows that it lacks this credential.
     pub fn is_missed(&self, printed: &str) -> bool {
         self.signs.iter().any(|sign| printed.contains(sign))
     }
@@ -157,7 +157,8 @@ pub fn git_command(normal: &str) -> Option<&str> {
     }
 }
 
-/// Whether git is configured to sign, by the user's settings or by one of these git directories.
+/// Returns whether git is configured to sign, by the user's settings or by one of these git
+/// directories.
 pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
     let homes = homes(environment);
     let own = homes.iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
@@ -168,7 +169,7 @@ pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
         .any(|text| text.to_lowercase().contains("gpgsign"))
 }
 
-/// Whether a line names one of these places or its parent directory.
+/// Returns whether a line names one of these places or its parent directory.
 pub fn are_named(line: &JudgedLine, places: &[PathBuf], place: &PermissionContext) -> bool {
     let touched = line.units.iter().flat_map(|unit| &unit.touches).flat_map(|need| {
         let left = need.metadata.get("filepath").and_then(Value::as_str);
@@ -181,14 +182,15 @@ pub fn are_named(line: &JudgedLine, places: &[PathBuf], place: &PermissionContex
     })
 }
 
-/// Whether a directory is hidden and belongs to one program: `~/.ssh`, not the home directory.
+/// Returns whether a directory is hidden and belongs to one program: `~/.ssh`, not the home
+/// directory.
 fn is_specific(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default();
     name.as_encoded_bytes().starts_with(b".") && ![".config", ".local", ".cache"].iter().any(|shared| name == *shared)
 }
 
-/// Whether a text could refer to a place: by its path, its path below the home directory, its
-/// hidden directory there, or otherwise its name.
+/// Returns whether a text could refer to a place: by its path, its path below the home directory,
+/// its hidden directory there, or otherwise its name.
 pub fn is_mentioned(text: &str, hidden: &Path, home: Option<&Path>) -> bool {
     let contains = |part: &OsStr| text.contains(&*part.to_string_lossy());
     let below = home.and_then(|home| hidden.strip_prefix(home).ok());

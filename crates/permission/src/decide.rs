@@ -38,7 +38,8 @@ pub(super) fn answered(rules: &Rules, grants: &Rules, need: &Need, verdict: Verd
     Verdict { action: *minimum, reason: Some(reason.clone()), rule: None, ..verdict }
 }
 
-/// Whether a rule from the settings or a grant names the very object that a minimum verdict asks about.
+/// Returns whether a rule from the settings or a grant names the very object that a minimum verdict
+/// asks about.
 ///
 /// Only for reading: changing a control file is asked about every time.
 fn is_opened(rules: &Rules, grants: &Rules, need: &Need, verdict: &Verdict) -> bool {
@@ -135,7 +136,7 @@ pub(super) fn decide<'r>(matching: &[&'r Rule]) -> (Action, Option<&'r Rule>) {
     (winner.action, Some(winner))
 }
 
-/// Whether a deny is in force, which it is until a later rule that is no broader lifts it.
+/// Returns whether a deny is in force, which it is until a later rule that is no broader lifts it.
 pub(super) fn is_in_force<'r>(deny: &Rule, mut later: impl Iterator<Item = &'r Rule>) -> bool {
     !later.any(|rule| rule.action != Action::Deny && !rule.broader_than(deny))
 }

@@ -23,7 +23,7 @@ pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
     }
 }
 
-/// Whether an agent may edit nothing, apart from built-in exceptions (plans).
+/// Returns whether an agent may edit nothing, apart from built-in exceptions (plans).
 pub fn only_reads(rules: &Rules) -> bool {
     let edit_rules: Vec<&Rule> = rules.iter().filter(|rule| wildcard::matches(&rule.permission, "edit")).collect();
     let Some(at) = edit_rules.iter().rposition(|rule| rule.pattern == "*") else { return false };
@@ -120,14 +120,14 @@ fn deny_of_whole_line<'r>(bash: &CommandRules<'r>, line: &JudgedLine) -> Option<
 }
 
 impl JudgedLine {
-    /// Whether every part was analysed and is known to change nothing.
+    /// Returns whether every part was analysed and is known to change nothing.
     pub fn is_read_only(&self) -> bool {
         self.opaque.is_none() && self.units.iter().all(Unit::is_read_only)
     }
 }
 
 impl Unit {
-    /// Whether it was analysed and is known to change nothing.
+    /// Returns whether it was analysed and is known to change nothing.
     pub fn is_read_only(&self) -> bool {
         self.effect == Effect::Reads
             && self.opaque.is_none()

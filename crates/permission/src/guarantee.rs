@@ -75,7 +75,7 @@ impl SandboxGuarantee {
         }
     }
 
-    /// Whether unknowns about a part of a command line are no reason to ask.
+    /// Returns whether unknowns about a part of a command line are no reason to ask.
     pub(super) fn answers(self, unit: &Unit) -> bool {
         const MODE_CHANGERS: [&str; 6] = ["chmod", "chown", "chgrp", "touch", "setfacl", "setfattr"];
         const SIGNALLERS: [&str; 5] = ["kill", "pkill", "killall", "skill", "fuser"];
@@ -92,23 +92,23 @@ impl SandboxGuarantee {
         is_confined && unit.at_stake.is_none() && !removes_unknown && !unconfined::is_delegate(name)
     }
 
-    /// Whether the unit can change nothing, whatever it does.
+    /// Returns whether the unit can change nothing, whatever it does.
     pub(super) fn keeps_all(self, unit: &Unit) -> bool {
         matches!(self, Self::ReadOnly { .. }) && self.answers(unit)
     }
 
-    /// Whether unknowns about a line as a whole are no reason to ask.
+    /// Returns whether unknowns about a line as a whole are no reason to ask.
     pub(super) fn answers_line(self, line: &JudgedLine) -> bool {
         self != Self::None && !line.unseen
     }
 
-    /// Whether a rule from the settings may deny or ask about something that a command line does
-    /// not show: the program it starts, the file it reads or changes.
+    /// Returns whether a rule from the settings may deny or ask about something that a command line
+    /// does not show: the program it starts, the file it reads or changes.
     pub(super) fn may_be_ruled(self, rules: &Rules) -> bool {
         rules.restricts_hidden(matches!(self, Self::Workspace { .. }))
     }
 
-    /// Whether a need is asked about only because it leaves the project, and does so for a
+    /// Returns whether a need is asked about only because it leaves the project, and does so for a
     /// temporary file, which commands may use anyway, or only perhaps.
     pub(super) fn answers_need(self, need: &Need, rule: Option<&Rule>) -> bool {
         self != Self::None

@@ -155,12 +155,12 @@ impl LinkedFiles {
     }
 }
 
-/// Whether a file is one of these, under any name.
+/// Returns whether a file is one of these, under any name.
 pub(super) fn is_among(files: &HashSet<FileId>, path: &Path) -> bool {
     !files.is_empty() && fs::metadata(path).is_ok_and(|file| files.contains(&(file.dev(), file.ino())))
 }
 
-/// Whether a file has more than one name.
+/// Returns whether a file has more than one name.
 pub(super) fn has_other_names(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.nlink() > 1)
 }

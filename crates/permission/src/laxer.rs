@@ -134,8 +134,9 @@ impl<'r> Changed<'r> {
         self.added.iter().chain(&self.gone).any(|rule| same(&rule))
     }
 
-    /// Whether a command may become more permissive that matches an allow or ask with `pattern`, and the rule
-    /// `within` for a command in it. That needs the first to be new, later and no broader than the second.
+    /// Returns whether a command may become more permissive that matches an allow or ask with
+    /// `pattern`, and the rule `within` for a command in it. That needs the first to be new, later
+    /// and no broader than the second.
     fn lifts(&self, pattern: &str, within: &Rule) -> bool {
         if self.gone.iter().any(|rule| content(rule) == content(within)) {
             return true;

@@ -156,7 +156,7 @@ pub struct FileUse {
 }
 
 impl FileUse {
-    /// Whether both are about the same use of the same file.
+    /// Returns whether both are about the same use of the same file.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.verb, &self.name) == (other.verb, &other.name)
     }
@@ -298,8 +298,8 @@ impl PermissionContext {
         }
     }
 
-    /// Whether a program at this path is not the system's: it lies in the project or the session's
-    /// directories, or any user may have put it there.
+    /// Returns whether a program at this path is not the system's: it lies in the project or the
+    /// session's directories, or any user may have put it there.
     pub fn is_open(&self, path: &Path) -> bool {
         self.is_open_among(path, &mut HashMap::new())
     }

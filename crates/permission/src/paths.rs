@@ -208,7 +208,7 @@ fn read_protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Op
     secret.then_some(Protected::Secret)
 }
 
-/// Whether a path holds the variables, the memory or the root of a process.
+/// Returns whether a path holds the variables, the memory or the root of a process.
 fn process_internals(path: &Path) -> bool {
     let is_named = |name: &str| path.file_name().is_some_and(|last| last == name);
     path.starts_with("/proc") && (is_named("environ") || is_named("mem") || path.iter().any(|part| part == "root"))
@@ -393,8 +393,8 @@ pub(super) fn roots(place: &PermissionContext) -> impl Iterator<Item = &PathBuf>
     std::iter::once(&place.root).chain(&place.extra).filter(|root| !holds_everything(root, place))
 }
 
-/// Whether a directory is too broad to be a project: the root of the disk, or one above the home
-/// directory or the home directory itself.
+/// Returns whether a directory is too broad to be a project: the root of the disk, or one above the
+/// home directory or the home directory itself.
 pub(super) fn holds_everything(root: &Path, place: &PermissionContext) -> bool {
     root.parent().is_none() || place.home.as_ref().is_some_and(|home| home.starts_with(root))
 }
@@ -408,7 +408,7 @@ fn is_inside(path: &Path, place: &PermissionContext) -> bool {
     roots(place).chain(&place.scratch).any(|root| below_dir(path, root))
 }
 
-/// Whether a path is a directory or lies below it.
+/// Returns whether a path is a directory or lies below it.
 ///
 /// On a case-insensitive volume this also holds if the letters differ in case.
 pub(super) fn below_dir(path: &Path, dir: &Path) -> bool {
@@ -569,7 +569,7 @@ impl Located {
     }
 }
 
-/// Whether a path begins with a shell variable. `$name.tsx` is a plain name.
+/// Returns whether a path begins with a shell variable. `$name.tsx` is a plain name.
 fn starts_with_variable(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('$') else { return false };
     if rest.starts_with(['{', '(']) {

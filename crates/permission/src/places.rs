@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::PermissionContext;
 
-/// Whether a path below a temporary directory belongs to the user, as far as it exists, and is no
-/// socket or pipe.
+/// Returns whether a path below a temporary directory belongs to the user, as far as it exists, and
+/// is no socket or pipe.
 ///
 /// A directory there that contains the project or the home directory is not temporary.
 pub(super) fn is_temporary(path: &Path, dir: &Path, place: &PermissionContext) -> bool {
@@ -41,8 +41,8 @@ pub(super) fn holder(path: &Path) -> Option<&str> {
     number.bytes().all(|byte| byte.is_ascii_digit()).then_some(process)
 }
 
-/// Whether a path is an open file of the process that opens it. Such a file was judged when it was
-/// first opened.
+/// Returns whether a path is an open file of the process that opens it. Such a file was judged when
+/// it was first opened.
 pub(super) fn is_own_descriptor(path: &Path) -> bool {
     holder(path).is_some_and(|process| matches!(process, "self" | "thread-self"))
 }

@@ -112,7 +112,7 @@ impl Names {
         names
     }
 
-    /// Whether the end of a path, or one of its directories, is among these names.
+    /// Returns whether the end of a path, or one of its directories, is among these names.
     fn contains<P: AsRef<str>>(&self, path: &[P]) -> bool {
         self.find(path).is_some()
     }
@@ -131,7 +131,7 @@ impl Names {
     }
 }
 
-/// Whether a file with this name holds secrets.
+/// Returns whether a file with this name holds secrets.
 pub(super) fn secret_name(name: &str) -> bool {
     // A backup copy holds the same secrets as the file.
     let whole = folded(name.trim_end_matches('~').trim_matches('#'));
@@ -143,21 +143,21 @@ pub(super) fn secret_name(name: &str) -> bool {
     is_swap_of_secret || env_name(name) || private_key(name) || SECRET.contains(&[name])
 }
 
-/// Whether a folded name is `.env`, `x.env` or `.env.local`, and not an example that is meant to be
-/// read.
+/// Returns whether a folded name is `.env`, `x.env` or `.env.local`, and not an example that is
+/// meant to be read.
 fn env_name(name: &str) -> bool {
     const EXAMPLES: [&str; 5] = [".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults"];
     (name.ends_with(".env") || name.contains(".env.")) && !EXAMPLES.iter().any(|end| name.ends_with(end))
 }
 
-/// Whether a folded name is that of a private key: `id_rsa`, `id_rsa_work`,
+/// Returns whether a folded name is that of a private key: `id_rsa`, `id_rsa_work`,
 /// `id_ed25519-github.old`, but not `id_rsa.pub` or `id_rsa.rs`.
 fn private_key(name: &str) -> bool {
     let kind = ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"].iter().find_map(|kind| name.strip_prefix(kind));
     kind.is_some_and(|rest| !rest.contains('.') && !rest.starts_with(char::is_alphabetic))
 }
 
-/// Whether a path holds secrets, which gives reading and changing a minimum verdict.
+/// Returns whether a path holds secrets, which gives reading and changing a minimum verdict.
 ///
 /// Decides by name alone, without reading the disk. `path` is absolute, or relative to any
 /// directory.
@@ -182,8 +182,8 @@ pub fn secret(path: &Path) -> bool {
 /// directory.
 pub const GIT: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "info/attributes"];
 
-/// Whether a path is a control file: changing it changes what runs without a question, here or where the
-/// project is built, or what an agent may do. This gives editing a minimum verdict.
+/// Returns whether a path is a control file: changing it changes what runs without a question, here
+/// or where the project is built, or what an agent may do. This gives editing a minimum verdict.
 ///
 /// Decides by name alone, without reading the disk. `path` has its symlinks resolved; for a path in the
 /// project it is the part below the root, for any other the whole path.
@@ -203,7 +203,7 @@ pub(super) fn effect(path: &Path) -> &'static str {
     entry.map_or(EFFECT, |entry| entry.effect)
 }
 
-/// Whether a control file affects only what runs where the project is built, after a push.
+/// Returns whether a control file affects only what runs where the project is built, after a push.
 ///
 /// No sandbox of this machine can protect such a file, because git has to be able to check it out.
 pub fn elsewhere(path: &Path) -> bool {
@@ -211,8 +211,8 @@ pub fn elsewhere(path: &Path) -> bool {
     ELSEWHERE.contains(&parts) && !CONTROL.contains(&parts)
 }
 
-/// Whether a path is a control file of a git directory with any name. Reads the disk, but only for
-/// the few names in question.
+/// Returns whether a path is a control file of a git directory with any name. Reads the disk, but
+/// only for the few names in question.
 pub(super) fn in_git_dir(path: &Path) -> bool {
     let parts: Vec<String> = path.iter().rev().take(2).map(|part| folded(&part.to_string_lossy())).collect();
     let [name, above] = parts.as_slice() else { return false };
@@ -228,8 +228,8 @@ fn is_git_dir(dir: &Path) -> bool {
     dir.join("HEAD").exists() && (dir.join("objects").is_dir() || dir.join("commondir").is_file())
 }
 
-/// Whether a path relative to the project is a plan, the only kind of file that a planning agent
-/// writes.
+/// Returns whether a path relative to the project is a plan, the only kind of file that a planning
+/// agent writes.
 pub fn is_plan(path: &Path) -> bool {
     let parts = parts(path);
     parts.len() == 3 && is_plan_path(&parts)

@@ -36,13 +36,13 @@ pub const BUILT_IN: &str = "built in";
 pub const POSTURE: (&str, &str) = ("posture", "read-only");
 
 impl Rule {
-    /// Whether this rule affects which files a search may show.
+    /// Returns whether this rule affects which files a search may show.
     pub fn is_about_reading(&self) -> bool {
         ["read", "external_directory"].iter().any(|one| wildcard::matches(&self.permission, one))
     }
 
-    /// Whether this rule is strictly broader than another: it applies to everything that the other
-    /// applies to, and to more.
+    /// Returns whether this rule is strictly broader than another: it applies to everything that
+    /// the other applies to, and to more.
     pub(super) fn broader_than(&self, other: &Self) -> bool {
         let covers = |a: &Self, b: &Self| {
             wildcard::covers(&a.permission, &b.permission) && wildcard::covers(&a.pattern, &b.pattern)

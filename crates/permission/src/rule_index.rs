@@ -402,12 +402,12 @@ impl<'r> RulesAbout<'r> {
         rules
     }
 
-    /// Whether a rule denies a command by its name.
+    /// Returns whether a rule denies a command by its name.
     pub(super) fn denies_names(&self) -> bool {
         self.pieces.iter().any(|piece| !piece.table.denied_names.is_empty())
     }
 
-    /// Whether a word is the name of a denied command.
+    /// Returns whether a word is the name of a denied command.
     pub(super) fn denies_name(&self, word: &str) -> bool {
         let word = word.to_ascii_lowercase();
         self.pieces.iter().any(|piece| piece.table.denied_names.has(&word))

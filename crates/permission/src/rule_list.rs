@@ -71,8 +71,8 @@ impl Rules {
         self
     }
 
-    /// Whether everything is denied for a permission, so that its tools need not be shown to the
-    /// model: the last rule for it has the pattern `*` and denies.
+    /// Returns whether everything is denied for a permission, so that its tools need not be shown
+    /// to the model: the last rule for it has the pattern `*` and denies.
     pub fn hides(&self, permission: &str) -> bool {
         self.last_about(permission).is_some_and(|(_, rule)| rule.pattern == "*" && rule.action == Action::Deny)
     }
@@ -90,7 +90,7 @@ impl Rules {
         None
     }
 
-    /// Whether a rule is in the list, whatever its source.
+    /// Returns whether a rule is in the list, whatever its source.
     pub fn has(&self, rule: &Rule) -> bool {
         let same = |other: &Rule| {
             (&other.permission, &other.pattern, other.action) == (&rule.permission, &rule.pattern, rule.action)
@@ -122,8 +122,8 @@ impl Rules {
         posture
     }
 
-    /// Whether a rule from the settings asks about or denies something that a command line may do
-    /// without showing it. With `edits`, rules about changes count as well.
+    /// Returns whether a rule from the settings asks about or denies something that a command line
+    /// may do without showing it. With `edits`, rules about changes count as well.
     pub(super) fn restricts_hidden(&self, edits: bool) -> bool {
         self.pieces.iter().any(|piece| piece.index.restricts_hidden(&piece.rules, edits))
     }

@@ -64,7 +64,7 @@ fn base(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// Whether a program's work is done outside the sandbox.
+/// Returns whether a program's work is done outside the sandbox.
 pub(super) fn is_delegate(program: &str) -> bool {
     DELEGATES.contains(&base(program))
 }
@@ -117,7 +117,7 @@ fn is_unanalysed(unit: &Unit) -> bool {
     unit.opaque.is_some() && !unit.prefixed
 }
 
-/// Whether a line may run commands other than those that were found.
+/// Returns whether a line may run commands other than those that were found.
 fn has_hidden_commands(line: &JudgedLine) -> bool {
     line.opaque.is_some() || line.units.iter().any(is_unanalysed)
 }

@@ -66,7 +66,7 @@ impl Address {
         need
     }
 
-    /// Whether the settings allow to fetch from the host, whatever its name resolves to.
+    /// Returns whether the settings allow to fetch from the host, whatever its name resolves to.
     pub fn is_named(&self, private: &[String]) -> bool {
         private.iter().any(|pattern| {
             let (wanted, port) = port_of(pattern);
@@ -75,8 +75,8 @@ impl Address {
         })
     }
 
-    /// Whether the address is longer than those that people write, over all its parts together,
-    /// since data can be spread over them. Escaped letters count once.
+    /// Returns whether the address is longer than those that people write, over all its parts
+    /// together, since data can be spread over them. Escaped letters count once.
     fn is_long(&self) -> bool {
         let rest = decoded(self.url.path()).len() + self.url.query().map_or(0, |query| decoded(query).len());
         self.host.len() > LONG_HOST || self.host.len() + rest > LONG
@@ -118,8 +118,8 @@ impl Address {
 const LONG: usize = 300;
 const LONG_HOST: usize = 100;
 
-/// Whether a rule about fetching applies to an address. An allow is compared host by host; an ask
-/// or a deny also with the text of the address.
+/// Returns whether a rule about fetching applies to an address. An allow is compared host by host;
+/// an ask or a deny also with the text of the address.
 pub(super) fn fits(rule: &Rule, address: &Address) -> bool {
     let written = || rule.action != Action::Allow && wildcard::matches_folded(&rule.pattern, address.url.as_str());
     wildcard::matches(&rule.permission, PERMISSION)
@@ -218,8 +218,8 @@ fn v4_from(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, d)
 }
 
-/// Whether a pattern matches an address. The pattern is a host or an address; its host is compared
-/// label by label.
+/// Returns whether a pattern matches an address. The pattern is a host or an address; its host is
+/// compared label by label.
 fn names(pattern: &str, url: &url::Url, host: &str) -> bool {
     let (scheme, rest) = pattern.split_once("://").map_or((None, pattern), |(scheme, rest)| (Some(scheme), rest));
     let cut = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -248,7 +248,8 @@ fn port_of(authority: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// Whether a host pattern matches: each label alone, `*.` at the start for any number of labels.
+/// Returns whether a host pattern matches: each label alone, `*.` at the start for any number of
+/// labels.
 fn labels(pattern: &str, host: &str) -> bool {
     if let Some(tail) = pattern.strip_prefix("*.") {
         return host.strip_suffix(tail).is_some_and(|head| head.ends_with('.') && head.len() > 1);

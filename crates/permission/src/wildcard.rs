@@ -9,7 +9,7 @@ use std::borrow::Cow;
 /// A placeholder in a text for words that are unknown until the command runs.
 pub const UNKNOWN: char = '\0';
 
-/// Whether the wildcard `pattern` of a rule matches `text`.
+/// Returns whether the wildcard `pattern` of a rule matches `text`.
 pub fn matches(pattern: &str, text: &str) -> bool {
     any_reading(pattern, |pattern| {
         prefix_fits(pattern, text, slash)
@@ -27,14 +27,15 @@ pub fn matches_folded(pattern: &str, text: &str) -> bool {
     })
 }
 
-/// Whether the characters before the first star or question mark fit, as far as the text goes.
+/// Returns whether the characters before the first star or question mark fit, as far as the text
+/// goes.
 fn prefix_fits(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
     let certain = pattern.chars().take_while(|c| !matches!(c, '*' | '?'));
     certain.zip(text.chars()).all(|(p, t)| p == t || same(p) == same(t))
 }
 
-/// Whether the last character fits. A cheap first check: most rules are about the ends of names, and most
-/// names have another one.
+/// Returns whether the last character fits. A cheap first check: most rules are about the ends of
+/// names, and most names have another one.
 fn last_char_fits(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
     match pattern.chars().next_back() {
         Some('*' | '?') | None => true,
@@ -42,7 +43,7 @@ fn last_char_fits(pattern: &str, text: &str, same: impl Fn(char) -> char) -> boo
     }
 }
 
-/// Whether a text could match `pattern` if each [`UNKNOWN`] in it is any run of characters,
+/// Returns whether a text could match `pattern` if each [`UNKNOWN`] in it is any run of characters,
 /// ignoring case.
 pub fn may_match(pattern: &str, text: &str) -> bool {
     // The known characters before the first wildcard and the first unknown: most texts differ in
@@ -99,8 +100,8 @@ fn spread(reach: &mut [bool], text: &[char], mut far: usize) -> usize {
     far
 }
 
-/// Whether every text that matches `narrow` also matches `broad`. May wrongly return `false`, never
-/// wrongly `true`.
+/// Returns whether every text that matches `narrow` also matches `broad`. May wrongly return
+/// `false`, never wrongly `true`.
 pub fn covers(broad: &str, narrow: &str) -> bool {
     // A star in the narrow pattern is a symbol that only a star in the broad one matches.
     let symbol = |c: char| match slash(c) {

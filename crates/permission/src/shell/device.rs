@@ -3,7 +3,7 @@
 use super::unit::Unit;
 use crate::Action;
 
-/// Whether a device holds no user data.
+/// Returns whether a device holds no user data.
 pub(super) fn is_harmless(text: &str) -> bool {
     matches!(
         text,

@@ -101,7 +101,7 @@ impl<'p> Disk<'p> {
         found
     }
 
-    /// Whether `more` repositories would exceed the limit.
+    /// Returns whether `more` repositories would exceed the limit.
     pub(super) fn too_many_repositories(&self, more: usize) -> bool {
         self.repositories.len() + more > MAX_REPOSITORIES
     }

@@ -279,26 +279,26 @@ impl<'s> Expansion<'_, 's, '_> {
     }
 }
 
-/// Whether an unquoted value would become several words or a pattern.
+/// Returns whether an unquoted value would become several words or a pattern.
 fn breaks(text: &str) -> bool {
     text.contains([' ', '\t', '\n', '*', '?', '['])
 }
 
-/// Whether a parameter is a number, which is never split.
+/// Returns whether a parameter is a number, which is never split.
 fn is_number(before: Option<char>, name: &str, operator: &str, state: &ShellState) -> bool {
     let is_plain = before.is_none() && operator.is_empty();
     before == Some('#')
         || is_plain && (["?", "#", "$", "!"].contains(&name) || matches!(state.value(name), Some(Value::Harmless)))
 }
 
-/// Whether a parameter may become several words although it is quoted: `"$@"`, `"${a[@]}"`, or one
-/// that contains such a parameter.
+/// Returns whether a parameter may become several words although it is quoted: `"$@"`, `"${a[@]}"`,
+/// or one that contains such a parameter.
 fn is_list(piece: &Piece) -> bool {
     let Piece::Parameter { name, operator, inner, .. } = piece else { return false };
     name == "@" || operator.contains("[@]") || operator.ends_with('@') || inner.iter().any(is_list)
 }
 
-/// Whether an unquoted word may become no word at all.
+/// Returns whether an unquoted word may become no word at all.
 fn vanishes(parts: &[ExpandedPiece]) -> bool {
     parts.iter().all(|part| matches!(part, ExpandedPiece::Values(texts) if texts.iter().any(String::is_empty)))
 }

@@ -1,6 +1,6 @@
 //! Lists of names, each list a text with blanks between the names.
 
-/// Whether a name is in a list.
+/// Returns whether a name is in a list.
 pub(super) fn among(names: &str, name: &str) -> bool {
     names.split_ascii_whitespace().any(|one| one == name)
 }

@@ -115,8 +115,8 @@ fn name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Whether bash recognises a reserved word after a command: after a compound command that ends with
-/// a reserved word, but not after a redirection.
+/// Returns whether bash recognises a reserved word after a command: after a compound command that
+/// ends with a reserved word, but not after a redirection.
 fn ends_itself(command: &ShellCommand) -> bool {
     command.redirects.is_empty()
         && match &command.kind {
@@ -177,7 +177,7 @@ impl<'s> Parser<'s> {
         Ok(&self.source[start..self.at])
     }
 
-    /// Whether a reserved word comes next, as a separate word.
+    /// Returns whether a reserved word comes next, as a separate word.
     fn word_is(&self, wanted: &str) -> bool {
         let rest = self.source.get(self.at + wanted.len()..).unwrap_or_default();
         let process = rest.starts_with("<(") || rest.starts_with(">(");

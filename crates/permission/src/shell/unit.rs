@@ -96,8 +96,8 @@ impl Unit {
         self.reach.as_deref()
     }
 
-    /// Whether it starts or uses a container, whose writes are done by a service and cannot be
-    /// analysed.
+    /// Returns whether it starts or uses a container, whose writes are done by a service and cannot
+    /// be analysed.
     pub fn runs_in_container(&self) -> bool {
         arity::runs_in_container(&self.normal.split(' ').collect::<Vec<_>>())
     }

@@ -6,8 +6,8 @@ use percent_encoding::percent_decode_str;
 /// The number of consecutive characters by which a key is recognised.
 const PIECE: usize = 16;
 
-/// Whether a host name reveals a key, whole or in parts, in any encoding and with dots anywhere. A
-/// password that could be a word does not count: see [`spells`].
+/// Returns whether a host name reveals a key, whole or in parts, in any encoding and with dots
+/// anywhere. A password that could be a word does not count: see [`spells`].
 pub(super) fn names_secret(host: &str, secret: &str) -> bool {
     let secret = password(secret);
     let has_digit = secret.bytes().any(|byte| byte.is_ascii_digit());
@@ -30,7 +30,8 @@ pub(super) fn names_secret(host: &str, secret: &str) -> bool {
     })
 }
 
-/// Whether a host name contains a secret that could be a word: `postgres` is in `postgresql.org`.
+/// Returns whether a host name contains a secret that could be a word: `postgres` is in
+/// `postgresql.org`.
 pub(super) fn spells(host: &str, secret: &str) -> bool {
     let secret = folded(password(secret));
     secret.len() >= 8 && folded(host).contains(&secret)
@@ -71,7 +72,8 @@ fn base32(bytes: &[u8]) -> String {
     out
 }
 
-/// Whether a text contains a secret: plain, percent-encoded, in hexadecimal, in base64 or reversed.
+/// Returns whether a text contains a secret: plain, percent-encoded, in hexadecimal, in base64 or
+/// reversed.
 pub(super) fn holds(text: &str, secret: &str) -> bool {
     if secret.len() < 8 {
         return false;
@@ -90,7 +92,7 @@ pub(super) fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// Whether a query contains a value that looks like a key.
+/// Returns whether a query contains a value that looks like a key.
 pub(super) fn looks_secret(query: &str) -> bool {
     let dense = |value: &str| {
         let classes = [char::is_lowercase as fn(char) -> bool, char::is_uppercase, |c| c.is_ascii_digit()];

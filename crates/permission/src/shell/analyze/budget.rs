@@ -20,32 +20,32 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Whether a nested text may be parsed.
+    /// Returns whether a nested text may be parsed.
     pub(super) fn text(&mut self, length: usize) -> bool {
         self.nested += length;
         self.nested <= MAX_NESTED_BYTES
     }
 
-    /// Whether a text may be searched again. A refusal costs nothing.
+    /// Returns whether a text may be searched again. A refusal costs nothing.
     pub(super) fn again(&mut self, length: usize) -> bool {
         let fits = self.nested + length <= MAX_NESTED_BYTES;
         self.nested += if fits { length } else { 0 };
         fits
     }
 
-    /// Whether an unparsed text may be stored.
+    /// Returns whether an unparsed text may be stored.
     pub(super) fn unread(&mut self, length: usize) -> bool {
         self.nested += length;
         self.nested <= 4 * MAX_NESTED_BYTES
     }
 
-    /// Whether all of these words may be passed on.
+    /// Returns whether all of these words may be passed on.
     pub(super) fn passes_on(&mut self, words: usize) -> bool {
         self.passed_on += words;
         self.passed_on <= MAX_WORDS
     }
 
-    /// Whether all of these words of an unknown program may be analysed.
+    /// Returns whether all of these words of an unknown program may be analysed.
     pub(super) fn gives(&mut self, words: usize) -> bool {
         self.given += words;
         self.given <= MAX_WORDS

@@ -111,7 +111,7 @@ fn condition(script: &Script, before: &Item, item: &Item) -> Option<Condition> {
     }
 }
 
-/// Whether an odd number of `!` precedes an item.
+/// Returns whether an odd number of `!` precedes an item.
 fn is_negated(script: &Script, item: &Item) -> bool {
     let start = item.commands.first().map_or(0, |command| command.range.start);
     let mut before = script.source.get(..start).unwrap_or_default();
@@ -125,7 +125,8 @@ fn is_negated(script: &Script, item: &Item) -> bool {
     }
 }
 
-/// Whether no later command of this shell runs: after `exit`, or after a group that ends with it.
+/// Returns whether no later command of this shell runs: after `exit`, or after a group that ends
+/// with it.
 fn ends_the_shell(script: &Script, command: &ShellCommand, state: &ShellState) -> bool {
     match &command.kind {
         ShellCommandKind::Simple { assigns, words } => {

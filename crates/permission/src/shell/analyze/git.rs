@@ -26,14 +26,14 @@ const COMMITS_ONLY: &str = "--oneline --graph --all --decorate --no-decorate --m
     --tags --remotes --topo-order --date-order --abbrev-commit --no-color --no-patch --name-only --name-status \
     --left-right --follow --date --format --pretty";
 
-/// Whether a command is part of every git, so that no alias can replace it.
+/// Returns whether a command is part of every git, so that no alias can replace it.
 fn is_built_in(name: &str) -> bool {
     /// Scripts by others, commands of new versions only, and commands that new versions drop.
     const NOT_ALL: [&str; 4] = ["filter-repo", "diff-pairs", "last-modified", "whatchanged"];
     programs::knows(&format!("git {name}")) && !NOT_ALL.contains(&name)
 }
 
-/// Whether a command may cause an event.
+/// Returns whether a command may cause an event.
 fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
     if cause == Cause::Use {
         return true;
@@ -49,7 +49,7 @@ fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
     meets.contains(&cause.name())
 }
 
-/// Whether a word may be a revision in the index, `:a.txt` or `:0:a.txt`, or announces such
+/// Returns whether a word may be a revision in the index, `:a.txt` or `:0:a.txt`, or announces such
 /// revisions. git reads the index to resolve them.
 fn names_the_index(arg: &Arg) -> bool {
     let Some(text) = arg.text() else { return true };
@@ -59,7 +59,7 @@ fn names_the_index(arg: &Arg) -> bool {
         || text.match_indices(':').any(|(at, _)| begins(at))
 }
 
-/// Whether a word makes `log` show commits only: a known option, or no option.
+/// Returns whether a word makes `log` show commits only: a known option, or no option.
 fn commits_only(arg: &Arg) -> bool {
     let Some(text) = arg.text() else { return !arg.may_be_option() };
     let option = text.split('=').next().unwrap_or(text);
@@ -73,7 +73,7 @@ fn commits_only(arg: &Arg) -> bool {
         || text == "-n"
 }
 
-/// Whether a path may lead out of the project.
+/// Returns whether a path may lead out of the project.
 fn may_leave(path: &str) -> bool {
     path.starts_with('/') || path.split('/').any(|part| part == "..")
 }

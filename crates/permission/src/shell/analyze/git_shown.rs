@@ -81,7 +81,7 @@ impl<'a> Words<'a> {
         words
     }
 
-    /// Whether one of these options is given, possibly within a cluster of short options.
+    /// Returns whether one of these options is given, possibly within a cluster of short options.
     fn has(&self, names: &str) -> bool {
         let has_short = |option: &str| {
             let letters = option.strip_prefix('-').filter(|rest| !rest.starts_with('-')).unwrap_or_default();
@@ -128,9 +128,9 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Whether a word that is neither a file nor a readable revision may still be a revision: `@{u}`,
-/// `HEAD^{commit}`, `:/text`. git fails on any other word, except on a pattern of paths and on a
-/// path after a colon, which is judged as a path.
+/// Returns whether a word that is neither a file nor a readable revision may still be a revision:
+/// `@{u}`, `HEAD^{commit}`, `:/text`. git fails on any other word, except on a pattern of paths and
+/// on a path after a colon, which is judged as a path.
 fn may_be_revision(name: &str, text: &str, is_file: &dyn Fn(&str) -> bool) -> bool {
     let is_magic = [":(", ":!", ":^"].iter().any(|start| text.starts_with(start)) || text == ":/";
     let is_pattern = text.contains(['*', '?', '[']) && !text.contains(['@', '^', '~', '{', ':']);
@@ -257,7 +257,8 @@ fn formatted<'a>(words: &Words<'a>, is_revision: &mut dyn FnMut(&str) -> bool) -
     (vec![shown], paths)
 }
 
-/// Whether a command shows differences from the last commit although that is not its purpose.
+/// Returns whether a command shows differences from the last commit although that is not its
+/// purpose.
 fn shows_head(name: &str, words: &Words<'_>) -> bool {
     match name {
         "status" => words.has("-v --verbose"),
@@ -350,9 +351,9 @@ fn stashed<'a>(words: &Words<'a>, shows_stash: bool) -> Option<(Vec<ShownFiles>,
     }
 }
 
-/// Whether the paths of a command, given from `from`, include a path below the top of a working
-/// tree. A path that cannot be parsed includes all. Without paths, all are included, or with
-/// `only_here` those below `from`.
+/// Returns whether the paths of a command, given from `from`, include a path below the top of a
+/// working tree. A path that cannot be parsed includes all. Without paths, all are included, or
+/// with `only_here` those below `from`.
 fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool) -> bool {
     let mut any = false;
     let mut only_left_out = true;
@@ -387,8 +388,8 @@ fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool
     any || only_left_out && (here || !only_here)
 }
 
-/// Whether a command is limited to existing files by their names: it shows nothing else of a
-/// history.
+/// Returns whether a command is limited to existing files by their names: it shows nothing else of
+/// a history.
 fn all_are_files(paths: &[&Arg], from: &Path) -> bool {
     let is_file = |arg: &&Arg| {
         arg.text()

@@ -29,8 +29,8 @@ const RUNNERS: [&str; 15] = [
     "yarn exec ",
 ];
 
-/// Whether a program that runs a text is bash. Other programs run `sh`, which differs between
-/// machines.
+/// Returns whether a program that runs a text is bash. Other programs run `sh`, which differs
+/// between machines.
 fn is_bash(unit: &Unit) -> bool {
     unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("bash"))
 }

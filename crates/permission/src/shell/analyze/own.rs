@@ -25,13 +25,14 @@ const PLACES: [&str; 6] = ["-C", "--directory", "--prefix", "--manifest-path", "
 /// Our other subcommands. A test of the command line checks that the two lists are complete.
 const CHANGING: [&str; 9] = ["trust", "run", "acp", "serve", "connect", "mcp", "extensions", "completions", "man"];
 
-/// Whether a word is one of our subcommands.
+/// Returns whether a word is one of our subcommands.
 pub fn is_subcommand(word: &str) -> bool {
     CHANGING.contains(&word) || READ_ONLY.iter().any(|(first, _)| *first == word)
 }
 
 impl Analyzer<'_> {
-    /// Whether a program is adjutant, by its name or by its file, which may be a link or a copy.
+    /// Returns whether a program is adjutant, by its name or by its file, which may be a link or a
+    /// copy.
     pub(super) fn is_ours(&mut self, name: &str, state: &ShellState) -> bool {
         if is_named(name) {
             return true;
@@ -44,7 +45,7 @@ impl Analyzer<'_> {
     }
 }
 
-/// Whether a word names adjutant: alone, in a directory, or as a version or package of it.
+/// Returns whether a word names adjutant: alone, in a directory, or as a version or package of it.
 fn is_named(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or(word);
     name.strip_prefix("adjutant").is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.', '@', '=']))

@@ -9,8 +9,8 @@ use crate::shell::parse::{self, syntax};
 use crate::shell::unit::{Effect, Unit};
 use syntax::{Assign, Operator, Piece, Redirect, Script, ShellCommand, Word};
 
-/// Whether a command runs in the shell itself, so that other commands may see the variables that
-/// are set for it.
+/// Returns whether a command runs in the shell itself, so that other commands may see the variables
+/// that are set for it.
 fn runs_here(name: &Arg, state: &ShellState) -> bool {
     const HERE: &str = "eval source . command builtin trap : break continue exec exit export readonly return set shift \
         times unset";

@@ -302,7 +302,8 @@ impl Repository {
     }
 }
 
-/// Whether git certainly recognises a directory as a repository, and searches no further up.
+/// Returns whether git certainly recognises a directory as a repository, and searches no further
+/// up.
 fn is_repository(dir: &Path) -> bool {
     let head = base::file::read_regular_text(&dir.join("HEAD")).unwrap_or_default();
     let name = head.trim_end();
@@ -316,14 +317,14 @@ fn pointed(text: &[u8]) -> Option<PathBuf> {
     (!path.is_empty() && !path.contains('\0')).then(|| path.into())
 }
 
-/// Whether git starts only its own programs and ssh for an address.
+/// Returns whether git starts only its own programs and ssh for an address.
 fn is_plain(address: &str) -> bool {
     let known = ["https://", "http://", "ssh://", "git://"].iter().any(|scheme| address.starts_with(scheme));
     let short = || address.split_once(':').is_some_and(|(host, _)| !host.is_empty() && !host.contains('/'));
     !address.contains("::") && !address.starts_with('-') && (known || short())
 }
 
-/// Whether a value of `log.diffMerges` repeats no merge.
+/// Returns whether a value of `log.diffMerges` repeats no merge.
 fn is_plain_merge_diff(value: &str) -> bool {
     const PLAIN: [&str; 13] =
         ["", "off", "none", "on", "m", "first-parent", "1", "separate", "combined", "c", "dense-combined", "cc", "dd"];

@@ -121,7 +121,7 @@ impl Disk<'_> {
         }
     }
 
-    /// Whether a word names a commit or a tree.
+    /// Returns whether a word names a commit or a tree.
     pub(in crate::shell) fn is_revision(&mut self, top: &Path, word: &str) -> bool {
         CommitReader::open(top).is_ok_and(|objects| objects.resolve(word).is_ok())
     }
@@ -168,7 +168,8 @@ fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
     is_split.then_some(found)
 }
 
-/// Whether a file differs from the index, by its times and size, or otherwise by its content.
+/// Returns whether a file differs from the index, by its times and size, or otherwise by its
+/// content.
 fn is_changed(path: &Path, entry: &git::IndexEntry<'_>) -> bool {
     const LOWER: u64 = 0xffff_ffff;
     let Ok(file) = std::fs::symlink_metadata(path) else { return true };

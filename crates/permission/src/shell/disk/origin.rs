@@ -175,20 +175,21 @@ impl Disk<'_> {
         }
     }
 
-    /// Whether a directory that a command may put a program into comes before the system's program of this name.
+    /// Returns whether a directory that a command may put a program into comes before the system's
+    /// program of this name.
     pub(crate) fn is_shadowable(&self, name: &str) -> bool {
         self.origins.shadowable.contains(name)
     }
 }
 
-/// Whether a file is a program, under another name or as a copy.
+/// Returns whether a file is a program, under another name or as a copy.
 pub(in crate::shell) fn is_same_program(path: &Path, program: &Path) -> bool {
     let (Ok(one), Ok(other)) = (std::fs::metadata(path), std::fs::metadata(program)) else { return false };
     let copy = || one.is_file() && one.len() == other.len() && are_alike(path, program).unwrap_or(true);
     (one.dev(), one.ino()) == (other.dev(), other.ino()) || copy()
 }
 
-/// Whether a file begins with `#!`.
+/// Returns whether a file begins with `#!`.
 fn is_script(path: &Path) -> bool {
     let mut start = [0; 2];
     base::file::open_regular(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"

@@ -271,7 +271,7 @@ impl Disk<'_> {
     }
 }
 
-/// Whether a name matches one of the patterns, ignoring case.
+/// Returns whether a name matches one of the patterns, ignoring case.
 fn fits(patterns: &[Arg], name: &str) -> bool {
     patterns.iter().any(|pattern| {
         let pattern = pattern.text().or(pattern.pattern()).unwrap_or_default();

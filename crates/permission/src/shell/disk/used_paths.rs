@@ -89,8 +89,8 @@ impl Disk<'_> {
         }
     }
 
-    /// Whether a written path is a device, in any spelling. Files below `/dev/shm` are ordinary
-    /// files.
+    /// Returns whether a written path is a device, in any spelling. Files below `/dev/shm` are
+    /// ordinary files.
     fn device(&self, text: &str, unit: &mut Unit, state: &ShellState) -> bool {
         if !text.contains("dev") && state.cwd.iter().all(|cwd| !cwd.starts_with("/dev")) {
             return false;

@@ -63,12 +63,12 @@ impl Arg {
         Self { spread: self.spread.max(Spread::Names), ..self }
     }
 
-    /// Whether it becomes any number of unknown words.
+    /// Returns whether it becomes any number of unknown words.
     pub(crate) fn is_words(&self) -> bool {
         self.spread == Spread::Words
     }
 
-    /// Whether it may become several words or none.
+    /// Returns whether it may become several words or none.
     pub(crate) fn is_several(&self) -> bool {
         self.spread != Spread::One || self.pattern().is_some()
     }

@@ -139,13 +139,13 @@ impl Expander<'_> {
     }
 }
 
-/// Whether a text is a plain number, which arithmetic leaves unchanged.
+/// Returns whether a text is a plain number, which arithmetic leaves unchanged.
 pub(crate) fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a text runs a command when bash evaluates it in arithmetic.
+/// Returns whether a text runs a command when bash evaluates it in arithmetic.
 pub(crate) fn holds_code(text: &str) -> bool {
     text.contains("$(") || text.contains('`') || text.contains("${")
 }

@@ -79,7 +79,7 @@ pub(crate) struct ShellState {
 }
 
 impl Value {
-    /// Whether arithmetic may evaluate it without running a command.
+    /// Returns whether arithmetic may evaluate it without running a command.
     fn is_harmless(&self) -> bool {
         match self {
             Self::Harmless => true,
@@ -283,7 +283,8 @@ fn command_name(mut words: &[Word]) -> Option<(String, &[Word])> {
     }
 }
 
-/// Whether a command may change the directory of the shell that runs it, as far as its words show.
+/// Returns whether a command may change the directory of the shell that runs it, as far as its
+/// words show.
 pub(crate) fn may_move(command: &ShellCommand) -> bool {
     let here = PathBuf::new();
     let mut state = ShellState { cwd: vec![here], ..ShellState::default() };

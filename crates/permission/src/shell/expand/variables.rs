@@ -2,7 +2,7 @@
 
 use crate::shell::names::among;
 
-/// Whether a variable cannot change the effect of a program.
+/// Returns whether a variable cannot change the effect of a program.
 pub(crate) fn harmless(name: &str) -> bool {
     const NAMES: &str = "LANG LANGUAGE TZ NO_COLOR CI FORCE_COLOR CLICOLOR COLUMNS LINES TERM RUST_BACKTRACE RUST_LOG \
         DEBIAN_FRONTEND CARGO_TERM_COLOR";
@@ -43,9 +43,9 @@ const PREFIXES: [&str; 10] = [
 const ENDS: [&str; 9] =
     ["_PAGER", "_EDITOR", "_RSH", "_WRAPPER", "_HOOK", "_HOOKS", "_LAUNCHER", "_PRELOAD", "_ASKPASS"];
 
-/// Whether a variable makes programs load or read other files, but starts none that a rule could be
-/// about. A program that loads such files runs code of the project anyway.
-pub(in crate::shell) fn is_quiet(name: &str) -> bool {
+/// Returns whether a variable makes programs load or read other files, but starts none that a rule
+/// could be about. A program that loads such files runs code of the project anyway.
+pub fn is_quiet(name: &str) -> bool {
     // With other settings, git and similar programs may start anything.
     name.starts_with("XDG_") && !name.starts_with("XDG_CONFIG_")
         || among("PYTHONPATH PYTHONWARNINGS PYTHONHOME NODE_PATH RUBYLIB PERL5LIB", name)

@@ -41,7 +41,7 @@ fn program() -> Command {
     bash
 }
 
-/// Whether this bash prints in the format of version 5.2. Prints a notice if it does not.
+/// Returns whether this bash prints in the format of version 5.2. Prints a notice if it does not.
 fn has_known_bash() -> bool {
     let output = program().args(["-c", "echo $((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1]))"]).output();
     let version = output.ok().and_then(|output| String::from_utf8_lossy(&output.stdout).trim().parse::<u32>().ok());

@@ -14,7 +14,7 @@ fn body(source: &str, depth: usize) -> Read<Script> {
 }
 
 impl Parser<'_> {
-    /// Whether the body of a here-document is still missing.
+    /// Returns whether the body of a here-document is still missing.
     pub(super) fn waits(&self) -> bool {
         self.heredocs.iter().any(|doc| doc.body.is_none())
     }
@@ -96,7 +96,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether the last line of a text, joined with this one, would be the delimiter.
+/// Returns whether the last line of a text, joined with this one, would be the delimiter.
 fn text_ends_with(text: &str, line: &str, delimiter: &str) -> bool {
     let last = text.rsplit('\n').next().unwrap_or_default();
     delimiter.strip_prefix(last) == Some(line)

@@ -87,7 +87,7 @@ impl Parser<'_> {
         Ok(ShellCommand { kind, redirects: vec![], range: start..self.at })
     }
 
-    /// Whether no further word follows.
+    /// Returns whether no further word follows.
     pub(super) fn at_end(&self) -> bool {
         self.peek().is_none_or(|byte| meta(byte) && !self.process_next())
     }
@@ -206,7 +206,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether a word begins like an assignment: `a=`, `a+=` or `a[`.
+/// Returns whether a word begins like an assignment: `a=`, `a+=` or `a[`.
 fn is_assignment(word: &str) -> bool {
     let rest = word.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric() || letter == '_');
     rest.len() < word.len() && (rest.starts_with(['=', '[']) || rest.starts_with("+="))

@@ -77,7 +77,7 @@ impl Parser<'_> {
         Ok(Word { pieces: pieces.0, range: start..self.at, array: vec![] })
     }
 
-    /// Whether a word continues on the next line. Fails if that would change its meaning.
+    /// Returns whether a word continues on the next line. Fails if that would change its meaning.
     fn goes_on(&mut self, last: Option<&Piece>) -> Read<bool> {
         let end = self.at;
         while self.eat("\\\n") {}

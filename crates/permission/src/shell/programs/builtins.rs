@@ -20,7 +20,7 @@ const QUIET: &str = ": true false pwd dirs times break continue return exit shif
 
 const OTHER_READING: &str = "it changes how the shell reads commands";
 
-/// Whether a name is a builtin of bash.
+/// Returns whether a name is a builtin of bash.
 pub(crate) fn is_builtin(name: &str) -> bool {
     among(BUILTINS, name)
 }
@@ -35,7 +35,7 @@ pub(crate) fn builtin(name: &str, args: &[Arg], view: &CommandContext<'_>) -> Op
     known.then_some(builtin.effects)
 }
 
-/// Whether a word that is evaluated may contain a command.
+/// Returns whether a word that is evaluated may contain a command.
 fn may_hold_code(args: &[Arg]) -> bool {
     args.iter().any(|arg| arg.text().is_none_or(|text| holds_code(text) || text.contains('[')))
 }

@@ -80,7 +80,7 @@ fn joined(text: &str) -> Vec<String> {
     vec![text.to_owned(), near, path]
 }
 
-/// Whether a command is literal, and its words start no other program.
+/// Returns whether a command is literal, and its words start no other program.
 pub(super) fn is_plain(command: &str) -> bool {
     let is_plain_char = |c: char| c.is_ascii_alphanumeric() || " ._-/=".contains(c);
     let name = command.trim_start().split(' ').next().unwrap_or_default();
@@ -91,7 +91,7 @@ pub(super) fn is_plain(command: &str) -> bool {
         && !super::is_language(super::family(name))
 }
 
-/// Whether a program text starts only literal commands. `language` is the interpreter.
+/// Returns whether a program text starts only literal commands. `language` is the interpreter.
 pub(super) fn is_harmless(text: &str, language: &str) -> bool {
     if text.len() > MAX_LENGTH {
         return false;
@@ -150,8 +150,8 @@ pub(super) fn is_harmless(text: &str, language: &str) -> bool {
     true
 }
 
-/// Whether a bracket after these two characters calls the result of another call or a subscript:
-/// `f()(x)`, `x[0](y)`. The function that `(function () { … })(x)` calls is literal.
+/// Returns whether a bracket after these two characters calls the result of another call or a
+/// subscript: `f()(x)`, `x[0](y)`. The function that `(function () { … })(x)` calls is literal.
 fn calls_a_value(last: [Option<char>; 2]) -> bool {
     matches!(last, [_, Some(']')]) || matches!(last, [before, Some(')')] if before != Some('}'))
 }
@@ -180,14 +180,14 @@ fn skip_text(rest: &str, quote: char, before: Option<char>) -> Option<&str> {
     None
 }
 
-/// Whether the result of a subscript is called: `x['ex' + 'ec'](…)`.
+/// Returns whether the result of a subscript is called: `x['ex' + 'ec'](…)`.
 fn called_after_bracket(rest: &str) -> bool {
     rest.find(']').is_some_and(|end| rest[end + 1..].trim_start().starts_with('('))
         && rest[1..].trim_start().starts_with(['\'', '"'])
 }
 
-/// Whether the first argument of a call is a single text without escapes, or a list that begins
-/// with one, without concatenation.
+/// Returns whether the first argument of a call is a single text without escapes, or a list that
+/// begins with one, without concatenation.
 fn plain_call(rest: &str) -> bool {
     if !rest.starts_with(['(', ' ']) {
         return false;

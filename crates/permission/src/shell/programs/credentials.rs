@@ -55,8 +55,8 @@ impl Printer {
         self.with.is_empty() || self.with.iter().any(given)
     }
 
-    /// Whether the requested item, given by the values of options or otherwise by the word at
-    /// `end`, is no credential.
+    /// Returns whether the requested item, given by the values of options or otherwise by the word
+    /// at `end`, is no credential.
     fn is_harmless(&self, args: &[Arg], end: usize) -> bool {
         let is_but = |arg: Option<&Arg>| arg.is_some_and(|arg| self.but.iter().any(|word| arg.is(word)));
         if self.with.is_empty() {
@@ -71,7 +71,7 @@ impl Printer {
     }
 }
 
-/// Whether a name matches a pattern with a `*` at its beginning, its end or both.
+/// Returns whether a name matches a pattern with a `*` at its beginning, its end or both.
 fn fits(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(""), _) => true,

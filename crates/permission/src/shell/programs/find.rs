@@ -63,7 +63,7 @@ impl PassedTests {
     }
 }
 
-/// Whether a name pattern matches no file with secrets.
+/// Returns whether a name pattern matches no file with secrets.
 pub(in super::super) fn names_no_secret(pattern: &str) -> bool {
     const SAMPLES: [&str; 9] =
         [".env", ".env.local", "x.env", "id_rsa", "id_ed25519", "x.pem", "x.key", ".npmrc", "credentials.json"];
@@ -78,7 +78,7 @@ struct Expression<'a> {
     args: &'a [Arg],
     at: usize,
     depth: usize,
-    /// Whether a word is unknown, or the nesting too recursive, so that nothing is certain about any
+    /// Whether a word is unknown, or the nesting too deep, so that nothing is certain about any
     /// file.
     lost: bool,
     actions: Vec<(usize, PassedTests)>,

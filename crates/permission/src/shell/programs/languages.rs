@@ -154,7 +154,7 @@ pub(super) fn language(collector: &mut EffectCollector<'_>, program: &Utility, r
     }
 }
 
-/// Whether an option is unknown, or a module that may read commands: `-a`, `-m code`.
+/// Returns whether an option is unknown, or a module that may read commands: `-a`, `-m code`.
 fn may_read_input(option: &GivenOption) -> bool {
     match option.does {
         None => true,
@@ -399,8 +399,8 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     }
 }
 
-/// Whether awk reads a word as an assignment. A word with any other character before the `=` is a
-/// file.
+/// Returns whether awk reads a word as an assignment. A word with any other character before the
+/// `=` is a file.
 fn assigns(word: &str) -> bool {
     let is_name_char = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let name = word.split_once('=').map(|(name, _)| name);

@@ -27,12 +27,12 @@ pub(in crate::shell) fn family(name: &str) -> &str {
     if among(FAMILIES, plain) || plain.starts_with("llvm-") { plain } else { name }
 }
 
-/// Whether no option of a program can do harm.
+/// Returns whether no option of a program can do harm.
 pub(in crate::shell) fn takes_any(name: &str) -> bool {
     table::program(name).is_some_and(|program| program.any)
 }
 
-/// Whether there is an entry for a name.
+/// Returns whether there is an entry for a name.
 pub(in crate::shell) fn knows(name: &str) -> bool {
     table::program(name).is_some() || table::program(family(name)).is_some()
 }
@@ -43,7 +43,7 @@ pub(in crate::shell) fn meets(name: &str) -> Option<&'static [&'static str]> {
     table::program(name)?.meets.as_deref()
 }
 
-/// Whether a program takes the word after this option as its value.
+/// Returns whether a program takes the word after this option as its value.
 pub(in crate::shell) fn takes_next(name: &str, option: &str) -> bool {
     let letter = option.strip_prefix('-').filter(|rest| rest.len() == 1);
     let found = table::program(name).and_then(|program| program.option(letter.unwrap_or(option)));
@@ -61,17 +61,17 @@ pub(in crate::shell) fn runs_of_itself(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether a program is a shell.
+/// Returns whether a program is a shell.
 pub(in crate::shell) fn is_shell(name: &str) -> bool {
     table::program(name).is_some_and(|program| program.special.ends_with("shell"))
 }
 
-/// Whether a program is an interpreter of a language.
+/// Returns whether a program is an interpreter of a language.
 pub(in crate::shell) fn is_language(name: &str) -> bool {
     table::program(name).is_some_and(|program| program.special == "language")
 }
 
-/// Whether a program runs other programs, or texts, that are among its words.
+/// Returns whether a program runs other programs, or texts, that are among its words.
 pub(crate) fn carries(name: &str) -> bool {
     const WORDS: [&str; 19] = [
         "eval", "exec", "command", "builtin", "trap", "coproc", "then", "do", "else", "elif", "if", "while", "until",
@@ -85,8 +85,8 @@ pub(crate) fn carries(name: &str) -> bool {
         })
 }
 
-/// Whether the name of an entry can be typed. The name of a mode cannot: only other entries refer
-/// to it.
+/// Returns whether the name of an entry can be typed. The name of a mode cannot: only other entries
+/// refer to it.
 #[cfg(test)]
 fn is_typed(name: &str) -> bool {
     !["to the screen", " of a ", " with", "bisect"].iter().any(|part| name.contains(part))

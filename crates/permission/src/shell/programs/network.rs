@@ -277,7 +277,8 @@ fn named_by_address(collector: &mut EffectCollector<'_>, program: &Utility, read
     }
 }
 
-/// Whether `wget` fetches more than the given address, or creates the directories of an address.
+/// Returns whether `wget` fetches more than the given address, or creates the directories of an
+/// address.
 fn makes_folders(reading: &ParsedArgs) -> bool {
     reading.has(&["-x", "--force-directories"]) || fetches_more(reading)
 }

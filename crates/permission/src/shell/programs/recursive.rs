@@ -10,7 +10,7 @@ use crate::wildcard::generous;
 /// Options with which ripgrep or `ag` also reads hidden files.
 const HIDDEN: [&str; 6] = ["--hidden", "-u", "--no-ignore", "--unrestricted", "-.", "--ignore-file"];
 
-/// Whether the program reads directories among its words recursively.
+/// Returns whether the program reads directories among its words recursively.
 pub(super) fn is_deep(program: &Utility, reading: &ParsedArgs) -> bool {
     // `grep -d recurse`, which may be abbreviated.
     let recurses = || {

@@ -34,8 +34,8 @@ pub(super) fn rename(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) 
     }
 }
 
-/// Whether a program only changes names: a text for util-linux that contains no Perl function, or a
-/// single substitution without computed parts.
+/// Returns whether a program only changes names: a text for util-linux that contains no Perl
+/// function, or a single substitution without computed parts.
 fn is_plain_rename(text: &str) -> bool {
     const ACTS: &str = "eval require do readpipe system exec qx open unlink rmdir glob fork kill dump exit die chdir chroot \
         mkdir symlink link rename utime syscall sysopen dbmopen opendir";

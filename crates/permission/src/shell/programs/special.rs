@@ -108,8 +108,8 @@ pub(super) fn words(
     !matches!(program.special, "sed" | "awk" | "language" | "shell" | "foreign shell" | "xargs")
 }
 
-/// Whether `git diff` compares two files or directories as they are, which it also does if one of
-/// them is outside the repository.
+/// Returns whether `git diff` compares two files or directories as they are, which it also does if
+/// one of them is outside the repository.
 fn no_index(reading: &ParsedArgs) -> bool {
     let is_outside = |arg: &Arg| arg.prefix().starts_with('/') || arg.prefix().split('/').any(|part| part == "..");
     reading.has(&["--no-index"]) || (reading.operands.len() == 2 && reading.operands.iter().any(is_outside))
@@ -165,8 +165,8 @@ fn reader(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Pars
     }
 }
 
-/// Whether a program of jq reads modules. It names them at the beginning; text after a comment may
-/// begin a line of its own.
+/// Returns whether a program of jq reads modules. It names them at the beginning; text after a
+/// comment may begin a line of its own.
 fn imports(program: &Arg) -> bool {
     const WORDS: [&str; 3] = ["import", "include", "modulemeta"];
     let text = program.prefix();
@@ -394,7 +394,8 @@ fn archive(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Par
     }
 }
 
-/// Whether cpio reads the names of the files to copy from its input: `cpio -o`, `cpio -pdm`.
+/// Returns whether cpio reads the names of the files to copy from its input: `cpio -o`, `cpio
+/// -pdm`.
 fn copies_out(arg: &Arg) -> bool {
     let text = arg.prefix();
     match text.strip_prefix("--") {

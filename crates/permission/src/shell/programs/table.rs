@@ -155,7 +155,7 @@ impl Utility {
         Some((name, self.option(name).filter(|option| option.takes == Takes::Value)?))
     }
 
-    /// Whether an option of it, or its program, may start another program.
+    /// Returns whether an option of it, or its program, may start another program.
     pub(super) fn may_start(&self) -> bool {
         let starts = |does| {
             matches!(
