@@ -2,7 +2,7 @@
 //! compared.
 
 use super::decide::{HELD, decide, is_in_force, judge, without_command};
-use super::posture::{also_refused, posture_of};
+use super::posture::{posture_of, with_refusal};
 use super::rule::BUILT_IN;
 use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
 use super::shell::Unit;
@@ -30,7 +30,7 @@ pub(super) struct CommandRules<'r> {
 
 /// The rules that apply to a unit, in order.
 #[derive(Default)]
-struct SpeakingRules<'r> {
+struct ApplyingRules<'r> {
     matching: Vec<&'r Rule>,
     /// The reason why an allow does not apply to the unit.
     refused: Option<String>,
@@ -61,15 +61,17 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns whether a deny is in force for a text that is judged as a whole.
-    pub(super) fn stands_for(&self, (at, deny): IndexedRule<'r>, text: &str) -> bool {
+    pub(super) fn is_in_force_for(&self, (at, deny): IndexedRule<'r>, text: &str) -> bool {
         let fitting = self.about.fitting(text).into_iter();
         let later = fitting.filter(|(place, _)| *place > at).map(|(_, rule)| rule);
         is_in_force(deny, later.filter(|rule| rule.action != Action::Deny && wildcard::matches(&rule.pattern, text)))
     }
 
     /// Returns a deny that matches a command in the unparsed texts, with that command.
-    pub(super) fn named_in(&self, texts: &[String]) -> Option<(&'r Rule, String)> {
-        texts.iter().find_map(|text| unparsed::denied(&self.about, text, &|rule, text| self.stands_for(rule, text)))
+    pub(super) fn deny_in_texts(&self, texts: &[String]) -> Option<(&'r Rule, String)> {
+        texts
+            .iter()
+            .find_map(|text| unparsed::denied(&self.about, text, &|rule, text| self.is_in_force_for(rule, text)))
     }
 
     /// Returns whether the sandbox makes the unknowns about a unit harmless.
@@ -148,7 +150,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns whether a deny or an ask applies to a unit, under any of its spellings.
-    fn speaks(rule: &Rule, unit: &Unit) -> bool {
+    fn applies(rule: &Rule, unit: &Unit) -> bool {
         // A computed name has no fixed beginning to compare.
         let has_known_name = unit.program.is_some() || unit.opaque.is_none();
         (has_known_name && (Self::fits(rule, &unit.normal) || Self::fits(rule, &unit.text)))
@@ -156,7 +158,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns whether a rule applies to a program that the unit may start at one of its words.
-    fn may_mean(rule: &Rule, unit: &Unit) -> bool {
+    fn may_start_program_of(rule: &Rule, unit: &Unit) -> bool {
         first_word::begins_at(rule, &unit.tails, &|text| Self::fits(rule, text)).is_some()
     }
 
@@ -168,7 +170,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns whether a rule could apply once the unit's unknown words are known.
-    fn may_speak(rule: &Rule, unit: &Unit) -> bool {
+    fn may_apply(rule: &Rule, unit: &Unit) -> bool {
         let may = |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
         rule.pattern != "*"
             && (may(&unit.normal)
@@ -177,7 +179,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns the reason why an allow does not apply to this unit, or `None` if it applies.
-    fn hinders(rule: &Rule, unit: &Unit) -> Option<String> {
+    fn reason_against(rule: &Rule, unit: &Unit) -> Option<String> {
         if unit.opaque.is_some() {
             return unit.opaque.clone();
         }
@@ -200,7 +202,7 @@ impl<'r> CommandRules<'r> {
         let names = wildcard::matches(&rule.pattern, &unit.normal)
             || (unit.broad_only.is_none()
                 && unit.names.first().is_some_and(|name| wildcard::matches(&rule.pattern, name)));
-        let hindered = names.then(|| Self::hinders(rule, unit)).flatten();
+        let hindered = names.then(|| Self::reason_against(rule, unit)).flatten();
         if let Some(reason) = &hindered
             && self.posture.is_none_or(|posture| at >= posture)
         {
@@ -210,28 +212,28 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns the rules that apply to a unit.
-    fn speaking(&self, unit: &Unit, keys: &UnitKeys) -> SpeakingRules<'r> {
-        let mut found = SpeakingRules::default();
-        for (at, rule) in self.about.speaking(keys) {
-            let speaks = if rule.pattern == "*" {
+    fn applying(&self, unit: &Unit, keys: &UnitKeys) -> ApplyingRules<'r> {
+        let mut found = ApplyingRules::default();
+        for (at, rule) in self.about.may_apply(keys) {
+            let applies = if rule.pattern == "*" {
                 true
             } else if rule.action == Action::Allow {
                 self.allows(at, rule, unit, &mut found.refused)
-            } else if Self::speaks(rule, unit) {
+            } else if Self::applies(rule, unit) {
                 true
             } else if rule.action == Action::Deny {
-                let may_deny = Self::may_mean(rule, unit);
+                let may_deny = Self::may_start_program_of(rule, unit);
                 if may_deny {
                     found.may_deny.push((found.matching.len(), rule));
                 }
                 may_deny
             } else {
-                if Self::may_mean(rule, unit) {
+                if Self::may_start_program_of(rule, unit) {
                     found.may_ask = Some(rule);
                 }
                 false
             };
-            if speaks {
+            if applies {
                 found.may_ask = found.may_ask.filter(|ask| !names_program_of(rule, ask) && !rule.broader_than(ask));
                 found.matching.push(rule);
                 found.is_own |= self.posture.is_some_and(|posture| at >= posture) && rule.permission != "*";
@@ -246,7 +248,7 @@ impl<'r> CommandRules<'r> {
         keys: &UnitKeys,
         guarantee: SandboxGuarantee,
     ) -> (Action, Option<Rule>, Option<String>) {
-        let SpeakingRules { matching, refused, is_own, may_ask, may_deny } = self.speaking(unit, keys);
+        let ApplyingRules { matching, refused, is_own, may_ask, may_deny } = self.applying(unit, keys);
         let (mut action, mut rule) = decide(&matching);
         let lifts = |deny: &Rule, rule: &&Rule| {
             rule.action == Action::Allow && !rule.broader_than(deny) && names_program_of(rule, deny)
@@ -265,7 +267,7 @@ impl<'r> CommandRules<'r> {
         let mut reason = None;
         if self.posture.is_some() && !is_own && action != Action::Deny {
             (action, reason) = posture_of(unit);
-            reason = reason.map(|why| also_refused(why, action, refused.as_deref()));
+            reason = reason.map(|why| with_refusal(why, action, refused.as_deref()));
             // Only a built-in catch-all lets commands that read pass without a question.
             let asked =
                 rule.filter(|rule| rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN));
@@ -316,8 +318,8 @@ impl<'r> CommandRules<'r> {
         if let Some(reason) = &unit.doubt {
             return Some(reason.clone());
         }
-        let may_deny = |rule: &&Rule| rule.action == Action::Deny && Self::may_speak(rule, unit);
-        let once_known = self.about.speaking_once_known(keys);
+        let may_deny = |rule: &&Rule| rule.action == Action::Deny && Self::may_apply(rule, unit);
+        let once_known = self.about.may_apply_once_known(keys);
         if let Some(deny) = once_known.into_iter().map(|(_, rule)| rule).find(may_deny) {
             return Some(format!("a word that is not known yet could make it what \"{}\" denies", deny.pattern));
         }
@@ -347,11 +349,11 @@ impl<'r> CommandRules<'r> {
         let grants_prefix = is_shown_by_words && arity::is_granted_by_beginning(&words, unit.network);
         let run = unit.runner.as_ref().map(|runner| format!("{runner}{}", unit.normal));
         let texts = [Some(&*unit.normal), unit.place_reached(), run.as_deref()].into_iter().flatten();
-        self.granted.speaking(&UnitKeys::new(texts, &[])).into_iter().any(|(_, rule)| {
+        self.granted.may_apply(&UnitKeys::new(texts, &[])).into_iter().any(|(_, rule)| {
             let is_exact = rule.pattern == unit.normal || unit.place_reached() == Some(&*rule.pattern);
             let fits_shape = rule.pattern != "*"
                 && wildcard::matches(&rule.pattern, &unit.normal)
-                && Self::hinders(rule, unit).is_none();
+                && Self::reason_against(rule, unit).is_none();
             is_exact || grants_prefix && (fits_shape || Self::is_run_as(rule, unit))
         })
     }

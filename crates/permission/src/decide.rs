@@ -10,13 +10,13 @@ const TEMPORARY: &str = "it is a short-lived file, which commands may use in the
 
 /// Judges a need that is about no command.
 pub(super) fn without_command(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
-    let verdicts = need.patterns.iter().map(|pattern| one(rules, grants, &need.permission, pattern));
-    let verdict = strictest(verdicts).unwrap_or_else(|| one(rules, grants, &need.permission, "*"));
-    answered(rules, grants, need, verdict)
+    let verdicts = need.patterns.iter().map(|pattern| verdict_on_pattern(rules, grants, &need.permission, pattern));
+    let verdict = strictest(verdicts).unwrap_or_else(|| verdict_on_pattern(rules, grants, &need.permission, "*"));
+    apply_sandbox_and_minimum(rules, grants, need, verdict)
 }
 
 /// Applies the sandbox and the minimum verdict of a need to a verdict on it.
-pub(super) fn answered(rules: &Rules, grants: &Rules, need: &Need, verdict: Verdict) -> Verdict {
+pub(super) fn apply_sandbox_and_minimum(rules: &Rules, grants: &Rules, need: &Need, verdict: Verdict) -> Verdict {
     let verdict = if verdict.action == Action::Ask && need.guarantee.answers_need(need, verdict.rule.as_ref()) {
         Verdict { action: Action::Allow, rule: None, reason: Some(TEMPORARY.into()), ..verdict }
     } else {
@@ -50,7 +50,8 @@ fn is_opened(rules: &Rules, grants: &Rules, need: &Need, verdict: &Verdict) -> b
     if verdict.rule.as_ref().is_some_and(is_named) {
         return true;
     }
-    let is_granted = |pattern: &String| last(grants, &need.permission, pattern).is_some_and(|rule| rule.pattern != "*");
+    let is_granted =
+        |pattern: &String| last_match(grants, &need.permission, pattern).is_some_and(|rule| rule.pattern != "*");
     need.patterns.iter().all(is_granted) && !is_denied(rules, need)
 }
 
@@ -67,8 +68,8 @@ pub(super) fn verdict(action: Action, pattern: &str, rule: Option<Rule>, reason:
     Verdict { action, pattern: pattern.into(), rule, reason, units: vec![], proven_read_only: false }
 }
 
-fn one(rules: &Rules, grants: &Rules, permission: &str, pattern: &str) -> Verdict {
-    match settled(rules, grants, permission, pattern) {
+fn verdict_on_pattern(rules: &Rules, grants: &Rules, permission: &str, pattern: &str) -> Verdict {
+    match decide_pattern(rules, grants, permission, pattern) {
         (action, Decider::Grant) => verdict(action, pattern, None, Some("you allowed this before".into())),
         (action, Decider::Rule(rule)) => verdict(action, pattern, rule.cloned(), None),
     }
@@ -83,15 +84,20 @@ pub(super) enum Decider<'r> {
 }
 
 /// Judges one pattern by the rules and the grants.
-pub(super) fn settled<'r>(rules: &'r Rules, grants: &Rules, permission: &str, pattern: &str) -> (Action, Decider<'r>) {
+pub(super) fn decide_pattern<'r>(
+    rules: &'r Rules,
+    grants: &Rules,
+    permission: &str,
+    pattern: &str,
+) -> (Action, Decider<'r>) {
     let (action, rule) = judge(rules, permission, pattern);
-    if action == Action::Ask && last(grants, permission, pattern).is_some() {
+    if action == Action::Ask && last_match(grants, permission, pattern).is_some() {
         return (Action::Allow, Decider::Grant);
     }
     (action, Decider::Rule(rule))
 }
 
-fn last<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&'r Rule> {
+fn last_match<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&'r Rule> {
     if let Some(address) = address(permission, pattern) {
         return rules.iter().rfind(|rule| url::fits(rule, &address));
     }

@@ -6,7 +6,7 @@
 //! [`JudgedLine`] and the reasons against it in [`Unit`].
 
 use super::command_rules::CommandRules;
-use super::decide::{answered, verdict, without_command};
+use super::decide::{apply_sandbox_and_minimum, verdict, without_command};
 use super::rule::BUILT_IN;
 use super::rule_index::IndexedRule;
 use super::shell::{Effect, JudgedLine, Unit};
@@ -18,7 +18,7 @@ use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, u
 /// rule.
 pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
     match &need.command {
-        Some(line) => answered(rules, grants, need, in_sandbox(rules, grants, need, line)),
+        Some(line) => apply_sandbox_and_minimum(rules, grants, need, in_sandbox(rules, grants, need, line)),
         None => without_command(rules, grants, need),
     }
 }
@@ -39,7 +39,7 @@ fn in_sandbox(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> 
         return bare;
     }
     let verdict = command(rules, grants, need, line, need.guarantee);
-    let reason = unconfined::named(line, need.guarantee);
+    let reason = unconfined::unconfined_effect_in(line, need.guarantee);
     match reason {
         Some(reason) if verdict.action == Action::Allow => Verdict { reason: Some(reason), ..bare },
         _ => verdict,
@@ -77,7 +77,7 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine, guaran
         };
     }
     if verdict.action < Action::Deny
-        && let Some((deny, text)) = bash.named_in(&line.unread)
+        && let Some((deny, text)) = bash.deny_in_texts(&line.unread)
     {
         let reason = Some("it stands in a text that was not judged command by command".to_owned());
         verdict = Verdict { action: Action::Deny, pattern: text, rule: Some(deny.clone()), reason, ..verdict };
@@ -116,7 +116,7 @@ fn deny_of_whole_line<'r>(bash: &CommandRules<'r>, line: &JudgedLine) -> Option<
             && wildcard::matches_folded(&rule.pattern, text)
     };
     let fitting = bash.about.fitting(text).into_iter().rev();
-    fitting.filter(denies_line).find(|placed| bash.stands_for(*placed, &line.text)).map(|(_, deny)| deny)
+    fitting.filter(denies_line).find(|placed| bash.is_in_force_for(*placed, &line.text)).map(|(_, deny)| deny)
 }
 
 impl JudgedLine {

@@ -5,7 +5,7 @@ use super::Action;
 use super::shell::{Effect, Unit};
 
 /// Adds to the reason of a question why a rule of the agent did not allow the command.
-pub(super) fn also_refused(why: String, action: Action, refused: Option<&str>) -> String {
+pub(super) fn with_refusal(why: String, action: Action, refused: Option<&str>) -> String {
     match refused {
         Some(refused) if action == Action::Ask => format!("{why}; {refused}"),
         _ => why,

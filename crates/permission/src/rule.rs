@@ -104,7 +104,7 @@ mod tests {
 
     /// A deny yields to a later rule that is narrower or has the same pattern, not to a broader one.
     #[test]
-    fn a_broader_rule_does_not_lift_a_deny() {
+    fn broader_rule_does_not_lift_a_deny() {
         type Row = (&'static [(&'static str, Action)], &'static str, Action);
         let table: [Row; 7] = [
             (&[("src/*", Deny), ("*", Allow)], "src/a", Deny),

@@ -359,7 +359,7 @@ impl<'r> RulesAbout<'r> {
 
     /// Returns all rules that may apply to a part of a command line or to a program that it may
     /// start.
-    pub(super) fn speaking(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
+    pub(super) fn may_apply(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
         self.collect(|table, found| {
             found.extend(&table.catch_all);
             keys.known.iter().for_each(|key| table.find(key, found));
@@ -369,7 +369,7 @@ impl<'r> RulesAbout<'r> {
 
     /// Returns all rules that may apply to the part once its unknown words are known, except those
     /// with the pattern `*`.
-    pub(super) fn speaking_once_known(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
+    pub(super) fn may_apply_once_known(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
         self.collect(|table, found| {
             keys.unknown.iter().for_each(|key| table.find_unknown(key, found));
             table.find_tails(&keys.tails, found);

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::decide::{Decider, settled};
+use super::decide::{Decider, decide_pattern};
 use super::hardlinks::{self, FileId, LinkedFiles};
 use super::paths::{Located, below_dir, relative, roots};
 use super::{Access, Action, PermissionContext, Policy, Rules, evaluate, protected};
@@ -82,7 +82,7 @@ impl SightReader<'_> {
             self.plain = PlainFolder::of(folder, place);
         }
         let Some(name) = self.plain.as_mut().and_then(|plain| plain.file(name)) else { return self.judge_fully(path) };
-        match settled(rules, grants, "read", name) {
+        match decide_pattern(rules, grants, "read", name) {
             (Action::Ask, Decider::Rule(Some(rule))) if rule.pattern != "*" => Action::Ask,
             (Action::Ask, _) => Action::Allow,
             (action, _) => action,

@@ -71,7 +71,7 @@ pub(super) fn is_delegate(program: &str) -> bool {
 
 /// Returns the reason to ask about a line although its unknowns are confined: the text names
 /// something that the sandbox does not prevent.
-pub(super) fn named(line: &JudgedLine, guarantee: SandboxGuarantee) -> Option<String> {
+pub(super) fn unconfined_effect_in(line: &JudgedLine, guarantee: SandboxGuarantee) -> Option<String> {
     let words = line.text.split(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let delegate = words.iter().find(|word| DELEGATES.contains(word) && !AMBIGUOUS.contains(word));
@@ -99,7 +99,7 @@ pub(super) fn named(line: &JudgedLine, guarantee: SandboxGuarantee) -> Option<St
         Some((path, _)) if writes => return Some(format!("its text names {path}, which decides what runs here")),
         _ => {}
     }
-    if writes && let Some(what) = lost(&words) {
+    if writes && let Some(what) = lossy_git_command(&words) {
         return Some(format!("its text names {what}, whose effect can be undone nowhere"));
     }
     if keeps_modes || !has_hidden_commands(line) {
@@ -123,7 +123,7 @@ fn has_hidden_commands(line: &JudgedLine) -> bool {
 }
 
 /// Returns the git command among the words that loses uncommitted work or commits.
-fn lost(words: &[&str]) -> Option<&'static str> {
+fn lossy_git_command(words: &[&str]) -> Option<&'static str> {
     if !words.contains(&"git") {
         return None;
     }

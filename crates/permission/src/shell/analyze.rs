@@ -95,7 +95,7 @@ pub(super) fn analyze(command: &str, place: &PermissionContext) -> JudgedLine {
     match parse::script(command, 0) {
         Ok(script) => analyzer.list(&script, &script.list, &mut state),
         Err(reason) => {
-            analyzer.opaque(&reason.to_string());
+            analyzer.set_opaque(&reason.to_string());
             // bash runs the commands before the line that it cannot parse.
             let (script, rest) = parse::beginning(command).unwrap_or_default();
             analyzer.list(&script, &script.list, &mut state);
@@ -116,26 +116,26 @@ impl<'p> Analyzer<'p> {
     fn settle(&mut self, command: &str) {
         self.run_traps();
         if let Some(reason) = self.disk.overrun() {
-            self.unseen(reason);
+            self.mark_incomplete(reason);
         }
         if let Some(reason) = self.expander.settled() {
-            self.opaque(reason);
+            self.set_opaque(reason);
         }
-        settle::names(&mut self.units, self.place, &self.disk);
-        settle::made(&mut self.units, command);
-        if self.full() {
-            self.unseen(&Unreadable::TooMany.to_string());
+        settle::mark_shadowable_programs(&mut self.units, self.place, &self.disk);
+        settle::mark_self_written_programs(&mut self.units, command);
+        if self.is_full() {
+            self.mark_incomplete(&Unreadable::TooMany.to_string());
             self.unread.push(command.to_owned());
         }
     }
 
     /// Records that parts of the line are not analysed.
-    fn unseen(&mut self, reason: &str) {
-        self.opaque(reason);
+    fn mark_incomplete(&mut self, reason: &str) {
+        self.set_opaque(reason);
         self.unseen = true;
     }
 
-    fn opaque(&mut self, reason: &str) {
+    fn set_opaque(&mut self, reason: &str) {
         self.opaque.get_or_insert_with(|| reason.to_owned());
     }
 
@@ -149,11 +149,11 @@ impl<'p> Analyzer<'p> {
         let (read, found) = self.expander.expand(script, state, read);
         for found in found {
             match found {
-                Finding::Opaque(reason) => self.opaque(&reason),
+                Finding::Opaque(reason) => self.set_opaque(&reason),
                 Finding::Runs { script, list, mut state, piped } => {
                     let input = if piped { StdinSource::Pipe } else { self.frame.input.clone() };
                     let outer = std::mem::replace(&mut self.frame.input, input);
-                    self.deeper(|analyzer| analyzer.list(script, list, &mut state));
+                    self.nested(|analyzer| analyzer.list(script, list, &mut state));
                     self.frame.input = outer;
                 }
             }
@@ -176,16 +176,16 @@ impl<'p> Analyzer<'p> {
     }
 
     /// Walks a nested construct.
-    fn deeper(&mut self, analyzer: impl FnOnce(&mut Self)) {
+    fn nested(&mut self, analyzer: impl FnOnce(&mut Self)) {
         if self.budget.depth > 2 * parse::MAX_DEPTH {
-            return self.unseen("it is nested too deeply");
+            return self.mark_incomplete("it is nested too deeply");
         }
         self.budget.depth += 1;
         analyzer(self);
         self.budget.depth -= 1;
     }
 
-    fn full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.units.len() >= MAX_UNITS
     }
 
@@ -193,7 +193,7 @@ impl<'p> Analyzer<'p> {
         if item.background || item.commands.len() > 1 {
             let outer = self.frame.input.clone();
             for (at, command) in item.commands.iter().enumerate() {
-                if self.full() {
+                if self.is_full() {
                     break;
                 }
                 let from = self.units.len();
@@ -213,11 +213,11 @@ impl<'p> Analyzer<'p> {
     }
 
     fn command(&mut self, script: &Script, command: &ShellCommand, state: &mut ShellState) {
-        self.deeper(|analyzer| match &command.kind {
+        self.nested(|analyzer| match &command.kind {
             ShellCommandKind::Simple { assigns, words } => analyzer.simple(script, command, assigns, words, state),
             _ => analyzer.compound(script, command, state),
         });
-        self.passed(state);
+        self.update_traps(state);
     }
 
     fn unit(&self, text: &str) -> Unit {
@@ -231,7 +231,7 @@ impl<'p> Analyzer<'p> {
     }
 
     pub(super) fn push(&mut self, unit: Unit) {
-        if !self.full() {
+        if !self.is_full() {
             self.units.push(unit);
         }
     }

@@ -28,8 +28,8 @@ pub(super) fn written(text: &str, unit: &mut Unit) {
         "port",
     ];
     if disks.iter().any(|disk| name.starts_with(disk)) {
-        unit.floor(Action::Deny, &format!("{text} is a disk: writing to it destroys what is on it"));
+        unit.set_minimum(Action::Deny, &format!("{text} is a disk: writing to it destroys what is on it"));
     } else {
-        unit.floor(Action::Ask, &format!("{text} is a device"));
+        unit.set_minimum(Action::Ask, &format!("{text} is a device"));
     }
 }

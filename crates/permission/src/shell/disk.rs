@@ -82,7 +82,7 @@ impl<'p> Disk<'p> {
     ///
     /// For a remote of git, its address is added, because another remote may get that name later. `None` if
     /// the shell is not in the session's directory.
-    pub(super) fn pinned(&mut self, place: String, state: &ShellState) -> Option<String> {
+    pub(super) fn pin_destination(&mut self, place: String, state: &ShellState) -> Option<String> {
         if state.cwd != [self.place.cwd.clone()] {
             return None;
         }

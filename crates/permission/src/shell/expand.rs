@@ -16,7 +16,9 @@ use std::rc::Rc;
 pub(super) use arg::Arg;
 use arg::{Spread, Values};
 pub(super) use arithmetic::holds_code;
-pub(super) use state::{ShellState, StdinSource, Value, Whereabouts, WrittenFunction, either, may_move, unsettle};
+pub(super) use state::{
+    Directories, ShellState, StdinSource, Value, WrittenFunction, apply_loop_effects, may_move, merge_paths,
+};
 pub(super) use variables::harmless;
 pub(super) use variables::is_quiet;
 pub use variables::variable_danger;
@@ -99,7 +101,7 @@ enum ExpandedPiece {
 }
 
 impl<'s> Expansion<'_, 's, '_> {
-    fn opaque(&mut self, reason: &str) {
+    fn set_opaque(&mut self, reason: &str) {
         self.found.push(Finding::Opaque(reason.to_owned()));
     }
 
@@ -254,9 +256,9 @@ impl<'s> Expansion<'_, 's, '_> {
         // Substitutions inside run whether or not their value is used.
         self.parts(inner, false);
         if operator.ends_with("@P") {
-            self.opaque("`@P` runs the text of a variable");
+            self.set_opaque("`@P` runs the text of a variable");
         } else if before == Some('!') && !(operator.ends_with('*') || operator.ends_with("@]") || operator == "@") {
-            self.opaque("`${!…}` reads a variable whose name is computed");
+            self.set_opaque("`${!…}` reads a variable whose name is computed");
         }
         if operator.starts_with(['=']) || operator.starts_with(":=") {
             self.assigned_by_expansion(name);

@@ -91,15 +91,15 @@ impl EffectCollector<'_> {
         self.add(ProgramEffect::Effect(effect));
     }
 
-    fn opaque(&mut self, reason: &str) {
+    fn set_opaque(&mut self, reason: &str) {
         self.add(ProgramEffect::Opaque(reason.to_owned()));
     }
 
-    fn doubt(&mut self, reason: &str) {
+    fn set_doubt(&mut self, reason: &str) {
         self.add(ProgramEffect::Doubt(reason.to_owned()));
     }
 
-    fn danger(&mut self, option: &str) {
+    fn add_danger(&mut self, option: &str) {
         self.add(ProgramEffect::Danger(option.to_owned()));
     }
 
@@ -150,9 +150,9 @@ impl EffectCollector<'_> {
         if reading.unknown && !program.any {
             self.effect(Effect::Unproven);
             if program.runs() || program.words.contains(&Operand::Command) {
-                self.opaque("how its options end is not known");
+                self.set_opaque("how its options end is not known");
             } else if reading.words && program.may_start() {
-                self.doubt("a word that is computed may hold an option that starts something");
+                self.set_doubt("a word that is computed may hold an option that starts something");
             }
         }
         // The value of an unknown option may be mistaken for the program.
@@ -162,7 +162,7 @@ impl EffectCollector<'_> {
         if has_unknown_option && runs_words {
             self.add(ProgramEffect::Tails(reading.operands.clone()));
             if program.runs() {
-                self.doubt("an option of it is not known, and may change which word is the program");
+                self.set_doubt("an option of it is not known, and may change which word is the program");
             }
         }
         if reading.words && program.words.contains(&Operand::Read) {
@@ -215,7 +215,7 @@ impl EffectCollector<'_> {
         let name = &*given.name;
         let Some(does) = given.does else {
             if !program.any {
-                self.danger(name);
+                self.add_danger(name);
                 self.effect(Effect::Unproven);
                 self.add_foreign_code(given.value.as_ref());
             }
@@ -233,7 +233,7 @@ impl EffectCollector<'_> {
             }
             Does::Writes => {
                 if program.effect == Effect::Reads && program.special != "archive" {
-                    self.danger(name);
+                    self.add_danger(name);
                 }
                 self.uses(Access::Edit, &value());
                 // strace starts a program for such a file.
@@ -242,12 +242,12 @@ impl EffectCollector<'_> {
                 }
             }
             Does::Edits | Does::Changes => {
-                self.danger(name);
+                self.add_danger(name);
                 self.effect(Effect::Writes);
             }
             Does::Destroys => {
                 if name.starts_with('-') {
-                    self.danger(name);
+                    self.add_danger(name);
                 }
                 self.add(ProgramEffect::Destroys);
                 self.effect(Effect::Writes);
@@ -258,7 +258,7 @@ impl EffectCollector<'_> {
             Does::Sends => network::sends(self, given),
             Does::Enters => {
                 if program.special == "git" {
-                    self.danger(name);
+                    self.add_danger(name);
                 }
                 match &given.value {
                     Some(dir) => self.add(ProgramEffect::Enter(dir.clone())),
@@ -266,7 +266,7 @@ impl EffectCollector<'_> {
                 }
             }
             Does::Elsewhere => {
-                self.danger(name);
+                self.add_danger(name);
                 self.uses(Access::List, &value());
                 self.add(ProgramEffect::AtStake("another repository's settings decide what git starts".to_owned()));
             }
@@ -280,7 +280,7 @@ impl EffectCollector<'_> {
         let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
         match does {
             Does::Runs => {
-                self.danger(name);
+                self.add_danger(name);
                 self.effect(Effect::Unproven);
                 self.carries(given.value.as_ref());
             }
@@ -289,34 +289,34 @@ impl EffectCollector<'_> {
             Does::Settings => special::settings(self, given),
             Does::Options => special::ssh_option(self, given),
             Does::Action => {
-                self.danger(name);
+                self.add_danger(name);
                 self.effect(Effect::Unproven);
                 if value().prefix().starts_with("exec=") {
                     self.add(ProgramEffect::Text(value().after(5), true));
                 } else if !value().known() {
-                    self.opaque("what it does at a checkpoint is computed");
+                    self.set_opaque("what it does at a checkpoint is computed");
                 }
             }
             Does::Unproven => {
-                self.danger(name);
+                self.add_danger(name);
                 self.effect(Effect::Unproven);
                 self.add_foreign_code(given.value.as_ref());
             }
             Does::Doubt => {
-                self.danger(name);
+                self.add_danger(name);
                 self.effect(Effect::Unproven);
-                self.doubt(&format!("{name} may make it run more than its words say"));
+                self.set_doubt(&format!("{name} may make it run more than its words say"));
                 self.add_foreign_code(given.value.as_ref());
             }
             Does::Opaque => {
-                self.danger(name);
-                self.opaque(&format!("{name} may start anything"));
+                self.add_danger(name);
+                self.set_opaque(&format!("{name} may start anything"));
                 self.add_foreign_code(given.value.as_ref());
             }
             Does::OpaqueFile => {
-                self.danger(name);
+                self.add_danger(name);
                 self.uses(Access::Read, &value());
-                self.opaque("its settings are in a file, and may start programs");
+                self.set_opaque("its settings are in a file, and may start programs");
             }
             // The programs' own code handles the others: see `languages` and `special`.
             _ => {}
@@ -382,13 +382,13 @@ impl EffectCollector<'_> {
             if arg.is_several() && !program.any && !many.is_some_and(|many| at >= many && trailing == 0) {
                 self.effect(Effect::Unproven);
                 if program.runs() {
-                    self.opaque("which of its words is the program is not known");
+                    self.set_opaque("which of its words is the program is not known");
                 }
             }
             let Some(role) = role.copied() else {
                 // More words than it takes.
                 self.effect(Effect::Unproven);
-                self.danger(arg.text().unwrap_or(&arg.raw));
+                self.add_danger(arg.text().unwrap_or(&arg.raw));
                 continue;
             };
             if !self.word(program, role, at, reading, args) {
@@ -401,7 +401,7 @@ impl EffectCollector<'_> {
             match self.view.input.clone() {
                 StdinSource::Nothing => {}
                 StdinSource::Text(Some(text)) => self.add(ProgramEffect::Text(Arg::exact(text), true)),
-                StdinSource::Pipe | StdinSource::Text(None) => self.doubt("without a program it may start a shell"),
+                StdinSource::Pipe | StdinSource::Text(None) => self.set_doubt("without a program it may start a shell"),
             }
         }
         let has_no_file = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
@@ -438,7 +438,7 @@ impl EffectCollector<'_> {
                     self.add(ProgramEffect::Lost(vec![arg.clone()], true));
                 }
                 if at > 0 && program.effect == Effect::Reads {
-                    self.danger("a second file");
+                    self.add_danger("a second file");
                 }
             }
             Operand::Entry => self.entry(program, arg, deep, reading),
@@ -466,7 +466,7 @@ impl EffectCollector<'_> {
             Operand::Address => network::address(self, program, reading, arg),
             Operand::GitAddress => {
                 if arg.prefix().contains("::") || arg.may_be_option() {
-                    self.opaque("a command is hidden in an address");
+                    self.set_opaque("a command is hidden in an address");
                     self.add_foreign_code(Some(arg));
                 }
             }
@@ -543,8 +543,8 @@ impl EffectCollector<'_> {
                 // Rules may match its text, but it is not judged as if it ran here.
                 self.add(ProgramEffect::ForeignCode(rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" ")));
                 if rest.iter().any(|arg| arg.prefix().starts_with('-')) {
-                    self.danger("an option behind the host");
-                    self.doubt("an option stands behind the host");
+                    self.add_danger("an option behind the host");
+                    self.set_doubt("an option stands behind the host");
                 }
                 return false;
             }

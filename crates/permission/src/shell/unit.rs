@@ -106,39 +106,39 @@ impl Unit {
         self.effect = self.effect.max(effect);
     }
 
-    pub(super) fn doubt(&mut self, reason: &str) {
+    pub(super) fn set_doubt(&mut self, reason: &str) {
         self.doubt.get_or_insert_with(|| reason.to_owned());
     }
 
     /// Records that its effect is unknown.
-    pub(super) fn opaque(&mut self, reason: &str) {
+    pub(super) fn set_opaque(&mut self, reason: &str) {
         self.prefixed = false;
         self.opaque.get_or_insert_with(|| reason.to_owned());
     }
 
     /// Records that a variable is set for it that changes the code or settings it loads.
-    pub(super) fn prefixed(&mut self, reason: &str) {
+    pub(super) fn set_prefixed(&mut self, reason: &str) {
         self.prefixed |= self.opaque.is_none();
         self.opaque.get_or_insert_with(|| reason.to_owned());
     }
 
     /// Records that it may have an effect that no sandbox prevents.
-    pub(super) fn at_stake(&mut self, reason: &str) {
-        self.opaque(reason);
+    pub(super) fn set_at_stake(&mut self, reason: &str) {
+        self.set_opaque(reason);
         self.at_stake.get_or_insert_with(|| reason.to_owned());
     }
 
     /// Records that it uses unknown files, which asks under any rules.
-    pub(super) fn unknown(&mut self, reason: &str) {
+    pub(super) fn ask_about_unknown_files(&mut self, reason: &str) {
         self.raise(Action::Ask, reason);
     }
 
-    pub(super) fn danger(&mut self, option: &str) {
+    pub(super) fn add_danger(&mut self, option: &str) {
         self.dangers.push(option.to_owned());
     }
 
     /// Sets a minimum verdict, in any sandbox.
-    pub(super) fn floor(&mut self, action: Action, reason: &str) {
+    pub(super) fn set_minimum(&mut self, action: Action, reason: &str) {
         self.raise(action, reason);
         self.at_stake.get_or_insert_with(|| reason.to_owned());
     }
@@ -150,7 +150,7 @@ impl Unit {
     }
 
     /// Records that it reads a secret that has no path.
-    pub(super) fn secret(&mut self, shown: &str, reason: &str) {
+    pub(super) fn add_secret(&mut self, shown: &str, reason: &str) {
         let mut need = Need::new("read", shown);
         need.floor = Some((Action::Ask, reason.to_owned()));
         self.touches.push(need);

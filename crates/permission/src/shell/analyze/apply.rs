@@ -60,10 +60,10 @@ impl Analyzer<'_> {
             for cwd in &state.cwd {
                 match self.disk.glob(pattern, cwd) {
                     Some(names) if names.iter().any(|name| name.starts_with('-') && name != pattern) => {
-                        unit.opaque(&format!("{pattern} names a file whose name is an option"));
+                        unit.set_opaque(&format!("{pattern} names a file whose name is an option"));
                     }
                     Some(_) => {}
-                    None => unit.doubt(&format!("{pattern} may name a file whose name is an option")),
+                    None => unit.set_doubt(&format!("{pattern} may name a file whose name is an option")),
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Analyzer<'_> {
 
     /// Applies only the effects that hold under any rules, for a program with a computed but known
     /// name.
-    pub(super) fn floors(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    pub(super) fn apply_minimums(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         let view = CommandContext { state, input: self.frame.input.clone(), picked: false };
         let mut inner = state.clone();
         for effect in programs::effects_of(name, args, &view) {
@@ -86,31 +86,31 @@ impl Analyzer<'_> {
             ProgramEffect::Use(access, arg) => {
                 self.disk.touch(access, &arg, unit, state);
                 if unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("mkdir")) {
-                    self.disk.made_again(&arg, state);
+                    self.disk.record_created(&arg, state);
                 }
             }
-            ProgramEffect::Entry(arg, to) => self.entry(&arg, to.as_ref(), unit, state),
-            ProgramEffect::Copy { from, to, link, keeps } => self.copied(&from, &to, link, keeps, unit, state),
+            ProgramEffect::Entry(arg, to) => self.remove_or_move(&arg, to.as_ref(), unit, state),
+            ProgramEffect::Copy { from, to, link, keeps } => self.copy_to_target(&from, &to, link, keeps, unit, state),
             ProgramEffect::Lost(args, unknown) => {
-                self.disk.removal(&args, unit, state, unknown);
-                args.iter().for_each(|arg| self.disk.all_below(Access::Edit, arg, &[], &[], unit, state));
+                self.disk.judge_removal(&args, unit, state, unknown);
+                args.iter().for_each(|arg| self.disk.add_needs_below(Access::Edit, arg, &[], &[], unit, state));
             }
             ProgramEffect::Below(arg, picks) => {
-                self.disk.below(&arg, &picks.only, &picks.not, unit, state);
-                self.disk.all_below(Access::Read, &arg, &picks.only, &picks.not, unit, state);
+                self.disk.record_secret_below(&arg, &picks.only, &picks.not, unit, state);
+                self.disk.add_needs_below(Access::Read, &arg, &picks.only, &picks.not, unit, state);
             }
             ProgramEffect::Unpacks
                 if state.cwd.iter().any(|cwd| self.place.root.starts_with(cwd) || cwd.join(".git").exists()) =>
             {
-                unit.unknown("which files it writes stands in the archive");
+                unit.ask_about_unknown_files("which files it writes stands in the archive");
             }
-            ProgramEffect::Link(arg) => self.disk.links_to(&arg, state),
+            ProgramEffect::Link(arg) => self.disk.record_link(&arg, state),
             ProgramEffect::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
-            ProgramEffect::CopyTree { from, to } => self.disk.copied_below(&from, &to, unit, state),
-            ProgramEffect::Patches(files) => self.disk.patched(&files, unit, state),
+            ProgramEffect::CopyTree { from, to } => self.disk.ask_about_copies_below(&from, &to, unit, state),
+            ProgramEffect::Patches(files) => self.disk.ask_about_patches(&files, unit, state),
             ProgramEffect::Home => self.disk.chdir(None, unit, state),
-            ProgramEffect::Reaches(place) => unit.reach = self.disk.pinned(place, state),
-            ProgramEffect::UnknownDirectory => state.lose(),
+            ProgramEffect::Reaches(place) => unit.reach = self.disk.pin_destination(place, state),
+            ProgramEffect::UnknownDirectory => state.lose_directory(),
             ProgramEffect::Physical => state.physical = true,
             ProgramEffect::Assign(name, value) => {
                 self.expanding(&Script::default(), state, |words| words.given_to(&name, &value));
@@ -120,45 +120,45 @@ impl Analyzer<'_> {
             ProgramEffect::Computes(text) => {
                 self.expanding(&Script::default(), state, |words| words.computes(&[Piece::Text(text)]));
             }
-            ProgramEffect::Changed(reason) => state.change(&reason),
-            ProgramEffect::Run(words, perhaps) => self.inner(&words, unit, perhaps, state),
+            ProgramEffect::Changed(reason) => state.set_changed(&reason),
+            ProgramEffect::Run(words, perhaps) => self.run_nested(&words, unit, perhaps, state),
             ProgramEffect::RunOn(words, picked) => {
                 let from = self.units.len();
-                self.inner(&words, unit, false, state);
+                self.run_nested(&words, unit, false, state);
                 self.changed_picked(from, &picked, state);
             }
             ProgramEffect::ChangesPicked(PickedFiles { below, names }) => {
-                self.disk.changed_below(&below, &names, unit, state);
-                below.iter().for_each(|arg| self.disk.all_below(Access::Edit, arg, &names, &[], unit, state));
+                self.disk.ask_about_changes_below(&below, &names, unit, state);
+                below.iter().for_each(|arg| self.disk.add_needs_below(Access::Edit, arg, &names, &[], unit, state));
             }
             ProgramEffect::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
             ProgramEffect::Here(text) => {
-                let before = state.whereabouts();
+                let before = state.directories();
                 self.text(&text, unit, false, false, state);
                 state.settle();
                 // It may run any number of times.
-                if state.whereabouts() != before {
-                    state.lose();
+                if state.directories() != before {
+                    state.lose_directory();
                 }
             }
-            ProgramEffect::Later(text) => self.later(&text, args, unit, state),
+            ProgramEffect::Later(text) => self.set_trap(&text, args, unit, state),
             ProgramEffect::Eval(words) => self.joined_text(&words, unit, false, state),
             ProgramEffect::Shell(words) => self.joined_text(&words, unit, true, state),
             ProgramEffect::RemoteShell(words) => self.remote_shell(&words, unit, state),
             ProgramEffect::UnknownProgram(words) => self.unknown_program(words.as_deref().unwrap_or(args), unit, state),
-            ProgramEffect::Leaving(words) => self.leaving(words.as_deref().unwrap_or(args), unit, state),
+            ProgramEffect::Leaving(words) => self.add_paths_outside(words.as_deref().unwrap_or(args), unit, state),
             ProgramEffect::Repository { command, args } => self.in_repository(&command, &args, unit, state),
             ProgramEffect::GitPaths(words) => self.git_paths(&words, unit, state),
             ProgramEffect::Variable(name) => {
                 if let Some(reason) = variable_danger(&name) {
                     let reason = format!("{name} {reason}");
-                    if is_quiet(&name) { unit.prefixed(&reason) } else { unit.opaque(&reason) }
+                    if is_quiet(&name) { unit.set_prefixed(&reason) } else { unit.set_opaque(&reason) }
                 }
                 unit.effect_at_least(Effect::Unproven);
                 unit.broad_only.get_or_insert_with(|| format!("{name} is set"));
-                state.change("a variable is set for it");
+                state.set_changed("a variable is set for it");
             }
-            effect => note(effect, unit),
+            effect => record(effect, unit),
         }
     }
 
@@ -173,24 +173,24 @@ impl Analyzer<'_> {
         };
         for unit in self.units.iter_mut().skip(from) {
             if uses(unit, "edit") {
-                self.disk.changed_below(&picked.below, &picked.names, unit, state);
+                self.disk.ask_about_changes_below(&picked.below, &picked.names, unit, state);
             }
             for (permission, access) in [("edit", Access::Edit), ("read", Access::Read)] {
                 if !uses(unit, permission) {
                     continue;
                 }
                 for arg in &picked.below {
-                    self.disk.all_below(access, arg, &picked.names, &[], unit, state);
+                    self.disk.add_needs_below(access, arg, &picked.names, &[], unit, state);
                 }
             }
         }
     }
 
     /// Records that a file or link is removed or moved.
-    fn entry(&mut self, arg: &Arg, to: Option<&Arg>, unit: &mut Unit, state: &ShellState) {
+    fn remove_or_move(&mut self, arg: &Arg, to: Option<&Arg>, unit: &mut Unit, state: &ShellState) {
         if self.disk.touch_link(arg, unit, state) {
             if let Some(to) = to {
-                self.disk.links_to(to, state);
+                self.disk.record_link(to, state);
             }
             return;
         }
@@ -200,13 +200,13 @@ impl Analyzer<'_> {
         self.disk.touch(Access::Edit, arg, unit, state);
         if to.is_some() {
             // The entries below it move with it.
-            self.disk.all_below(Access::Edit, arg, &[], &[], unit, state);
+            self.disk.add_needs_below(Access::Edit, arg, &[], &[], unit, state);
         }
-        self.disk.gone(arg, state);
+        self.disk.record_removed(arg, state);
     }
 
     /// Records the paths among the words of a program with a computed name.
-    pub(super) fn named_by(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    pub(super) fn add_paths_of_computed_program(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         for text in args.iter().filter_map(Arg::text).filter(|text| !text.starts_with('-')) {
             let name = text.rsplit('/').next().unwrap_or(text);
             if text.contains('/')
@@ -233,7 +233,7 @@ impl Analyzer<'_> {
     }
 
     /// Records words and values of options that lead out of the project, whatever they mean.
-    fn leaving(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    fn add_paths_outside(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         for text in args.iter().filter_map(Arg::text) {
             let value = match text.strip_prefix('-') {
                 Some(option) => match option.split_once('=') {
@@ -255,10 +255,10 @@ impl Analyzer<'_> {
     /// that may be commands, and the text of its standard input.
     fn unknown_program(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         if let StdinSource::Text(Some(text)) = self.frame.input.clone() {
-            if self.budget.again(text.len()) {
+            if self.budget.allows_search(text.len()) {
                 unit.texts.push(text);
             } else {
-                unit.doubt("the text it reads is too long to be searched again");
+                unit.set_doubt("the text it reads is too long to be searched again");
             }
         }
         // `cargo rm` does not start `rm`.
@@ -272,10 +272,10 @@ impl Analyzer<'_> {
         for text in args.iter().skip(own).filter_map(Arg::text).filter(|text| !text.contains(' ')) {
             unit.words.extend(names_in(text).map(str::to_owned));
         }
-        let analysed = if self.budget.gives(args.len()) {
+        let analysed = if self.budget.allows_words(args.len()) {
             args.len()
         } else {
-            unit.at_stake("it has more words than are looked at");
+            unit.set_at_stake("it has more words than are looked at");
             args.len().min(BEGINNING)
         };
         for arg in &args[..analysed] {
@@ -289,7 +289,7 @@ impl Analyzer<'_> {
                 continue;
             };
             if text.contains([' ', ';', '|', '&', '\n']) || text.contains("$(") {
-                self.named_in(&text, name, unit);
+                self.add_protected_names(&text, name, unit);
                 unit.texts.push(text);
                 continue;
             }
@@ -300,7 +300,7 @@ impl Analyzer<'_> {
             for candidate in std::iter::once(text).chain(parts) {
                 let name = candidate.rsplit('/').next().unwrap_or_default();
                 if candidate.contains(['(', ')']) {
-                    self.named_in(&candidate, name, unit);
+                    self.add_protected_names(&candidate, name, unit);
                     continue;
                 }
                 let is_address = candidate.contains("://") && !candidate.contains("/..");
@@ -318,7 +318,7 @@ impl Analyzer<'_> {
     }
 
     /// Records the protected files that a text names, if an unknown program may execute the text.
-    fn named_in(&self, text: &str, name: &str, unit: &mut Unit) {
+    fn add_protected_names(&self, text: &str, name: &str, unit: &mut Unit) {
         /// Programs that get prose, which names files without using them.
         const PROSE: &str = "bzr gh glab hg jj notify-send svn tea";
         if among(PROSE, name) {
@@ -328,11 +328,14 @@ impl Analyzer<'_> {
         let in_call = || if text.contains('(') { programs::protected_in(text, false) } else { None };
         match with_path.or_else(in_call) {
             Some((path, Protected::Secret)) => {
-                unit.secret(&path, &format!("it is given a text that names {path}, which may hold keys or passwords"));
+                unit.add_secret(
+                    &path,
+                    &format!("it is given a text that names {path}, which may hold keys or passwords"),
+                );
             }
             Some((path, _)) => {
                 let reason = format!("it is given a text that names {path}, which decides what runs here");
-                unit.floor(Action::Ask, &reason);
+                unit.set_minimum(Action::Ask, &reason);
             }
             None => {}
         }
@@ -340,12 +343,12 @@ impl Analyzer<'_> {
 
     /// Records the target of a copy or a link. If it is a directory, the sources' names in it are
     /// written.
-    fn copied(&mut self, from: &[Arg], to: &Arg, link: bool, keeps: bool, unit: &mut Unit, state: &ShellState) {
+    fn copy_to_target(&mut self, from: &[Arg], to: &Arg, link: bool, keeps: bool, unit: &mut Unit, state: &ShellState) {
         self.disk.touch(Access::Edit, to, unit, state);
         let directory = to.text().is_some_and(|text| state.cwd.iter().any(|cwd| cwd.join(text).is_dir()));
         if !directory {
             if link || keeps {
-                self.disk.links_to(to, state);
+                self.disk.record_link(to, state);
             }
             return;
         }
@@ -354,14 +357,14 @@ impl Analyzer<'_> {
             let path = format!("{}/{name}", dir.trim_end_matches('/'));
             self.disk.touch_text(Access::Edit, &path, unit, state);
             if link || keeps {
-                self.disk.links_to(&Arg::exact(path), state);
+                self.disk.record_link(&Arg::exact(path), state);
             }
         }
     }
 }
 
 /// Records the effects that concern only the unit.
-fn note(effect: ProgramEffect, unit: &mut Unit) {
+fn record(effect: ProgramEffect, unit: &mut Unit) {
     match effect {
         ProgramEffect::Effect(effect) => unit.effect_at_least(effect),
         ProgramEffect::Tails(words) => {
@@ -374,17 +377,17 @@ fn note(effect: ProgramEffect, unit: &mut Unit) {
             unit.words.extend(words.iter().filter_map(Arg::text).flat_map(names_in).map(str::to_owned));
         }
         ProgramEffect::Unset(name) if name.text().is_none_or(|name| ["PATH", "HOME", "TMPDIR"].contains(&name)) => {
-            unit.opaque("it removes a variable that decides what runs");
+            unit.set_opaque("it removes a variable that decides what runs");
         }
-        ProgramEffect::Danger(option) => unit.danger(&option),
-        ProgramEffect::Opaque(reason) => unit.opaque(&reason),
-        ProgramEffect::Doubt(reason) => unit.doubt(&reason),
+        ProgramEffect::Danger(option) => unit.add_danger(&option),
+        ProgramEffect::Opaque(reason) => unit.set_opaque(&reason),
+        ProgramEffect::Doubt(reason) => unit.set_doubt(&reason),
         ProgramEffect::Broad(reason) => drop(unit.broad_only.get_or_insert(reason)),
-        ProgramEffect::Floor(action, reason) => unit.floor(action, &reason),
-        ProgramEffect::Prefixed(reason) => unit.prefixed(&reason),
-        ProgramEffect::Unknown(reason) => unit.unknown(&reason),
-        ProgramEffect::AtStake(reason) => unit.at_stake(&reason),
-        ProgramEffect::Secret(shown, reason) => unit.secret(&shown, &reason),
+        ProgramEffect::Floor(action, reason) => unit.set_minimum(action, &reason),
+        ProgramEffect::Prefixed(reason) => unit.set_prefixed(&reason),
+        ProgramEffect::Unknown(reason) => unit.ask_about_unknown_files(&reason),
+        ProgramEffect::AtStake(reason) => unit.set_at_stake(&reason),
+        ProgramEffect::Secret(shown, reason) => unit.add_secret(&shown, &reason),
         ProgramEffect::Carrier => unit.carrier = true,
         ProgramEffect::Network => unit.network = true,
         ProgramEffect::Destroys => unit.destroys = true,

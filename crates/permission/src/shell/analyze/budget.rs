@@ -27,26 +27,26 @@ impl Budget {
     }
 
     /// Returns whether a text may be searched again. A refusal costs nothing.
-    pub(super) fn again(&mut self, length: usize) -> bool {
+    pub(super) fn allows_search(&mut self, length: usize) -> bool {
         let fits = self.nested + length <= MAX_NESTED_BYTES;
         self.nested += if fits { length } else { 0 };
         fits
     }
 
     /// Returns whether an unparsed text may be stored.
-    pub(super) fn unread(&mut self, length: usize) -> bool {
+    pub(super) fn allows_storing(&mut self, length: usize) -> bool {
         self.nested += length;
         self.nested <= 4 * MAX_NESTED_BYTES
     }
 
     /// Returns whether all of these words may be passed on.
-    pub(super) fn passes_on(&mut self, words: usize) -> bool {
+    pub(super) fn allows_passing(&mut self, words: usize) -> bool {
         self.passed_on += words;
         self.passed_on <= MAX_WORDS
     }
 
     /// Returns whether all of these words of an unknown program may be analysed.
-    pub(super) fn gives(&mut self, words: usize) -> bool {
+    pub(super) fn allows_words(&mut self, words: usize) -> bool {
         self.given += words;
         self.given <= MAX_WORDS
     }

@@ -18,7 +18,7 @@ enum Condition {
 impl Analyzer<'_> {
     pub(super) fn list(&mut self, script: &Script, list: &List, state: &mut ShellState) {
         let mut rest = list.as_slice();
-        while !rest.is_empty() && !self.full() {
+        while !rest.is_empty() && !self.is_full() {
             let more = rest[1..].iter().take_while(|item| item.perhaps).count();
             let (chain, behind) = rest.split_at(1 + more);
             rest = behind;
@@ -36,39 +36,39 @@ impl Analyzer<'_> {
     /// commands.
     fn chain(&mut self, script: &Script, chain: &[Item], state: &mut ShellState) {
         for (at, item) in chain.iter().enumerate() {
-            if self.full() {
+            if self.is_full() {
                 return;
             }
             let condition = at.checked_sub(1).map(|before| condition(script, &chain[before], item));
-            let (done, failed) = state.outcomes();
+            let (done, failed) = state.take_outcomes();
             let ends = item.commands.len() == 1 && ends_the_shell(script, &item.commands[0], state);
             match condition {
                 None => self.with_outcome(script, item, state),
                 Some(Some(Condition::AfterSuccess)) => {
-                    state.go(done);
+                    state.set_directories(done);
                     self.with_outcome(script, item, state);
-                    let (now, not) = state.outcomes();
+                    let (now, not) = state.take_outcomes();
                     if ends {
-                        state.go_if(failed.clone(), failed);
+                        state.set_directories_by_outcome(failed.clone(), failed);
                     } else {
-                        state.go_if(now, not.or(&failed));
+                        state.set_directories_by_outcome(now, not.or(&failed));
                     }
                 }
                 Some(Some(Condition::AfterFailure)) => {
-                    state.go(failed);
+                    state.set_directories(failed);
                     self.with_outcome(script, item, state);
-                    let (now, not) = state.outcomes();
+                    let (now, not) = state.take_outcomes();
                     if ends {
-                        state.go_if(done.clone(), done);
+                        state.set_directories_by_outcome(done.clone(), done);
                     } else {
-                        state.go_if(now.or(&done), not);
+                        state.set_directories_by_outcome(now.or(&done), not);
                     }
                 }
                 Some(None) => {
                     let before = done.or(&failed);
-                    state.go(before.clone());
+                    state.set_directories(before.clone());
                     self.with_outcome(script, item, state);
-                    state.perhaps_still(&before);
+                    state.keep_possible(&before);
                 }
             }
         }
@@ -76,7 +76,7 @@ impl Analyzer<'_> {
 
     /// Walks an item; `!` swaps the outcomes.
     fn with_outcome(&mut self, script: &Script, item: &Item, state: &mut ShellState) {
-        let before = self.frame.other_shell.then(|| state.whereabouts());
+        let before = self.frame.other_shell.then(|| state.directories());
         self.item(script, item, state);
         // In other shells, `cd a &>f` is `cd a &` and `>f`.
         let redirects_both = |command: &ShellCommand| {
@@ -85,11 +85,11 @@ impl Analyzer<'_> {
         if let Some(before) = before
             && item.commands.iter().any(redirects_both)
         {
-            state.perhaps_still(&before);
+            state.keep_possible(&before);
         }
         if is_negated(script, item) {
-            let (done, failed) = state.outcomes();
-            state.go_if(failed, done);
+            let (done, failed) = state.take_outcomes();
+            state.set_directories_by_outcome(failed, done);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Compound commands: loops, branches, functions, conditions.
 
 use super::Analyzer;
-use crate::shell::expand::{Arg, ShellState, StdinSource, Value, holds_code, unsettle};
+use crate::shell::expand::{Arg, ShellState, StdinSource, Value, apply_loop_effects, holds_code};
 use crate::shell::parse::{self, syntax};
 use crate::shell::unit::Effect;
 use syntax::{List, Piece, Script, ShellCommand, ShellCommandKind, Word};
@@ -20,7 +20,7 @@ impl Analyzer<'_> {
                 self.push(unit);
             }
         }
-        let before = state.whereabouts();
+        let before = state.directories();
         match &command.kind {
             ShellCommandKind::Simple { .. } => {}
             ShellCommandKind::Group(list) => self.list(script, list, state),
@@ -28,26 +28,26 @@ impl Analyzer<'_> {
             ShellCommandKind::Branches(lists) => {
                 for list in lists {
                     self.list(script, list, state);
-                    state.perhaps_still(&before);
+                    state.keep_possible(&before);
                 }
             }
             ShellCommandKind::Loop(lists) => {
                 for list in lists {
-                    unsettle(list, state);
+                    apply_loop_effects(list, state);
                 }
                 for list in lists {
                     self.list(script, list, state);
                 }
             }
-            ShellCommandKind::For { name, words, body } => self.each(script, name, words.as_deref(), body, state),
+            ShellCommandKind::For { name, words, body } => self.for_loop(script, name, words.as_deref(), body, state),
             ShellCommandKind::Arithmetic(pieces) => {
                 self.expanding(script, state, |words| words.arithmetic(pieces));
-                self.quiet(script, command);
+                self.push_computation(script, command);
             }
             ShellCommandKind::ArithmeticFor { head, body } => {
                 // The values that the body gives to the variables are evaluated as well.
                 self.expanding(script, state, |words| words.counter(head));
-                unsettle(body, state);
+                apply_loop_effects(body, state);
                 self.expanding(script, state, |words| words.arithmetic(head));
                 self.list(script, body, state);
             }
@@ -58,7 +58,7 @@ impl Analyzer<'_> {
                         self.single(script, pattern, state);
                     }
                     self.list(script, list, state);
-                    state.perhaps_still(&before);
+                    state.keep_possible(&before);
                 }
             }
             ShellCommandKind::Condition(words) => self.condition(script, command, words, state),
@@ -81,14 +81,14 @@ impl Analyzer<'_> {
             command.kind,
             ShellCommandKind::Loop(_) | ShellCommandKind::For { .. } | ShellCommandKind::ArithmeticFor { .. }
         ) {
-            state.perhaps_still(&before);
+            state.keep_possible(&before);
         }
         self.frame.input = outer;
     }
 
-    fn each(&mut self, script: &Script, name: &str, words: Option<&[Word]>, body: &List, state: &mut ShellState) {
+    fn for_loop(&mut self, script: &Script, name: &str, words: Option<&[Word]>, body: &List, state: &mut ShellState) {
         let args = words.map(|words| self.expand(script, words, state));
-        unsettle(body, state);
+        apply_loop_effects(body, state);
         let members = self.members(args.as_deref(), state);
         self.expanding(script, state, |words| words.given_to(name, &members));
         state.set(name, members);
@@ -97,7 +97,7 @@ impl Analyzer<'_> {
     }
 
     /// Records a command that only computes.
-    fn quiet(&mut self, script: &Script, command: &ShellCommand) {
+    fn push_computation(&mut self, script: &Script, command: &ShellCommand) {
         let mut unit = self.unit(parse::slice(script, &command.range));
         unit.effect = Effect::Reads;
         self.push(unit);
@@ -112,7 +112,7 @@ impl Analyzer<'_> {
         for ((word, _), _) in named {
             // A subscript in it would be evaluated.
             if !matches!(word.pieces.as_slice(), [Piece::Text(name)] if !name.contains('[')) {
-                unit.opaque("which variable it asks for is computed");
+                unit.set_opaque("which variable it asks for is computed");
             }
         }
         for (at, _) in args.iter().enumerate().filter(|(_, arg)| is_numeric(arg)) {
@@ -123,7 +123,7 @@ impl Analyzer<'_> {
             let left = at.checked_sub(1).and_then(|left| args.get(left));
             let mut operands = args.get(at + 1).into_iter().chain(left);
             if operands.any(|arg| arg.text().is_some_and(holds_code)) {
-                unit.opaque("a number is computed from text that holds a command");
+                unit.set_opaque("a number is computed from text that holds a command");
             }
         }
         self.push(unit);

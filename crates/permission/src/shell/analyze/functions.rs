@@ -40,10 +40,10 @@ impl Analyzer<'_> {
         state.functions.entry(name.to_owned()).or_default().push(function.clone());
         if starts_itself {
             let mut unit = self.unit(parse::slice(script, &body.range));
-            unit.floor(Action::Deny, "a function that starts itself over and over would stop the machine");
+            unit.set_minimum(Action::Deny, "a function that starts itself over and over would stop the machine");
             self.push(unit);
         }
-        self.judged(&function, state);
+        self.record_body(&function, state);
         let mut inner = ShellState { called: true, ..state.clone() };
         // The caller determines its input.
         let outer = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);
@@ -52,29 +52,29 @@ impl Analyzer<'_> {
         for name in inner.vars.keys() {
             state.vars.insert(name.clone(), Value::Foreign);
         }
-        self.leaves(&function, inner, state);
+        self.apply_body_effects(&function, inner, state);
         if function.moves.get() && !self.traps.is_empty() {
             // A trap may call it.
-            state.drift();
+            state.lose_directory_for_good();
         }
     }
 
-    fn judged(&mut self, function: &Rc<WrittenFunction>, state: &ShellState) {
+    fn record_body(&mut self, function: &Rc<WrittenFunction>, state: &ShellState) {
         let functions = count_bodies(state);
         self.bodies.push(JudgedBody { function: function.clone(), cwd: state.cwd.clone(), functions });
     }
 
     /// Applies the effects of a body on the state, wherever it is called.
-    fn leaves(&mut self, function: &WrittenFunction, mut inner: ShellState, state: &mut ShellState) {
+    fn apply_body_effects(&mut self, function: &WrittenFunction, mut inner: ShellState, state: &mut ShellState) {
         inner.settle();
         if inner.cwd != state.cwd {
             function.moves.set(true);
         }
         if inner.adrift {
-            state.drift();
+            state.lose_directory_for_good();
         }
         if let Some(reason) = inner.changed {
-            state.change(&reason);
+            state.set_changed(&reason);
         }
         for name in inner.vars.into_keys() {
             state.vars.entry(name).or_insert(Value::Foreign);
@@ -91,7 +91,7 @@ impl Analyzer<'_> {
 
     /// Analyses a call of a function. If the name has several definitions, any of them may be
     /// called.
-    pub(super) fn called(&mut self, name: &str, unit: &mut Unit, state: &mut ShellState) {
+    pub(super) fn call_function(&mut self, name: &str, unit: &mut Unit, state: &mut ShellState) {
         let bodies = state.functions.get(name).cloned().unwrap_or_default();
         for function in &bodies {
             let is_same = |known: &JudgedBody| {
@@ -100,21 +100,21 @@ impl Analyzer<'_> {
                     && known.functions == count_bodies(state)
             };
             if !self.bodies.iter().any(is_same) {
-                self.judged(function, state);
-                self.called_here(function, unit, state);
+                self.record_body(function, state);
+                self.call_body(function, unit, state);
             }
         }
         if bodies.iter().any(|function| function.moves.get()) {
-            state.lose();
+            state.lose_directory();
         }
     }
 
-    fn called_here(&mut self, function: &WrittenFunction, unit: &mut Unit, state: &mut ShellState) {
+    fn call_body(&mut self, function: &WrittenFunction, unit: &mut Unit, state: &mut ShellState) {
         let fits = unit.layer < MAX_LAYERS && self.budget.depth <= parse::MAX_DEPTH && self.bodies.len() <= MAX_BODIES;
         let script =
             if fits && self.budget.text(function.body.len()) { parse::script(&function.body, 0).ok() } else { None };
         let Some(script) = script else {
-            return unit.unknown("what it does from this directory is not known");
+            return unit.ask_about_unknown_files("what it does from this directory is not known");
         };
         let layer = self.frame.layer;
         let carried = self.frame.carried;
@@ -131,7 +131,7 @@ impl Analyzer<'_> {
         self.budget.depth = depth;
         self.frame.input = input;
         self.frame.picked = picked;
-        self.leaves(function, inner, state);
+        self.apply_body_effects(function, inner, state);
     }
 }
 

@@ -115,7 +115,7 @@ impl Analyzer<'_> {
         }
         let trusted = self.place.trusted;
         if !trusted && (state.cwd.is_empty() || self.disk.too_many_repositories(state.cwd.len())) {
-            unit.opaque("which repository it works in is not known");
+            unit.set_opaque("which repository it works in is not known");
         }
         // Showing the settings is not known to be harmless, but starts nothing.
         let looks = unit.effect == Effect::Reads || name == "config";
@@ -127,7 +127,7 @@ impl Analyzer<'_> {
             if let Some((_, helper)) = helper
                 && !trusted
             {
-                unit.at_stake(&format!("this repository makes `git {name}` run a program: {helper}"));
+                unit.set_at_stake(&format!("this repository makes `git {name}` run a program: {helper}"));
             }
             if !trusted && !cwd.is_dir() {
                 // A command that creates the directory may create a repository in it, with any
@@ -148,15 +148,15 @@ impl Analyzer<'_> {
                 .filter(|arg| arg.prefix().starts_with("--submodule"))
                 .any(|arg| !matches!(arg.text(), Some("--submodule=log" | "--submodule=short")));
         if others && looks {
-            unit.at_stake("it shows other repositories in this one, and their settings are not known");
+            unit.set_at_stake("it shows other repositories in this one, and their settings are not known");
         }
         if meanings.is_empty() && !is_built_in(name) {
             // A rule for `git *` was not meant for an unknown command: a rule has to name it.
-            unit.danger(name);
+            unit.add_danger(name);
             if let Some(setting) = guesses
                 && self.disk.on_path(&format!("git-{name}")).is_none()
             {
-                unit.at_stake(&format!("git does not know {name}, and runs what it takes it for: {setting}"));
+                unit.set_at_stake(&format!("git does not know {name}, and runs what it takes it for: {setting}"));
             }
         }
         for (meaning, top) in meanings {
@@ -178,7 +178,7 @@ impl Analyzer<'_> {
             let name = path.rsplit('/').next().unwrap_or(path);
             let names = !text.starts_with('-') && !left_out && !text.contains(' ') && !text.contains("://");
             if names && protected::secret_name(name) {
-                unit.secret(path, &format!("{path} may hold keys or passwords"));
+                unit.add_secret(path, &format!("{path} may hold keys or passwords"));
             }
             // `-O/a/file`: the value of a short option.
             let text = match text.strip_prefix('-') {
@@ -206,18 +206,18 @@ impl Analyzer<'_> {
             match args.iter().map(quoted).collect::<Option<String>>() {
                 Some(rest) => self.text(&Arg::exact(format!("{command}{rest}")), unit, false, true, state),
                 None => {
-                    unit.opaque("what a short name is given is computed");
+                    unit.set_opaque("what a short name is given is computed");
                     self.text(&Arg::exact(command), unit, false, true, state);
                 }
             }
             return;
         }
         let Some(words) = words(meaning) else {
-            return unit.opaque("what this short name stands for cannot be read");
+            return unit.set_opaque("what this short name stands for cannot be read");
         };
         let words = std::iter::once("git".to_owned()).chain(words).map(Arg::exact);
         let words: Vec<Arg> = words.chain(args.iter().cloned()).collect();
-        self.inner(&words, unit, false, state);
+        self.run_nested(&words, unit, false, state);
     }
 }
 

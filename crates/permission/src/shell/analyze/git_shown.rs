@@ -430,21 +430,21 @@ impl Analyzer<'_> {
             for shown in &all {
                 match self.disk.secret_shown(&top, shown, &wanted) {
                     Ok(Some(path)) => {
-                        unit.secret(&path, &format!("it shows {path}, which may hold keys or passwords"));
+                        unit.add_secret(&path, &format!("it shows {path}, which may hold keys or passwords"));
                         break;
                     }
                     Ok(None) => {}
                     Err(NotKnown::Index) => {
                         let why = "git's index cannot be read, so which files this shows is not known; a repository with \
                                    SHA-256 has such an index";
-                        unit.floor(Action::Ask, why);
+                        unit.set_minimum(Action::Ask, why);
                     }
                     // A path that is a file was no directory with other files.
                     Err(NotKnown::History) if all_are_files(&paths, &real) => {}
                     Err(NotKnown::History) => {
                         let why = "its history has more commits than are looked at, or some that cannot be read, so which \
                                    files this shows is not known";
-                        unit.floor(Action::Ask, why);
+                        unit.set_minimum(Action::Ask, why);
                     }
                 }
             }

@@ -37,17 +37,17 @@ fn is_bash(unit: &Unit) -> bool {
 
 impl Analyzer<'_> {
     /// Analyses words as a program inside the current one.
-    pub(super) fn inner(&mut self, args: &[Arg], outer: &Unit, carried: bool, state: &mut ShellState) {
+    pub(super) fn run_nested(&mut self, args: &[Arg], outer: &Unit, carried: bool, state: &mut ShellState) {
         if args.is_empty() {
             return;
         }
         if outer.layer >= MAX_LAYERS {
-            self.unseen("programs run programs too many times over");
+            self.mark_incomplete("programs run programs too many times over");
             self.unread_words(args);
             return;
         }
-        let args = if !self.budget.passes_on(args.len()) && args.len() > BEGINNING {
-            self.unseen("it hands too many words to other programs");
+        let args = if !self.budget.allows_passing(args.len()) && args.len() > BEGINNING {
+            self.mark_incomplete("it hands too many words to other programs");
             self.unread_words(&args[BEGINNING..]);
             &args[..BEGINNING]
         } else {
@@ -88,7 +88,7 @@ impl Analyzer<'_> {
     fn unread_words(&mut self, args: &[Arg]) {
         let length: usize = args.iter().map(|arg| arg.raw.len() + 1).sum();
         // The same words may be stored again one layer deeper; the budget limits that.
-        if self.budget.unread(length) {
+        if self.budget.allows_storing(length) {
             let words: Vec<&str> = std::iter::once("exec").chain(args.iter().map(|arg| &*arg.raw)).collect();
             self.unread.push(words.join(" "));
         }
@@ -98,24 +98,24 @@ impl Analyzer<'_> {
     /// separate shell.
     pub(super) fn text(&mut self, text: &Arg, unit: &mut Unit, carried: bool, apart: bool, state: &mut ShellState) {
         if !text.literal {
-            unit.opaque("the command it runs is computed");
+            unit.set_opaque("the command it runs is computed");
         }
         let Some(texts) = text.texts() else { return };
         for text in texts {
             if unit.layer >= MAX_LAYERS || self.budget.depth > parse::MAX_DEPTH {
-                unit.at_stake("texts run texts too many times over");
+                unit.set_at_stake("texts run texts too many times over");
                 self.unread.push(text.clone());
                 return;
             }
             if !self.budget.text(text.len()) {
-                unit.at_stake("the text it runs is too long to judge");
+                unit.set_at_stake("the text it runs is too long to judge");
                 self.unread.push(text.clone());
                 continue;
             }
             let script = match parse::script(text, 0) {
                 Ok(script) => script,
                 Err(reason) => {
-                    unit.opaque(&format!("the command it runs cannot be read: {reason}"));
+                    unit.set_opaque(&format!("the command it runs cannot be read: {reason}"));
                     unit.texts.push(text.clone());
                     self.unread.push(text.clone());
                     continue;

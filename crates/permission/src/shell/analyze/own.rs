@@ -68,7 +68,7 @@ pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
         _ => unit.effect != Effect::Reads && (0..args.len()).any(names_us),
     };
     if is_started {
-        unit.floor(Action::Ask, "it is adjutant itself, and may change what you are asked about");
+        unit.set_minimum(Action::Ask, "it is adjutant itself, and may change what you are asked about");
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn judge_texts(unit: &mut Unit) {
         words.contains(&"adjutant") && VERBS.iter().any(|verb| words.contains(verb))
     };
     if unit.texts.iter().any(names_change) || names_change(&unit.tails.join(" ")) {
-        unit.floor(Action::Ask, "its text starts adjutant, and may change what you are asked about");
+        unit.set_minimum(Action::Ask, "its text starts adjutant, and may change what you are asked about");
     }
 }
 

@@ -22,7 +22,7 @@ impl Analyzer<'_> {
             unit.broad_only.get_or_insert_with(|| format!("{} is computed when it runs", arg.raw));
         }
         let Some(name) = args[0].text().map(str::to_owned) else {
-            unit.opaque("the name of the program is computed");
+            unit.set_opaque("the name of the program is computed");
             unit.effect = unit.effect.max(Effect::Unproven);
             for text in args[0].texts().unwrap_or_default() {
                 unit.names.push(joined(text, &args[1..]));
@@ -31,7 +31,7 @@ impl Analyzer<'_> {
                 // It may vanish, and then the next word is the program.
                 unit.names.push(joined(&args[1].normal(), &args[2..]));
             }
-            self.named_by(&args[1..], &mut unit, state);
+            self.add_paths_of_computed_program(&args[1..], &mut unit, state);
             self.fill(index, unit);
             return;
         };
@@ -39,21 +39,21 @@ impl Analyzer<'_> {
         let base = name.rsplit('/').next().unwrap_or(&name).to_owned();
         if !args[0].literal {
             // Its value is known here, but only rules that deny use it.
-            unit.opaque("the name of the program is computed");
+            unit.set_opaque("the name of the program is computed");
             unit.effect_at_least(Effect::Unproven);
             spellings(&base, args, &mut unit);
             own::judge(self.is_ours(&name, state), args, &mut unit);
-            self.floors(&base, &args[1..], &mut unit, state);
-            self.named_by(&args[1..], &mut unit, state);
+            self.apply_minimums(&base, &args[1..], &mut unit, state);
+            self.add_paths_of_computed_program(&args[1..], &mut unit, state);
             self.fill(index, unit);
             return;
         }
         let is_usual = |c: char| c.is_ascii_alphanumeric() || "_./+:@%-[".contains(c);
         if name.starts_with("/proc/") || name.starts_with("/dev/") {
-            unit.opaque(&format!("what {name} leads to is not known before it runs"));
+            unit.set_opaque(&format!("what {name} leads to is not known before it runs"));
         }
         if name.is_empty() || !name.chars().all(is_usual) {
-            unit.opaque(&format!("{name:?} is an unusual name for a program"));
+            unit.set_opaque(&format!("{name:?} is an unusual name for a program"));
         }
         spellings(&base, args, &mut unit);
         let others = self.other_names(&name, &base, state);
@@ -85,10 +85,10 @@ impl Analyzer<'_> {
             self.program(other, rest, &mut unit, state);
         }
         if others.len() > MAX_NAMES {
-            unit.opaque("it leads to a file that is many programs, and which one it is by this name is not known");
+            unit.set_opaque("it leads to a file that is many programs, and which one it is by this name is not known");
         }
         if state.is_function(&name) {
-            self.called(&name, &mut unit, state);
+            self.call_function(&name, &mut unit, state);
         }
         own::judge(self.is_ours(&name, state), args, &mut unit);
         own::judge_texts(&mut unit);
@@ -122,7 +122,7 @@ impl Analyzer<'_> {
             let mut apart = state.clone();
             return effects.into_iter().for_each(|effect| self.apply(effect, args, unit, &mut apart));
         }
-        let before = state.whereabouts();
+        let before = state.directories();
         let set = |effect: &ProgramEffect| match effect {
             ProgramEffect::Assign(name, _) => Some(name.clone()),
             _ => None,
@@ -130,12 +130,12 @@ impl Analyzer<'_> {
         let assigned: Vec<String> = effects.iter().filter_map(set).collect();
         effects.into_iter().for_each(|effect| self.apply(effect, args, unit, state));
         if self.frame.other_shell && among(OF_BASH, name) {
-            state.perhaps_still(&before);
+            state.keep_possible(&before);
             assigned.iter().for_each(|name| state.set(name, Value::Foreign));
         }
         // A function of that name takes precedence.
         if state.is_function(name) && among("cd pushd popd", name) {
-            state.lose();
+            state.lose_directory();
         }
     }
 

@@ -7,15 +7,15 @@ use crate::shell::unit::{Effect, Unit};
 
 /// Searches the whole line for denied commands if one part writes a file that another part runs,
 /// since then the line is the program.
-pub(super) fn made(units: &mut [Unit], command: &str) {
+pub(super) fn mark_self_written_programs(units: &mut [Unit], command: &str) {
     let base_name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let edited = |unit: &Unit| -> Vec<String> {
         // Without the entries below a directory that it removes.
         let needs = unit.touches.iter().filter(|need| need.permission == "edit" && need.patterns.len() == 1);
         needs.flat_map(|need| &need.patterns).map(|path| base_name(path)).collect()
     };
-    let made: Vec<Vec<String>> = units.iter().map(edited).collect();
-    if made.iter().all(Vec::is_empty) {
+    let mark_self_written_programs: Vec<Vec<String>> = units.iter().map(edited).collect();
+    if mark_self_written_programs.iter().all(Vec::is_empty) {
         return;
     }
     for (at, unit) in units.iter_mut().enumerate() {
@@ -26,8 +26,8 @@ pub(super) fn made(units: &mut [Unit], command: &str) {
             runs.extend(unit.normal.split(' ').map(base_name));
         }
         runs.push(base);
-        let others = made.iter().enumerate().filter(|(maker, _)| *maker != at);
-        if others.flat_map(|(_, names)| names).any(|name| runs.contains(name)) {
+        let others = mark_self_written_programs.iter().enumerate().filter(|(maker, _)| *maker != at);
+        if others.flat_map(|(_, mark_shadowable_programs)| mark_shadowable_programs).any(|name| runs.contains(name)) {
             unit.texts.push(command.to_owned());
         }
     }
@@ -35,7 +35,7 @@ pub(super) fn made(units: &mut [Unit], command: &str) {
 
 /// Marks programs as foreign if another part of the line may put a program before the system's. A
 /// trusted project may have such a directory on `PATH`.
-pub(super) fn names(units: &mut [Unit], place: &PermissionContext, disk: &Disk<'_>) {
+pub(super) fn mark_shadowable_programs(units: &mut [Unit], place: &PermissionContext, disk: &Disk<'_>) {
     if place.trusted {
         return;
     }

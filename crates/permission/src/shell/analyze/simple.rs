@@ -78,11 +78,11 @@ impl Analyzer<'_> {
         if let Some(reason) = variable_danger(name) {
             let reason = format!("{name} {reason}");
             if is_quiet(name) && !alone {
-                unit.prefixed(&reason)
+                unit.set_prefixed(&reason)
             } else {
-                unit.opaque(&reason)
+                unit.set_opaque(&reason)
             }
-            state.change(&reason);
+            state.set_changed(&reason);
         } else if !alone && !harmless(name) {
             unit.broad_only.get_or_insert_with(|| format!("{name} is set for it, and may change what it does"));
             unit.effect_at_least(Effect::Unproven);
@@ -156,7 +156,7 @@ impl Analyzer<'_> {
         };
         if let Some(text) = target.text() {
             if text.starts_with("/dev/tcp/") || text.starts_with("/dev/udp/") {
-                unit.at_stake("it opens a network connection");
+                unit.set_at_stake("it opens a network connection");
                 return;
             }
             if device::is_harmless(text) {
@@ -174,7 +174,10 @@ impl Analyzer<'_> {
                 unit.effect_at_least(if opens { Effect::Writes } else { Effect::Unproven });
                 unit.plans_only = false;
             }
-            unit.unknown(&format!("which file {} writes is not known", parse::slice(script, &redirect.range)));
+            unit.ask_about_unknown_files(&format!(
+                "which file {} writes is not known",
+                parse::slice(script, &redirect.range)
+            ));
             return;
         }
         self.disk.touch(access, &target, unit, state);

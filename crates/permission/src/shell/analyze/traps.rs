@@ -2,7 +2,7 @@
 //! then is.
 
 use super::Analyzer;
-use crate::shell::expand::{Arg, ShellState, Value, either};
+use crate::shell::expand::{Arg, ShellState, Value, merge_paths};
 use crate::shell::names::among;
 use crate::shell::unit::Unit;
 
@@ -23,9 +23,9 @@ pub(super) struct Trap {
 
 impl Analyzer<'_> {
     /// Records a text that runs later; `words` name the signals.
-    pub(super) fn later(&mut self, text: &Arg, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+    pub(super) fn set_trap(&mut self, text: &Arg, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
         if self.traps.len() >= MAX_TRAPS {
-            return unit.at_stake("it sets more traps than are looked at");
+            return unit.set_at_stake("it sets more traps than are looked at");
         }
         let plain = unit.clone();
         let mut inner = state.clone();
@@ -34,7 +34,7 @@ impl Analyzer<'_> {
         // Nothing runs after a trap at the end.
         let signals = words.iter().skip_while(|word| word.raw != text.raw).skip(1);
         if !signals.into_iter().all(|signal| signal.text().is_some_and(|signal| among("EXIT 0", signal))) {
-            self.between(inner, state);
+            self.apply_between_commands(inner, state);
         }
         let text = text.clone();
         let other_shell = self.frame.other_shell;
@@ -43,23 +43,23 @@ impl Analyzer<'_> {
 
     /// Applies the effects of a trap to the state, since it may run between any two commands from
     /// here on.
-    fn between(&mut self, inner: ShellState, state: &mut ShellState) {
+    fn apply_between_commands(&mut self, inner: ShellState, state: &mut ShellState) {
         for (name, value) in inner.vars {
             if state.vars.get(&name) != Some(&value) {
                 state.vars.insert(name, Value::Foreign);
             }
         }
         if let Some(reason) = inner.changed {
-            state.change(&reason);
+            state.set_changed(&reason);
         }
         if inner.cwd != state.cwd || inner.adrift {
-            state.drift();
+            state.lose_directory_for_good();
         }
     }
 
     /// Records the state after a command for the traps, which may run in it.
-    pub(super) fn passed(&mut self, state: &ShellState) {
-        self.traps.iter_mut().for_each(|trap| trap.passed(state));
+    pub(super) fn update_traps(&mut self, state: &ShellState) {
+        self.traps.iter_mut().for_each(|trap| trap.update_traps(state));
     }
 
     /// Judges traps again that may run in another state than where they were set.
@@ -78,10 +78,10 @@ impl Analyzer<'_> {
 }
 
 impl Trap {
-    fn passed(&mut self, state: &ShellState) {
+    fn update_traps(&mut self, state: &ShellState) {
         let failed = state.otherwise.iter().map(|failed| &failed.cwd);
         for cwd in std::iter::once(&state.cwd).chain(failed) {
-            let cwd = either(&self.state.cwd, cwd);
+            let cwd = merge_paths(&self.state.cwd, cwd);
             if cwd != self.state.cwd {
                 self.state.cwd = cwd;
                 self.stale = true;

@@ -216,7 +216,7 @@ impl Reader<'_> {
                 let from = self.ids(std::slice::from_ref(other))?;
                 self.history(from, &left_out, None)
             }
-            ShownFiles::Change(revision) => self.change(revision),
+            ShownFiles::Change(revision) => self.set_changed(revision),
             ShownFiles::History(from, without, max_commits) => {
                 let from = self.ids(from)?;
                 let left_out = self.reached(without, MAX_COMMITS * 4)?;
@@ -256,7 +256,7 @@ impl Reader<'_> {
         self.objects.differing(Some(tree), None, &gone)
     }
 
-    fn change(&mut self, revision: &str) -> Result<Option<String>, ObjectUnreadable> {
+    fn set_changed(&mut self, revision: &str) -> Result<Option<String>, ObjectUnreadable> {
         let id = self.objects.resolve(revision)?;
         let id = self.objects.peeled(id)?;
         match self.objects.kind(id)? {

@@ -20,7 +20,7 @@ pub(super) enum Loss {
 
 impl Disk<'_> {
     /// Judges a recursive removal.
-    pub(crate) fn removal(&mut self, operands: &[Arg], unit: &mut Unit, state: &ShellState, unknown: bool) {
+    pub(crate) fn judge_removal(&mut self, operands: &[Arg], unit: &mut Unit, state: &ShellState, unknown: bool) {
         for arg in operands {
             let (texts, is_pattern) = match (arg.texts(), arg.pattern()) {
                 (Some(texts), _) => (texts.to_vec(), false),
@@ -28,7 +28,7 @@ impl Disk<'_> {
                 (None, None) => {
                     let reason = format!("what {} names is not known; empty, it could be everything", arg.raw);
                     if unknown {
-                        unit.floor(Action::Ask, &reason);
+                        unit.set_minimum(Action::Ask, &reason);
                     } else {
                         // No sandbox protects the project's own files.
                         unit.at_stake.get_or_insert(reason);
@@ -48,18 +48,18 @@ impl Disk<'_> {
                     continue;
                 }
                 if !arg.literal && !is_pattern && text.is_empty() {
-                    unit.floor(Action::Ask, "what it removes is not known");
+                    unit.set_minimum(Action::Ask, "what it removes is not known");
                 }
-                match self.worst(&text, state) {
-                    Loss::Everything => unit.floor(Action::Deny, "it would destroy the whole disk"),
-                    Loss::Much(what) => unit.floor(Action::Ask, &format!("{} is {what}", shown(&text))),
+                match self.greatest_loss(&text, state) {
+                    Loss::Everything => unit.set_minimum(Action::Deny, "it would destroy the whole disk"),
+                    Loss::Much(what) => unit.set_minimum(Action::Ask, &format!("{} is {what}", shown(&text))),
                     Loss::Little => {}
                 }
             }
         }
     }
 
-    fn worst(&mut self, text: &str, state: &ShellState) -> Loss {
+    fn greatest_loss(&mut self, text: &str, state: &ShellState) -> Loss {
         let from: Vec<PathBuf> = if state.cwd.is_empty() { vec![PathBuf::from("/")] } else { state.cwd.clone() };
         let mut worst = Loss::Little;
         for cwd in from {

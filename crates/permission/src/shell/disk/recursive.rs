@@ -28,7 +28,14 @@ pub(super) type Listings = HashMap<(PathBuf, &'static str), Rc<[(PathBuf, bool)]
 
 impl Disk<'_> {
     /// Records a secret below a directory that is read recursively, if there is one.
-    pub(crate) fn below(&mut self, arg: &Arg, only: &[Arg], not: &[Arg], unit: &mut Unit, state: &ShellState) {
+    pub(crate) fn record_secret_below(
+        &mut self,
+        arg: &Arg,
+        only: &[Arg],
+        not: &[Arg],
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
         let Some(text) = arg.text() else { return };
         let linked = self.linked_secrets();
         let is_secret = |path: &Path, name: &str| {
@@ -39,38 +46,38 @@ impl Disk<'_> {
             match self.first_below(cwd.join(text), ".git", &is_secret) {
                 Ok(Some(path)) => {
                     let shown = self.shown(&path);
-                    unit.secret(&shown, &format!("it reads {shown} too, which may hold keys or passwords"));
+                    unit.add_secret(&shown, &format!("it reads {shown} too, which may hold keys or passwords"));
                 }
                 Ok(None) => {}
-                Err(TooMany) => unit.unknown("it reads more directories than are looked at"),
+                Err(TooMany) => unit.ask_about_unknown_files("it reads more directories than are looked at"),
             }
         }
     }
 
     /// Asks if a changed file is a control file. Those below one of the directories whose names
     /// match are changed.
-    pub(crate) fn changed_below(&mut self, dirs: &[Arg], names: &[Arg], unit: &mut Unit, state: &ShellState) {
+    pub(crate) fn ask_about_changes_below(&mut self, dirs: &[Arg], names: &[Arg], unit: &mut Unit, state: &ShellState) {
         let root = self.place.root.clone();
         let is_control =
             |path: &Path, name: &str| fits(names, name) && protected::control(path.strip_prefix(&root).unwrap_or(path));
         for dir in dirs {
             if state.cwd.is_empty() {
-                return unit.unknown(&format!("which files it changes below {} is not known", dir.raw));
+                return unit.ask_about_unknown_files(&format!("which files it changes below {} is not known", dir.raw));
             }
             let Some(texts) = dir.texts() else {
-                return unit.unknown(&format!("which files it changes below {} is not known", dir.raw));
+                return unit.ask_about_unknown_files(&format!("which files it changes below {} is not known", dir.raw));
             };
             for path in texts.iter().flat_map(|text| state.cwd.iter().map(move |cwd| cwd.join(text))) {
                 if let Ok(Some(path)) = self.first_below(normal(&path), "objects", &is_control) {
                     let reason = format!("it may change {}, which decides what runs here", self.shown(&path));
-                    return unit.floor(Action::Ask, &reason);
+                    return unit.set_minimum(Action::Ask, &reason);
                 }
             }
         }
     }
 
     /// Asks about copied directories if a file below one would become a control file.
-    pub(crate) fn copied_below(&mut self, from: &[Arg], to: &Arg, unit: &mut Unit, state: &ShellState) {
+    pub(crate) fn ask_about_copies_below(&mut self, from: &[Arg], to: &Arg, unit: &mut Unit, state: &ShellState) {
         if state.cwd.is_empty() {
             return;
         }
@@ -89,13 +96,13 @@ impl Disk<'_> {
             };
             if let Ok(Some(path)) = self.first_below(dir.clone(), "objects", &becomes_control) {
                 let reason = format!("a copy of {} decides what runs here", self.shown(&path));
-                return unit.floor(Action::Ask, &reason);
+                return unit.set_minimum(Action::Ask, &reason);
             }
         }
     }
 
     /// Asks about patches that name a control file, and about those that cannot be read.
-    pub(crate) fn patched(&self, files: &[Arg], unit: &mut Unit, state: &ShellState) {
+    pub(crate) fn ask_about_patches(&self, files: &[Arg], unit: &mut Unit, state: &ShellState) {
         const MAX_BYTES: u64 = 1 << 20;
         const BEFORE: [&str; 8] =
             ["+++ ", "--- ", "*** ", "Index: ", "rename to ", "copy to ", "rename from ", "diff --git "];
@@ -109,7 +116,7 @@ impl Disk<'_> {
             .map(|path| read(path?))
             .collect();
         let Some(texts) = texts.filter(|texts| !texts.is_empty()) else {
-            return unit.unknown("which files it changes stands in the patch");
+            return unit.ask_about_unknown_files("which files it changes stands in the patch");
         };
         let texts = texts.iter().map(|text| String::from_utf8_lossy(text)).collect::<Vec<_>>();
         let lines = texts.iter().flat_map(|text| text.lines());
@@ -118,7 +125,7 @@ impl Disk<'_> {
         // of the path.
         let names = named.flat_map(|names| names.split(['\t', ' ', '"'])).filter(|name| !name.is_empty());
         if let Some(name) = names.into_iter().find(|name| protected::control(Path::new(name)) || name.contains('\\')) {
-            unit.floor(Action::Ask, &format!("the patch names {name}, which decides what runs here"));
+            unit.set_minimum(Action::Ask, &format!("the patch names {name}, which decides what runs here"));
         }
     }
 
@@ -127,7 +134,7 @@ impl Disk<'_> {
     ///
     /// The directories themselves are separate needs, so these never make a verdict more
     /// permissive. Only matching names are included.
-    pub(crate) fn all_below(
+    pub(crate) fn add_needs_below(
         &mut self,
         access: Access,
         arg: &Arg,
@@ -157,7 +164,7 @@ impl Disk<'_> {
 
     /// Adds needs for a directory that a program is given to read. Programs that only read enter it
     /// only with an option, which is recorded separately; for other programs this is unknown.
-    pub(super) fn used_whole(&mut self, dir: &Located, unit: &mut Unit) {
+    pub(super) fn add_directory_needs(&mut self, dir: &Located, unit: &mut Unit) {
         let lists = unit.effect != Effect::Reads;
         self.needs_below(Access::Read, dir, &|_| lists, unit);
     }
@@ -167,17 +174,17 @@ impl Disk<'_> {
     fn written_by_copy(&mut self, from: &Path, text: &str, to: &Path, unit: &mut Unit) {
         let contents = text.rsplit('/').next().is_some_and(|end| matches!(end, "." | ".."));
         if contents || text.ends_with('/') || !to.is_dir() {
-            self.written_below(from, to, unit);
+            self.add_copied_files(from, to, unit);
         }
         if to.is_dir()
             && !contents
             && let Some(name) = from.file_name()
         {
-            self.written_below(from, &to.join(name), unit);
+            self.add_copied_files(from, &to.join(name), unit);
         }
     }
 
-    fn written_below(&mut self, from: &Path, to: &Path, unit: &mut Unit) {
+    fn add_copied_files(&mut self, from: &Path, to: &Path, unit: &mut Unit) {
         let listing = self.sampled(from, "objects");
         if listing.is_empty() {
             return;
@@ -185,7 +192,7 @@ impl Disk<'_> {
         let files = listing.iter().filter(|(_, is_dir)| !is_dir).filter_map(|(path, _)| path.strip_prefix(from).ok());
         let Some(to) = paths::real(to) else { return };
         let patterns: Vec<String> = files.map(|path| paths::relative(&to.join(path), self.place)).collect();
-        self.need_all(Access::Edit, patterns, unit);
+        self.add_need(Access::Edit, patterns, unit);
     }
 
     fn needs_below(&mut self, access: Access, dir: &Located, fitting: &dyn Fn(&str) -> bool, unit: &mut Unit) {
@@ -206,7 +213,7 @@ impl Disk<'_> {
                 patterns.push(paths::relative(path, self.place));
             }
         }
-        self.need_all(access, patterns, unit);
+        self.add_need(access, patterns, unit);
     }
 
     /// Returns the entries below a directory, unless that would use the reserved entries.
@@ -217,7 +224,7 @@ impl Disk<'_> {
         self.listing(dir, skipped).unwrap_or_default()
     }
 
-    fn need_all(&self, access: Access, patterns: Vec<String>, unit: &mut Unit) {
+    fn add_need(&self, access: Access, patterns: Vec<String>, unit: &mut Unit) {
         if patterns.is_empty() {
             return;
         }

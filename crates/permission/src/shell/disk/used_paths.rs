@@ -9,7 +9,7 @@ use super::{Disk, MAX_LOOKUPS};
 use crate::hardlinks::FileId;
 use crate::paths::{self, Folders, Located, PathKind};
 use crate::shell::device;
-use crate::shell::expand::{Arg, ShellState, Whereabouts};
+use crate::shell::expand::{Arg, Directories, ShellState};
 use crate::shell::unit::{Effect, Unit};
 use crate::{Access, Action, Need, places, protected};
 use base::worktree::normal;
@@ -108,10 +108,12 @@ impl Disk<'_> {
         unit.plans_only = false;
         match access {
             // `~user`: outside of the project, wherever it is.
-            Access::List if arg.literal => unit.floor(Action::Ask, &format!("where {} lies is not known", arg.raw)),
+            Access::List if arg.literal => {
+                unit.set_minimum(Action::Ask, &format!("where {} lies is not known", arg.raw))
+            }
             Access::List => {}
-            Access::Read => unit.unknown(&format!("which file it reads as {} is not known", arg.raw)),
-            Access::Edit => unit.unknown(&format!("which file it changes as {} is not known", arg.raw)),
+            Access::Read => unit.ask_about_unknown_files(&format!("which file it reads as {} is not known", arg.raw)),
+            Access::Edit => unit.ask_about_unknown_files(&format!("which file it changes as {} is not known", arg.raw)),
         }
     }
 
@@ -139,7 +141,7 @@ impl Disk<'_> {
         }
         if self.paths.touched >= MAX_USES {
             self.paths.overrun = true;
-            self.unseen(access, text, unit);
+            self.record_unlocated(access, text, unit);
             return;
         }
         if access == Access::Edit && self.device(text, unit, state) {
@@ -149,7 +151,7 @@ impl Disk<'_> {
         if state.cwd.is_empty() && !absolute {
             unit.plans_only = false;
             if access != Access::List {
-                unit.unknown(&format!("in which directory {text} lies is not known"));
+                unit.ask_about_unknown_files(&format!("in which directory {text} lies is not known"));
             }
             return;
         }
@@ -162,8 +164,8 @@ impl Disk<'_> {
         for cwd in from {
             self.paths.touched += 1;
             let Some(located) = self.located(&text, cwd) else {
-                unit.floor(Action::Ask, "it uses more paths than are looked at");
-                self.unseen(access, &text, unit);
+                unit.set_minimum(Action::Ask, "it uses more paths than are looked at");
+                self.record_unlocated(access, &text, unit);
                 return;
             };
             let Some(located) = located else {
@@ -173,7 +175,7 @@ impl Disk<'_> {
             let is_link_of_line =
                 self.links.iter().any(|link| located.path.starts_with(link) || cwd.join(&*text).starts_with(link));
             if is_link_of_line && access != Access::List {
-                unit.unknown(&format!("the line itself changes where {text} leads"));
+                unit.ask_about_unknown_files(&format!("the line itself changes where {text} leads"));
             }
             if access == Access::Edit {
                 let is_plan =
@@ -184,14 +186,14 @@ impl Disk<'_> {
             let is_guess = spelling == Spelling::Guess;
             if is_guess && located.inside && protected::control(Path::new(&located.relative)) {
                 let reason = format!("{text} decides what runs here, and what the program does with it is not known");
-                unit.floor(Action::Ask, &reason);
+                unit.set_minimum(Action::Ask, &reason);
             }
             if located.found == PathKind::Directory && access == Access::Read {
                 inside |= located.inside;
                 let mut needs = located.needs(Access::List);
                 needs.iter_mut().for_each(|need| need.perhaps = from.len() > 1);
                 self.add(unit, needs);
-                self.used_whole(&located, unit);
+                self.add_directory_needs(&located, unit);
                 continue;
             }
             if is_guess && located.is_absent() && located.protected.is_none() {
@@ -244,10 +246,10 @@ impl Disk<'_> {
         match access {
             Access::Edit => {
                 unit.plans_only = false;
-                unit.unknown(&format!("{text} cannot be written as things stand"));
+                unit.ask_about_unknown_files(&format!("{text} cannot be written as things stand"));
             }
             Access::Read if up || is_below_link || spelling == Spelling::Certain => {
-                unit.unknown(&format!("{text} leads nowhere as things stand"));
+                unit.ask_about_unknown_files(&format!("{text} leads nowhere as things stand"));
             }
             Access::Read if spelled.inside && spelled.protected.is_none() => return,
             Access::Read | Access::List => {}
@@ -257,7 +259,7 @@ impl Disk<'_> {
 
     /// Records a path beyond the limit of lookups. Its target is unknown, but a deny of its name
     /// still applies.
-    fn unseen(&self, access: Access, text: &str, unit: &mut Unit) {
+    fn record_unlocated(&self, access: Access, text: &str, unit: &mut Unit) {
         unit.plans_only = false;
         if access == Access::Edit && unit.unseen.len() < MAX_UNSEEN {
             unit.unseen.push(text.to_owned());
@@ -297,7 +299,7 @@ impl Disk<'_> {
         for need in needs {
             let known = |one: &Need| one.permission == need.permission && one.patterns == need.patterns;
             if unit.touches.len() >= MAX_PATHS {
-                unit.floor(Action::Ask, "it uses more paths than are looked at");
+                unit.set_minimum(Action::Ask, "it uses more paths than are looked at");
             } else if !unit.touches.iter().any(known) {
                 unit.touches.push(need);
             }
@@ -306,7 +308,7 @@ impl Disk<'_> {
 
     /// Records a link that the line creates: paths below it can no longer be judged by the present
     /// state of the disk.
-    pub(crate) fn links_to(&mut self, arg: &Arg, state: &ShellState) {
+    pub(crate) fn record_link(&mut self, arg: &Arg, state: &ShellState) {
         for cwd in &state.cwd {
             match arg.text() {
                 Some(text) => self.links.push(normal(&cwd.join(text))),
@@ -317,7 +319,7 @@ impl Disk<'_> {
 
     /// Records that a directory is removed or moved: the shell cannot enter it until it is created
     /// again.
-    pub(crate) fn gone(&mut self, arg: &Arg, state: &ShellState) {
+    pub(crate) fn record_removed(&mut self, arg: &Arg, state: &ShellState) {
         for cwd in &state.cwd {
             let names: Vec<String> = match (arg.texts(), arg.pattern()) {
                 (Some(texts), _) => texts.to_vec(),
@@ -329,7 +331,7 @@ impl Disk<'_> {
         }
     }
 
-    pub(crate) fn made_again(&mut self, arg: &Arg, state: &ShellState) {
+    pub(crate) fn record_created(&mut self, arg: &Arg, state: &ShellState) {
         if self.gone.is_empty() {
             return;
         }
@@ -344,9 +346,10 @@ impl Disk<'_> {
     /// may not exist, the change may fail, and the shell stays in its directory.
     pub(crate) fn chdir(&mut self, target: Option<&Arg>, unit: &mut Unit, state: &mut ShellState) {
         state.settle();
-        let before = state.whereabouts();
+        let before = state.directories();
         let Some(target) = target else {
-            return state.go(Whereabouts { cwd: self.place.home.iter().cloned().collect(), previous: before.cwd });
+            return state
+                .set_directories(Directories { cwd: self.place.home.iter().cloned().collect(), previous: before.cwd });
         };
         if !target.is("-") {
             self.touch(Access::List, target, unit, state);
@@ -384,19 +387,19 @@ impl Disk<'_> {
             }
         }
         if target.texts().is_none() {
-            state.change("the directory is not known");
-            unit.unknown("to which directory it changes is not known");
+            state.set_changed("the directory is not known");
+            unit.ask_about_unknown_files("to which directory it changes is not known");
         }
         if target.texts().is_none() || unknown || next.len() > 8 {
-            return state.go(Whereabouts { cwd: vec![], previous: before.or(&before.swapped()).previous });
+            return state.set_directories(Directories { cwd: vec![], previous: before.or(&before.swapped()).previous });
         }
-        let done = Whereabouts { cwd: next, previous: before.cwd.clone() };
+        let done = Directories { cwd: next, previous: before.cwd.clone() };
         if stays.is_empty() {
-            return state.go(done);
+            return state.set_directories(done);
         }
         // An unknown current directory stays unknown.
         let stays = if before.cwd.is_empty() { vec![] } else { stays };
-        state.go_if(done, Whereabouts { cwd: stays, ..before });
+        state.set_directories_by_outcome(done, Directories { cwd: stays, ..before });
     }
 }
 

@@ -12,13 +12,13 @@ impl<'s> Expansion<'_, 's, '_> {
             match piece {
                 Piece::Command { body, .. } => {
                     self.command(body);
-                    self.opaque("a command's output is computed with, which could run more");
+                    self.set_opaque("a command's output is computed with, which could run more");
                 }
                 Piece::Process(inline) => self.runs(self.script, &inline.list, true),
                 Piece::Arithmetic(inner) => self.arithmetic(inner),
                 Piece::Parameter { inner, .. } => self.arithmetic(inner),
                 Piece::Quoted(text) if holds_code(text) => {
-                    self.opaque("a number is computed from text that holds a command")
+                    self.set_opaque("a number is computed from text that holds a command")
                 }
                 _ => {}
             }
@@ -57,7 +57,7 @@ impl<'s> Expansion<'_, 's, '_> {
                     names.extend((!["?", "#", "$", "!"].contains(&name.as_str())).then(|| name.clone()));
                 }
                 Piece::Parameter { .. } | Piece::Command { .. } => {
-                    self.opaque("a number is computed from text that may hold a command");
+                    self.set_opaque("a number is computed from text that may hold a command");
                 }
                 _ => {}
             }
@@ -70,7 +70,7 @@ impl<'s> Expansion<'_, 's, '_> {
                 _ => false,
             };
             if !known {
-                self.opaque("a number is computed from a variable whose text may hold a command");
+                self.set_opaque("a number is computed from a variable whose text may hold a command");
             }
             let assigned =
                 pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(['=', '+', '-'])));
@@ -93,13 +93,13 @@ impl<'s> Expansion<'_, 's, '_> {
                     return;
                 }
                 if texts.iter().any(|text| holds_code(text)) {
-                    self.opaque("a number is computed from text that holds a command");
+                    self.set_opaque("a number is computed from text that holds a command");
                 }
                 let pieces: Vec<Piece> = texts.iter().map(|text| Piece::Text(text.clone())).collect();
                 self.computes(&pieces);
             }
             Value::Foreign if self.is_integer(name) => {
-                self.opaque("a number is computed from text that may hold a command");
+                self.set_opaque("a number is computed from text that may hold a command");
             }
             Value::Foreign => drop(self.line.foreign.insert(name.to_owned())),
             Value::Harmless => {}
@@ -119,7 +119,7 @@ impl<'s> Expansion<'_, 's, '_> {
 
     pub(crate) fn assigns_danger(&mut self, name: &str) {
         if let Some(reason) = variable_danger(name) {
-            self.opaque(&format!("{name} {reason}"));
+            self.set_opaque(&format!("{name} {reason}"));
         }
     }
 }

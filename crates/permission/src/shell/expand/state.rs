@@ -41,14 +41,14 @@ pub(crate) struct WrittenFunction {
 
 /// The possible current and previous directories of a shell; empty if unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Whereabouts {
+pub(crate) struct Directories {
     pub(crate) cwd: Vec<PathBuf>,
     pub(crate) previous: Vec<PathBuf>,
 }
 
-impl Whereabouts {
+impl Directories {
     pub(crate) fn or(&self, other: &Self) -> Self {
-        Self { cwd: either(&self.cwd, &other.cwd), previous: either(&self.previous, &other.previous) }
+        Self { cwd: merge_paths(&self.cwd, &other.cwd), previous: merge_paths(&self.previous, &other.previous) }
     }
 
     /// Returns the directories after `cd -`.
@@ -67,7 +67,7 @@ pub(crate) struct ShellState {
     pub(crate) cwd: Vec<PathBuf>,
     pub(crate) previous: Vec<PathBuf>,
     /// The directories if the last command failed, such as a `cd` to a missing directory.
-    pub(crate) otherwise: Option<Whereabouts>,
+    pub(crate) otherwise: Option<Directories>,
     /// A trap may change the directory between any two commands.
     pub(crate) adrift: bool,
     /// After `cd -P` or `set -P`: `..` may be the parent of a link's target.
@@ -120,7 +120,7 @@ impl ShellState {
         Self { cwd: self.cwd.clone(), changed: self.changed.clone(), ..Self::default() }
     }
 
-    pub(crate) fn change(&mut self, reason: &str) {
+    pub(crate) fn set_changed(&mut self, reason: &str) {
         self.changed.get_or_insert_with(|| reason.to_owned());
     }
 
@@ -128,29 +128,29 @@ impl ShellState {
         self.functions.contains_key(name)
     }
 
-    pub(crate) fn whereabouts(&self) -> Whereabouts {
-        Whereabouts { cwd: self.cwd.clone(), previous: self.previous.clone() }
+    pub(crate) fn directories(&self) -> Directories {
+        Directories { cwd: self.cwd.clone(), previous: self.previous.clone() }
     }
 
     /// Sets the directories, whatever the result of the last command.
-    pub(crate) fn go(&mut self, to: Whereabouts) {
-        let to = if self.adrift { Whereabouts::default() } else { to };
+    pub(crate) fn set_directories(&mut self, to: Directories) {
+        let to = if self.adrift { Directories::default() } else { to };
         self.cwd = to.cwd;
         self.previous = to.previous;
         self.otherwise = None;
     }
 
     /// Sets the directories for success and for failure of the last command.
-    pub(crate) fn go_if(&mut self, done: Whereabouts, failed: Whereabouts) {
+    pub(crate) fn set_directories_by_outcome(&mut self, done: Directories, failed: Directories) {
         let otherwise = (done != failed).then_some(failed);
-        self.go(done);
+        self.set_directories(done);
         self.otherwise = otherwise;
     }
 
     /// Returns the directories for success and for failure of the last command, and drops the
     /// distinction.
-    pub(crate) fn outcomes(&mut self) -> (Whereabouts, Whereabouts) {
-        let done = self.whereabouts();
+    pub(crate) fn take_outcomes(&mut self) -> (Directories, Directories) {
+        let done = self.directories();
         let failed = self.otherwise.take().unwrap_or_else(|| done.clone());
         (done, failed)
     }
@@ -158,32 +158,32 @@ impl ShellState {
     /// Merges both outcomes of the last command, since no later command depends on its result.
     pub(crate) fn settle(&mut self) {
         if let Some(failed) = self.otherwise.take() {
-            self.go(self.whereabouts().or(&failed));
+            self.set_directories(self.directories().or(&failed));
         }
     }
 
     /// Makes the directories before a command possible again, since it may not have been executed.
-    pub(crate) fn perhaps_still(&mut self, before: &Whereabouts) {
+    pub(crate) fn keep_possible(&mut self, before: &Directories) {
         self.settle();
         if self.cwd != before.cwd || self.previous != before.previous {
-            self.go(before.or(&self.whereabouts()));
+            self.set_directories(before.or(&self.directories()));
         }
     }
 
     /// Makes the directory unknown from here on, whatever `cd` follows.
-    pub(crate) fn drift(&mut self) {
+    pub(crate) fn lose_directory_for_good(&mut self) {
         self.adrift = true;
-        self.lose();
+        self.lose_directory();
     }
 
     /// Makes the current directory unknown.
-    pub(crate) fn lose(&mut self) {
-        self.go(Whereabouts::default());
+    pub(crate) fn lose_directory(&mut self) {
+        self.set_directories(Directories::default());
     }
 }
 
 /// Merges both outcomes; unknown if one of them is.
-pub(crate) fn either(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
+pub(crate) fn merge_paths(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
     if a.is_empty() || b.is_empty() {
         return vec![];
     }
@@ -194,11 +194,11 @@ pub(crate) fn either(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
 
 /// Applies the effects of a loop's body on variables and the directory, since a later round starts
 /// from the state after an earlier one.
-pub(crate) fn unsettle(list: &List, state: &mut ShellState) {
-    list.iter().flat_map(|item| &item.commands).for_each(|command| unsettle_by(command, state));
+pub(crate) fn apply_loop_effects(list: &List, state: &mut ShellState) {
+    list.iter().flat_map(|item| &item.commands).for_each(|command| apply_loop_command(command, state));
 }
 
-fn unsettle_by(command: &ShellCommand, state: &mut ShellState) {
+fn apply_loop_command(command: &ShellCommand, state: &mut ShellState) {
     match &command.kind {
         ShellCommandKind::Simple { assigns, words } => {
             let assigns = if words.is_empty() { assigns.as_slice() } else { &[] };
@@ -214,36 +214,38 @@ fn unsettle_by(command: &ShellCommand, state: &mut ShellState) {
                 state.set(&assign.name, value());
                 state.set(&assign.name, value());
             }
-            unsettle_by_words(words, state);
+            apply_loop_words(words, state);
         }
         ShellCommandKind::For { name, body, .. } => {
             // In the next round it may have another value than before the loop.
             if state.vars.contains_key(name) {
                 state.set(name, Value::Foreign);
             }
-            unsettle(body, state);
+            apply_loop_effects(body, state);
         }
-        ShellCommandKind::Group(list) | ShellCommandKind::ArithmeticFor { body: list, .. } => unsettle(list, state),
+        ShellCommandKind::Group(list) | ShellCommandKind::ArithmeticFor { body: list, .. } => {
+            apply_loop_effects(list, state)
+        }
         ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => {
-            lists.iter().for_each(|list| unsettle(list, state))
+            lists.iter().for_each(|list| apply_loop_effects(list, state))
         }
-        ShellCommandKind::Case { arms, .. } => arms.iter().for_each(|(_, list)| unsettle(list, state)),
-        ShellCommandKind::Function { body, .. } => unsettle_by(body, state),
+        ShellCommandKind::Case { arms, .. } => arms.iter().for_each(|(_, list)| apply_loop_effects(list, state)),
+        ShellCommandKind::Function { body, .. } => apply_loop_command(body, state),
         _ => {}
     }
 }
 
 /// Applies the effects of a simple command on later rounds, by its words.
-fn unsettle_by_words(words: &[Word], state: &mut ShellState) {
+fn apply_loop_words(words: &[Word], state: &mut ShellState) {
     /// Builtins that assign variables among their words.
     const SETTING: &str = "read mapfile readarray printf declare typeset local export readonly let getopts unset";
     let Some((name, words)) = command_name(words) else {
         // A computed name may be any command.
-        return state.lose();
+        return state.lose_directory();
     };
     if matches!(&*name, "eval" | "source" | "." | "trap") {
         state.called = true;
-        state.lose();
+        state.lose_directory();
     }
     if among(SETTING, &name) {
         let begins = |word: &Word| match word.pieces.first() {
@@ -256,7 +258,7 @@ fn unsettle_by_words(words: &[Word], state: &mut ShellState) {
     }
     let moves = state.functions.get(&*name).is_some_and(|all| all.iter().any(|function| function.moves.get()));
     if matches!(&*name, "cd" | "chdir" | "pushd" | "popd") || moves {
-        state.lose();
+        state.lose_directory();
     }
 }
 
@@ -288,6 +290,6 @@ fn command_name(mut words: &[Word]) -> Option<(String, &[Word])> {
 pub(crate) fn may_move(command: &ShellCommand) -> bool {
     let here = PathBuf::new();
     let mut state = ShellState { cwd: vec![here], ..ShellState::default() };
-    unsettle_by(command, &mut state);
+    apply_loop_command(command, &mut state);
     state.cwd.is_empty()
 }

@@ -50,7 +50,7 @@ impl Builtin<'_> {
         self.effects.push(effect);
     }
 
-    fn opaque(&mut self, reason: &str) {
+    fn set_opaque(&mut self, reason: &str) {
         self.add(ProgramEffect::Opaque(reason.to_owned()));
     }
 
@@ -58,7 +58,7 @@ impl Builtin<'_> {
         self.add(ProgramEffect::Effect(Effect::Unproven));
     }
 
-    fn change(&mut self, reason: &str) {
+    fn set_changed(&mut self, reason: &str) {
         self.add(ProgramEffect::Changed(reason.to_owned()));
     }
 
@@ -67,24 +67,24 @@ impl Builtin<'_> {
             "getopts" | "wait" => {
                 for name in args.iter().filter_map(Arg::text) {
                     if let Some(reason) = variable_danger(name) {
-                        self.opaque(&format!("{name} {reason}"));
+                        self.set_opaque(&format!("{name} {reason}"));
                     }
                 }
                 if name == "wait" && may_hold_code(args) {
-                    self.opaque("it sets a variable that is computed");
+                    self.set_opaque("it sets a variable that is computed");
                 }
             }
             "test" | "[" => {
                 let evaluates = args.iter().any(|arg| arg.is("-v") || arg.is("-R"));
                 if evaluates && may_hold_code(args) {
-                    self.opaque("a subscript is evaluated");
+                    self.set_opaque("a subscript is evaluated");
                 }
             }
             "echo" => {}
             "printf" => self.printf(args),
             "let" => {
                 if may_hold_code(args) {
-                    self.opaque("let evaluates a text that may hold a command");
+                    self.set_opaque("let evaluates a text that may hold a command");
                 }
                 for arg in args {
                     self.add(ProgramEffect::Computes(arg.text().unwrap_or_default().to_owned()));
@@ -100,7 +100,9 @@ impl Builtin<'_> {
                 for arg in args.get(at..).unwrap_or_default().iter().chain(&array) {
                     match plain_name(arg) {
                         Some(name) => self.add(ProgramEffect::Assign(name.to_owned(), Value::Foreign)),
-                        None => self.opaque("it sets a variable that decides what runs, or one whose name is computed"),
+                        None => {
+                            self.set_opaque("it sets a variable that decides what runs, or one whose name is computed")
+                        }
                     }
                 }
             }
@@ -114,7 +116,9 @@ impl Builtin<'_> {
                         }
                         Some(_) => {}
                         None => {
-                            self.opaque("it removes a variable that decides what runs, or one whose name is computed");
+                            self.set_opaque(
+                                "it removes a variable that decides what runs, or one whose name is computed",
+                            );
                         }
                     }
                 }
@@ -133,9 +137,9 @@ impl Builtin<'_> {
         let target = if is_attached { Some(first.after(2)) } else { args.get(1).cloned() };
         let target = target.as_ref().and_then(Arg::text).unwrap_or_default();
         match variable_danger(target) {
-            Some(reason) => self.opaque(&format!("{target} {reason}")),
+            Some(reason) => self.set_opaque(&format!("{target} {reason}")),
             None if target.is_empty() || may_hold_code(args.get(..2).unwrap_or(args)) => {
-                self.opaque("it sets a variable that is computed");
+                self.set_opaque("it sets a variable that is computed");
             }
             None => self.add(ProgramEffect::Assign(target.to_owned(), Value::Foreign)),
         }
@@ -171,7 +175,7 @@ impl Builtin<'_> {
                 let names = args.get(at..).unwrap_or_default();
                 let known = names.iter().all(|arg| arg.text().is_some_and(|text| among(QUIET, text)));
                 if options.has(&["-s", "-u"]) && !known {
-                    self.opaque(OTHER_READING);
+                    self.set_opaque(OTHER_READING);
                 }
             }
             "alias" | "unalias" => {
@@ -181,7 +185,7 @@ impl Builtin<'_> {
                         self.add(ProgramEffect::Text(arg.after(from), true));
                     }
                     self.unproven();
-                    self.change("an alias is set");
+                    self.set_changed("an alias is set");
                 }
             }
             "hash" | "enable" | "bind" | "complete" | "compgen" | "compopt" | "fc" | "history" => {
@@ -195,8 +199,8 @@ impl Builtin<'_> {
                     _ => false,
                 };
                 if !quiet {
-                    self.opaque("it changes which code a command name means, or runs one");
-                    self.change("what command names mean has changed");
+                    self.set_opaque("it changes which code a command name means, or runs one");
+                    self.set_changed("what command names mean has changed");
                 }
             }
             _ => return false,
@@ -210,7 +214,7 @@ impl Builtin<'_> {
             "eval" => {
                 self.add(ProgramEffect::Carrier);
                 self.add(ProgramEffect::Eval(args.to_vec()));
-                self.change("eval ran before");
+                self.set_changed("eval ran before");
             }
             "trap" => {
                 self.add(ProgramEffect::Carrier);
@@ -224,7 +228,7 @@ impl Builtin<'_> {
             }
             "source" | "." => {
                 self.add(ProgramEffect::Carrier);
-                self.opaque("it runs a file in this shell");
+                self.set_opaque("it runs a file in this shell");
                 if let Some(file) = args.first() {
                     self.add(ProgramEffect::Use(Access::Read, file.clone()));
                 }
@@ -233,7 +237,7 @@ impl Builtin<'_> {
                 let (options, at) = Options::leading(args, if name == "exec" { "a" } else { "" }, &[]);
                 self.add(ProgramEffect::Carrier);
                 if options.unknown {
-                    self.opaque("how its options end is not known");
+                    self.set_opaque("how its options end is not known");
                 }
                 if name == "exec" || !options.has(&["-v", "-V"]) {
                     self.add(ProgramEffect::Run(args.get(at..).unwrap_or_default().to_vec(), false));
@@ -242,7 +246,7 @@ impl Builtin<'_> {
             "jobs" => {
                 let (options, at) = Options::leading(args, "", &[]);
                 if options.unknown {
-                    self.opaque("a word that is computed may make it run the words behind it");
+                    self.set_opaque("a word that is computed may make it run the words behind it");
                 }
                 if options.has(&["-x"]) {
                     self.add(ProgramEffect::Carrier);
@@ -267,7 +271,7 @@ impl Builtin<'_> {
         let is_function = has('f');
         let is_array = has('a') || has('A');
         if has('n') {
-            self.opaque("it gives a variable another name");
+            self.set_opaque("it gives a variable another name");
         }
         let mut set = HashSet::new();
         let mut any = false;
@@ -276,19 +280,19 @@ impl Builtin<'_> {
             let prefix = arg.prefix();
             let variable = prefix.split(['=', '+']).next().unwrap_or_default();
             if variable.contains('[') || (arg.text().is_none() && !prefix.contains('=')) {
-                self.opaque("it sets a variable whose name is computed");
+                self.set_opaque("it sets a variable whose name is computed");
             }
             if is_integer && (arg.text().is_none() || holds_code(prefix)) {
-                self.opaque("a number is computed from text that may hold a command");
+                self.set_opaque("a number is computed from text that may hold a command");
             }
             if let Some(reason) = variable_danger(variable) {
                 let reason = format!("{variable} {reason}");
                 if is_quiet(variable) {
                     self.add(ProgramEffect::Prefixed(reason.clone()))
                 } else {
-                    self.opaque(&reason)
+                    self.set_opaque(&reason)
                 }
-                self.change(&reason);
+                self.set_changed(&reason);
             }
             if is_integer {
                 self.add(ProgramEffect::Integer(variable.to_owned()));
@@ -302,7 +306,7 @@ impl Builtin<'_> {
                 }
             };
             if list {
-                self.opaque("an array is read from text that may hold a command");
+                self.set_opaque("an array is read from text that may hold a command");
             }
             if let Some((variable, value)) = arg.text().and_then(|text| text.split_once('=')) {
                 set.insert(variable.to_owned());
@@ -313,7 +317,7 @@ impl Builtin<'_> {
             }
         }
         if is_function && name == "export" {
-            self.opaque("it hands a function to other shells");
+            self.set_opaque("it hands a function to other shells");
         }
         if !any && !is_function {
             // It prints every variable.
@@ -321,7 +325,7 @@ impl Builtin<'_> {
         }
         if any && name == "export" {
             self.unproven();
-            self.change("a variable was exported");
+            self.set_changed("a variable was exported");
         }
     }
 
@@ -332,20 +336,20 @@ impl Builtin<'_> {
         }
         for (at, arg) in args.iter().enumerate() {
             let Some(text) = arg.text() else {
-                return self.opaque("it sets options that are computed");
+                return self.set_opaque("it sets options that are computed");
             };
             if text == "--" || !text.starts_with(['-', '+']) {
                 break;
             }
             if text.contains(['k', 'a', 'B', 'r', 'p']) && !text.starts_with("--") {
-                self.opaque(OTHER_READING);
+                self.set_opaque(OTHER_READING);
             }
             if text.contains('P') {
                 self.add(ProgramEffect::Physical);
             }
             if text.ends_with('o') {
                 if args.get(at + 1).and_then(Arg::text).is_some_and(|name| !among(QUIET, name)) {
-                    self.opaque(OTHER_READING);
+                    self.set_opaque(OTHER_READING);
                 }
                 break;
             }

@@ -288,7 +288,7 @@ fn sample(pattern: &str) -> String {
 
 /// Adds a command that ends at `;` or `+`, with the found files among its words.
 pub(super) fn until(collector: &mut EffectCollector<'_>, given: &GivenOption, args: &[Arg], ends: bool) {
-    collector.danger(&given.name);
+    collector.add_danger(&given.name);
     collector.add(ProgramEffect::Carrier);
     let end = if ends || args[given.next..].iter().any(|arg| arg.is(";")) {
         end_of_command(args, given.next)

@@ -20,10 +20,10 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
     while let Some(arg) = args.get(at)
         && arg.prefix().starts_with(['-', '+'])
     {
-        let Some(text) = arg.text() else { return collector.opaque("its options are computed") };
+        let Some(text) = arg.text() else { return collector.set_opaque("its options are computed") };
         at += 1;
         if text.ends_with(['o', 'O']) && args.get(at).is_some_and(Arg::is_several) {
-            return collector.opaque("its options are computed");
+            return collector.set_opaque("its options are computed");
         }
         if text == "--" || text == "-" {
             break;
@@ -32,7 +32,7 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
             let name = long.split('=').next().unwrap_or_default();
             match name {
                 "rcfile" | "init-file" => {
-                    collector.opaque("it reads a start file");
+                    collector.set_opaque("it reads a start file");
                     at += usize::from(name == long);
                 }
                 "command" if foreign => command = true,
@@ -45,7 +45,7 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
             command |= text.contains('c');
             stdin |= text.contains('s');
             if text.contains('i') {
-                collector.opaque("an interactive shell runs its start files");
+                collector.set_opaque("an interactive shell runs its start files");
             }
         }
         at += usize::from(text.ends_with(['o', 'O']));
@@ -53,7 +53,7 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
     if command {
         let Some(text) = args.get(at) else { return };
         if foreign {
-            collector.opaque("it is not the language of bash");
+            collector.set_opaque("it is not the language of bash");
             collector.add_foreign_code(Some(text));
         }
         return collector.add(ProgramEffect::Text(text.clone(), false));
@@ -63,15 +63,15 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
         let is_pipe =
             |text: &str| device::is_harmless(text) || text.starts_with("/dev/fd/") || text.starts_with("/proc/");
         if file.text().is_some_and(is_pipe) {
-            collector.opaque("it reads its program from a pipe");
+            collector.set_opaque("it reads its program from a pipe");
         }
-        collector.doubt("it runs a file, and what that does is not judged");
+        collector.set_doubt("it runs a file, and what that does is not judged");
         return collector.uses(Access::Read, file);
     }
     match collector.view.input.clone() {
-        StdinSource::Pipe => collector.opaque("it reads its program from a pipe or a file"),
+        StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
         StdinSource::Text(Some(text)) => collector.add(ProgramEffect::Text(Arg::exact(text), false)),
-        StdinSource::Text(None) => collector.opaque("it reads a program that is computed"),
+        StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
         StdinSource::Nothing => {}
     }
 }
@@ -84,16 +84,16 @@ pub(super) fn language(collector: &mut EffectCollector<'_>, program: &Utility, r
         match option.does {
             Some(Does::Program) => {
                 given = true;
-                collector.danger(&option.name);
+                collector.add_danger(&option.name);
                 match option.value.as_ref().map(Arg::text) {
                     Some(Some(text)) => texts.push(text.to_owned()),
-                    Some(None) => collector.opaque("the program it runs is computed"),
+                    Some(None) => collector.set_opaque("the program it runs is computed"),
                     None => {}
                 }
             }
             Some(Does::Module) => {
                 given = true;
-                collector.danger(&option.name);
+                collector.add_danger(&option.name);
                 // A module may take its words as a program.
                 let words = reading.operands.iter().filter_map(Arg::text);
                 texts.extend(words.filter(|text| text.contains(['(', '=', ';'])).map(str::to_owned));
@@ -108,32 +108,32 @@ pub(super) fn language(collector: &mut EffectCollector<'_>, program: &Utility, r
     let from_input = (no_file && !given) || interactive;
     if from_input {
         match collector.view.input.clone() {
-            StdinSource::Pipe => collector.opaque("it reads its program from a pipe or a file"),
+            StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
             StdinSource::Text(Some(text)) => {
                 collector.add(ProgramEffect::Broad("its program is in its input".to_owned()));
                 texts.push(text);
             }
-            StdinSource::Text(None) => collector.opaque("it reads a program that is computed"),
+            StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
             StdinSource::Nothing => {}
         }
     } else if collector.view.input == StdinSource::Pipe && reading.given.iter().any(may_read_input) {
-        collector.doubt("it may read more of its program from its input");
+        collector.set_doubt("it may read more of its program from its input");
     }
     if operand.and_then(Arg::text).is_some_and(is_device) && !given {
-        collector.opaque("it reads its program from a pipe");
+        collector.set_opaque("it reads its program from a pipe");
     }
     if program.whole {
         // Editors, debuggers and databases have languages of their own, and also read commands from
         // the input, whatever file they open.
         collector.add_unknown_program(args);
         if !no_file && !given && collector.view.input == StdinSource::Pipe {
-            collector.opaque("it reads commands from a pipe or a file");
+            collector.set_opaque("it reads commands from a pipe or a file");
         }
         if !texts.is_empty() {
-            collector.doubt(&format!("the program {} is given may start others", program.name));
+            collector.set_doubt(&format!("the program {} is given may start others", program.name));
         }
     } else if !texts.iter().all(|text| code::is_harmless(text, &collector.called)) {
-        collector.doubt(&format!("the program {} is given is not known to start no others", program.name));
+        collector.set_doubt(&format!("the program {} is given is not known to start no others", program.name));
     }
     for text in texts {
         collector.names_files(&text, program.whole);
@@ -176,13 +176,13 @@ fn programs<'r>(collector: &mut EffectCollector<'_>, reading: &'r ParsedArgs) ->
             continue;
         }
         collector.effect(Effect::Unproven);
-        collector.danger(&given.name);
-        collector.doubt("it runs a file of commands");
+        collector.add_danger(&given.name);
+        collector.set_doubt("it runs a file of commands");
         if let Some(file) = &given.value {
             let is_pipe =
                 |text: &str| device::is_harmless(text) || text.starts_with("/dev/") || text.starts_with("/proc/");
             if file.text().is_some_and(is_pipe) {
-                collector.opaque("it reads its program from a pipe");
+                collector.set_opaque("it reads its program from a pipe");
             }
             collector.uses(Access::Read, file);
         }
@@ -203,13 +203,13 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     for program in &programs {
         let Some(text) = program.text() else {
             collector.effect(Effect::Unproven);
-            collector.doubt("its program is computed, and sed can run commands");
+            collector.set_doubt("its program is computed, and sed can run commands");
             continue;
         };
         let Some(effects) = sed_effects(text) else {
             collector.effect(Effect::Unproven);
             collector.add(ProgramEffect::Carrier);
-            collector.doubt("its program is not plain, and sed can run commands");
+            collector.set_doubt("its program is not plain, and sed can run commands");
             collector
                 .add(ProgramEffect::Unknown("its program is not plain: which files it writes is not known".to_owned()));
             collector.add_foreign_code(Some(program));
@@ -219,16 +219,16 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
             collector.add(ProgramEffect::Carrier);
             match letter {
                 'w' => {
-                    collector.danger("w");
+                    collector.add_danger("w");
                     collector.uses(Access::Edit, &Arg::exact(text));
                 }
                 'r' => collector.uses(Access::Read, &Arg::exact(text)),
                 _ => {
-                    collector.danger("e");
+                    collector.add_danger("e");
                     collector.effect(Effect::Unproven);
                     collector.add_foreign_code(Some(program));
                     if text.is_empty() {
-                        collector.opaque("sed runs the lines that it reads");
+                        collector.set_opaque("sed runs the lines that it reads");
                     } else {
                         collector.add(ProgramEffect::Text(Arg::exact(text), true));
                     }
@@ -359,13 +359,13 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     for program in &programs {
         let Some(text) = program.text() else {
             collector.effect(Effect::Unproven);
-            collector.doubt("its program is computed, and awk can run commands");
+            collector.set_doubt("its program is computed, and awk can run commands");
             continue;
         };
         match awk_effects(text) {
             AwkEffects::None => {}
             AwkEffects::Starts => {
-                collector.danger("system");
+                collector.add_danger("system");
                 collector.effect(Effect::Unproven);
                 collector.add_foreign_code(Some(program));
                 collector.names_files(text, true);
@@ -375,18 +375,18 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
                             .into_iter()
                             .for_each(|command| collector.add(ProgramEffect::Text(Arg::exact(command), true)));
                     }
-                    None => collector.opaque("the command awk runs is computed"),
+                    None => collector.set_opaque("the command awk runs is computed"),
                 }
             }
             AwkEffects::Writes(file) => {
-                collector.danger(">");
+                collector.add_danger(">");
                 collector.uses(Access::Edit, &Arg::exact(file));
             }
             AwkEffects::Unread => {
-                collector.danger(">");
+                collector.add_danger(">");
                 collector.effect(Effect::Unproven);
                 collector.add_foreign_code(Some(program));
-                collector.doubt("its program is not plain, and awk can run commands");
+                collector.set_doubt("its program is not plain, and awk can run commands");
                 collector.add(ProgramEffect::Unknown(
                     "its program is not plain: which files it uses is not known".to_owned(),
                 ));

@@ -58,7 +58,7 @@ pub(super) fn words(
             }
         }
         // A rule for `git diff*` was not meant for this command.
-        "danger" => collector.danger(program.name.split(' ').nth(1).unwrap_or_default()),
+        "danger" => collector.add_danger(program.name.split(' ').nth(1).unwrap_or_default()),
         "git config" => return git_config(collector, operands),
         // An expression determines the new names of the files.
         "rename" => {
@@ -82,7 +82,7 @@ pub(super) fn words(
             }
         }
         "flock" => return wrapper::flock(collector, operands, value(&["-c", "--command"])),
-        "script" if value(&["-c", "--command"]).is_none() => collector.opaque("it starts an interactive shell"),
+        "script" if value(&["-c", "--command"]).is_none() => collector.set_opaque("it starts an interactive shell"),
         "commands" | "parallel" => return wrapper::input_commands(collector, program, operands),
         "rsync" if args.iter().any(|arg| arg.prefix().starts_with("--del")) => {
             let to = operands.last().cloned();
@@ -122,11 +122,11 @@ fn reader(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Pars
         "rg" => recursive::ripgrep(collector, program, reading),
         "diff" => recursive::diff(collector, reading),
         "jq" if reading.has(&["-f", "--from-file"]) => {
-            collector.danger("-f");
+            collector.add_danger("-f");
             collector.effect(Effect::Unproven);
         }
         "jq" if operands.first().is_some_and(imports) => {
-            collector.danger("import");
+            collector.add_danger("import");
             collector.effect(Effect::Unproven);
             collector.uses(Access::Read, &Arg::unknown("a module"));
         }
@@ -140,14 +140,14 @@ fn reader(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Pars
             .any(|arg| !arg.known() || ["load", "env", "system"].iter().any(|word| arg.prefix().contains(word))) =>
         {
             collector.effect(Effect::Unproven);
-            collector.doubt("its program may read files and run programs");
+            collector.set_doubt("its program may read files and run programs");
         }
         "ps" if operands.iter().any(|arg| arg.text().is_none_or(|text| text.contains(['e', 'E']))) => {
             collector.effect(Effect::Unproven);
         }
         // `@file` is a file of options.
         "binutils" if operands.iter().any(|arg| arg.prefix().starts_with('@')) => {
-            collector.danger("@");
+            collector.add_danger("@");
             collector.effect(Effect::Unproven);
         }
         "pager" => {
@@ -157,7 +157,7 @@ fn reader(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Pars
                 // A position to start at; anything else may be a command that starts a program or
                 // saves a file.
                 if arg.text().is_none_or(|text| !text.chars().all(|c| c.is_ascii_digit() || "+%GF".contains(c))) {
-                    collector.danger("+");
+                    collector.add_danger("+");
                 }
             }
         }
@@ -195,7 +195,7 @@ pub(super) fn formats(collector: &mut EffectCollector<'_>, given: &GivenOption) 
             && !text.contains("signature")
     });
     if !is_plain {
-        collector.danger(if value.prefix().contains("%G") { "%G" } else { &given.name });
+        collector.add_danger(if value.prefix().contains("%G") { "%G" } else { &given.name });
         collector.effect(Effect::Unproven);
     }
 }
@@ -218,11 +218,11 @@ pub(super) fn settings(collector: &mut EffectCollector<'_>, given: &GivenOption)
     ];
     const PAIRS: [&str; 4] =
         ["core.fsmonitor=false", "core.pager=cat", "safe.barerepository=explicit", "core.hookspath=/dev/null"];
-    collector.danger("-c");
+    collector.add_danger("-c");
     let set = given.value.as_ref().map(|arg| arg.prefix().to_ascii_lowercase()).unwrap_or_default();
     let key = set.split('=').next().unwrap_or_default();
     if !QUIET.iter().any(|start| key.starts_with(start)) && !PAIRS.contains(&set.as_str()) {
-        collector.opaque("a setting for this one command may start a program");
+        collector.set_opaque("a setting for this one command may start a program");
         collector.add_foreign_code(given.value.as_ref());
     }
 }
@@ -252,14 +252,14 @@ pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, given: &GivenOptio
     let key = text[start..end].to_ascii_lowercase();
     let rest = value.after((end + 1).min(text.len()));
     if key.is_empty() || !value.known() {
-        collector.opaque("its settings are computed");
+        collector.set_opaque("its settings are computed");
     } else if WRITES.contains(&key.as_str()) {
-        collector.danger("-o");
+        collector.add_danger("-o");
         collector.uses(Access::Edit, &rest);
     } else if key == "identityfile" {
         collector.uses(Access::Read, &rest);
     } else if !QUIET.contains(&key.as_str()) {
-        collector.danger("-o");
+        collector.add_danger("-o");
         collector.add(ProgramEffect::Text(rest, true));
     }
 }
@@ -359,7 +359,7 @@ fn git_config(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
     let known = table::program(&format!("git config {first}")).is_some();
     let shows = operands.len() == 1 && first.contains('.');
     if !known && !shows {
-        collector.danger("config");
+        collector.add_danger("config");
         collector.effect(Effect::Writes);
         collector.add(ProgramEffect::Floor(Action::Ask, "git's settings decide what it starts".to_owned()));
     }
@@ -422,15 +422,15 @@ fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg])
         match given.does {
             Some(Does::File) => {
                 if given.value.as_ref().is_none_or(|file| file.text().is_none_or(is_pipe)) {
-                    collector.opaque("its program comes from its input");
+                    collector.set_opaque("its program comes from its input");
                 }
                 if let Some(file) = &given.value {
                     collector.uses(Access::Read, file);
                 }
             }
             Some(Does::Program) => {
-                collector.danger(&given.name);
-                collector.doubt("it is given a makefile, and what that runs is not judged");
+                collector.add_danger(&given.name);
+                collector.set_doubt("it is given a makefile, and what that runs is not judged");
                 collector.add_foreign_code(given.value.as_ref());
             }
             _ => {}
@@ -439,7 +439,7 @@ fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg])
     for text in args.iter().filter_map(Arg::text).filter(|text| text.contains([' ', '='])) {
         collector.add(ProgramEffect::ForeignCode(text.to_owned()));
         if text.contains("SHELL=") || text.contains("$(") {
-            collector.doubt("a variable of it decides what it starts");
+            collector.set_doubt("a variable of it decides what it starts");
         }
     }
 }

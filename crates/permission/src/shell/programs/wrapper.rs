@@ -17,13 +17,13 @@ pub(super) fn settings_first(
     let mut at = at;
     while let Some(arg) = reading.operands.get(at).filter(|arg| arg.prefix().contains('=')) {
         if arg.is_several() {
-            collector.opaque("a variable's value may go on with the name of a program");
+            collector.set_opaque("a variable's value may go on with the name of a program");
         }
         if program.special == "env" {
             let name = arg.prefix().split('=').next().unwrap_or_default();
             collector.add(ProgramEffect::Variable(name.to_owned()));
         } else {
-            collector.opaque("variables are set for a program that runs as another user");
+            collector.set_opaque("variables are set for a program that runs as another user");
         }
         at += 1;
     }
@@ -61,9 +61,9 @@ pub(super) fn env(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) -> 
                     collector.program(env, &all);
                 }
             }
-            None => collector.opaque("a quote in the text it splits is not closed"),
+            None => collector.set_opaque("a quote in the text it splits is not closed"),
         },
-        _ => collector.opaque("it splits a text into a command"),
+        _ => collector.set_opaque("it splits a text into a command"),
     }
     false
 }
@@ -113,7 +113,7 @@ pub(super) fn setarch(collector: &mut EffectCollector<'_>, args: &[Arg]) -> bool
     let Some(first) = args.first() else { return true };
     let is_option = first.prefix().starts_with('-');
     if !is_option && first.text().is_none() {
-        collector.opaque("which of its words is the program is not known");
+        collector.set_opaque("which of its words is the program is not known");
     }
     if let Some(entry) = table::program("linux64") {
         collector.program(entry, if is_option { args } else { &args[1..] });
@@ -152,10 +152,10 @@ pub(super) fn input_commands(collector: &mut EffectCollector<'_>, program: &Util
             collector.add(ProgramEffect::Text(Arg::exact(text), false));
         }
         StdinSource::Text(Some(text)) => {
-            collector.doubt("it reads commands from its input");
+            collector.set_doubt("it reads commands from its input");
             collector.add(ProgramEffect::ForeignCode(text));
         }
-        StdinSource::Pipe | StdinSource::Text(None) => collector.opaque("it reads commands from its input"),
+        StdinSource::Pipe | StdinSource::Text(None) => collector.set_opaque("it reads commands from its input"),
     }
     match program.name {
         "su" | "runuser" => user(collector, operands),
