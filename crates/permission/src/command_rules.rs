@@ -89,7 +89,7 @@ impl<'r> CommandRules<'r> {
             rule = None;
             reason = Some("you allowed this before".into());
         }
-        if action == Action::Ask && self.held && self.doubt(unit, &keys, guarantee).is_none() {
+        if action == Action::Ask && self.held && self.reason_to_doubt(unit, &keys, guarantee).is_none() {
             action = Action::Allow;
             rule = None;
             reason = Some(HELD.into());
@@ -187,8 +187,8 @@ impl<'r> CommandRules<'r> {
             return Some(format!("{danger} changes what it does, and the rule does not name it"));
         }
         let names_program = |program: &String| program.contains('/') && rule.pattern.split(' ').next() == Some(program);
-        if unit.broad_only.is_some() {
-            return unit.broad_only.clone();
+        if unit.catch_all_only.is_some() {
+            return unit.catch_all_only.clone();
         }
         if unit.program.as_ref().is_some_and(names_program) { None } else { unit.foreign.clone() }
     }
@@ -200,7 +200,7 @@ impl<'r> CommandRules<'r> {
     /// so only their reasons are stored.
     fn allows(&self, at: usize, rule: &Rule, unit: &Unit, refused: &mut Option<String>) -> bool {
         let names = wildcard::matches(&rule.pattern, &unit.normal)
-            || (unit.broad_only.is_none()
+            || (unit.catch_all_only.is_none()
                 && unit.names.first().is_some_and(|name| wildcard::matches(&rule.pattern, name)));
         let hindered = names.then(|| Self::reason_against(rule, unit)).flatten();
         if let Some(reason) = &hindered
@@ -271,7 +271,7 @@ impl<'r> CommandRules<'r> {
             // Only a built-in catch-all lets commands that read pass without a question.
             let asked =
                 rule.filter(|rule| rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN));
-            let is_confined = guarantee.keeps_all(unit) && self.doubt(unit, keys, guarantee).is_none();
+            let is_confined = guarantee.keeps_all(unit) && self.reason_to_doubt(unit, keys, guarantee).is_none();
             if is_confined && action == Action::Ask && asked.is_none() {
                 return (Action::Allow, None, Some(CONFINED.into()));
             }
@@ -283,7 +283,7 @@ impl<'r> CommandRules<'r> {
             }
             // The agent may read, but a word that is unknown yet may name something that is denied.
             if action == Action::Allow
-                && let Some(doubt) = self.doubt(unit, keys, guarantee)
+                && let Some(doubt) = self.reason_to_doubt(unit, keys, guarantee)
             {
                 action = Action::Ask;
                 reason = Some(doubt);
@@ -295,7 +295,7 @@ impl<'r> CommandRules<'r> {
         }
         if action == Action::Allow {
             // An allow holds for a command that was analysed, unless it may hide something that is denied.
-            let doubt = self.doubt(unit, keys, guarantee);
+            let doubt = self.reason_to_doubt(unit, keys, guarantee);
             if doubt.is_some() {
                 action = Action::Ask;
                 rule = None;
@@ -306,7 +306,7 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Returns the reason why the unit may run something that a rule denies, or that cannot be analysed.
-    fn doubt(&self, unit: &Unit, keys: &UnitKeys, guarantee: SandboxGuarantee) -> Option<String> {
+    fn reason_to_doubt(&self, unit: &Unit, keys: &UnitKeys, guarantee: SandboxGuarantee) -> Option<String> {
         if let Some(reason) = &unit.opaque
             && !self.is_answered(unit, guarantee)
         {
@@ -315,7 +315,7 @@ impl<'r> CommandRules<'r> {
         if !self.about.denies_names() {
             return None;
         }
-        if let Some(reason) = &unit.doubt {
+        if let Some(reason) = &unit.may_be_denied {
             return Some(reason.clone());
         }
         let may_deny = |rule: &&Rule| rule.action == Action::Deny && Self::may_apply(rule, unit);
@@ -340,17 +340,17 @@ impl<'r> CommandRules<'r> {
     /// A grant is a specific allow. One without a wildcard also covers properties that only the
     /// user could judge, such as a program of the project.
     pub(super) fn is_granted(&self, unit: &Unit) -> bool {
-        if unit.opaque.is_some() || unit.broad_only.is_some() || unit.normal.contains(UNKNOWN) {
+        if unit.opaque.is_some() || unit.catch_all_only.is_some() || unit.normal.contains(UNKNOWN) {
             return false;
         }
         // A grant of a prefix does not cover effects that the arguments do not show.
         let words: Vec<&str> = unit.normal.split(' ').collect();
-        let is_shown_by_words = unit.doubt.is_none() && unit.texts.is_empty();
+        let is_shown_by_words = unit.may_be_denied.is_none() && unit.texts.is_empty();
         let grants_prefix = is_shown_by_words && arity::is_granted_by_beginning(&words, unit.network);
         let run = unit.runner.as_ref().map(|runner| format!("{runner}{}", unit.normal));
-        let texts = [Some(&*unit.normal), unit.place_reached(), run.as_deref()].into_iter().flatten();
+        let texts = [Some(&*unit.normal), unit.only_destination(), run.as_deref()].into_iter().flatten();
         self.granted.may_apply(&UnitKeys::new(texts, &[])).into_iter().any(|(_, rule)| {
-            let is_exact = rule.pattern == unit.normal || unit.place_reached() == Some(&*rule.pattern);
+            let is_exact = rule.pattern == unit.normal || unit.only_destination() == Some(&*rule.pattern);
             let fits_shape = rule.pattern != "*"
                 && wildcard::matches(&rule.pattern, &unit.normal)
                 && Self::reason_against(rule, unit).is_none();

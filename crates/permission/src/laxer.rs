@@ -242,11 +242,11 @@ fn units(text: &str) -> Vec<Unit> {
     let reason = || Some(String::new());
     let mut units: Vec<Unit> = [Reads, Unproven, Writes].map(plain).into();
     units.extend([Reads, Unproven, Writes].map(|effect| Unit { opaque: reason(), ..plain(effect) }));
-    units.extend([Reads, Unproven, Writes].map(|effect| Unit { broad_only: reason(), ..plain(effect) }));
+    units.extend([Reads, Unproven, Writes].map(|effect| Unit { catch_all_only: reason(), ..plain(effect) }));
     units.push(Unit { carried: true, ..plain(Writes) });
     units.push(Unit { plans_only: true, ..plain(Writes) });
     units.push(Unit { foreign: reason(), ..plain(Unproven) });
-    units.push(Unit { doubt: reason(), ..plain(Unproven) });
+    units.push(Unit { may_be_denied: reason(), ..plain(Unproven) });
     let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     units.push(Unit { words: words.clone(), ..plain(Unproven) });
     units.extend(words.iter().skip(1).map(|word| Unit { dangers: vec![word.clone()], ..plain(Unproven) }));

@@ -112,17 +112,17 @@ pub fn locate(text: &str, place: &PermissionContext) -> Result<Located, PathRefu
         }
     };
     let absolute = absolute.unwrap_or_else(|| place.cwd.join(plain));
-    look_up(text, plain, &absolute, place, &mut Folders::default())
+    look_up(text, plain, &absolute, place, &mut DirectoryCache::default())
 }
 
 /// A cache of directories that were resolved, for locating many paths.
 #[derive(Debug, Default)]
-pub struct Folders {
+pub struct DirectoryCache {
     real: HashMap<PathBuf, Option<Resolved>>,
     linked: Option<Arc<LinkedFiles>>,
 }
 
-impl Folders {
+impl DirectoryCache {
     /// Returns the protected files of a place; searches for them on the first call.
     pub(super) fn linked_files(&mut self, place: &PermissionContext) -> &LinkedFiles {
         self.linked.get_or_insert_with(|| LinkedFiles::of(place))
@@ -133,13 +133,13 @@ impl Folders {
 ///
 /// # Errors
 /// As [`locate`].
-pub fn locate_word(
+pub fn locate_literal(
     text: &str,
     cwd: &Path,
     place: &PermissionContext,
-    folders: &mut Folders,
+    directories: &mut DirectoryCache,
 ) -> Result<Located, PathRefusal> {
-    look_up(text, text, &cwd.join(text), place, folders)
+    look_up(text, text, &cwd.join(text), place, directories)
 }
 
 fn look_up(
@@ -147,7 +147,7 @@ fn look_up(
     plain: &str,
     absolute: &Path,
     place: &PermissionContext,
-    folders: &mut Folders,
+    directories: &mut DirectoryCache,
 ) -> Result<Located, PathRefusal> {
     if given.is_empty() {
         return Err(PathRefusal::Empty);
@@ -157,7 +157,7 @@ fn look_up(
     }
     // `a/` and `a/.` can only be directories; `components` would drop the evidence.
     let must_be_directory = plain.ends_with('/') || plain.ends_with("/.") || plain.ends_with("/..");
-    let Resolved { path, links: followed, found, metadata } = folders.resolve(absolute, must_be_directory)?;
+    let Resolved { path, links: followed, found, metadata } = directories.resolve(absolute, must_be_directory)?;
     if holder(absolute).or(holder(&path)).is_some() {
         return Err(PathRefusal::Special(given.into()));
     }
@@ -172,7 +172,7 @@ fn look_up(
     if let Some(metadata) = shared
         && matches!(located.protected, None | Some(Protected::Control))
     {
-        located.protected = folders.linked_files(place).protection(&metadata).or(located.protected);
+        located.protected = directories.linked_files(place).protection(&metadata).or(located.protected);
     }
     Ok(located)
 }
@@ -242,7 +242,7 @@ struct Resolved {
     metadata: Option<Metadata>,
 }
 
-impl Folders {
+impl DirectoryCache {
     /// Resolves a path from its parent directory if that can be cached.
     fn resolve(&mut self, absolute: &Path, must_be_directory: bool) -> Result<Resolved, PathRefusal> {
         let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {

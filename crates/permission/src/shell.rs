@@ -138,7 +138,7 @@ fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
     let name = unit.program.as_deref().map(|program| program.rsplit('/').next().unwrap_or(program));
     let reason = match name {
         None => "no program is named in it",
-        Some(_) if let Some(place) = unit.place_reached() => return Ok(place.to_owned()),
+        Some(_) if let Some(place) = unit.only_destination() => return Ok(place.to_owned()),
         Some(_) if unit.network && !arity::may_go_online(&words) => "it uses the network",
         Some(_) if arity::runs_in_container(&words) => "what it runs in a container is asked about each time",
         Some(_) if !unit.texts.is_empty() => "what its text does is not known",
@@ -156,7 +156,7 @@ fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
 /// # Errors
 /// The reason why the question would come again.
 fn can_be_granted(unit: &Unit) -> Result<(), String> {
-    let unknown = unit.opaque.as_ref().or(unit.broad_only.as_ref()).or(unit.doubt.as_ref());
+    let unknown = unit.opaque.as_ref().or(unit.catch_all_only.as_ref()).or(unit.may_be_denied.as_ref());
     if let Some(reason) = unknown.or(unit.floor.as_ref().map(|(_, reason)| reason)) {
         return Err(reason.clone());
     }

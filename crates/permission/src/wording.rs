@@ -225,7 +225,7 @@ fn granted(need: &Need, pattern: &str) -> String {
 }
 
 fn granted_command(need: &Need, pattern: &str) -> String {
-    let reaches = |line: &JudgedLine| line.units.iter().any(|unit| unit.place_reached() == Some(pattern));
+    let reaches = |line: &JudgedLine| line.units.iter().any(|unit| unit.only_destination() == Some(pattern));
     if let Some((command, place)) = pattern.rsplit_once(' ')
         && need.command.as_deref().is_some_and(reaches)
     {
@@ -279,8 +279,8 @@ mod tests {
             let always = always.iter().map(|pattern| (*pattern).to_owned()).collect();
             assert_eq!(granting(&Need { permission: permission.into(), always, ..Need::default() }), words);
         }
-        let reach = Some("curl https://x.test".to_owned());
-        let line = JudgedLine { units: vec![Unit { reach, ..Unit::default() }], ..JudgedLine::default() };
+        let destination = Some("curl https://x.test".to_owned());
+        let line = JudgedLine { units: vec![Unit { destination, ..Unit::default() }], ..JudgedLine::default() };
         let always = vec!["curl https://x.test".to_owned()];
         let curl = Need { permission: "bash".into(), always, command: Some(line.into()), ..Need::default() };
         assert_eq!(granting(&curl), "curl to https://x.test");

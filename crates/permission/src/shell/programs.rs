@@ -95,7 +95,7 @@ impl EffectCollector<'_> {
         self.add(ProgramEffect::Opaque(reason.to_owned()));
     }
 
-    fn set_doubt(&mut self, reason: &str) {
+    fn set_may_be_denied(&mut self, reason: &str) {
         self.add(ProgramEffect::Doubt(reason.to_owned()));
     }
 
@@ -152,7 +152,7 @@ impl EffectCollector<'_> {
             if program.runs() || program.words.contains(&Operand::Command) {
                 self.set_opaque("how its options end is not known");
             } else if reading.words && program.may_start() {
-                self.set_doubt("a word that is computed may hold an option that starts something");
+                self.set_may_be_denied("a word that is computed may hold an option that starts something");
             }
         }
         // The value of an unknown option may be mistaken for the program.
@@ -162,7 +162,7 @@ impl EffectCollector<'_> {
         if has_unknown_option && runs_words {
             self.add(ProgramEffect::Tails(reading.operands.clone()));
             if program.runs() {
-                self.set_doubt("an option of it is not known, and may change which word is the program");
+                self.set_may_be_denied("an option of it is not known, and may change which word is the program");
             }
         }
         if reading.words && program.words.contains(&Operand::Read) {
@@ -305,7 +305,7 @@ impl EffectCollector<'_> {
             Does::Doubt => {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
-                self.set_doubt(&format!("{name} may make it run more than its words say"));
+                self.set_may_be_denied(&format!("{name} may make it run more than its words say"));
                 self.add_foreign_code(given.value.as_ref());
             }
             Does::Opaque => {
@@ -401,7 +401,9 @@ impl EffectCollector<'_> {
             match self.view.input.clone() {
                 StdinSource::Nothing => {}
                 StdinSource::Text(Some(text)) => self.add(ProgramEffect::Text(Arg::exact(text), true)),
-                StdinSource::Pipe | StdinSource::Text(None) => self.set_doubt("without a program it may start a shell"),
+                StdinSource::Pipe | StdinSource::Text(None) => {
+                    self.set_may_be_denied("without a program it may start a shell")
+                }
             }
         }
         let has_no_file = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
@@ -544,7 +546,7 @@ impl EffectCollector<'_> {
                 self.add(ProgramEffect::ForeignCode(rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" ")));
                 if rest.iter().any(|arg| arg.prefix().starts_with('-')) {
                     self.add_danger("an option behind the host");
-                    self.set_doubt("an option stands behind the host");
+                    self.set_may_be_denied("an option stands behind the host");
                 }
                 return false;
             }

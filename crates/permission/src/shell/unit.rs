@@ -42,7 +42,7 @@ pub struct Unit {
     /// Further spellings, for rules that deny or ask.
     pub names: Vec<String>,
     /// The reason why only the catch-all may allow it, but no rule about a specific command.
-    pub broad_only: Option<String>,
+    pub catch_all_only: Option<String>,
     /// The reason why no rule about a name allows it, only one with its path or its exact words:
     /// its program is a file of the project, or was not found.
     pub foreign: Option<String>,
@@ -54,7 +54,7 @@ pub struct Unit {
     pub prefixed: bool,
     /// The reason why it may run something that a rule denies. The catch-all allows it only if no
     /// rule denies any command.
-    pub doubt: Option<String>,
+    pub may_be_denied: Option<String>,
     /// Program text among its arguments, to be searched for the names of denied programs.
     pub texts: Vec<String>,
     /// Words of which one, unknown which, begins a program. For rules that deny or ask, each counts
@@ -70,7 +70,7 @@ pub struct Unit {
     pub destroys: bool,
     pub network: bool,
     /// Its only destination on the network, in the form that "always" stores: `curl https://host`.
-    pub reach: Option<String>,
+    pub destination: Option<String>,
     /// The preceding words of the program that runs it by its name: `npx `, `uv run `.
     pub runner: Option<String>,
     /// Its program runs other programs or program text.
@@ -89,11 +89,11 @@ pub struct Unit {
 impl Unit {
     /// Returns its only destination on the network, if its program is the system's and no option
     /// changes its effect.
-    pub fn place_reached(&self) -> Option<&str> {
+    pub fn only_destination(&self) -> Option<&str> {
         if self.foreign.is_some() || !self.dangers.is_empty() {
             return None;
         }
-        self.reach.as_deref()
+        self.destination.as_deref()
     }
 
     /// Returns whether it starts or uses a container, whose writes are done by a service and cannot
@@ -106,8 +106,8 @@ impl Unit {
         self.effect = self.effect.max(effect);
     }
 
-    pub(super) fn set_doubt(&mut self, reason: &str) {
-        self.doubt.get_or_insert_with(|| reason.to_owned());
+    pub(super) fn set_may_be_denied(&mut self, reason: &str) {
+        self.may_be_denied.get_or_insert_with(|| reason.to_owned());
     }
 
     /// Records that its effect is unknown.

@@ -63,7 +63,7 @@ impl Analyzer<'_> {
                         unit.set_opaque(&format!("{pattern} names a file whose name is an option"));
                     }
                     Some(_) => {}
-                    None => unit.set_doubt(&format!("{pattern} may name a file whose name is an option")),
+                    None => unit.set_may_be_denied(&format!("{pattern} may name a file whose name is an option")),
                 }
             }
         }
@@ -109,7 +109,7 @@ impl Analyzer<'_> {
             ProgramEffect::CopyTree { from, to } => self.disk.ask_about_copies_below(&from, &to, unit, state),
             ProgramEffect::Patches(files) => self.disk.ask_about_patches(&files, unit, state),
             ProgramEffect::Home => self.disk.chdir(None, unit, state),
-            ProgramEffect::Reaches(place) => unit.reach = self.disk.pin_destination(place, state),
+            ProgramEffect::Reaches(place) => unit.destination = self.disk.pin_destination(place, state),
             ProgramEffect::UnknownDirectory => state.lose_directory(),
             ProgramEffect::Physical => state.physical = true,
             ProgramEffect::Assign(name, value) => {
@@ -155,7 +155,7 @@ impl Analyzer<'_> {
                     if is_quiet(&name) { unit.set_prefixed(&reason) } else { unit.set_opaque(&reason) }
                 }
                 unit.effect_at_least(Effect::Unproven);
-                unit.broad_only.get_or_insert_with(|| format!("{name} is set"));
+                unit.catch_all_only.get_or_insert_with(|| format!("{name} is set"));
                 state.set_changed("a variable is set for it");
             }
             effect => record(effect, unit),
@@ -258,7 +258,7 @@ impl Analyzer<'_> {
             if self.budget.allows_search(text.len()) {
                 unit.texts.push(text);
             } else {
-                unit.set_doubt("the text it reads is too long to be searched again");
+                unit.set_may_be_denied("the text it reads is too long to be searched again");
             }
         }
         // `cargo rm` does not start `rm`.
@@ -381,8 +381,8 @@ fn record(effect: ProgramEffect, unit: &mut Unit) {
         }
         ProgramEffect::Danger(option) => unit.add_danger(&option),
         ProgramEffect::Opaque(reason) => unit.set_opaque(&reason),
-        ProgramEffect::Doubt(reason) => unit.set_doubt(&reason),
-        ProgramEffect::Broad(reason) => drop(unit.broad_only.get_or_insert(reason)),
+        ProgramEffect::Doubt(reason) => unit.set_may_be_denied(&reason),
+        ProgramEffect::Broad(reason) => drop(unit.catch_all_only.get_or_insert(reason)),
         ProgramEffect::Floor(action, reason) => unit.set_minimum(action, &reason),
         ProgramEffect::Prefixed(reason) => unit.set_prefixed(&reason),
         ProgramEffect::Unknown(reason) => unit.ask_about_unknown_files(&reason),

@@ -132,7 +132,7 @@ impl Analyzer<'_> {
             if !trusted && !cwd.is_dir() {
                 // A command that creates the directory may create a repository in it, with any
                 // settings.
-                unit.broad_only.get_or_insert_with(|| "which repository it works in is not known".into());
+                unit.catch_all_only.get_or_insert_with(|| "which repository it works in is not known".into());
                 unit.effect_at_least(Effect::Unproven);
             }
             if !is_built_in(name) {

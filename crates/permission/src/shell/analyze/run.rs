@@ -19,7 +19,7 @@ impl Analyzer<'_> {
         let index = self.reserve();
         unit.normal = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
         if let Some(arg) = args.iter().find(|arg| !arg.literal) {
-            unit.broad_only.get_or_insert_with(|| format!("{} is computed when it runs", arg.raw));
+            unit.catch_all_only.get_or_insert_with(|| format!("{} is computed when it runs", arg.raw));
         }
         let Some(name) = args[0].text().map(str::to_owned) else {
             unit.set_opaque("the name of the program is computed");
@@ -69,10 +69,10 @@ impl Analyzer<'_> {
             }
         }
         if state.is_function(&name) {
-            unit.broad_only.get_or_insert_with(|| format!("{name} is a function here"));
+            unit.catch_all_only.get_or_insert_with(|| format!("{name} is a function here"));
         }
         if let Some(reason) = &state.changed {
-            unit.broad_only.get_or_insert_with(|| format!("what ran before changes what it means: {reason}"));
+            unit.catch_all_only.get_or_insert_with(|| format!("what ran before changes what it means: {reason}"));
             unit.effect_at_least(Effect::Unproven);
         }
         let rest = &args[1..];

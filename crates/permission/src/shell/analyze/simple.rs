@@ -84,7 +84,7 @@ impl Analyzer<'_> {
             }
             state.set_changed(&reason);
         } else if !alone && !harmless(name) {
-            unit.broad_only.get_or_insert_with(|| format!("{name} is set for it, and may change what it does"));
+            unit.catch_all_only.get_or_insert_with(|| format!("{name} is set for it, and may change what it does"));
             unit.effect_at_least(Effect::Unproven);
         }
         let given = match value.texts() {
@@ -163,7 +163,7 @@ impl Analyzer<'_> {
                 return;
             }
         }
-        unit.broad_only.get_or_insert_with(|| "it is redirected to or from a file".into());
+        unit.catch_all_only.get_or_insert_with(|| "it is redirected to or from a file".into());
         if access == Access::Edit && !target.literal {
             if target.texts().is_some() {
                 self.disk.touch(access, &target, unit, state);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::{Disk, MAX_LOOKUPS};
 use crate::hardlinks::FileId;
-use crate::paths::{self, Folders, Located, PathKind};
+use crate::paths::{self, DirectoryCache, Located, PathKind};
 use crate::shell::device;
 use crate::shell::expand::{Arg, Directories, ShellState};
 use crate::shell::unit::{Effect, Unit};
@@ -38,7 +38,7 @@ pub(super) struct Paths {
     located: HashMap<PathBuf, HashMap<String, Option<Rc<Located>>>>,
     lookups: usize,
     /// The directories of these paths.
-    folders: Folders,
+    directories: DirectoryCache,
     /// The number of recorded uses.
     touched: usize,
     /// Whether there were more uses than are recorded.
@@ -53,7 +53,7 @@ impl Disk<'_> {
 
     /// Returns the files with secrets that have a second name.
     pub(super) fn linked_secrets(&mut self) -> HashSet<FileId> {
-        self.paths.folders.linked_files(self.place).unreadable()
+        self.paths.directories.linked_files(self.place).unreadable()
     }
 
     /// Records that a unit uses a path.
@@ -225,7 +225,7 @@ impl Disk<'_> {
             return None;
         }
         self.paths.lookups += 1;
-        let found = paths::locate_word(text, cwd, self.place, &mut self.paths.folders).ok().map(Rc::new);
+        let found = paths::locate_literal(text, cwd, self.place, &mut self.paths.directories).ok().map(Rc::new);
         self.paths.located.entry(cwd.to_owned()).or_default().insert(text.to_owned(), found.clone());
         Some(found)
     }
@@ -276,7 +276,9 @@ impl Disk<'_> {
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return false };
         let parent = parent.display().to_string();
-        let Ok(parent) = paths::locate_word(&parent, cwd, self.place, &mut self.paths.folders) else { return false };
+        let Ok(parent) = paths::locate_literal(&parent, cwd, self.place, &mut self.paths.directories) else {
+            return false;
+        };
         let shown = Path::new(&parent.relative).join(name);
         unit.effect = Effect::Writes;
         unit.plans_only = false;

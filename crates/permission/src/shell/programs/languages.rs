@@ -65,7 +65,7 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
         if file.text().is_some_and(is_pipe) {
             collector.set_opaque("it reads its program from a pipe");
         }
-        collector.set_doubt("it runs a file, and what that does is not judged");
+        collector.set_may_be_denied("it runs a file, and what that does is not judged");
         return collector.uses(Access::Read, file);
     }
     match collector.view.input.clone() {
@@ -117,7 +117,7 @@ pub(super) fn language(collector: &mut EffectCollector<'_>, program: &Utility, r
             StdinSource::Nothing => {}
         }
     } else if collector.view.input == StdinSource::Pipe && reading.given.iter().any(may_read_input) {
-        collector.set_doubt("it may read more of its program from its input");
+        collector.set_may_be_denied("it may read more of its program from its input");
     }
     if operand.and_then(Arg::text).is_some_and(is_device) && !given {
         collector.set_opaque("it reads its program from a pipe");
@@ -130,10 +130,10 @@ pub(super) fn language(collector: &mut EffectCollector<'_>, program: &Utility, r
             collector.set_opaque("it reads commands from a pipe or a file");
         }
         if !texts.is_empty() {
-            collector.set_doubt(&format!("the program {} is given may start others", program.name));
+            collector.set_may_be_denied(&format!("the program {} is given may start others", program.name));
         }
     } else if !texts.iter().all(|text| code::is_harmless(text, &collector.called)) {
-        collector.set_doubt(&format!("the program {} is given is not known to start no others", program.name));
+        collector.set_may_be_denied(&format!("the program {} is given is not known to start no others", program.name));
     }
     for text in texts {
         collector.names_files(&text, program.whole);
@@ -177,7 +177,7 @@ fn programs<'r>(collector: &mut EffectCollector<'_>, reading: &'r ParsedArgs) ->
         }
         collector.effect(Effect::Unproven);
         collector.add_danger(&given.name);
-        collector.set_doubt("it runs a file of commands");
+        collector.set_may_be_denied("it runs a file of commands");
         if let Some(file) = &given.value {
             let is_pipe =
                 |text: &str| device::is_harmless(text) || text.starts_with("/dev/") || text.starts_with("/proc/");
@@ -203,13 +203,13 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     for program in &programs {
         let Some(text) = program.text() else {
             collector.effect(Effect::Unproven);
-            collector.set_doubt("its program is computed, and sed can run commands");
+            collector.set_may_be_denied("its program is computed, and sed can run commands");
             continue;
         };
         let Some(effects) = sed_effects(text) else {
             collector.effect(Effect::Unproven);
             collector.add(ProgramEffect::Carrier);
-            collector.set_doubt("its program is not plain, and sed can run commands");
+            collector.set_may_be_denied("its program is not plain, and sed can run commands");
             collector
                 .add(ProgramEffect::Unknown("its program is not plain: which files it writes is not known".to_owned()));
             collector.add_foreign_code(Some(program));
@@ -359,7 +359,7 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     for program in &programs {
         let Some(text) = program.text() else {
             collector.effect(Effect::Unproven);
-            collector.set_doubt("its program is computed, and awk can run commands");
+            collector.set_may_be_denied("its program is computed, and awk can run commands");
             continue;
         };
         match awk_effects(text) {
@@ -386,7 +386,7 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
                 collector.add_danger(">");
                 collector.effect(Effect::Unproven);
                 collector.add_foreign_code(Some(program));
-                collector.set_doubt("its program is not plain, and awk can run commands");
+                collector.set_may_be_denied("its program is not plain, and awk can run commands");
                 collector.add(ProgramEffect::Unknown(
                     "its program is not plain: which files it uses is not known".to_owned(),
                 ));

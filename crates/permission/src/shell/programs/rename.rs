@@ -18,7 +18,7 @@ pub(super) fn rename(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) 
     for program in &programs {
         let Some(text) = program.text() else {
             collector.effect(Effect::Unproven);
-            collector.set_doubt("its program is computed, and Perl can run commands");
+            collector.set_may_be_denied("its program is computed, and Perl can run commands");
             continue;
         };
         collector.names_files(text, true);
@@ -29,7 +29,7 @@ pub(super) fn rename(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) 
         collector.add(ProgramEffect::Carrier);
         collector.add_foreign_code(Some(program));
         if !code::is_harmless(text, "perl") {
-            collector.set_doubt("the program it is given is not known to start no others");
+            collector.set_may_be_denied("the program it is given is not known to start no others");
         }
     }
 }

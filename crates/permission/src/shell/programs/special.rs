@@ -140,7 +140,7 @@ fn reader(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Pars
             .any(|arg| !arg.known() || ["load", "env", "system"].iter().any(|word| arg.prefix().contains(word))) =>
         {
             collector.effect(Effect::Unproven);
-            collector.set_doubt("its program may read files and run programs");
+            collector.set_may_be_denied("its program may read files and run programs");
         }
         "ps" if operands.iter().any(|arg| arg.text().is_none_or(|text| text.contains(['e', 'E']))) => {
             collector.effect(Effect::Unproven);
@@ -430,7 +430,7 @@ fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg])
             }
             Some(Does::Program) => {
                 collector.add_danger(&given.name);
-                collector.set_doubt("it is given a makefile, and what that runs is not judged");
+                collector.set_may_be_denied("it is given a makefile, and what that runs is not judged");
                 collector.add_foreign_code(given.value.as_ref());
             }
             _ => {}
@@ -439,7 +439,7 @@ fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg])
     for text in args.iter().filter_map(Arg::text).filter(|text| text.contains([' ', '='])) {
         collector.add(ProgramEffect::ForeignCode(text.to_owned()));
         if text.contains("SHELL=") || text.contains("$(") {
-            collector.set_doubt("a variable of it decides what it starts");
+            collector.set_may_be_denied("a variable of it decides what it starts");
         }
     }
 }

@@ -152,7 +152,7 @@ pub(super) fn input_commands(collector: &mut EffectCollector<'_>, program: &Util
             collector.add(ProgramEffect::Text(Arg::exact(text), false));
         }
         StdinSource::Text(Some(text)) => {
-            collector.set_doubt("it reads commands from its input");
+            collector.set_may_be_denied("it reads commands from its input");
             collector.add(ProgramEffect::ForeignCode(text));
         }
         StdinSource::Pipe | StdinSource::Text(None) => collector.set_opaque("it reads commands from its input"),
