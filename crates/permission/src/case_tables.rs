@@ -122,7 +122,8 @@ fn always_grants_shown_patterns_only() {
     assert_eq!(verdict("git diff"), Action::Ask);
 }
 
-/// "Always" names the action of a project's tool: its sub-command, target, script or package, and nothing wider.
+/// "Always" names the action of a project's tool: its sub-command, target, script or package, and
+/// nothing wider.
 #[test]
 fn always_for_project_tools_names_their_action() {
     let lab = Lab::new();

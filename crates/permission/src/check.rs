@@ -99,8 +99,8 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
 
 /// Judges a call of a file tool.
 ///
-/// Searches need a permission of their own and list the entries below a directory; searching a single
-/// file reads it.
+/// Searches need a permission of their own and list the entries below a directory; searching a
+/// single file reads it.
 fn path_verdict(policy: &Policy, permission: &str, path: &str, pattern: Option<&str>) -> PathVerdict {
     match super::rule::modern(permission).unwrap_or(permission) {
         "edit" => judge_path(policy, Access::Edit, path, vec![]),

@@ -38,8 +38,9 @@ struct ApplyingRules<'r> {
     is_own: bool,
     /// An ask about a program that the unit may start. It lifts no deny.
     may_ask: Option<&'r Rule>,
-    /// Denies of programs that the unit may start, each with the number of matching rules before it. Such a
-    /// deny is lifted by a rule that allows the whole command, not by one that asks about it.
+    /// Denies of programs that the unit may start, each with the number of matching rules before
+    /// it. Such a deny is lifted by a rule that allows the whole command, not by one that asks
+    /// about it.
     may_deny: Vec<(usize, &'r Rule)>,
 }
 
@@ -142,7 +143,8 @@ impl<'r> CommandRules<'r> {
         }
     }
 
-    /// Returns a rule that denies changing one of the paths that were not located, by its name in the line.
+    /// Returns a rule that denies changing one of the paths that were not located, by its name in
+    /// the line.
     fn deny_of_unseen_path(&self, unit: &Unit) -> Option<&'r Rule> {
         let names = unit.unseen.iter().map(|text| text.trim_start_matches("./"));
         let verdicts = names.map(|name| judge(self.rules, "edit", name));
@@ -294,7 +296,8 @@ impl<'r> CommandRules<'r> {
             reason = refused;
         }
         if action == Action::Allow {
-            // An allow holds for a command that was analysed, unless it may hide something that is denied.
+            // An allow holds for a command that was analysed, unless it may hide something that is
+            // denied.
             let doubt = self.reason_to_doubt(unit, keys, guarantee);
             if doubt.is_some() {
                 action = Action::Ask;
@@ -305,7 +308,8 @@ impl<'r> CommandRules<'r> {
         (action, rule.cloned(), reason)
     }
 
-    /// Returns the reason why the unit may run something that a rule denies, or that cannot be analysed.
+    /// Returns the reason why the unit may run something that a rule denies, or that cannot be
+    /// analysed.
     fn reason_to_doubt(&self, unit: &Unit, keys: &UnitKeys, guarantee: SandboxGuarantee) -> Option<String> {
         if let Some(reason) = &unit.opaque
             && !self.is_answered(unit, guarantee)
@@ -326,8 +330,8 @@ impl<'r> CommandRules<'r> {
         if let Some(word) = unit.words.iter().find(|word| self.about.denies_name(word)) {
             return Some(format!("it may start {word}, which a rule denies: what it does with its words is not known"));
         }
-        // Both as written and without quotes, which may be inside a name. Lower-cased last, because the lower
-        // case of a character can depend on its neighbours.
+        // Both as written and without quotes, which may be inside a name. Lower-cased last, because
+        // the lower case of a character can depend on its neighbours.
         let without_quotes = |text: &str| text.replace(['\'', '"', '\\'], "");
         let texts = unit.texts.iter().flat_map(|text| [without_quotes(text).to_lowercase(), text.to_lowercase()]);
         let texts: Vec<String> = texts.collect();

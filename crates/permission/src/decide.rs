@@ -128,7 +128,8 @@ pub(super) fn judge<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> (A
     decide(&matching)
 }
 
-/// Decides by matching rules in their order: the last one wins, unless it is broader than an earlier deny.
+/// Decides by matching rules in their order: the last one wins, unless it is broader than an
+/// earlier deny.
 pub(super) fn decide<'r>(matching: &[&'r Rule]) -> (Action, Option<&'r Rule>) {
     let Some((winner, before)) = matching.split_last() else { return (Action::Ask, None) };
     if winner.action != Action::Deny {

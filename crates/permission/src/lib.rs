@@ -304,7 +304,8 @@ impl PermissionContext {
         self.is_open_among(path, &mut HashMap::new())
     }
 
-    /// Judges as [`Self::is_open`] does, and remembers in `known` which directories any user may write.
+    /// Judges as [`Self::is_open`] does, and remembers in `known` which directories any user may
+    /// write.
     fn is_open_among(&self, path: &Path, known: &mut HashMap<PathBuf, bool>) -> bool {
         let session_dirs = std::iter::once(&self.root).chain(&self.extra).chain(&self.scratch).chain([&self.cwd]);
         let in_session_dir = session_dirs.into_iter().any(|dir| dir.parent().is_some() && path.starts_with(dir));

@@ -15,14 +15,15 @@ pub enum Barred {
     Refused(PathRefusal),
 }
 
-/// Locates a path, and checks it for denies first and then for reasons why it cannot be used at all.
+/// Locates a path, and checks it for denies first and then for reasons why it cannot be used at
+/// all.
 ///
 /// The rules have not been asked about the rest: the caller judges the returned path's
 /// [`Located::needs`].
 ///
 /// # Errors
-/// [`Barred::Denied`] if a rule or a minimum verdict denies one of its needs, [`Barred::Refused`] if
-/// the path cannot be located or used.
+/// [`Barred::Denied`] if a rule or a minimum verdict denies one of its needs, [`Barred::Refused`]
+/// if the path cannot be located or used.
 pub fn admit(policy: &Policy, access: Access, text: &str) -> Result<Located, Barred> {
     let denied = |need: Need| {
         let verdict = evaluate(&policy.rules, &policy.grants, &need);

@@ -2,8 +2,8 @@
 //!
 //! Symlinks are followed, `..` is applied after them, and missing tails are allowed. No rule is
 //! consulted here: `path_gate.rs` decides. Between this lookup and the use of a path the disk may
-//! change, so the tools act through handles on directories and refuse a path that leads elsewhere by
-//! then.
+//! change, so the tools act through handles on directories and refuse a path that leads elsewhere
+//! by then.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
@@ -258,8 +258,8 @@ impl DirectoryCache {
     }
 }
 
-/// Resolves a directory for the cache; `None` if the path has `..` in it, is no directory, or leads to
-/// `/proc`.
+/// Resolves a directory for the cache; `None` if the path has `..` in it, is no directory, or leads
+/// to `/proc`.
 fn cacheable_directory(path: &Path) -> Option<Resolved> {
     if path.components().any(|part| part == Component::ParentDir) {
         return None;
@@ -466,8 +466,8 @@ impl Located {
         }
     }
 
-    /// Returns the needs that have to be allowed before the path is used: first `external_directory` if
-    /// it lies outside the project, then `read` or `edit`.
+    /// Returns the needs that have to be allowed before the path is used: first
+    /// `external_directory` if it lies outside the project, then `read` or `edit`.
     pub fn needs(&self, access: Access) -> Vec<Need> {
         // Listing may always report that a path outside does not exist.
         let reports_absence = access == Access::List && self.is_absent();

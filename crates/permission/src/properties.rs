@@ -361,7 +361,8 @@ fn deep_nesting_is_opaque() {
     assert!(judge(&rules, &text, &place).action >= Action::Ask);
 }
 
-/// A line with more commands than are judged one by one is never allowed; a deny in the rest is still found.
+/// A line with more commands than are judged one by one is never allowed; a deny in the rest is
+/// still found.
 #[test]
 fn line_with_too_many_commands_is_not_allowed() {
     let place = place();
@@ -493,7 +494,8 @@ fn many_paths_do_not_lift_a_deny() {
     }
 }
 
-/// Uses the sizes of the requirement. The times apply to a release build, so they are not measured here.
+/// Uses the sizes of the requirement. The times apply to a release build, so they are not measured
+/// here.
 #[test]
 fn long_lines_terminate() {
     let lab = Lab::new();

@@ -19,8 +19,8 @@ pub enum Protected {
     Own,
 }
 
-/// Normalises a name as the most lenient file system does: lower case, no trailing blanks and dots, no
-/// invisible characters. A colon starts the name of a stream of the file, which is dropped.
+/// Normalises a name as the most lenient file system does: lower case, no trailing blanks and dots,
+/// no invisible characters. A colon starts the name of a stream of the file, which is dropped.
 pub(super) fn folded(name: &str) -> String {
     let file = name.split(':').next().filter(|file| !file.is_empty()).unwrap_or(name);
     let file = file.trim_end_matches(|c: char| c == '.' || c.is_whitespace() || c.is_control());
@@ -185,8 +185,8 @@ pub const GIT: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "
 /// Returns whether a path is a control file: changing it changes what runs without a question, here
 /// or where the project is built, or what an agent may do. This gives editing a minimum verdict.
 ///
-/// Decides by name alone, without reading the disk. `path` has its symlinks resolved; for a path in the
-/// project it is the part below the root, for any other the whole path.
+/// Decides by name alone, without reading the disk. `path` has its symlinks resolved; for a path in
+/// the project it is the part below the root, for any other the whole path.
 pub fn control(path: &Path) -> bool {
     let parts = parts(path);
     if is_plan_path(&parts) {

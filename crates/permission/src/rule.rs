@@ -102,7 +102,8 @@ mod tests {
         }
     }
 
-    /// A deny yields to a later rule that is narrower or has the same pattern, not to a broader one.
+    /// A deny yields to a later rule that is narrower or has the same pattern, not to a broader
+    /// one.
     #[test]
     fn broader_rule_does_not_lift_a_deny() {
         type Row = (&'static [(&'static str, Action)], &'static str, Action);

@@ -1,10 +1,10 @@
 //! Analysis of shell command lines.
 //!
-//! `parse` reads a line by our own grammar, `expand` expands its words, `programs` maps each program
-//! and its arguments to effects, and `disk` locates the paths in them. `analyze` applies all of this in
-//! the order in which the line would run. The result is a list of [`Unit`]s: every program, under all
-//! its wrappers, every redirection and every change of directory. Anything that cannot be analysed is
-//! reported as such, and asked about.
+//! `parse` reads a line by our own grammar, `expand` expands its words, `programs` maps each
+//! program and its arguments to effects, and `disk` locates the paths in them. `analyze` applies
+//! all of this in the order in which the line would run. The result is a list of [`Unit`]s: every
+//! program, under all its wrappers, every redirection and every change of directory. Anything that
+//! cannot be analysed is reported as such, and asked about.
 //!
 //! Nothing is started. The disk is read to resolve paths and program names, and to find repository
 //! settings that make git start programs.

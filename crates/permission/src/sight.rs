@@ -122,8 +122,8 @@ struct PlainFolder {
 }
 
 impl PlainFolder {
-    /// Returns `None` if each file has to be judged fully: outside the project, in hidden directories, and in
-    /// or above our own data.
+    /// Returns `None` if each file has to be judged fully: outside the project, in hidden
+    /// directories, and in or above our own data.
     fn of(dir: &Path, place: &PermissionContext) -> Option<Self> {
         let in_project = roots(place).any(|root| *root == place.root) && dir.starts_with(&place.root);
         let is_own = !place.data.as_os_str().is_empty() && (below_dir(dir, &place.data) || below_dir(&place.data, dir));

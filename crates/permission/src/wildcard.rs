@@ -54,9 +54,9 @@ pub fn may_match(pattern: &str, text: &str) -> bool {
     }
     let text: Vec<char> = text.chars().map(fold).collect();
     any_reading(pattern, |pattern| {
-        // One row per pattern character: the positions in the text that may be reached. The end stays
-        // reachable while an unknown may still grow. Only positions up to the farthest reachable one are
-        // computed: most patterns fail after a character or two.
+        // One row per pattern character: the positions in the text that may be reached. The end
+        // stays reachable while an unknown may still grow. Only positions up to the farthest
+        // reachable one are computed: most patterns fail after a character or two.
         let mut reach = vec![false; text.len() + 1];
         reach[0] = true;
         let mut far = spread(&mut reach, &text, 0);

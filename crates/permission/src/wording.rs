@@ -124,7 +124,8 @@ fn action_and_object(need: &Need) -> (String, Option<String>) {
     (verb.to_owned(), object)
 }
 
-/// Returns the reasons to ask about a command line: one if all parts have the same, otherwise one per part.
+/// Returns the reasons to ask about a command line: one if all parts have the same, otherwise one
+/// per part.
 fn reasons(verdict: &Verdict) -> Vec<Reason> {
     let asked = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
     let because = |reason: &Option<String>, rule: Option<&Rule>| match reason {

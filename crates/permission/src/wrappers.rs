@@ -181,8 +181,8 @@ struct LineCounts {
     killed: usize,
 }
 
-/// Returns the options, with their values, behind which a wrapper still runs its program: each of them once in every
-/// form that it takes.
+/// Returns the options, with their values, behind which a wrapper still runs its program: each of
+/// them once in every form that it takes.
 fn accepted(project: &Project, wrapper: &str, between: usize, options: &BTreeSet<String>) -> Vec<String> {
     let words = " 1".repeat(between);
     let begun = Instant::now();
@@ -194,8 +194,8 @@ fn accepted(project: &Project, wrapper: &str, between: usize, options: &BTreeSet
     forms.take_while(|_| begun.elapsed() < TRYING_TIMEOUT).filter(runs).take(MAX_PAIRED).collect()
 }
 
-/// Returns the beginnings of lines that two accepted options make: one after the other and, if both are letters, as
-/// one word.
+/// Returns the beginnings of lines that two accepted options make: one after the other and, if both
+/// are letters, as one word.
 fn pairs(wrapper: &str, between: usize, accepted: &[String]) -> Vec<String> {
     let words = " 1".repeat(between);
     let is_letter = |form: &str| form.len() == 2 && !form.starts_with("--");
@@ -211,8 +211,9 @@ fn pairs(wrapper: &str, between: usize, accepted: &[String]) -> Vec<String> {
     heads
 }
 
-/// Returns the lines of one wrapper that the judge allows though they do harm, and counts what was judged and run.
-/// Options are paired only if it is known to run what its words say: else none would be seen to be accepted.
+/// Returns the lines of one wrapper that the judge allows though they do harm, and counts what was
+/// judged and run. Options are paired only if it is known to run what its words say: else none
+/// would be seen to be accepted.
 fn wrong(project: &Project, wrapper: &str, between: usize, is_seen: bool, counts: &mut LineCounts) -> Vec<String> {
     let place = project.place();
     let rules = with(&place, &[("*", Action::Allow), ("rm*", Action::Deny)]);
@@ -238,7 +239,8 @@ fn wrong(project: &Project, wrapper: &str, between: usize, is_seen: bool, counts
     found
 }
 
-/// Checks that the stage sees harm where it is done: the wrappers without an option do what their words say.
+/// Checks that the stage sees harm where it is done: the wrappers without an option do what their
+/// words say.
 fn seen(project: &Project, wrapper: &str, between: usize) -> bool {
     let words = " 1".repeat(between);
     BODIES.iter().all(|body| project.does_harm(&format!("{wrapper}{words} {body}")) == Some(true))

@@ -203,8 +203,8 @@ fn pruned_comparison_equals_full_comparison() {
     assert!((20..230).contains(&more_permissive) && agents > 40, "{more_permissive} {agents}");
 }
 
-/// The posture applies to every command, not to those whose text is like its pattern: if it changes, nothing
-/// may be pruned.
+/// The posture applies to every command, not to those whose text is like its pattern: if it
+/// changes, nothing may be pruned.
 #[test]
 fn changed_posture_prunes_nothing() {
     let posture = ("posture", "read-only", Deny);

@@ -80,8 +80,8 @@ impl<'p> Disk<'p> {
 
     /// Returns a destination on the network in the form that "always" stores.
     ///
-    /// For a remote of git, its address is added, because another remote may get that name later. `None` if
-    /// the shell is not in the session's directory.
+    /// For a remote of git, its address is added, because another remote may get that name later.
+    /// `None` if the shell is not in the session's directory.
     pub(super) fn pin_destination(&mut self, place: String, state: &ShellState) -> Option<String> {
         if state.cwd != [self.place.cwd.clone()] {
             return None;

@@ -122,7 +122,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Returns the number of commits to read: `None`, which means all, if the shown ones need not be the first.
+    /// Returns the number of commits to read: `None`, which means all, if the shown ones need not
+    /// be the first.
     fn max_commits_of(&self, paths: &[&Arg]) -> Option<usize> {
         if paths.is_empty() && !self.has(NARROWING) { self.max_commits } else { None }
     }
@@ -142,7 +143,8 @@ fn may_be_revision(name: &str, text: &str, is_file: &dyn Fn(&str) -> bool) -> bo
         return true;
     }
     match end.rsplit_once(':') {
-        // A directory is compared or searched with all its files; `git show` shows only their names.
+        // A directory is compared or searched with all its files; `git show` shows only their
+        // names.
         Some((_, path)) => name != "show" && !is_file(path),
         None => true,
     }

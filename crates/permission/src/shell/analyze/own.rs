@@ -72,8 +72,8 @@ pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
     }
 }
 
-/// Asks about text that is not analysed, such as a program in another language, if it names adjutant and a
-/// subcommand that changes permissions.
+/// Asks about text that is not analysed, such as a program in another language, if it names
+/// adjutant and a subcommand that changes permissions.
 pub(super) fn judge_texts(unit: &mut Unit) {
     const VERBS: [&str; 11] =
         ["trust", "revoke", "auth", "import", "acp", "serve", "mcp", "login", "logout", "create", "run"];
@@ -86,8 +86,9 @@ pub(super) fn judge_texts(unit: &mut Unit) {
     }
 }
 
-/// Returns the words from our first subcommand on, after options with their values. Without a subcommand
-/// another program would not start us. `computed` tells whether computed words count as a subcommand.
+/// Returns the words from our first subcommand on, after options with their values. Without a
+/// subcommand another program would not start us. `computed` tells whether computed words count as
+/// a subcommand.
 fn own_words(args: &[Arg], computed: bool) -> Option<&[Arg]> {
     let mut value = false;
     for (at, arg) in args.iter().enumerate() {

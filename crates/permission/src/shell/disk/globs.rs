@@ -32,7 +32,8 @@ impl Default for Globs {
 
 impl Globs {
     /// Returns the files that match a pattern in a directory. `None` if there are more than
-    /// [`MAX_MATCHES`] or they cannot be determined. A pattern without a match is returned unchanged.
+    /// [`MAX_MATCHES`] or they cannot be determined. A pattern without a match is returned
+    /// unchanged.
     pub(super) fn find(&mut self, pattern: &str, cwd: &Path) -> Option<Rc<[String]>> {
         if let Some(known) = self.known.get(cwd).and_then(|names| names.get(pattern)) {
             return known.clone();

@@ -37,7 +37,8 @@ impl Disk<'_> {
                 }
             };
             for text in texts {
-                // `*` and `x/*` match all entries of a directory, which amounts to the directory itself.
+                // `*` and `x/*` match all entries of a directory, which amounts to the directory
+                // itself.
                 let stripped = text.trim_end_matches(['*', '?', '.', '[', ']', '!']).to_owned();
                 let text = match (is_pattern, stripped.is_empty()) {
                     (false, _) => text,

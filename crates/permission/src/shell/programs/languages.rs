@@ -245,8 +245,8 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     add_backups(collector, reading, files);
 }
 
-/// Adds the backups of `-i.old` and `-idir/*.old`. `*` in the suffix is the file's name; without one the
-/// suffix follows the name.
+/// Adds the backups of `-i.old` and `-idir/*.old`. `*` in the suffix is the file's name; without
+/// one the suffix follows the name.
 fn add_backups(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, files: &[Arg]) {
     let edits = reading.given.iter().filter(|given| matches!(&*given.name, "-i" | "--in-place"));
     for suffix in edits.filter_map(|given| given.value.as_ref()).filter(|suffix| !suffix.is("")) {

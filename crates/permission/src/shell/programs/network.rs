@@ -32,8 +32,8 @@ fn host_of(address: &str) -> Option<&str> {
     Some(&address[..scheme.len() + host.len()])
 }
 
-/// Adds the only host that `curl` contacts, if it just prints the answer. Options that save, send or name a
-/// file, or lead to another host, do not count as plain.
+/// Adds the only host that `curl` contacts, if it just prints the answer. Options that save, send
+/// or name a file, or lead to another host, do not count as plain.
 fn single_host(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     const PLAIN: &[&str] = &[
         "-f",

@@ -11,7 +11,8 @@ use crate::shell::expand::{Arg, StdinSource};
 use crate::shell::unit::Effect;
 use crate::{Access, Action};
 
-/// Adds the other name of a compressed file: `x.gz` becomes `x`, and `x` becomes `x.gz`, or has the given suffix.
+/// Adds the other name of a compressed file: `x.gz` becomes `x`, and `x` becomes `x.gz`, or has the
+/// given suffix.
 fn add_other_names(collector: &mut EffectCollector<'_>, arg: &Arg, suffix: Option<Arg>) {
     let Some(name) = arg.text() else { return };
     if let Some((plain, _)) = name.rsplit_once('.') {
