@@ -82,7 +82,7 @@ fn acts(need: &Need, verdict: &Verdict) -> bool {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::case_tables::{Lab, plan, with};
+    use super::super::case_tables::{Lab, bash_rules, plan_rules};
     use super::super::command_need;
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
@@ -92,10 +92,10 @@ mod tests {
     #[test]
     fn approvals_turn_command_verdicts() {
         let lab = Lab::new();
-        let open = with(&lab.place, &[("*", Allow)]);
-        let asks = with(&lab.place, &[("*", Ask), ("touch *", Ask)]);
-        let denies = with(&lab.place, &[("*", Ask), ("rm*", Deny)]);
-        let plan = plan(&lab.place);
+        let open = bash_rules(&lab.place, &[("*", Allow)]);
+        let asks = bash_rules(&lab.place, &[("*", Ask), ("touch *", Ask)]);
+        let denies = bash_rules(&lab.place, &[("*", Ask), ("rm*", Deny)]);
+        let plan = plan_rules(&lab.place);
         // The rules and the command; the verdict under `default`, under `ask`, and under
         // `sandboxed` with a sandbox.
         let table = [
@@ -137,7 +137,8 @@ mod tests {
     #[test]
     fn approvals_turn_verdicts_on_files_pages_and_tools() {
         let lab = Lab::new();
-        let rules = |edit| with(&lab.place, &[]).then(&Rules::built_in(&[("edit", "*", edit), ("webfetch", "*", Ask)]));
+        let rules =
+            |edit| bash_rules(&lab.place, &[]).then(&Rules::built_in(&[("edit", "*", edit), ("webfetch", "*", Ask)]));
         // The rules' action for edits, the request; the verdicts under the three approvals.
         let table = [
             (Allow, r#""permission": "edit", "path": "a.txt""#, ["allow", "ask", "allow"]),

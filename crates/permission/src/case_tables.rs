@@ -15,19 +15,19 @@ fn base(place: &PermissionContext) -> Rules {
     rule::base(&place.data, Path::new("/scratch-of-the-session"), &[] as &[PathBuf])
 }
 
-pub(super) fn with(place: &PermissionContext, rules: &[(&str, Action)]) -> Rules {
+pub(super) fn bash_rules(place: &PermissionContext, rules: &[(&str, Action)]) -> Rules {
     base(place).then(&Rules::written("bash", rules))
 }
 
-pub(super) fn r1(place: &PermissionContext) -> Rules {
-    with(place, &[("*", Action::Ask), ("git diff*", Action::Allow), ("ls*", Action::Allow)])
+pub(super) fn rules_that_ask(place: &PermissionContext) -> Rules {
+    bash_rules(place, &[("*", Action::Ask), ("git diff*", Action::Allow), ("ls*", Action::Allow)])
 }
 
-pub(super) fn r2(place: &PermissionContext) -> Rules {
-    with(place, &[("*", Action::Allow), ("rm*", Action::Deny)])
+pub(super) fn rules_that_deny_rm(place: &PermissionContext) -> Rules {
+    bash_rules(place, &[("*", Action::Allow), ("rm*", Action::Deny)])
 }
 
-pub(super) fn plan(place: &PermissionContext) -> Rules {
+pub(super) fn plan_rules(place: &PermissionContext) -> Rules {
     let edits = Rules::built_in(&[("edit", "*", Action::Deny), ("edit", ".opencode/plans/*.md", Action::Allow)]);
     base(place).then(&edits).then(&Rules::read_only())
 }
@@ -60,8 +60,8 @@ fn home_directory_is_no_project() {
     let home = lab.place.home.clone().unwrap();
     std::fs::write(home.join("f"), "").unwrap();
     let place = PermissionContext { root: home.clone(), cwd: home, ..lab.place.clone() };
-    assert_eq!(judge(&r2(&place), "cat f", &place).action, Action::Ask);
-    assert_eq!(judge(&r2(&place), "ls > g", &place).action, Action::Ask);
+    assert_eq!(judge(&rules_that_deny_rm(&place), "cat f", &place).action, Action::Ask);
+    assert_eq!(judge(&rules_that_deny_rm(&place), "ls > g", &place).action, Action::Ask);
 }
 
 /// "Always" stores exactly the shown pattern, which has a wildcard only if that is safe.
@@ -95,7 +95,7 @@ fn always_grants_shown_patterns_only() {
     }
     let wide = ["git diff *", "find *", "sed *", "sort *", "git log *", "tail *", "python3 x.py *"];
     let wide: Rules = wide.iter().map(|pattern| rule_for(pattern)).collect();
-    let all = with(&lab.place, &[("*", Action::Ask)]);
+    let all = bash_rules(&lab.place, &[("*", Action::Ask)]);
     for command in [
         "git diff --output=x",
         "git log --ext-diff",
@@ -114,7 +114,7 @@ fn always_grants_shown_patterns_only() {
     }
     let grants = Rules::from(vec![rule_for("git diff --stat")]);
     let place = &lab.place;
-    let ask = with(place, &[("*", Action::Ask)]);
+    let ask = bash_rules(place, &[("*", Action::Ask)]);
     let verdict = |command: &str| evaluate(&ask, &grants, &command_need(command, place)).action;
     assert_eq!(verdict("git  diff '--stat'"), Action::Allow);
     assert_eq!(verdict("git diff --stat > f"), Action::Ask);
@@ -191,7 +191,7 @@ fn always_for_project_tools_names_their_action() {
         ("docker-compose ps", "docker-compose ps *", "docker-compose ps -a", "docker-compose run x"),
         ("docker ps", "docker ps *", "docker ps -a", "docker rm x"),
     ];
-    let ask = with(place, &[("*", Action::Ask)]);
+    let ask = bash_rules(place, &[("*", Action::Ask)]);
     let mut wrong = vec![];
     for (command, wanted, held, other) in table {
         let always = need(command).always;
@@ -250,7 +250,7 @@ fn always_for_project_tools_names_their_action() {
 #[test]
 fn grant_does_not_cover_the_whole_project() {
     let lab = Lab::new();
-    let ask = with(&lab.place, &[("*", Action::Ask)]);
+    let ask = bash_rules(&lab.place, &[("*", Action::Ask)]);
     let grants: Rules = ["git checkout *", "git restore *", "git switch *"].map(rule_for).into_iter().collect();
     for command in ["git checkout -f x", "git restore .", "git checkout .", "git switch --discard-changes x"] {
         assert_eq!(evaluate(&ask, &grants, &command_need(command, &lab.place)).action, Action::Ask, "{command}");
@@ -261,7 +261,7 @@ fn grant_does_not_cover_the_whole_project() {
 #[test]
 fn always_is_not_offered_for_a_recurring_question() {
     let lab = Lab::new();
-    let edits = |action| with(&lab.place, &[("*", Action::Ask)]).then(&Rules::built_in(&[("edit", "*", action)]));
+    let edits = |action| bash_rules(&lab.place, &[("*", Action::Ask)]).then(&Rules::built_in(&[("edit", "*", action)]));
     let lasting = |rules: &Rules, command: &str| {
         settles(None, Approvals::Default, rules, &Rules::default(), &command_need(command, &lab.place))
     };

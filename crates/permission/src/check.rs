@@ -134,7 +134,7 @@ fn answer(id: &Value, verdict: &str, by: Option<&Rule>, units: &[Value], reason:
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::case_tables::{Lab, r1, r2};
+    use super::super::case_tables::{Lab, rules_that_ask, rules_that_deny_rm};
     use super::*;
 
     fn check(policy: &Policy, line: &str) -> Value {
@@ -145,7 +145,7 @@ mod tests {
     fn request_lines_are_answered() {
         let lab = Lab::new();
         let policy = Policy {
-            rules: r2(&lab.place),
+            rules: rules_that_deny_rm(&lab.place),
             private: vec!["*.corp.internal".into()],
             place: lab.place.clone(),
             ..Policy::default()
@@ -177,7 +177,7 @@ mod tests {
         for (line, verdict) in table {
             assert_eq!(check(&policy, line)["verdict"], verdict, "{line}");
         }
-        let policy = Policy { rules: r1(&lab.place), place: lab.place.clone(), ..Policy::default() };
+        let policy = Policy { rules: rules_that_ask(&lab.place), place: lab.place.clone(), ..Policy::default() };
         assert_eq!(check(&policy, r#"{"id": 1, "bash": "git diff | wc"}"#)["verdict"], "ask");
     }
 }

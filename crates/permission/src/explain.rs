@@ -87,14 +87,14 @@ fn line(out: &mut String, text: &str) {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::case_tables::{Lab, r2};
+    use super::super::case_tables::{Lab, rules_that_deny_rm};
     use super::super::{command_need, evaluate};
     use super::*;
 
     #[test]
     fn explanation_of_denied_command_names_rule_and_parts() {
         let lab = Lab::new();
-        let rules = r2(&lab.place);
+        let rules = rules_that_deny_rm(&lab.place);
         let need = command_need("ls | xargs rm \x1b]0;x\x07", &lab.place);
         let text = explain(&evaluate(&rules, &Rules::default(), &need), &need, &rules);
         let wanted = [

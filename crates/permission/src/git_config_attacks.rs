@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::case_tables::{judge, plan, with};
+use super::case_tables::{bash_rules, judge, plan_rules};
 use super::{Action, PermissionContext};
 
 /// The commands that are run in each repository.
@@ -167,7 +167,7 @@ fn place(dir: &Path) -> PermissionContext {
 
 /// Returns the indices of the commands that plan mode, or a rule for all git commands, allows.
 fn allowed(place: &PermissionContext) -> Vec<usize> {
-    let rules = [plan(place), with(place, &[("*", Action::Ask), ("git *", Action::Allow)])];
+    let rules = [plan_rules(place), bash_rules(place, &[("*", Action::Ask), ("git *", Action::Allow)])];
     let passes = |command: &str| rules.iter().any(|rules| judge(rules, command, place).action == Action::Allow);
     (0..COMMANDS.len()).filter(|at| passes(COMMANDS[*at])).collect()
 }
@@ -236,7 +236,7 @@ fn git_aliases_are_judged_by_their_expansion() {
     );
     for trusted in [false, true] {
         let place = PermissionContext { trusted, ..place(dir.path()) };
-        let rules = with(&place, &[("*", Action::Allow), ("git push*", Action::Deny)]);
+        let rules = bash_rules(&place, &[("*", Action::Allow), ("git push*", Action::Deny)]);
         let table = [
             ("git p origin", Action::Deny),
             ("git P origin", Action::Deny),

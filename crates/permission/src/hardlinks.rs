@@ -178,7 +178,7 @@ mod tests {
     use std::fs::hard_link;
 
     use super::LinkedFiles;
-    use crate::case_tables::{Lab, judge, with};
+    use crate::case_tables::{Lab, bash_rules, judge};
     use crate::paths::locate;
     use crate::protected::Protected;
     use crate::sight::Sight;
@@ -221,7 +221,7 @@ mod tests {
         for (name, wanted) in table {
             assert_eq!(locate(name, &lab.place).unwrap().protected, wanted, "{name}");
         }
-        let free = with(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[("*", "*", Action::Allow)]));
+        let free = bash_rules(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[("*", "*", Action::Allow)]));
         for (line, wanted) in [
             ("cat notes.txt", Action::Ask),
             ("grep x src/p", Action::Ask),
@@ -248,7 +248,7 @@ mod tests {
         {
             assert_eq!(reader.judge(&root.join(name)), wanted, "{name}");
         }
-        let free = with(&lab.place, &[("*", Action::Allow)]);
+        let free = bash_rules(&lab.place, &[("*", Action::Allow)]);
         assert_eq!(judge(&free, "grep -r x src/deep", &lab.place).action, Action::Allow);
         assert_eq!(judge(&free, "grep -r x src", &lab.place).action, Action::Ask);
     }

@@ -58,17 +58,20 @@ fn compared(with: &Rules, without: &[&Rules], least: Action, pruned: bool) -> Op
         };
         let ours = relevant(with);
         let theirs: Vec<Rules> = without.iter().map(|other| relevant(other)).collect();
-        let judge = |rules: &Rules, need: &Need| evaluate(rules, &Rules::default(), need).action;
         let found = needs.iter().find(|need| {
-            let now = judge(&ours, need);
+            let now = action_of(&ours, need);
             if now == Action::Deny {
                 return false;
             }
-            let before = theirs.iter().map(|other| judge(other, need)).min().unwrap_or(Action::Deny);
+            let before = theirs.iter().map(|other| action_of(other, need)).min().unwrap_or(Action::Deny);
             before >= least && now < before
         })?;
         Some(Laxer { pattern: found.patterns.first().cloned(), permission: key })
     })
+}
+
+fn action_of(rules: &Rules, need: &Need) -> Action {
+    evaluate(rules, &Rules::default(), need).action
 }
 
 /// Returns the content of a rule, without its source unless that is built in.
@@ -111,11 +114,10 @@ impl<'r> Changed<'r> {
         if !left.is_empty() {
             // The order differs or a rule is gone, so only the common beginning and end are
             // unchanged.
-            let same = |(one, two): &(&&Rule, &&Rule)| content(one) == content(two);
-            let start = with.iter().zip(&other).take_while(same).count();
+            let start = with.iter().zip(&other).take_while(have_same_content).count();
             let ours = &with[start..];
             let theirs = &other[start..];
-            let end = ours.iter().rev().zip(theirs.iter().rev()).take_while(same).count();
+            let end = ours.iter().rev().zip(theirs.iter().rev()).take_while(have_same_content).count();
             added = ours[..ours.len() - end].to_vec();
             left = &theirs[..theirs.len() - end];
         }
@@ -148,6 +150,10 @@ impl<'r> Changed<'r> {
             is_later && !(within.action == Action::Deny && rule.broader_than(within))
         })
     }
+}
+
+fn have_same_content((one, other): &(&&Rule, &&Rule)) -> bool {
+    content(one) == content(other)
 }
 
 /// Returns example permission keys for everything that the rules distinguish, and the keys that are

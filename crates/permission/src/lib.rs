@@ -281,18 +281,17 @@ pub struct PermissionContext {
 
 impl PermissionContext {
     pub fn new(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
-        // These are compared with resolved paths, so they are resolved as well.
-        let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
         Self {
             cwd: cwd.into(),
             root: worktree.root.clone(),
             extra: worktree.extra.clone(),
-            home: environment.home.as_deref().map(real),
+            // Resolved, because they are compared with resolved paths.
+            home: environment.home.as_deref().map(resolved),
             path: environment.path(),
             path_left_out: environment.path_left_out.clone(),
             scratch: None,
             temporary: sandbox::existing(sandbox::temporary(environment)).into(),
-            data: real(&environment.dirs.data),
+            data: resolved(&environment.dirs.data),
             program: environment.program.clone(),
             trusted: false,
         }
@@ -333,6 +332,10 @@ impl PermissionContext {
     pub fn system_path(&self) -> impl Iterator<Item = &PathBuf> {
         self.path_dirs().filter(|(_, open)| !open).map(|(dir, _)| dir)
     }
+}
+
+fn resolved(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.into())
 }
 
 fn is_world_writable(path: &Path) -> bool {

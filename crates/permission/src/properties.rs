@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::case_tables::{Lab, judge, plan, r1, r2, with};
+use super::case_tables::{Lab, bash_rules, judge, plan_rules, rules_that_ask, rules_that_deny_rm};
 use super::{Action, PermissionContext, Rules, command_need, evaluate};
 
 /// Returns a place that does not exist, so that all cases can share it.
@@ -87,7 +87,7 @@ const WRAPPERS: [&str; 28] = [
 ];
 
 fn rule_sets(place: &PermissionContext) -> [Rules; 4] {
-    [r1(place), r2(place), plan(place), with(place, &[("*", Action::Allow)])]
+    [rules_that_ask(place), rules_that_deny_rm(place), plan_rules(place), bash_rules(place, &[("*", Action::Allow)])]
 }
 
 /// Writes a word in one of its many spellings.
@@ -154,7 +154,7 @@ proptest! {
     #[test]
     fn spelling_does_not_lift_a_deny(how in vec(any::<u8>(), 3..9), blanks in 1..4_usize) {
         let place = place();
-        let rules = r2(&place);
+        let rules = rules_that_deny_rm(&place);
         let gap = " ".repeat(blanks);
         let line = format!("{gap}{}{gap}\t{}", spelled("rm", &how), spelled("victim", &how));
         prop_assert_eq!(judge(&rules, &line, &place).action, Action::Deny, "{}", line);
@@ -163,14 +163,14 @@ proptest! {
     #[test]
     fn more_denies_never_weaken(command in command(), patterns in vec(prop::sample::select(vec!["rm*", "git *", "*x*", "ls", "cat *", "* > *", "*"]), 1..4), allow in prop::sample::select(vec!["ls*", "git diff*", "*", "rm*"])) {
         let place = place();
-        let mut rules = with(&place, &[("*", Action::Ask), (allow, Action::Allow)]);
+        let mut rules = bash_rules(&place, &[("*", Action::Ask), (allow, Action::Allow)]);
         let mut before = judge(&rules, &command, &place).action;
-        let fewer = with(&place, &[("*", Action::Ask)]);
+        let fewer = bash_rules(&place, &[("*", Action::Ask)]);
         if allow != "*" {
             prop_assert!(judge(&fewer, &command, &place).action >= before, "{} without {}", command, allow);
         }
         for pattern in patterns {
-            rules = rules.then(&with(&PermissionContext::default(), &[]).then(&Rules::from(vec![super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }])));
+            rules = rules.then(&bash_rules(&PermissionContext::default(), &[]).then(&Rules::from(vec![super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }])));
             // The built-in rules in between allow nothing that a deny covers.
             rules = rules.iter().filter(|rule| rule.source != "built in" || rule.permission != "*").cloned().collect();
             let after = judge(&rules, &command, &place).action;
@@ -205,7 +205,7 @@ proptest! {
     fn random_text_never_panics(bytes in vec(prop::sample::select(b" \t\n;|&<>()${}[]'\"`\\*?~!#=+-:@%/ablsrmx01EOF\xc3\xa9".to_vec()), 0..160)) {
         let text = String::from_utf8_lossy(&bytes);
         let place = place();
-        for rules in [r1(&place), r2(&place)] {
+        for rules in [rules_that_ask(&place), rules_that_deny_rm(&place)] {
             judge(&rules, &text, &place);
         }
     }
@@ -264,7 +264,7 @@ fn quoted(text: &str) -> String {
 #[test]
 fn nested_denied_command_is_never_allowed() {
     let place = place();
-    let sets = [r2(&place), plan(&place)];
+    let sets = [rules_that_deny_rm(&place), plan_rules(&place)];
     let denied = ["rm victim.txt", "/bin/rm -rf src", "r''m x", "A=1 rm x"];
     let beginnings = super::shell::programs::beginnings();
     assert!(beginnings.len() > 150, "{}", beginnings.len());
@@ -329,7 +329,7 @@ fn nested_denied_command_is_never_allowed() {
 #[test]
 fn deep_nesting_is_opaque() {
     let place = place();
-    let rules = r2(&place);
+    let rules = rules_that_deny_rm(&place);
     let many = 20_000;
     let bombs = [
         "(",
@@ -366,8 +366,8 @@ fn deep_nesting_is_opaque() {
 #[test]
 fn line_with_too_many_commands_is_not_allowed() {
     let place = place();
-    let denies = r2(&place);
-    let free = with(&place, &[("*", Action::Allow)]);
+    let denies = rules_that_deny_rm(&place);
+    let free = bash_rules(&place, &[("*", Action::Allow)]);
     let many = 5_000;
     let table = [
         ("ls;".repeat(many), Action::Ask),
@@ -398,7 +398,7 @@ fn line_with_too_many_commands_is_not_allowed() {
 #[test]
 fn padding_does_not_lift_a_deny() {
     let place = place();
-    let rules = with(&place, &[("*", Action::Allow), ("rm*", Action::Deny), ("git push*", Action::Deny)]);
+    let rules = bash_rules(&place, &[("*", Action::Allow), ("rm*", Action::Deny), ("git push*", Action::Deny)]);
     let paddings = [
         "true;".repeat(2_000),
         "true;".repeat(30_000),
@@ -455,7 +455,7 @@ fn padding_does_not_lift_a_deny() {
 #[test]
 fn padding_does_not_allow_a_catastrophe() {
     let place = place();
-    let free = with(&place, &[("*", Action::Allow)]);
+    let free = bash_rules(&place, &[("*", Action::Allow)]);
     let paddings = ["true;".repeat(2_000), "true;".repeat(30_000), "# a note, but a long one\n".repeat(8_000)];
     let lost = [
         "rm -rf /",
@@ -484,7 +484,7 @@ fn many_paths_do_not_lift_a_deny() {
         action: Action::Deny,
         source: "test".into(),
     }]);
-    let rules = with(&place, &[("*", Action::Allow)]).then(&edits);
+    let rules = bash_rules(&place, &[("*", Action::Allow)]).then(&edits);
     for count in [10, 600, 2_500, 6_000] {
         let names: String = (0..count).map(|at| format!("f{at} ")).collect();
         assert_eq!(judge(&rules, &format!("touch {names} secret/x"), &place).action, Action::Deny, "{count}");
@@ -499,7 +499,7 @@ fn many_paths_do_not_lift_a_deny() {
 #[test]
 fn long_lines_terminate() {
     let lab = Lab::new();
-    let rules = r2(&lab.place);
+    let rules = rules_that_deny_rm(&lab.place);
     let lines = [
         "true;",
         "ls|",

@@ -44,9 +44,10 @@ impl Rule {
     /// Returns whether this rule is strictly broader than another: it applies to everything that
     /// the other applies to, and to more.
     pub(super) fn broader_than(&self, other: &Self) -> bool {
-        let covers = |a: &Self, b: &Self| {
-            wildcard::covers(&a.permission, &b.permission) && wildcard::covers(&a.pattern, &b.pattern)
-        };
         covers(self, other) && !covers(other, self)
     }
+}
+
+fn covers(broad: &Rule, narrow: &Rule) -> bool {
+    wildcard::covers(&broad.permission, &narrow.permission) && wildcard::covers(&broad.pattern, &narrow.pattern)
 }

@@ -55,10 +55,9 @@ impl PermissionIndex {
         }
         index.wild = wild.into_iter().map(|(permission, places)| (permission.into(), places)).collect();
         let about = |permission: &str| index.about(permission).into_iter().filter_map(|at| rules.get(at as usize));
-        let restricts = |rule: &Rule| rule.action != Action::Allow && rule.source != BUILT_IN;
-        let hidden = about("bash").any(|rule| restricts(rule) && rule.pattern != "*")
-            || about("read").chain(about("external_directory")).any(restricts);
-        let edits = about("edit").any(restricts);
+        let hidden = about("bash").any(|rule| is_restriction(rule) && rule.pattern != "*")
+            || about("read").chain(about("external_directory")).any(is_restriction);
+        let edits = about("edit").any(is_restriction);
         index.restricts_hidden = [hidden, edits];
         index
     }
@@ -74,6 +73,11 @@ impl PermissionIndex {
         places.sort_unstable();
         places
     }
+}
+
+/// Returns whether a rule from the settings asks or denies.
+fn is_restriction(rule: &Rule) -> bool {
+    rule.action != Action::Allow && rule.source != BUILT_IN
 }
 
 impl RuleIndex {
@@ -416,16 +420,15 @@ impl<'r> RulesAbout<'r> {
     /// Returns the alphabetically first name of a denied command that is a whole word in a
     /// lower-case text.
     pub(super) fn denied_name_in(&self, text: &str) -> Option<&str> {
-        let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
         let mut found: Option<&str> = None;
         let mut before = None;
         for (at, c) in text.char_indices() {
-            let begins = !before.replace(c).is_some_and(is_word);
+            let begins = !before.replace(c).is_some_and(is_word_char);
             if !begins {
                 continue;
             }
             for piece in &self.pieces {
-                let whole = |name: &&str| !text[at + name.len()..].chars().next().is_some_and(is_word);
+                let whole = |name: &&str| !text[at + name.len()..].chars().next().is_some_and(is_word_char);
                 let names = piece.table.denied_names.beginnings_of(&text[at..]).filter(whole);
                 found = names.chain(found).min();
             }
@@ -451,6 +454,10 @@ impl<'r> RulesAbout<'r> {
         }
         rules
     }
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '-'
 }
 
 #[cfg(not(test))]

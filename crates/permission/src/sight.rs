@@ -24,10 +24,14 @@ pub struct Sight {
 impl Sight {
     /// Creates a filter with those of the rules and grants that are about reading.
     pub fn new(policy: &Policy) -> Self {
-        let about = |rules: &Rules| rules.iter().filter(|rule| rule.is_about_reading()).cloned().collect();
         let place: PermissionContext = policy.place.clone();
         Self {
-            policy: Policy { rules: about(&policy.rules), grants: about(&policy.grants), place, ..Policy::default() },
+            policy: Policy {
+                rules: rules_about_reading(&policy.rules),
+                grants: rules_about_reading(&policy.grants),
+                place,
+                ..Policy::default()
+            },
         }
     }
 
@@ -54,6 +58,10 @@ impl Sight {
     pub fn name(&self, path: &Path) -> String {
         relative(path, &self.policy.place)
     }
+}
+
+fn rules_about_reading(rules: &Rules) -> Rules {
+    rules.iter().filter(|rule| rule.is_about_reading()).cloned().collect()
 }
 
 /// Judges files, and caches the directory of the last one.

@@ -180,19 +180,22 @@ fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
 /// globally routed addresses may be contacted.
 fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
     let segments = address.segments();
-    let inner = |high: u16, low: u16| forbidden_v4(v4_from(high, low));
     let kind = match segments {
         [0, 0, 0, 0, 0, 0, 0, 1] => "is this machine",
         // IPv4-mapped, and translated by NAT64.
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => return inner(high, low),
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            return forbidden_embedded(high, low);
+        }
         // IPv4-compatible, and translated by SIIT: not routed.
-        [0, 0, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => inner(high, low).unwrap_or("is reserved"),
+        [0, 0, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => {
+            forbidden_embedded(high, low).unwrap_or("is reserved")
+        }
         [0x64, 0xff9b, ..] => "is translated within a network",
         // 6to4.
-        [0x2002, high, low, ..] => return inner(high, low).or_else(|| isatap(&segments)),
+        [0x2002, high, low, ..] => return forbidden_embedded(high, low).or_else(|| isatap(&segments)),
         // Teredo: the server, and the client with inverted bits.
         [0x2001, 0, high, low, _, _, client_high, client_low] => {
-            return inner(high, low).or_else(|| inner(!client_high, !client_low));
+            return forbidden_embedded(high, low).or_else(|| forbidden_embedded(!client_high, !client_low));
         }
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] | [0x3ffe, ..] => "is reserved",
         [first, ..] if first & 0xe000 == 0x2000 => return isatap(&segments),
@@ -202,6 +205,10 @@ fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
         _ => "is reserved",
     };
     Some(kind)
+}
+
+fn forbidden_embedded(high: u16, low: u16) -> Option<&'static str> {
+    forbidden_v4(v4_from(high, low))
 }
 
 /// Judges an address whose lower half contains an IPv4 address in the format of ISATAP.

@@ -128,10 +128,6 @@ fn action_and_object(need: &Need) -> (String, Option<String>) {
 /// per part.
 fn reasons(verdict: &Verdict) -> Vec<Reason> {
     let asked = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
-    let because = |reason: &Option<String>, rule: Option<&Rule>| match reason {
-        Some(reason) => without_period(reason),
-        None => because_of_rule(rule),
-    };
     let part_reason = |unit: &UnitVerdict| Reason {
         part: Some(text::title(&unit.text)),
         because: because(&unit.reason, unit.rule.as_ref()),
@@ -152,6 +148,13 @@ fn reasons(verdict: &Verdict) -> Vec<Reason> {
         }
     }
     all
+}
+
+fn because(reason: &Option<String>, rule: Option<&Rule>) -> String {
+    match reason {
+        Some(reason) => without_period(reason),
+        None => because_of_rule(rule),
+    }
 }
 
 /// Words a rule, or the absence of one, as a reason to ask.

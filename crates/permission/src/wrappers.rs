@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::case_tables::{judge, with};
+use super::case_tables::{bash_rules, judge};
 use super::shell::programs::wrappers;
 use super::{Action, PermissionContext};
 
@@ -216,7 +216,7 @@ fn pairs(wrapper: &str, between: usize, accepted: &[String]) -> Vec<String> {
 /// would be seen to be accepted.
 fn wrong(project: &Project, wrapper: &str, between: usize, is_seen: bool, counts: &mut LineCounts) -> Vec<String> {
     let place = project.place();
-    let rules = with(&place, &[("*", Action::Allow), ("rm*", Action::Deny)]);
+    let rules = bash_rules(&place, &[("*", Action::Allow), ("rm*", Action::Deny)]);
     let options = options(&project.run(&format!("{wrapper} --help")).0);
     let mut heads: Vec<String> = options.iter().flat_map(|option| forms(wrapper, between, option)).collect();
     if is_seen {

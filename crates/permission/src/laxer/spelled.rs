@@ -167,14 +167,16 @@ impl SharedNeeds {
     }
 
     fn meet(&self, one: &str, other: &str) -> Option<String> {
-        // Only the program has a path, and it is a single word.
-        let may_have_path =
-            |pattern: &str| pattern.split(' ').next().is_some_and(|word| word.contains(['/', '\\', '*', '?', PATH]));
         if (other.starts_with(PATH) && !may_have_path(one)) || (one.starts_with(PATH) && !may_have_path(other)) {
             return None;
         }
         meet(one, other, self.fresh)
     }
+}
+
+/// Returns whether the program may have a path. No other word has one.
+fn may_have_path(pattern: &str) -> bool {
+    pattern.split(' ').next().is_some_and(|word| word.contains(['/', '\\', '*', '?', PATH]))
 }
 
 /// Returns a command with these words; its program is also known without its path.
@@ -208,14 +210,11 @@ fn fresh(rules: &[&Rule]) -> char {
 /// Returns a text that matches both patterns, ignoring case, spelled as in the first.
 fn meet(one: &str, other: &str, fresh: char) -> Option<String> {
     let [one, other] = [one, other].map(|pattern| pattern.chars().map(slash).collect::<Vec<char>>());
-    // A blank and a star at the end also match nothing.
-    let ends =
-        |pattern: &[char], at: usize| at == pattern.len() || (at + 2 == pattern.len() && pattern[at..] == [' ', '*']);
     let wide = other.len() + 1;
     let mut from: Vec<Option<(usize, Option<char>)>> = vec![None; (one.len() + 1) * wide];
     let mut ahead = VecDeque::from([(0, 0)]);
     while let Some((a, b)) = ahead.pop_front() {
-        if ends(&one, a) && ends(&other, b) {
+        if is_at_end(&one, a) && is_at_end(&other, b) {
             let mut text = Vec::new();
             let mut at = a * wide + b;
             while at > 0
@@ -235,7 +234,6 @@ fn meet(one: &str, other: &str, fresh: char) -> Option<String> {
         };
         let ours = one.get(a).copied();
         let theirs = other.get(b).copied();
-        let is_run = |c: Option<char>| matches!(c, Some('*' | PATH));
         if is_run(ours) {
             go(a + 1, b, None);
         }
@@ -253,4 +251,13 @@ fn meet(one: &str, other: &str, fresh: char) -> Option<String> {
         }
     }
     None
+}
+
+fn is_run(symbol: Option<char>) -> bool {
+    matches!(symbol, Some('*' | PATH))
+}
+
+/// Returns whether nothing is left to match: a blank and a star at the end also match nothing.
+fn is_at_end(pattern: &[char], at: usize) -> bool {
+    at == pattern.len() || (at + 2 == pattern.len() && pattern[at..] == [' ', '*'])
 }

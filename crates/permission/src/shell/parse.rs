@@ -220,10 +220,9 @@ impl<'s> Parser<'s> {
 
     /// Skips line continuations. The characters around them must not join to form an operator.
     fn continued(&mut self) -> Read<()> {
-        let operator = |byte: Option<u8>| byte.filter(|byte| !matches!(byte, b' ' | b'\t' | b'\n') && meta(*byte));
-        let before = operator(self.at.checked_sub(1).and_then(|at| self.text.get(at)).copied());
+        let before = operator_byte(self.at.checked_sub(1).and_then(|at| self.text.get(at)).copied());
         while self.eat("\\\n") {}
-        if before.is_some() && (operator(self.peek()).is_some() || matches!(before, Some(b'<' | b'>'))) {
+        if before.is_some() && (operator_byte(self.peek()).is_some() || matches!(before, Some(b'<' | b'>'))) {
             return Err(Unreadable::Syntax);
         }
         Ok(())
@@ -310,4 +309,8 @@ impl<'s> Parser<'s> {
     fn no_pending_heredoc(&self) -> Read<()> {
         if self.waits() { Err(Unreadable::Syntax) } else { Ok(()) }
     }
+}
+
+fn operator_byte(byte: Option<u8>) -> Option<u8> {
+    byte.filter(|byte| !matches!(byte, b' ' | b'\t' | b'\n') && meta(*byte))
 }

@@ -145,13 +145,14 @@ fn count_bodies(state: &ShellState) -> usize {
 mod tests {
     use crate::Action::{Allow, Ask, Deny};
     use crate::Rules;
-    use crate::case_tables::{Lab, judge, with};
+    use crate::case_tables::{Lab, bash_rules, judge};
 
     #[test]
     fn deferred_text_is_judged_where_it_runs() {
         let lab = Lab::new();
         let place = &lab.place;
-        let own = with(place, &[("*", Allow)]).then(&Rules::written("edit", &[("*", Allow), ("src/prod.yml", Deny)]));
+        let own =
+            bash_rules(place, &[("*", Allow)]).then(&Rules::written("edit", &[("*", Allow), ("src/prod.yml", Deny)]));
         let calls = |times: usize| {
             let dirs = (0..times).map(|at| format!("mkdir d{at}; cd d{at}; f; cd {}", place.root.display()));
             format!("f() {{ cat x; }}; {}", dirs.collect::<Vec<_>>().join("; "))

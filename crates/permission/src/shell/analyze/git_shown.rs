@@ -272,20 +272,24 @@ fn shows_head(name: &str, words: &Words<'_>) -> bool {
 
 /// Returns the files that `git diff` compares.
 fn difference(revisions: &[&str], staged: bool) -> ShownFiles {
-    let owned = |text: &str| if text.is_empty() { "HEAD".to_owned() } else { text.to_owned() };
     match revisions {
         [] if staged => ShownFiles::Staged("HEAD".to_owned()),
         [] => ShownFiles::Unstaged,
         [one] => match (one.split_once("..."), one.split_once("..")) {
-            (Some((from, to)), _) => ShownFiles::SinceMergeBase(owned(from), owned(to)),
-            (None, Some((from, to))) => ShownFiles::Between(owned(from), owned(to)),
-            (None, None) if staged => ShownFiles::Staged(owned(one)),
-            (None, None) => ShownFiles::Since(owned(one)),
+            (Some((from, to)), _) => ShownFiles::SinceMergeBase(revision_or_head(from), revision_or_head(to)),
+            (None, Some((from, to))) => ShownFiles::Between(revision_or_head(from), revision_or_head(to)),
+            (None, None) if staged => ShownFiles::Staged(revision_or_head(one)),
+            (None, None) => ShownFiles::Since(revision_or_head(one)),
         },
-        [one, other] => ShownFiles::Between(owned(one), owned(other)),
+        [one, other] => ShownFiles::Between(revision_or_head(one), revision_or_head(other)),
         // A merge of more than two.
         _ => ShownFiles::Unknown,
     }
+}
+
+/// Returns the revision, or `HEAD` if it is omitted.
+fn revision_or_head(revision: &str) -> String {
+    if revision.is_empty() { "HEAD".to_owned() } else { revision.to_owned() }
 }
 
 /// Returns the files that `git show` shows for one of its words.
@@ -294,7 +298,6 @@ fn changes(revision: &str) -> ShownFiles {
 }
 
 fn history(revisions: &[&str], max_commits: Option<usize>) -> ShownFiles {
-    let owned = |text: &str| if text.is_empty() { "HEAD".to_owned() } else { text.to_owned() };
     let mut from = vec![];
     let mut without = vec![];
     for revision in revisions {
@@ -303,18 +306,18 @@ fn history(revisions: &[&str], max_commits: Option<usize>) -> ShownFiles {
                 // For `...`, both sides are shown.
                 let after = match after.strip_prefix('.') {
                     Some(after) => {
-                        from.push(owned(before));
+                        from.push(revision_or_head(before));
                         after
                     }
                     None => {
-                        without.push(owned(before));
+                        without.push(revision_or_head(before));
                         after
                     }
                 };
-                from.push(owned(after));
+                from.push(revision_or_head(after));
             }
-            (None, Some(left_out)) => without.push(owned(left_out)),
-            (None, None) => from.push(owned(revision)),
+            (None, Some(left_out)) => without.push(revision_or_head(left_out)),
+            (None, None) => from.push(revision_or_head(revision)),
         }
     }
     if from.is_empty() {

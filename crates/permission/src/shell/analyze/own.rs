@@ -119,7 +119,7 @@ fn is_read_only(args: &[Arg]) -> bool {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use crate::case_tables::{Lab, with};
+    use crate::case_tables::{Lab, bash_rules};
     use crate::{Action, command_need, evaluate};
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         std::fs::hard_link(&program, lab.place.root.join("hard")).unwrap();
         lab.place.program = Some(program);
         let rules =
-            with(&lab.place, &[("*", Action::Allow), ("adjutant *", Action::Allow), ("cargo *", Action::Allow)]);
+            bash_rules(&lab.place, &[("*", Action::Allow), ("adjutant *", Action::Allow), ("cargo *", Action::Allow)]);
         let asked = [
             "adjutant trust",
             "adjutant trust --yes",

@@ -197,7 +197,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use crate::Action::{Allow, Ask, Deny};
-    use crate::case_tables::{Lab, judge, r2};
+    use crate::case_tables::{Lab, judge, rules_that_deny_rm};
 
     #[test]
     fn program_is_judged_by_the_file_it_leads_to() {
@@ -211,7 +211,7 @@ mod tests {
         for (from, to) in [("/bin/rm", "copied"), ("/bin/cat", "copied-cat")] {
             std::fs::copy(from, root.join(to)).unwrap();
         }
-        let rules = r2(&lab.place);
+        let rules = rules_that_deny_rm(&lab.place);
         let table = [
             ("./r a.txt", Deny),
             ("./again a.txt", Deny),

@@ -8,7 +8,6 @@ use crate::shell::unit::{Effect, Unit};
 /// Searches the whole line for denied commands if one part writes a file that another part runs,
 /// since then the line is the program.
 pub(super) fn mark_self_written_programs(units: &mut [Unit], command: &str) {
-    let base_name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let edited = |unit: &Unit| -> Vec<String> {
         // Without the entries below a directory that it removes.
         let needs = unit.touches.iter().filter(|need| need.permission == "edit" && need.patterns.len() == 1);
@@ -31,6 +30,10 @@ pub(super) fn mark_self_written_programs(units: &mut [Unit], command: &str) {
             unit.texts.push(command.to_owned());
         }
     }
+}
+
+fn base_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
 /// Marks programs as foreign if another part of the line may put a program before the system's. A

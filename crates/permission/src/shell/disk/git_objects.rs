@@ -166,13 +166,11 @@ impl CommitReader {
                     continue;
                 }
                 let path = format!("{dir}{}", String::from_utf8_lossy(name));
-                let tree = |found: Option<(ObjectId, bool)>| found.filter(|(_, tree)| *tree).map(|(id, _)| id);
-                let is_file = |found: Option<(ObjectId, bool)>| found.is_some_and(|(_, tree)| !tree);
                 if (is_file(before) || is_file(after)) && wanted(&path) {
                     return Ok(Some(path));
                 }
-                if tree(before).is_some() || tree(after).is_some() {
-                    ahead.push_back((format!("{path}/"), tree(before), tree(after)));
+                if tree_id(before).is_some() || tree_id(after).is_some() {
+                    ahead.push_back((format!("{path}/"), tree_id(before), tree_id(after)));
                 }
             }
         }
@@ -326,6 +324,14 @@ impl CommitReader {
         let id = line.split(' ').nth(1).ok_or(ObjectUnreadable::Revision)?;
         ObjectId::from_hex(id.as_bytes()).map_err(|_| ObjectUnreadable::Revision)
     }
+}
+
+fn is_file(entry: Option<(ObjectId, bool)>) -> bool {
+    entry.is_some_and(|(_, is_tree)| !is_tree)
+}
+
+fn tree_id(entry: Option<(ObjectId, bool)>) -> Option<ObjectId> {
+    entry.filter(|(_, is_tree)| *is_tree).map(|(id, _)| id)
 }
 
 /// Returns the ids at the beginnings of lines, without the null id; in a reference log, the ids

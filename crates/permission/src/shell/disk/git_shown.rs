@@ -173,10 +173,9 @@ fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
 fn is_changed(path: &Path, entry: &git::IndexEntry<'_>) -> bool {
     const LOWER: u64 = 0xffff_ffff;
     let Ok(file) = std::fs::symlink_metadata(path) else { return true };
-    let time = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
     let has_same_metadata = file.len() & LOWER == u64::from(entry.size)
-        && time(file.mtime(), file.mtime_nsec()) == entry.modified
-        && time(file.ctime(), file.ctime_nsec()) == entry.changed;
+        && nanoseconds(file.mtime(), file.mtime_nsec()) == entry.modified
+        && nanoseconds(file.ctime(), file.ctime_nsec()) == entry.changed;
     if has_same_metadata {
         return false;
     }
@@ -186,6 +185,10 @@ fn is_changed(path: &Path, entry: &git::IndexEntry<'_>) -> bool {
     let Ok(content) = std::fs::read(path) else { return true };
     let id = gix_object::compute_hash(gix_hash::Kind::Sha1, Kind::Blob, &content).ok();
     id.is_none_or(|id| id.as_slice() != entry.id)
+}
+
+fn nanoseconds(seconds: i64, rest: i64) -> i128 {
+    i128::from(seconds) * 1_000_000_000 + i128::from(rest)
 }
 
 /// Reads commits for one command.

@@ -290,7 +290,7 @@ fn fits(patterns: &[Arg], name: &str) -> bool {
 #[cfg(unix)]
 mod tests {
     use crate::Action::{self, Allow, Ask, Deny};
-    use crate::case_tables::{Lab, judge, with};
+    use crate::case_tables::{Lab, bash_rules, judge};
     use crate::{PermissionContext, Rules};
 
     fn lab() -> Lab {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     fn rules(place: &PermissionContext, permission: &str, rules: &[(&str, Action)]) -> Rules {
-        with(place, &[("*", Allow)]).then(&Rules::written(permission, rules))
+        bash_rules(place, &[("*", Allow)]).then(&Rules::written(permission, rules))
     }
 
     #[test]

@@ -410,14 +410,14 @@ impl Disk<'_> {
 mod tests {
     use crate::Action::{Allow, Ask, Deny};
     use crate::Rules;
-    use crate::case_tables::{Lab, judge, with};
+    use crate::case_tables::{Lab, bash_rules, judge};
 
     /// A path that cannot be resolved is judged as written, and asked about.
     #[test]
     fn rules_apply_to_unresolvable_paths() {
         let lab = Lab::new();
         let place = &lab.place;
-        let own = with(place, &[("*", Allow)])
+        let own = bash_rules(place, &[("*", Allow)])
             .then(&Rules::written("edit", &[("*", Allow), ("src/*", Deny)]))
             .then(&Rules::written("read", &[("*", Allow), ("b.txt", Deny)]));
         let table = [

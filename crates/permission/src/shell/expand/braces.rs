@@ -80,9 +80,15 @@ fn ends(parts: &[ExpandedPiece]) -> Option<(&str, &str)> {
 }
 
 fn is_sequence(parts: &[ExpandedPiece]) -> bool {
-    let is_number = |text: &str| text.parse::<i64>().is_ok();
-    let is_letter = |text: &str| text.len() == 1 && text.bytes().all(|byte| byte.is_ascii_alphabetic());
     ends(parts).is_some_and(|(from, to)| (is_number(from) && is_number(to)) || (is_letter(from) && is_letter(to)))
+}
+
+fn is_number(text: &str) -> bool {
+    text.parse::<i64>().is_ok()
+}
+
+fn is_letter(text: &str) -> bool {
+    text.len() == 1 && text.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
 /// Returns the members of `{a..c}`, or `None` if there are too many. A step is ignored: additional

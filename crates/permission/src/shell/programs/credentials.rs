@@ -93,12 +93,12 @@ pub(super) fn printed(name: &str, args: &[Arg]) -> Option<String> {
 #[cfg(unix)]
 mod tests {
     use crate::Action;
-    use crate::case_tables::{Lab, judge, with};
+    use crate::case_tables::{Lab, bash_rules, judge};
 
     #[test]
     fn printing_a_credential_asks_like_reading_one() {
         let lab = Lab::new();
-        let rules = with(&lab.place, &[("*", Action::Allow)]);
+        let rules = bash_rules(&lab.place, &[("*", Action::Allow)]);
         let asked = [
             "gh auth token",
             "gh auth --hostname x token",

@@ -354,14 +354,14 @@ fn found(path: String) -> Arg {
 
 #[cfg(test)]
 mod tests {
-    use crate::case_tables::{Lab, judge, with};
+    use crate::case_tables::{Lab, bash_rules, judge};
     use crate::{Action, Rules};
 
     /// Rules about paths apply to found files, although their paths are unknown.
     #[test]
     fn rules_about_paths_apply_to_found_files() {
         let lab = Lab::new();
-        let rules = with(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[
+        let rules = bash_rules(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[
             ("edit", "config/*", Action::Deny),
             ("edit", "*/only.yml", Action::Deny),
             ("read", "private/*", Action::Deny),
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn endless_expression_asks() {
         let lab = Lab::new();
-        let free = with(&lab.place, &[("*", Action::Allow)]);
+        let free = bash_rules(&lab.place, &[("*", Action::Allow)]);
         for (from, to) in [("\\( ", " \\)"), ("! ", ""), ("-name x -o ", ""), ("\\) ", "")] {
             let line = format!("find . {} -delete {}", from.repeat(2_000), to.repeat(2_000));
             assert_eq!(judge(&free, &line, &lab.place).action, Action::Ask, "{}", &line[..40]);

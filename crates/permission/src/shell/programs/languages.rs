@@ -334,24 +334,27 @@ fn sed_line(rest: &mut &str) -> String {
 /// Parses the rest of `s` or `y`. The outer value is `None` if it is not plain, the inner one if it
 /// only edits.
 fn sed_substitution(rest: &mut &str) -> Option<Option<(char, String)>> {
-    let flags = |c: char| "gpiImM".contains(c) || c.is_ascii_digit();
     let end = rest.chars().next().filter(|c| c.is_ascii_punctuation() && *c != '\\')?;
     *rest = &rest[1..];
     sed_text(rest, end)?;
     sed_text(rest, end)?;
-    *rest = rest.trim_start_matches(flags);
+    *rest = rest.trim_start_matches(is_sed_flag);
     let effect = match rest.chars().next() {
         Some('w') => {
             *rest = &rest[1..];
             Some(('w', sed_line(rest)))
         }
         Some('e') => {
-            *rest = rest[1..].trim_start_matches(flags);
+            *rest = rest[1..].trim_start_matches(is_sed_flag);
             Some(('e', String::new()))
         }
         _ => None,
     };
     (rest.is_empty() || rest.starts_with([' ', ';', '}', '\n', '#'])).then_some(effect)
+}
+
+fn is_sed_flag(c: char) -> bool {
+    "gpiImM".contains(c) || c.is_ascii_digit()
 }
 
 pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {

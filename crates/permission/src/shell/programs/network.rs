@@ -232,9 +232,8 @@ fn first_range(text: &str) -> Option<(usize, usize, Vec<String>)> {
     text.match_indices('[').find_map(|(start, _)| {
         let end = text[start..].find(']').map(|at| at + start)?;
         let (from, to) = text[start + 1..end].split(':').next()?.split_once('-')?;
-        let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let values = match (from.as_bytes(), to.as_bytes()) {
-            _ if number(from) && number(to) => vec![from.to_owned(), to.to_owned()],
+            _ if is_number(from) && is_number(to) => vec![from.to_owned(), to.to_owned()],
             ([from], [to]) if from.is_ascii_alphabetic() && to.is_ascii_alphabetic() => {
                 (*from.min(to)..=*from.max(to)).map(|byte| char::from(byte).to_string()).collect()
             }
@@ -242,6 +241,10 @@ fn first_range(text: &str) -> Option<(usize, usize, Vec<String>)> {
         };
         Some((start, end + 1, values))
     })
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Adds the files that a download from an address may become.

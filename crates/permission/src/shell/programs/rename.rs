@@ -39,7 +39,6 @@ pub(super) fn rename(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) 
 fn is_plain_rename(text: &str) -> bool {
     const ACTS: &str = "eval require do readpipe system exec qx open unlink rmdir glob fork kill dump exit die chdir chroot \
         mkdir symlink link rename utime syscall sysopen dbmopen opendir";
-    let is_word_char = |c: char| c.is_alphanumeric() || c == '_';
     if text.chars().all(|c| is_word_char(c) || "-. ".contains(c)) {
         return !text.split(|c| !is_word_char(c)).any(|word| among(ACTS, word) || word.starts_with('q'));
     }
@@ -58,6 +57,10 @@ fn is_plain_rename(text: &str) -> bool {
             || part.match_indices('$').any(|(at, _)| !is_end(&part[at + 1..]) && !is_group(&part[at + 1..]))
     };
     !computes(from) && !computes(to) && flags.chars().all(|c| "gimsxrcd".contains(c))
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 #[cfg(test)]

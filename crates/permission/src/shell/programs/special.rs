@@ -171,7 +171,6 @@ fn reader(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Pars
 fn imports(program: &Arg) -> bool {
     const WORDS: [&str; 3] = ["import", "include", "modulemeta"];
     let text = program.prefix();
-    let is_word_char = |c: char| c.is_alphanumeric() || c == '_';
     let reads = WORDS.iter().flat_map(|word| text.match_indices(word)).any(|(at, word)| {
         let before = text[..at].trim_end();
         let after = &text[at + word.len()..];
@@ -179,6 +178,10 @@ fn imports(program: &Arg) -> bool {
         is_first && !text[..at].ends_with(is_word_char) && !after.starts_with(is_word_char)
     });
     reads || (!program.known() && text.chars().all(|c| is_word_char(c) || c.is_whitespace()))
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 /// Handles a format of git. One that shows signatures starts a program to verify them, and the name
@@ -345,13 +348,16 @@ fn git(collector: &mut EffectCollector<'_>, program: &'static Utility, reading: 
     self::command(collector, program, name, &rest);
     // These commands replace the contents of the files that they name.
     if matches!(command, "checkout" | "restore" | "mv" | "rm" | "checkout-index") {
-        let is_control = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
         rest.iter().filter(is_control).for_each(|arg| collector.uses(Access::Edit, arg));
     }
     // The programs that the repository's settings start depend on the command's own effects.
     collector.add(ProgramEffect::Repository { command: command.to_owned(), args: rest.clone() });
     collector.add(ProgramEffect::GitPaths(rest));
     false
+}
+
+fn is_control(arg: &&Arg) -> bool {
+    arg.text().is_some_and(|text| control(Path::new(text)))
 }
 
 fn git_config(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
@@ -389,7 +395,6 @@ fn archive(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Par
         if renamed || !packs_instead && (named.clone().next().is_none() || named.clone().any(|arg| !arg.known())) {
             collector.add(ProgramEffect::Unpacks);
         }
-        let is_control = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
         reading.operands.iter().filter(is_control).for_each(|arg| collector.uses(Access::Edit, arg));
         collector.add(ProgramEffect::Link(Arg::unknown(".")));
     }
