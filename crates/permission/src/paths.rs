@@ -28,9 +28,9 @@ pub enum PathKind {
     Directory,
     /// A device, a pipe, a socket.
     Special,
-    /// Nothing; its folder exists.
+    /// Does not exist, but its parent directory does.
     Missing,
-    /// Nothing, and its folder is missing as well.
+    /// Does not exist, and neither does its parent directory.
     Nowhere,
 }
 

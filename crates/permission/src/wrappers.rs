@@ -181,8 +181,7 @@ struct LineCounts {
     killed: usize,
 }
 
-/// Returns the options, with their values, behind which a wrapper still runs its program: each of
-/// them once in every form that it takes.
+/// Returns the options, each in every accepted form, with which a wrapper still runs its program.
 fn accepted(project: &Project, wrapper: &str, between: usize, options: &BTreeSet<String>) -> Vec<String> {
     let words = " 1".repeat(between);
     let begun = Instant::now();
@@ -194,8 +193,8 @@ fn accepted(project: &Project, wrapper: &str, between: usize, options: &BTreeSet
     forms.take_while(|_| begun.elapsed() < TRYING_TIMEOUT).filter(runs).take(MAX_PAIRED).collect()
 }
 
-/// Returns the beginnings of lines that two accepted options make: one after the other and, if both
-/// are letters, as one word.
+/// Returns the beginnings of lines with two accepted options: one after the other and, if both are
+/// single letters, also as one cluster.
 fn pairs(wrapper: &str, between: usize, accepted: &[String]) -> Vec<String> {
     let words = " 1".repeat(between);
     let is_letter = |form: &str| form.len() == 2 && !form.starts_with("--");
@@ -211,9 +210,9 @@ fn pairs(wrapper: &str, between: usize, accepted: &[String]) -> Vec<String> {
     heads
 }
 
-/// Returns the lines of one wrapper that the judge allows though they do harm, and counts what was
-/// judged and run. Options are paired only if it is known to run what its words say: else none
-/// would be seen to be accepted.
+/// Returns the lines of one wrapper that the rules allow although they do harm, and counts the
+/// lines that were judged and run. Options are paired only if the wrapper is known to work:
+/// otherwise none would be recognised as accepted.
 fn wrong(project: &Project, wrapper: &str, between: usize, is_seen: bool, counts: &mut LineCounts) -> Vec<String> {
     let place = project.place();
     let rules = bash_rules(&place, &[("*", Action::Allow), ("rm*", Action::Deny)]);
@@ -239,14 +238,14 @@ fn wrong(project: &Project, wrapper: &str, between: usize, is_seen: bool, counts
     found
 }
 
-/// Checks that the stage sees harm where it is done: the wrappers without an option do what their
-/// words say.
+/// Checks that the project shows harm that is done: without an option, the wrapper runs the given
+/// command.
 fn seen(project: &Project, wrapper: &str, between: usize) -> bool {
     let words = " 1".repeat(between);
     BODIES.iter().all(|body| project.does_harm(&format!("{wrapper}{words} {body}")) == Some(true))
 }
 
-/// Returns why the programs that are installed here are not started; none where they are to be.
+/// Returns the reason why the installed programs are not started, or `None` if they are.
 #[expect(clippy::disallowed_methods, reason = "who runs the tests says whether programs are started")]
 fn skipped(project: &Project) -> Option<&'static str> {
     if std::env::var_os("ADJUTANT_WRAPPERS").is_none_or(|value| value != "all") {

@@ -386,7 +386,7 @@ impl EffectCollector<'_> {
                 }
             }
             let Some(role) = role.copied() else {
-                // More words than it takes.
+                // More operands than it takes.
                 self.effect(Effect::Unproven);
                 self.add_danger(arg.text().unwrap_or(&arg.raw));
                 continue;

@@ -282,7 +282,7 @@ fn difference(revisions: &[&str], staged: bool) -> ShownFiles {
             (None, None) => ShownFiles::Since(revision_or_head(one)),
         },
         [one, other] => ShownFiles::Between(revision_or_head(one), revision_or_head(other)),
-        // A merge of more than two.
+        // A merge of more than two commits.
         _ => ShownFiles::Unknown,
     }
 }

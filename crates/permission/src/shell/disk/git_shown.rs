@@ -243,7 +243,7 @@ impl Reader<'_> {
     fn staged(&mut self, revision: &str, work_tree: bool) -> Result<Option<String>, ObjectUnreadable> {
         let tree = match self.tree(revision) {
             Ok(tree) => tree,
-            // Before the first commit everything is new.
+            // Before the first commit every file is new.
             Err(_) if revision == "HEAD" => return Ok(self.tracked.iter().map(|secret| secret.path.clone()).next()),
             Err(error) => return Err(error),
         };

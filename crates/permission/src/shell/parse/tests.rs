@@ -35,7 +35,7 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("f() { a; }; function g { b; }", Some("a|b")),
     ("f() a", None),
     ("coproc N { a; }", Some("a")),
-    // Comments, and what only looks like one.
+    // Comments, and text that only looks like one.
     ("a # b; c", Some("a")),
     ("a#b; c", Some("a#b|c")),
     ("a=(1) #; touch PWN", Some("a=(1)")),
