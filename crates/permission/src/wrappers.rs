@@ -213,7 +213,13 @@ fn pairs(wrapper: &str, between: usize, accepted: &[String]) -> Vec<String> {
 /// Returns the lines of one wrapper that the rules allow although they do harm, and counts the
 /// lines that were judged and run. Options are paired only if the wrapper is known to work:
 /// otherwise none would be recognised as accepted.
-fn wrong(project: &Project, wrapper: &str, between: usize, is_seen: bool, counts: &mut LineCounts) -> Vec<String> {
+fn harmful_lines(
+    project: &Project,
+    wrapper: &str,
+    between: usize,
+    is_seen: bool,
+    counts: &mut LineCounts,
+) -> Vec<String> {
     let place = project.place();
     let rules = bash_rules(&place, &[("*", Action::Allow), ("rm*", Action::Deny)]);
     let options = options(&project.run(&format!("{wrapper} --help")).0);
@@ -240,14 +246,14 @@ fn wrong(project: &Project, wrapper: &str, between: usize, is_seen: bool, counts
 
 /// Checks that the project shows harm that is done: without an option, the wrapper runs the given
 /// command.
-fn seen(project: &Project, wrapper: &str, between: usize) -> bool {
+fn shows_harm(project: &Project, wrapper: &str, between: usize) -> bool {
     let words = " 1".repeat(between);
     BODIES.iter().all(|body| project.does_harm(&format!("{wrapper}{words} {body}")) == Some(true))
 }
 
 /// Returns the reason why the installed programs are not started, or `None` if they are.
 #[expect(clippy::disallowed_methods, reason = "who runs the tests says whether programs are started")]
-fn skipped(project: &Project) -> Option<&'static str> {
+fn reason_to_skip(project: &Project) -> Option<&'static str> {
     if std::env::var_os("ADJUTANT_WRAPPERS").is_none_or(|value| value != "all") {
         return Some("ADJUTANT_WRAPPERS=all starts the programs installed here");
     }
@@ -258,7 +264,7 @@ fn skipped(project: &Project) -> Option<&'static str> {
 #[test]
 fn wrappers_installed_here_have_the_options_of_their_entries() {
     let project = Project::new();
-    if let Some(why) = skipped(&project) {
+    if let Some(why) = reason_to_skip(&project) {
         println!("SKIPPED: {why}");
         return;
     }
@@ -274,9 +280,9 @@ fn wrappers_installed_here_have_the_options_of_their_entries() {
                     let mut shown = 0;
                     let mut found = vec![];
                     for (wrapper, between) in wrappers {
-                        let is_seen = seen(&project, wrapper, *between);
+                        let is_seen = shows_harm(&project, wrapper, *between);
                         shown += usize::from(is_seen);
-                        found.extend(wrong(&project, wrapper, *between, is_seen, &mut counts));
+                        found.extend(harmful_lines(&project, wrapper, *between, is_seen, &mut counts));
                     }
                     (found, counts, shown)
                 })

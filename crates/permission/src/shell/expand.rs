@@ -19,9 +19,8 @@ pub(super) use arithmetic::holds_code;
 pub(super) use state::{
     Directories, ShellState, StdinSource, Value, WrittenFunction, apply_loop_effects, may_move, merge_paths,
 };
-pub(super) use variables::harmless;
-pub(super) use variables::is_quiet;
 pub use variables::variable_danger;
+pub(super) use variables::{harmless, is_quiet};
 
 use super::parse::{self, syntax};
 use syntax::{Body, List, Piece, Script, Word};

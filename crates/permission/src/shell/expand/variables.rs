@@ -45,7 +45,7 @@ const ENDS: [&str; 9] =
 
 /// Returns whether a variable makes programs load or read other files, but starts none that a rule
 /// could be about. A program that loads such files runs code of the project anyway.
-pub fn is_quiet(name: &str) -> bool {
+pub(crate) fn is_quiet(name: &str) -> bool {
     // With other settings, git and similar programs may start anything.
     name.starts_with("XDG_") && !name.starts_with("XDG_CONFIG_")
         || among("PYTHONPATH PYTHONWARNINGS PYTHONHOME NODE_PATH RUBYLIB PERL5LIB", name)
