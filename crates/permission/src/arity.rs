@@ -236,8 +236,8 @@ const WORDED: &[&str] = &[
 ];
 
 fn begins_like(words: &[&str], known: &[&str]) -> bool {
-    let begins = |text: &str| words.iter().copied().take(text.split(' ').count()).eq(text.split(' '));
-    known.iter().any(|text| begins(text))
+    let begins_with = |text: &str| words.iter().copied().take(text.split(' ').count()).eq(text.split(' '));
+    known.iter().any(|text| begins_with(text))
 }
 
 /// Returns the words that name the action of a command, by the longest known prefix.

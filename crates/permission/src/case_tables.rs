@@ -262,14 +262,14 @@ fn grant_does_not_cover_the_whole_project() {
 fn always_is_not_offered_for_a_recurring_question() {
     let lab = Lab::new();
     let edits = |action| bash_rules(&lab.place, &[("*", Action::Ask)]).then(&Rules::built_in(&[("edit", "*", action)]));
-    let lasting = |rules: &Rules, command: &str| {
+    let settles_question = |rules: &Rules, command: &str| {
         settles(None, Approvals::Default, rules, &Rules::default(), &command_need(command, &lab.place))
     };
-    assert!(lasting(&edits(Action::Ask), "ls -la"));
-    assert!(lasting(&edits(Action::Allow), "mkdir -p made"));
-    assert!(!lasting(&edits(Action::Ask), "mkdir -p made"));
-    assert!(lasting(&edits(Action::Allow), "ls | wc"));
-    assert!(!lasting(&edits(Action::Allow), "ls > f"));
+    assert!(settles_question(&edits(Action::Ask), "ls -la"));
+    assert!(settles_question(&edits(Action::Allow), "mkdir -p made"));
+    assert!(!settles_question(&edits(Action::Ask), "mkdir -p made"));
+    assert!(settles_question(&edits(Action::Allow), "ls | wc"));
+    assert!(!settles_question(&edits(Action::Allow), "ls > f"));
 }
 
 fn rule_for(pattern: &str) -> super::Rule {

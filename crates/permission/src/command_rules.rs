@@ -173,11 +173,11 @@ impl<'r> CommandRules<'r> {
 
     /// Returns whether a rule could apply once the unit's unknown words are known.
     fn may_apply(rule: &Rule, unit: &Unit) -> bool {
-        let may = |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
+        let may_match = |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
         rule.pattern != "*"
-            && (may(&unit.normal)
-                || unit.names.iter().any(|name| may(name))
-                || first_word::begins_at(rule, &unit.tails, &may).is_some())
+            && (may_match(&unit.normal)
+                || unit.names.iter().any(|name| may_match(name))
+                || first_word::begins_at(rule, &unit.tails, &may_match).is_some())
     }
 
     /// Returns the reason why an allow does not apply to this unit, or `None` if it applies.
@@ -364,10 +364,10 @@ impl<'r> CommandRules<'r> {
 
     /// Returns whether a grant names a program together with its runner: `uv run pytest *`.
     fn is_run_as(rule: &Rule, unit: &Unit) -> bool {
-        let names = |runner: &String| {
+        let names_runner = |runner: &String| {
             rule.pattern.starts_with(&**runner) && wildcard::matches(&rule.pattern, &format!("{runner}{}", unit.normal))
         };
-        unit.foreign.is_some() && unit.dangers.is_empty() && unit.runner.as_ref().is_some_and(names)
+        unit.foreign.is_some() && unit.dangers.is_empty() && unit.runner.as_ref().is_some_and(names_runner)
     }
 }
 

@@ -119,12 +119,12 @@ pub(super) fn judge<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> (A
         let matching: Vec<&Rule> = rules.iter().filter(|rule| url::fits(rule, &address)).collect();
         return decide(&matching);
     }
-    let fits = |rule: &&Rule| match rule.action {
+    let is_match = |rule: &&Rule| match rule.action {
         Action::Deny => wildcard::matches_folded(&rule.pattern, pattern),
         _ => wildcard::matches(&rule.pattern, pattern),
     };
     let fitting = rules.about(permission).fitting(pattern).into_iter();
-    let matching: Vec<&Rule> = fitting.map(|(_, rule)| rule).filter(fits).collect();
+    let matching: Vec<&Rule> = fitting.map(|(_, rule)| rule).filter(is_match).collect();
     decide(&matching)
 }
 

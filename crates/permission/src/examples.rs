@@ -230,11 +230,11 @@ mod tests {
 
     #[test]
     fn every_variant_of_a_folded_letter_is_tried() {
-        let tried = |c: char| {
+        let is_tried = |c: char| {
             let machine = Machine::new(&[(fold(c).to_string(), true)]);
             machine.letters(&machine.start).contains(&c)
         };
-        let missed: Vec<char> = ('\0'..=char::MAX).filter(|c| fold(*c) != *c && *c != '\\' && !tried(*c)).collect();
+        let missed: Vec<char> = ('\0'..=char::MAX).filter(|c| fold(*c) != *c && *c != '\\' && !is_tried(*c)).collect();
         assert!(missed.is_empty(), "{missed:?}");
     }
 

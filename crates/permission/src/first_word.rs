@@ -43,17 +43,21 @@ pub(super) fn begins_with(first: &str, words: &[String], mut fits: impl FnMut(&s
             continue;
         }
         let rest = words[at + 1..].join(" ");
-        let whole = |first: &str| if rest.is_empty() { first.to_owned() } else { format!("{first} {rest}") };
         comparisons += 1;
         bytes += rest.len();
         if comparisons > MAX_COMPARISONS || bytes > MAX_COMPARED_BYTES {
             return Some(at);
         }
-        if fits(&whole(base)) || (base.len() < word.len() && fits(&whole(word))) {
+        if fits(&with_rest(base, &rest)) || (base.len() < word.len() && fits(&with_rest(word, &rest))) {
             return Some(at);
         }
     }
     None
+}
+
+/// Joins the first word of a command and the rest by a blank, if there is a rest.
+pub(super) fn with_rest(first: &str, rest: &str) -> String {
+    if rest.is_empty() { first.to_owned() } else { format!("{first} {rest}") }
 }
 
 #[cfg(test)]

@@ -168,8 +168,8 @@ fn place(dir: &Path) -> PermissionContext {
 /// Returns the indices of the commands that plan mode, or a rule for all git commands, allows.
 fn allowed(place: &PermissionContext) -> Vec<usize> {
     let rules = [plan_rules(place), bash_rules(place, &[("*", Action::Ask), ("git *", Action::Allow)])];
-    let passes = |command: &str| rules.iter().any(|rules| judge(rules, command, place).action == Action::Allow);
-    (0..COMMANDS.len()).filter(|at| passes(COMMANDS[*at])).collect()
+    let is_allowed = |command: &str| rules.iter().any(|rules| judge(rules, command, place).action == Action::Allow);
+    (0..COMMANDS.len()).filter(|at| is_allowed(COMMANDS[*at])).collect()
 }
 
 #[test]

@@ -132,8 +132,8 @@ impl<'r> Changed<'r> {
     }
 
     fn contains(&self, pattern: &Pattern) -> bool {
-        let same = |rule: &&&Rule| rule.pattern == pattern.0 && (rule.action == Action::Deny) == pattern.1;
-        self.added.iter().chain(&self.gone).any(|rule| same(&rule))
+        let is_same_pattern = |rule: &&&Rule| rule.pattern == pattern.0 && (rule.action == Action::Deny) == pattern.1;
+        self.added.iter().chain(&self.gone).any(|rule| is_same_pattern(&rule))
     }
 
     /// Returns whether a command may become more permissive that matches an allow or ask with

@@ -48,9 +48,10 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
         };
         // A later rule that covers this one decides instead, unless this one is a deny that a
         // broader rule does not lift.
-        let decides = |other: &Rule| covers(other) && !(rule.action == Action::Deny && other.broader_than(rule));
+        let decides_instead =
+            |other: &Rule| covers(other) && !(rule.action == Action::Deny && other.broader_than(rule));
         let after = index.candidates(&rule.pattern).filter(|place| *place > at);
-        let later = after.filter(|place| decides(all[*place])).min().map(|place| all[place]);
+        let later = after.filter(|place| decides_instead(all[*place])).min().map(|place| all[place]);
         let is_narrower = |place: &usize| rule.broader_than(denies[*place]) && denies[*place].pattern != "*";
         let has_wildcard = rule.pattern.contains(['*', '?']) || rule.permission.contains(['*', '?']);
         let deny_in_force = if rule.action != Action::Deny && has_wildcard {

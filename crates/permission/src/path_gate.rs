@@ -25,7 +25,7 @@ pub enum Barred {
 /// [`Barred::Denied`] if a rule or a minimum verdict denies one of its needs, [`Barred::Refused`]
 /// if the path cannot be located or used.
 pub fn admit(policy: &Policy, access: Access, text: &str) -> Result<Located, Barred> {
-    let denied = |need: Need| {
+    let denial = |need: Need| {
         let verdict = evaluate(&policy.rules, &policy.grants, &need);
         let is_denied = verdict.action == Action::Deny;
         is_denied.then(|| Barred::Denied(Box::new((need, verdict))))
@@ -35,14 +35,14 @@ pub fn admit(policy: &Policy, access: Access, text: &str) -> Result<Located, Bar
         Err(refusal) => {
             // If all edits are denied, that is also the answer for a path that cannot be located.
             if access == Access::Edit
-                && let Some(barred) = denied(Need::new("edit", text))
+                && let Some(barred) = denial(Need::new("edit", text))
             {
                 return Err(barred);
             }
             return Err(Barred::Refused(refusal));
         }
     };
-    if let Some(barred) = located.needs(access).into_iter().find_map(denied) {
+    if let Some(barred) = located.needs(access).into_iter().find_map(denial) {
         return Err(barred);
     }
     match located.refusal(access) {

@@ -50,8 +50,8 @@ pub fn derive(child: &Rules, parent_agent: &Rules, parent_session: &Rules) -> Ru
     let denies = parent_agent.iter().chain(parent_session.iter()).filter(|rule| rule.action == Action::Deny);
     let mut rules = child.clone();
     for plan in ["todowrite", "todoread"] {
-        let written = |rule: &&Rule| rule.permission == plan && rule.source != BUILT_IN;
-        if child.iter().rfind(written).is_none_or(|rule| rule.action == Action::Deny) {
+        let is_from_settings = |rule: &&Rule| rule.permission == plan && rule.source != BUILT_IN;
+        if child.iter().rfind(is_from_settings).is_none_or(|rule| rule.action == Action::Deny) {
             rules = rules.then(&Rules::built_in(&[(plan, "*", Action::Deny)]));
         }
     }

@@ -428,8 +428,8 @@ impl<'r> RulesAbout<'r> {
                 continue;
             }
             for piece in &self.pieces {
-                let whole = |name: &&str| !text[at + name.len()..].chars().next().is_some_and(is_word_char);
-                let names = piece.table.denied_names.beginnings_of(&text[at..]).filter(whole);
+                let is_whole_word = |name: &&str| !text[at + name.len()..].chars().next().is_some_and(is_word_char);
+                let names = piece.table.denied_names.beginnings_of(&text[at..]).filter(is_whole_word);
                 found = names.chain(found).min();
             }
         }

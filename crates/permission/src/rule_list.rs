@@ -92,10 +92,10 @@ impl Rules {
 
     /// Returns whether a rule is in the list, whatever its source.
     pub fn has(&self, rule: &Rule) -> bool {
-        let same = |other: &Rule| {
+        let is_same_rule = |other: &Rule| {
             (&other.permission, &other.pattern, other.action) == (&rule.permission, &rule.pattern, rule.action)
         };
-        self.about(&rule.permission).fitting(&rule.pattern).into_iter().any(|(_, other)| same(other))
+        self.about(&rule.permission).fitting(&rule.pattern).into_iter().any(|(_, other)| is_same_rule(other))
     }
 
     /// Returns the rules about a permission.

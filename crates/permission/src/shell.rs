@@ -160,8 +160,8 @@ fn can_be_granted(unit: &Unit) -> Result<(), String> {
     if let Some(reason) = unknown.or(unit.floor.as_ref().map(|(_, reason)| reason)) {
         return Err(reason.clone());
     }
-    let asks = |need: &&Need| need.floor.is_some() || need.permission == "external_directory";
-    match unit.touches.iter().find(asks) {
+    let is_asked_about = |need: &&Need| need.floor.is_some() || need.permission == "external_directory";
+    match unit.touches.iter().find(is_asked_about) {
         Some(need) => Err(format!("{} is asked about by itself", need.patterns.join(", "))),
         None => Ok(()),
     }

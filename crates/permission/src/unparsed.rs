@@ -4,15 +4,15 @@
 //! program. The search makes one pass over the words, and compares a rule in full only if the
 //! rule's first word is found.
 
-use super::first_word::{beginning, starts};
+use super::first_word::{beginning, starts, with_rest};
 use super::rule_index::{IndexedRule, RulesAbout};
 use super::shell::programs::carries;
 use super::{Rule, wildcard};
 
 /// Splits a text at characters that may end a command, without parsing quotes.
 pub(super) fn commands(text: &str) -> impl Iterator<Item = &str> {
-    let ends = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
-    text.split(ends).map(str::trim).filter(|command| !command.is_empty())
+    let ends_command = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
+    text.split(ends_command).map(str::trim).filter(|command| !command.is_empty())
 }
 
 /// Returns the first deny that matches a command in a text, with that command.
@@ -42,9 +42,8 @@ pub(super) fn denied<'r>(
                     return None;
                 }
                 let rest = self::bare(rest.trim());
-                let whole = |first: &str| if rest.is_empty() { first.to_owned() } else { format!("{first} {rest}") };
                 let denies = |text: &String| matches(placed.1, text) && is_in_force(placed, text);
-                [whole(base), whole(&bare)].into_iter().find(denies).map(|text| (placed.1, text))
+                [with_rest(base, &rest), with_rest(&bare, &rest)].into_iter().find(denies).map(|text| (placed.1, text))
             });
             if hit.is_some() {
                 return hit;

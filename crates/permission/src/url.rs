@@ -121,9 +121,9 @@ const LONG_HOST: usize = 100;
 /// Returns whether a rule about fetching applies to an address. An allow is compared host by host;
 /// an ask or a deny also with the text of the address.
 pub(super) fn fits(rule: &Rule, address: &Address) -> bool {
-    let written = || rule.action != Action::Allow && wildcard::matches_folded(&rule.pattern, address.url.as_str());
+    let matches_text = || rule.action != Action::Allow && wildcard::matches_folded(&rule.pattern, address.url.as_str());
     wildcard::matches(&rule.permission, PERMISSION)
-        && (rule.pattern == "*" || names(&rule.pattern, &address.url, &address.host) || written())
+        && (rule.pattern == "*" || names(&rule.pattern, &address.url, &address.host) || matches_text())
 }
 
 fn without_zone(text: &str) -> String {

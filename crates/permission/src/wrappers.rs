@@ -136,9 +136,9 @@ impl Project {
 
 /// Returns the options in a program's `--help`: single letters, also of clusters, and long options.
 fn options(help: &str) -> BTreeSet<String> {
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_option_char = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let mut found = BTreeSet::new();
-    for text in help.split(|c: char| !word(c)).filter(|text| text.starts_with('-')) {
+    for text in help.split(|c: char| !is_option_char(c)).filter(|text| text.starts_with('-')) {
         match text.strip_prefix("--") {
             Some(long) if !long.is_empty() => drop(found.insert(text.to_owned())),
             Some(_) => {}
@@ -185,12 +185,13 @@ struct LineCounts {
 fn accepted(project: &Project, wrapper: &str, between: usize, options: &BTreeSet<String>) -> Vec<String> {
     let words = " 1".repeat(between);
     let begun = Instant::now();
-    let runs = |form: &String| project.does_harm(&format!("{wrapper} {form}{words} {}", BODIES[0])) == Some(true);
+    let runs_command =
+        |form: &String| project.does_harm(&format!("{wrapper} {form}{words} {}", BODIES[0])) == Some(true);
     let forms = options.iter().flat_map(|option| {
         let joined = if option.starts_with("--") { "=" } else { "" };
         [option.clone(), format!("{option} 1"), format!("{option}{joined}1")]
     });
-    forms.take_while(|_| begun.elapsed() < TRYING_TIMEOUT).filter(runs).take(MAX_PAIRED).collect()
+    forms.take_while(|_| begun.elapsed() < TRYING_TIMEOUT).filter(runs_command).take(MAX_PAIRED).collect()
 }
 
 /// Returns the beginnings of lines with two accepted options: one after the other and, if both are

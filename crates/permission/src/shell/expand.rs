@@ -123,11 +123,11 @@ impl<'s> Expansion<'_, 's, '_> {
         let raw = parse::slice(self.script, &word.range).into();
         let parts = self.parts(&word.pieces, false);
         let literal = literal(&word.pieces);
-        let plain = |part: ExpandedPiece| match part {
+        let unbraced = |part: ExpandedPiece| match part {
             ExpandedPiece::Brace(c) => ExpandedPiece::Text(c.to_string()),
             part => part,
         };
-        let parts: Vec<ExpandedPiece> = parts.into_iter().map(plain).collect();
+        let parts: Vec<ExpandedPiece> = parts.into_iter().map(unbraced).collect();
         Arg { raw, values: Rc::new(values(&parts)), literal, spread: Spread::One }
     }
 

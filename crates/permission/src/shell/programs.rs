@@ -221,24 +221,23 @@ impl EffectCollector<'_> {
             }
             return;
         };
-        let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
         match does {
             Does::Harmless => {}
-            Does::Reads => self.uses(Access::Read, &value()),
-            Does::Lists => self.uses(Access::List, &value()),
+            Does::Reads => self.uses(Access::Read, &given.value_or_unknown()),
+            Does::Lists => self.uses(Access::List, &given.value_or_unknown()),
             Does::Names => {
-                self.uses(Access::Read, &value());
-                let reason = format!("which files it reads stands in {}", value().raw);
+                self.uses(Access::Read, &given.value_or_unknown());
+                let reason = format!("which files it reads stands in {}", given.value_or_unknown().raw);
                 self.add(ProgramEffect::Unknown(reason));
             }
             Does::Writes => {
                 if program.effect == Effect::Reads && program.special != "archive" {
                     self.add_danger(name);
                 }
-                self.uses(Access::Edit, &value());
+                self.uses(Access::Edit, &given.value_or_unknown());
                 // strace starts a program for such a file.
-                if value().prefix().starts_with(['|', '!']) {
-                    self.add(ProgramEffect::Text(value().after(1), true));
+                if given.value_or_unknown().prefix().starts_with(['|', '!']) {
+                    self.add(ProgramEffect::Text(given.value_or_unknown().after(1), true));
                 }
             }
             Does::Edits | Does::Changes => {
@@ -267,7 +266,7 @@ impl EffectCollector<'_> {
             }
             Does::Elsewhere => {
                 self.add_danger(name);
-                self.uses(Access::List, &value());
+                self.uses(Access::List, &given.value_or_unknown());
                 self.add(ProgramEffect::AtStake("another repository's settings decide what git starts".to_owned()));
             }
             does => self.starts(program, does, given, args),
@@ -277,7 +276,6 @@ impl EffectCollector<'_> {
     /// Applies an option that may start a program.
     fn starts(&mut self, program: &Utility, does: Does, given: &GivenOption, args: &[Arg]) {
         let name = &*given.name;
-        let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
         match does {
             Does::Runs => {
                 self.add_danger(name);
@@ -291,9 +289,9 @@ impl EffectCollector<'_> {
             Does::Action => {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
-                if value().prefix().starts_with("exec=") {
-                    self.add(ProgramEffect::Text(value().after(5), true));
-                } else if !value().known() {
+                if given.value_or_unknown().prefix().starts_with("exec=") {
+                    self.add(ProgramEffect::Text(given.value_or_unknown().after(5), true));
+                } else if !given.value_or_unknown().known() {
                     self.set_opaque("what it does at a checkpoint is computed");
                 }
             }
@@ -315,7 +313,7 @@ impl EffectCollector<'_> {
             }
             Does::OpaqueFile => {
                 self.add_danger(name);
-                self.uses(Access::Read, &value());
+                self.uses(Access::Read, &given.value_or_unknown());
                 self.set_opaque("its settings are in a file, and may start programs");
             }
             // The programs' own code handles the others: see `languages` and `special`.

@@ -94,9 +94,9 @@ pub(super) fn decoded(text: &str) -> String {
 
 /// Returns whether a query contains a value that looks like a key.
 pub(super) fn looks_secret(query: &str) -> bool {
-    let dense = |value: &str| {
+    let is_dense = |value: &str| {
         let classes = [char::is_lowercase as fn(char) -> bool, char::is_uppercase, |c| c.is_ascii_digit()];
         value.len() >= 32 && !value.contains(['+', ' ', '%']) && classes.iter().all(|class| value.contains(*class))
     };
-    query.split('&').any(|pair| dense(pair.split_once('=').map_or(pair, |(_, value)| value)))
+    query.split('&').any(|pair| is_dense(pair.split_once('=').map_or(pair, |(_, value)| value)))
 }

@@ -54,8 +54,8 @@ impl Analyzer<'_> {
     /// Records patterns that match a file whose name is an option.
     fn hidden_options(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         let before = args.iter().take_while(|arg| !arg.is("--"));
-        let option = |arg: &&Arg| arg.prefix().is_empty() || arg.prefix().starts_with('-');
-        let patterns = before.filter(option).filter_map(Arg::pattern);
+        let may_be_option = |arg: &&Arg| arg.prefix().is_empty() || arg.prefix().starts_with('-');
+        let patterns = before.filter(may_be_option).filter_map(Arg::pattern);
         for pattern in patterns.take(MAX_PATTERNS) {
             for cwd in &state.cwd {
                 match self.disk.glob(pattern, cwd) {
@@ -399,8 +399,8 @@ fn record(effect: ProgramEffect, unit: &mut Unit) {
 /// Returns the parts of a word that may be a program's name: the text between punctuation, without
 /// directories.
 fn names_in(text: &str) -> impl Iterator<Item = &str> {
-    let part = |c: char| c.is_alphanumeric() || "._-/".contains(c);
-    text.split(move |c| !part(c))
+    let is_name_char = |c: char| c.is_alphanumeric() || "._-/".contains(c);
+    text.split(move |c| !is_name_char(c))
         .map(|part| part.rsplit('/').next().unwrap_or(part))
         .filter(|name| !name.is_empty() && !name.starts_with('-'))
 }

@@ -53,23 +53,23 @@ fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
 /// revisions. git reads the index to resolve them.
 fn names_the_index(arg: &Arg) -> bool {
     let Some(text) = arg.text() else { return true };
-    let begins = |at: usize| at == 0 || text[..at].ends_with(['.', '^', '=', '!']);
+    let begins_revision = |at: usize| at == 0 || text[..at].ends_with(['.', '^', '=', '!']);
     among("--stdin --shared-index-path", text)
         || text.starts_with("--batch")
-        || text.match_indices(':').any(|(at, _)| begins(at))
+        || text.match_indices(':').any(|(at, _)| begins_revision(at))
 }
 
 /// Returns whether a word makes `log` show commits only: a known option, or no option.
 fn commits_only(arg: &Arg) -> bool {
     let Some(text) = arg.text() else { return !arg.may_be_option() };
     let option = text.split('=').next().unwrap_or(text);
-    let number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
     let valued = ["--max-count", "--skip", "--since", "--until", "--after", "--before", "--author", "--grep"];
     !text.starts_with('-')
         || text == "--"
         || among(COMMITS_ONLY, option)
         || valued.contains(&option)
-        || text.strip_prefix("-n").or(text.strip_prefix('-')).is_some_and(number)
+        || text.strip_prefix("-n").or(text.strip_prefix('-')).is_some_and(is_number)
         || text == "-n"
 }
 

@@ -376,12 +376,12 @@ fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool
         let at_top = text.starts_with(":/") || text.starts_with(":(top)");
         let whole = normal(&if at_top { top.join(bare) } else { from.join(bare) });
         let spelled = whole.strip_prefix(top).unwrap_or(&whole).display().to_string();
-        let below = |dir: &str| {
+        let is_below = |dir: &str| {
             dir.is_empty() || path == dir || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
         };
-        let fits = below(&spelled) || matches_folded(&generous(&spelled), path);
+        let fits = is_below(&spelled) || matches_folded(&generous(&spelled), path);
         if left_out {
-            if below(&spelled) {
+            if is_below(&spelled) {
                 return false;
             }
         } else {

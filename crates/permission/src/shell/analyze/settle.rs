@@ -42,8 +42,9 @@ pub(super) fn mark_shadowable_programs(units: &mut [Unit], place: &PermissionCon
     if place.trusted {
         return;
     }
-    let makes = |unit: &Unit| unit.effect != Effect::Reads || unit.touches.iter().any(|need| need.permission == "edit");
-    let makers: Vec<usize> = units.iter().enumerate().filter(|(_, unit)| makes(unit)).map(|(at, _)| at).collect();
+    let may_create =
+        |unit: &Unit| unit.effect != Effect::Reads || unit.touches.iter().any(|need| need.permission == "edit");
+    let makers: Vec<usize> = units.iter().enumerate().filter(|(_, unit)| may_create(unit)).map(|(at, _)| at).collect();
     for (at, unit) in units.iter_mut().enumerate() {
         let has_other_maker = makers.iter().any(|maker| *maker != at);
         if !has_other_maker {

@@ -320,8 +320,8 @@ fn pointed(text: &[u8]) -> Option<PathBuf> {
 /// Returns whether git starts only its own programs and ssh for an address.
 fn is_plain(address: &str) -> bool {
     let known = ["https://", "http://", "ssh://", "git://"].iter().any(|scheme| address.starts_with(scheme));
-    let short = || address.split_once(':').is_some_and(|(host, _)| !host.is_empty() && !host.contains('/'));
-    !address.contains("::") && !address.starts_with('-') && (known || short())
+    let is_scp_like = || address.split_once(':').is_some_and(|(host, _)| !host.is_empty() && !host.contains('/'));
+    !address.contains("::") && !address.starts_with('-') && (known || is_scp_like())
 }
 
 /// Returns whether a value of `log.diffMerges` repeats no merge.

@@ -255,8 +255,8 @@ impl Reader<'_> {
         // A file that is no longer in the index is shown with its former content.
         let tracked = self.tracked;
         let is_secret = self.is_secret;
-        let gone = |path: &str| is_secret(path) && !tracked.iter().any(|secret| secret.path == path);
-        self.objects.differing(Some(tree), None, &gone)
+        let is_removed_secret = |path: &str| is_secret(path) && !tracked.iter().any(|secret| secret.path == path);
+        self.objects.differing(Some(tree), None, &is_removed_secret)
     }
 
     fn set_changed(&mut self, revision: &str) -> Result<Option<String>, ObjectUnreadable> {

@@ -82,8 +82,8 @@ fn glob(pattern: &str, cwd: &Path, budget: &mut usize) -> Option<Vec<String>> {
         }
         found = next;
     }
-    let there = |(path, _, listed): &(PathBuf, String, bool)| *listed || path.symlink_metadata().is_ok();
-    let mut names: Vec<String> = found.into_iter().filter(there).map(|(_, shown, _)| shown).collect();
+    let exists = |(path, _, listed): &(PathBuf, String, bool)| *listed || path.symlink_metadata().is_ok();
+    let mut names: Vec<String> = found.into_iter().filter(exists).map(|(_, shown, _)| shown).collect();
     if names.is_empty() {
         names.push(pattern.replace('\\', ""));
     }

@@ -185,8 +185,8 @@ impl Disk<'_> {
 /// Returns whether a file is a program, under another name or as a copy.
 pub(in crate::shell) fn is_same_program(path: &Path, program: &Path) -> bool {
     let (Ok(one), Ok(other)) = (std::fs::metadata(path), std::fs::metadata(program)) else { return false };
-    let copy = || one.is_file() && one.len() == other.len() && are_alike(path, program).unwrap_or(true);
-    (one.dev(), one.ino()) == (other.dev(), other.ino()) || copy()
+    let is_copy = || one.is_file() && one.len() == other.len() && are_alike(path, program).unwrap_or(true);
+    (one.dev(), one.ino()) == (other.dev(), other.ino()) || is_copy()
 }
 
 /// Returns whether a file begins with `#!`.

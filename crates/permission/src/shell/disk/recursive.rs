@@ -150,13 +150,13 @@ impl Disk<'_> {
             (None, Some(names)) => names.iter().flat_map(|names| names.iter().cloned()).collect(),
             (None, None) => return,
         };
-        let fitting = |name: &str| !fits(not, name) && (only.is_empty() || fits(only, name));
+        let is_fitting = |name: &str| !fits(not, name) && (only.is_empty() || fits(only, name));
         for text in &texts {
             for cwd in &state.cwd {
                 if let Some(Some(located)) = self.located(text, cwd)
                     && located.found == PathKind::Directory
                 {
-                    self.needs_below(access, &located, &fitting, unit);
+                    self.needs_below(access, &located, &is_fitting, unit);
                 }
             }
         }
@@ -198,16 +198,16 @@ impl Disk<'_> {
     fn needs_below(&mut self, access: Access, dir: &Located, fitting: &dyn Fn(&str) -> bool, unit: &mut Unit) {
         let skipped = if access == Access::Edit { "objects" } else { ".git" };
         let listing = self.sampled(&dir.path, skipped);
-        let all = |path: &Path| format!("{}/*", paths::relative(path, self.place));
+        let all_in = |path: &Path| format!("{}/*", paths::relative(path, self.place));
         // A rule about all of a directory applies even if no entry is known.
-        let mut patterns = if dir.relative == "." { vec![] } else { vec![all(&dir.path)] };
+        let mut patterns = if dir.relative == "." { vec![] } else { vec![all_in(&dir.path)] };
         for (path, is_dir) in listing.iter() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if !fitting(&name) {
                 continue;
             }
             if *is_dir {
-                patterns.push(all(path));
+                patterns.push(all_in(path));
             } else if !name.contains(".env") {
                 // Those with `.env` are secrets, and asked about as such, or examples of them.
                 patterns.push(paths::relative(path, self.place));

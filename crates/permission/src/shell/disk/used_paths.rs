@@ -299,10 +299,10 @@ impl Disk<'_> {
 
     pub(super) fn add(&self, unit: &mut Unit, needs: Vec<Need>) {
         for need in needs {
-            let known = |one: &Need| one.permission == need.permission && one.patterns == need.patterns;
+            let is_known = |one: &Need| one.permission == need.permission && one.patterns == need.patterns;
             if unit.touches.len() >= MAX_PATHS {
                 unit.set_minimum(Action::Ask, "it uses more paths than are looked at");
-            } else if !unit.touches.iter().any(known) {
+            } else if !unit.touches.iter().any(is_known) {
                 unit.touches.push(need);
             }
         }

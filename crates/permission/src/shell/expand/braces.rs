@@ -37,11 +37,11 @@ pub(super) fn braces(parts: &[ExpandedPiece]) -> Option<Vec<Vec<ExpandedPiece>>>
 }
 
 fn plain(parts: &[ExpandedPiece]) -> Vec<ExpandedPiece> {
-    let plain = |part: &ExpandedPiece| match part {
+    let unbraced = |part: &ExpandedPiece| match part {
         ExpandedPiece::Brace(c) => ExpandedPiece::Text(c.to_string()),
         part => part.clone(),
     };
-    parts.iter().map(plain).collect()
+    parts.iter().map(unbraced).collect()
 }
 
 /// Returns the positions of the first braces that expand: the opening and the closing one, and the

@@ -203,12 +203,12 @@ fn apply_loop_command(command: &ShellCommand, state: &mut ShellState) {
         ShellCommandKind::Simple { assigns, words } => {
             let assigns = if words.is_empty() { assigns.as_slice() } else { &[] };
             for assign in assigns {
-                let quiet = |piece: &Piece| match piece {
+                let is_harmless_piece = |piece: &Piece| match piece {
                     Piece::Arithmetic(_) => true,
                     Piece::Text(text) | Piece::Quoted(text) => is_number(text),
                     _ => false,
                 };
-                let harmless = assign.array.is_none() && assign.value.pieces.iter().all(quiet);
+                let harmless = assign.array.is_none() && assign.value.pieces.iter().all(is_harmless_piece);
                 // Twice, so that a formerly known value is no longer the only one.
                 let value = || if harmless { Value::Harmless } else { Value::Foreign };
                 state.set(&assign.name, value());

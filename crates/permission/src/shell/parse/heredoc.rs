@@ -25,8 +25,8 @@ impl Parser<'_> {
         let strip = self.eat("-");
         self.blank()?;
         let quote = ["'", "\"", "\\"].into_iter().find(|quote| self.eat(quote));
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.!%+:@".contains(&byte);
-        let delimiter = self.run(plain).to_owned();
+        let is_delimiter_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.!%+:@".contains(&byte);
+        let delimiter = self.run(is_delimiter_byte).to_owned();
         let closed = quote.is_none_or(|quote| quote == "\\" || self.eat(quote));
         if delimiter.is_empty() || !closed || self.peek().is_some_and(|byte| !meta(byte)) {
             return Err(Unreadable::Syntax);

@@ -193,8 +193,8 @@ impl Builtin<'_> {
                     "hash" | "history" => args.iter().all(|arg| arg.is("-r")),
                     "enable" => args.is_empty(),
                     "compgen" => args.iter().all(|arg| {
-                        let runs = |text: &str| text.starts_with('-') && text.contains(['C', 'F', 'W']);
-                        arg.text().is_some_and(|text| !text.contains(['$', '`']) && !runs(text))
+                        let runs_code = |text: &str| text.starts_with('-') && text.contains(['C', 'F', 'W']);
+                        arg.text().is_some_and(|text| !text.contains(['$', '`']) && !runs_code(text))
                     }),
                     _ => false,
                 };
@@ -301,8 +301,8 @@ impl Builtin<'_> {
             let list = match arg.text().and_then(|text| text.split_once('=')) {
                 Some((_, value)) => value.trim_start().starts_with('(') && holds_code(value),
                 None => {
-                    let known = || set.contains(variable) || self.view.state.vars.contains_key(variable);
-                    prefix.contains('=') && !arg.raw.contains("=(") && (is_array || known())
+                    let is_known = || set.contains(variable) || self.view.state.vars.contains_key(variable);
+                    prefix.contains('=') && !arg.raw.contains("=(") && (is_array || is_known())
                 }
             };
             if list {

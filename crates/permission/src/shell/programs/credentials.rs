@@ -44,15 +44,15 @@ impl Printer {
     fn words_in(&self, args: &[Arg]) -> Option<usize> {
         let mut end = 0;
         for wanted in &self.words {
-            let fitting = |arg: &Arg| arg.text().is_none_or(|text| wanted.iter().any(|pattern| fits(pattern, text)));
-            end += 1 + args[end..].iter().position(|arg| !arg.prefix().starts_with('-') && fitting(arg))?;
+            let is_fitting = |arg: &Arg| arg.text().is_none_or(|text| wanted.iter().any(|pattern| fits(pattern, text)));
+            end += 1 + args[end..].iter().position(|arg| !arg.prefix().starts_with('-') && is_fitting(arg))?;
         }
         Some(end)
     }
 
     fn has_options(&self, args: &[Arg]) -> bool {
-        let given = |option: &&str| args.iter().any(|arg| arg.prefix().starts_with(*option));
-        self.with.is_empty() || self.with.iter().any(given)
+        let is_given = |option: &&str| args.iter().any(|arg| arg.prefix().starts_with(*option));
+        self.with.is_empty() || self.with.iter().any(is_given)
     }
 
     /// Returns whether the requested item, given by the values of options or otherwise by the word

@@ -218,8 +218,8 @@ pub(super) fn find(collector: &mut EffectCollector<'_>, program: &Utility, readi
             collector.effect(Effect::Unproven);
         }
     }
-    let sign = |arg: &&Arg| !arg.prefix().starts_with(['(', ')', '!', ',']);
-    let mut below: Vec<Arg> = reading.operands.iter().filter(sign).cloned().collect();
+    let is_place = |arg: &&Arg| !arg.prefix().starts_with(['(', ')', '!', ',']);
+    let mut below: Vec<Arg> = reading.operands.iter().filter(is_place).cloned().collect();
     if below.is_empty() {
         below.push(Arg::exact("."));
     }

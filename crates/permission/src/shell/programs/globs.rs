@@ -19,8 +19,8 @@ pub(super) fn texts(arg: &Arg) -> Vec<String> {
 
 /// Returns the position of the last unescaped occurrence of a character before the byte `end`.
 fn last_plain(text: &str, letter: char, end: usize) -> Option<usize> {
-    let plain = |at: &usize| text[..*at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0;
-    text[..end].match_indices(letter).map(|(at, _)| at).rfind(plain)
+    let is_unescaped = |at: &usize| text[..*at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0;
+    text[..end].match_indices(letter).map(|(at, _)| at).rfind(is_unescaped)
 }
 
 /// Expands `{a,b}` in a text, including nested ones. `None` if there are too many alternatives.
@@ -59,10 +59,10 @@ pub(super) fn fitting<'a>(globs: impl Iterator<Item = &'a Arg>) -> Vec<Arg> {
 
 /// Returns the globs that match no more than they seem to.
 pub(super) fn certain<'a>(globs: impl Iterator<Item = &'a Arg>) -> Vec<Arg> {
-    let plain = |arg: &&Arg| {
+    let is_certain = |arg: &&Arg| {
         arg.text().or(arg.pattern()).is_some_and(|text| !text.contains(['[', '\\', '{', '/']) && !text.is_empty())
     };
-    globs.filter(plain).cloned().collect()
+    globs.filter(is_certain).cloned().collect()
 }
 
 #[cfg(test)]

@@ -165,12 +165,12 @@ fn may_read_input(option: &GivenOption) -> bool {
 
 /// Returns the programs, and the remaining words. Adds the effects of program files.
 fn programs<'r>(collector: &mut EffectCollector<'_>, reading: &'r ParsedArgs) -> (Vec<Arg>, &'r [Arg]) {
-    let of = |does| reading.given.iter().filter(move |given| given.does == Some(does));
-    let mut programs: Vec<Arg> = of(Does::Program).filter_map(|given| given.value.clone()).collect();
+    let given_as = |does| reading.given.iter().filter(move |given| given.does == Some(does));
+    let mut programs: Vec<Arg> = given_as(Does::Program).filter_map(|given| given.value.clone()).collect();
     let mut operands = reading.operands.as_slice();
     // With a module, the first word is still the program.
-    let files = of(Does::File).next().is_some();
-    for given in of(Does::File).chain(of(Does::Module)) {
+    let files = given_as(Does::File).next().is_some();
+    for given in given_as(Does::File).chain(given_as(Does::Module)) {
         if given.value.as_ref().is_some_and(|file| file.is("inplace")) {
             collector.effect(Effect::Writes);
             continue;
@@ -424,14 +424,14 @@ enum AwkEffects {
 /// Classifies an awk program. Words are searched everywhere; operators are ignored if they plainly
 /// compare or select.
 fn awk_effects(text: &str) -> AwkEffects {
-    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let contains_any = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if text.len() > code::MAX_LENGTH
-        || has(&["ARGV", "SYMTAB", "PROCINFO", "@"])
+        || contains_any(&["ARGV", "SYMTAB", "PROCINFO", "@"])
         || (text.contains("getline") && text.contains('<'))
     {
         return AwkEffects::Unread;
     }
-    if has(&["system", "ENVIRON", "getline"]) {
+    if contains_any(&["system", "ENVIRON", "getline"]) {
         return if text.contains('>') { AwkEffects::Unread } else { AwkEffects::Starts };
     }
     if !text.contains(['|', '>']) {
@@ -467,10 +467,10 @@ fn awk_effects(text: &str) -> AwkEffects {
 /// token that can end an expression; otherwise the statement continues on the next line.
 fn statement(text: &str) -> &str {
     let ends = |(at, sign): &(usize, char)| {
-        let complete = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | ')' | ']' | '}');
+        let ends_expression = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | ')' | ']' | '}');
         let before = text[..*at].trim_end_matches([' ', '\t', '\r']).chars().next_back();
         let goes_on = text[*at..].trim_start().starts_with(['>', '|', '&', ',', '?', ':']);
-        matches!(sign, ';' | '}') || (before.is_some_and(complete) && !goes_on)
+        matches!(sign, ';' | '}') || (before.is_some_and(ends_expression) && !goes_on)
     };
     let end = text.char_indices().filter(|(_, c)| matches!(c, ';' | '}' | '\n')).find(ends);
     end.map_or(text, |(at, _)| &text[..at])

@@ -96,11 +96,12 @@ fn is_typed(name: &str) -> bool {
 /// between.
 #[cfg(test)]
 pub(crate) fn wrappers() -> Vec<(&'static str, usize)> {
-    let runs = |role: &Operand| matches!(role, Operand::Program | Operand::Tails | Operand::Shell | Operand::Shells);
+    let runs_words =
+        |role: &Operand| matches!(role, Operand::Program | Operand::Tails | Operand::Shell | Operand::Shells);
     let typed = table::all().filter(|(name, _)| is_typed(name));
     let mut all: Vec<(&str, usize)> = typed
         .filter_map(|(name, program)| {
-            let at = program.words.iter().position(runs)?;
+            let at = program.words.iter().position(runs_words)?;
             Some((name, program.words[..at].iter().filter(|role| **role != Operand::Settings).count()))
         })
         .collect();
@@ -120,10 +121,10 @@ pub(crate) fn beginnings() -> Vec<String> {
         let between = " 1".repeat(program.words[..at].iter().filter(|role| **role != Operand::Settings).count());
         all.push(format!("{name}{between}"));
         for (option, known) in program.options().filter(|(_, option)| option.takes == Takes::Value) {
-            let mode = |entry: &(Vec<&str>, &str)| {
+            let selects_mode = |entry: &(Vec<&str>, &str)| {
                 entry.0.iter().any(|one| one.trim_start_matches('-') == option.trim_start_matches('-'))
             };
-            if known.does == Does::Runs || known.does == Does::Splits || program.modes.iter().any(mode) {
+            if known.does == Does::Runs || known.does == Does::Splits || program.modes.iter().any(selects_mode) {
                 continue;
             }
             if option.starts_with("--") {

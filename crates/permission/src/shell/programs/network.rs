@@ -103,8 +103,8 @@ pub(super) fn curl(collector: &mut EffectCollector<'_>, program: &Utility, readi
         }
         address(collector, program, reading, url);
     }
-    let file_by_default = |scheme: &&Arg| scheme.text().is_none_or(|text| text.eq_ignore_ascii_case("file"));
-    if values(reading, &["--proto-default"]).iter().any(file_by_default) {
+    let defaults_to_file = |scheme: &&Arg| scheme.text().is_none_or(|text| text.eq_ignore_ascii_case("file"));
+    if values(reading, &["--proto-default"]).iter().any(defaults_to_file) {
         ask(collector, "its addresses may be files");
     }
     if collector.all.iter().any(|arg| arg.prefix().starts_with("--expand-")) {
@@ -113,8 +113,8 @@ pub(super) fn curl(collector: &mut EffectCollector<'_>, program: &Utility, readi
     let dirs = values(reading, &["--output-dir"]);
     for output in values(reading, &["-o", "--output"]) {
         // `#1` is the text of the first braces of the address.
-        let numbered = |(at, _): (usize, &str)| output.prefix()[at + 1..].starts_with(|c: char| c.is_ascii_digit());
-        if output.prefix().match_indices('#').any(numbered) {
+        let has_number = |(at, _): (usize, &str)| output.prefix()[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+        if output.prefix().match_indices('#').any(has_number) {
             collector.uses(Access::Edit, &Arg::unknown(&output.raw));
         }
         for (dir, name) in dirs.iter().filter_map(|dir| Some((dir.text()?, output.text()?))) {

@@ -17,6 +17,13 @@ pub(super) struct GivenOption {
     pub(super) next: usize,
 }
 
+impl GivenOption {
+    /// Returns the value, or an unknown word if there is none.
+    pub(super) fn value_or_unknown(&self) -> Arg {
+        self.value.clone().unwrap_or_else(|| Arg::unknown(&self.name))
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct ParsedArgs {
     pub(super) given: Vec<GivenOption>,

@@ -102,8 +102,8 @@ pub(super) fn ripgrep(collector: &mut EffectCollector<'_>, program: &Utility, re
 fn anchored(glob: &str) -> (Option<String>, &str) {
     let glob = glob.trim_end_matches('/');
     let Some((dirs, name)) = glob.rsplit_once('/') else { return (None, glob) };
-    let plain = |part: &&str| !part.contains(['*', '?', '[', '\\']);
-    let known: Vec<&str> = dirs.trim_start_matches('/').split('/').take_while(plain).collect();
+    let is_literal = |part: &&str| !part.contains(['*', '?', '[', '\\']);
+    let known: Vec<&str> = dirs.trim_start_matches('/').split('/').take_while(is_literal).collect();
     (Some(format!("./{}", known.join("/"))), name)
 }
 

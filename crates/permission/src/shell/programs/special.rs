@@ -386,10 +386,10 @@ fn archive(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Par
     }
     if program.special == "unpack" {
         collector.uses(Access::Edit, &Arg::exact("."));
-        let packs = |arg: &Arg| {
+        let is_packing = |arg: &Arg| {
             arg.is("a") || ["-o", "r", "-r", "q", "-q", "l", "t"].iter().any(|word| arg.prefix().starts_with(word))
         };
-        let packs_instead = !matches!(program.name, "tar" | "unzip") && collector.all.iter().any(packs);
+        let packs_instead = !matches!(program.name, "tar" | "unzip") && collector.all.iter().any(is_packing);
         let named = reading.operands.iter().skip(usize::from(program.name == "unzip"));
         let renamed = reading.has(&["--transform", "--xform"]);
         if renamed || !packs_instead && (named.clone().next().is_none() || named.clone().any(|arg| !arg.known())) {

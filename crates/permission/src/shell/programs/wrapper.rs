@@ -99,9 +99,10 @@ pub(super) fn runner(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, 
         let Some(value) = &given.value else { continue };
         let Some(from) = given.next.checked_sub(1).and_then(|at| args.get(at..)) else { continue };
         let is_separate = from.first().is_some_and(|arg| arg.raw == value.raw && !arg.prefix().starts_with('-'));
-        let plain = |c: char| c.is_ascii_alphanumeric() || "_./+-".contains(c);
-        let may_be_program =
-            value.text().is_none_or(|text| text.chars().all(plain) && !text.starts_with(|c: char| c.is_ascii_digit()));
+        let is_program_char = |c: char| c.is_ascii_alphanumeric() || "_./+-".contains(c);
+        let may_be_program = value
+            .text()
+            .is_none_or(|text| text.chars().all(is_program_char) && !text.starts_with(|c: char| c.is_ascii_digit()));
         if is_separate && given.name.len() == 2 && given.does == Some(Does::Harmless) && may_be_program {
             collector.add(ProgramEffect::Run(from.to_vec(), true));
         }

@@ -348,14 +348,14 @@ impl<'s> Printer<'s> {
         let words: Vec<String> = words.iter().map(|word| self.word(word)).collect();
         let mut out = vec!["[[".to_owned()];
         let mut words = words.into_iter().peekable();
-        let joins = |word: &String| ["&&", "||", ")"].contains(&word.as_str());
+        let is_operator = |word: &String| ["&&", "||", ")"].contains(&word.as_str());
         while let Some(word) = words.next() {
-            if joins(&word) || word == "(" || word == "!" {
+            if is_operator(&word) || word == "(" || word == "!" {
                 out.push(word);
                 continue;
             }
             let unary = word.len() == 2 && word.starts_with('-') && word.as_bytes()[1].is_ascii_alphabetic();
-            match words.next_if(|word| !joins(word)) {
+            match words.next_if(|word| !is_operator(word)) {
                 Some(operand) if unary => out.extend([word, operand]),
                 Some(operator) => out.extend([word, operator, words.next().unwrap_or_default()]),
                 None => out.extend(["-n".into(), word]),
