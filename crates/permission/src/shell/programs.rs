@@ -38,8 +38,9 @@ use table::{Does, Operand, Utility};
 
 /// Returns the effects of a program with these arguments.
 pub(super) fn effects_of<'v>(name: &str, args: &'v [Arg], view: &'v CommandContext<'v>) -> Vec<ProgramEffect> {
-    // `git-send-pack` is `git send-pack`. git itself would resolve aliases first, which is not
-    // possible here, so this holds only for commands that cannot be analysed.
+    // `git-send-pack` is `git send-pack`. The effects that the entry of git adds first, such as those
+    // of the repository's settings, are not added here, so the entry of the command is used only if
+    // the command cannot be analysed anyway.
     let spaced = name.strip_prefix("git-").map(|command| format!("git {command}"));
     let unread = spaced.as_deref().filter(|name| table::program(name).is_some_and(|program| program.unread.is_some()));
     let called = match unread {
