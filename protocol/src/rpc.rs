@@ -19,8 +19,8 @@ use crate::lines::{BadLine, LineSlot, Outbox};
 /// JSON-RPC and ACP error codes.
 pub mod code {
     pub use jsonrpsee::types::error::{
-        INTERNAL_ERROR_CODE as INTERNAL, INVALID_PARAMS_CODE as INVALID_PARAMS, INVALID_REQUEST_CODE as INVALID_REQUEST,
-        METHOD_NOT_FOUND_CODE as METHOD_NOT_FOUND, PARSE_ERROR_CODE as PARSE,
+        INTERNAL_ERROR_CODE as INTERNAL, INVALID_PARAMS_CODE as INVALID_PARAMS,
+        INVALID_REQUEST_CODE as INVALID_REQUEST, METHOD_NOT_FOUND_CODE as METHOD_NOT_FOUND, PARSE_ERROR_CODE as PARSE,
     };
 
     /// ACP: the user has to log in first.

@@ -116,10 +116,7 @@ impl<S: Send + Sync + 'static> Table<S> {
 
     /// Serves a request method. `handler` is the first phase.
     #[must_use]
-    pub fn request<P>(
-        mut self,
-        handler: impl Fn(&Arc<S>, Cx, P) -> Reply<P::Response> + Send + Sync + 'static,
-    ) -> Self
+    pub fn request<P>(mut self, handler: impl Fn(&Arc<S>, Cx, P) -> Reply<P::Response> + Send + Sync + 'static) -> Self
     where
         P: Method + DeserializeOwned,
         P::Response: Serialize + Send + 'static,

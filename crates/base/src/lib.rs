@@ -2,7 +2,7 @@
 //!
 //! - [`environment`]: variables, directories, clock and ids, read once and passed on.
 //! - [`id`]: identifiers of sessions, messages and parts.
-//! - [`file`], [`executable`], [`open_files`]: untrusted files, programs, the limit on open files.
+//! - [`file`](mod@file), [`executable`], [`open_files`]: untrusted files, programs, the limit on open files.
 //! - [`git`], [`worktree`]: the project that a directory belongs to.
 //! - [`text`]: cutting, comparing and displaying untrusted text.
 //! - [`task`], [`channel`], [`lock`]: threads and tasks.

@@ -47,8 +47,7 @@ use declare::keys::{lean_text, table};
 pub use declare::schema_text;
 pub use disk::ConfigFingerprint;
 pub use problem::{Problem, ProblemCode, ProblemSeverity};
-#[cfg(any(test, feature = "testing"))]
-pub use rules::meant_permission;
+
 pub use settings::Settings;
 pub use show::{check, show};
 
@@ -74,6 +73,12 @@ pub struct Loaded {
     tree: Node,
     /// The texts that were read, lowest layer first.
     origins: Vec<std::sync::Arc<ConfigOrigin>>,
+}
+
+/// Returns the permission that a name stands for, as the rules of settings read it, for a test of tools.
+#[cfg(any(test, feature = "testing"))]
+pub fn meant_permission(name: &str) -> Option<&'static str> {
+    rules::meant_permission(name)
 }
 
 impl Loaded {

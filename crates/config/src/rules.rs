@@ -180,7 +180,7 @@ fn unknown_permission(entry: &MapEntry, way: &str, tools: &ToolNames) -> Option<
 
 /// Returns the permission that was meant by a name: one that resembles it, or what other agents call so. `None` if it is
 /// no such name.
-pub fn meant_permission(key: &str) -> Option<&'static str> {
+pub(crate) fn meant_permission(key: &str) -> Option<&'static str> {
     let known = PERMISSIONS.iter().map(|(key, _)| *key).chain(OLD_PERMISSIONS);
     let plain: String = key.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect();
     let elsewhere = || ELSEWHERE.iter().find(|(_, names)| names.split(' ').any(|name| name == plain));

@@ -21,14 +21,18 @@ mod unit;
 
 use std::sync::Arc;
 
-#[cfg(any(test, feature = "testing"))]
-pub use analyze::is_subcommand;
 pub use expand::variable_danger;
 pub use named::{Name, commands};
 pub(crate) use programs::protected_in;
 pub use unit::{Effect, JudgedLine, Unit};
 
 use super::{Action, Need, PermissionContext, arity};
+
+/// Whether a word is a subcommand of adjutant, for a test of its command line.
+#[cfg(any(test, feature = "testing"))]
+pub fn is_subcommand(word: &str) -> bool {
+    analyze::is_subcommand(word)
+}
 
 /// The maximum length of a command line in bytes; longer ones are refused.
 pub const LONGEST: usize = 128 * 1024;

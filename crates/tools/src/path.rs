@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::{Failure, ToolContext, refusal};
 use base::text;
 pub use permission::Access;
-pub use permission::paths::PathKind;
 use permission::path_gate::{self, Barred};
+pub use permission::paths::PathKind;
 use permission::paths::{self, Located};
 use permission::{Denial, Need};
 

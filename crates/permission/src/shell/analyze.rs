@@ -20,7 +20,7 @@ mod simple;
 mod traps;
 
 #[cfg(any(test, feature = "testing"))]
-pub use own::is_subcommand;
+pub(super) use own::is_subcommand;
 
 use budget::Budget;
 

@@ -26,7 +26,7 @@ const PLACES: [&str; 6] = ["-C", "--directory", "--prefix", "--manifest-path", "
 const CHANGING: [&str; 9] = ["trust", "run", "acp", "serve", "connect", "mcp", "extensions", "completions", "man"];
 
 /// Returns whether a word is one of our subcommands.
-pub fn is_subcommand(word: &str) -> bool {
+pub(in crate::shell) fn is_subcommand(word: &str) -> bool {
     CHANGING.contains(&word) || READ_ONLY.iter().any(|(first, _)| *first == word)
 }
 
