@@ -1,5 +1,5 @@
-//! What somebody else than the model, a server of the user's, wants of the user: a page to be filled in, or an
-//! address to be visited.
+//! Requests to the user from a source other than the model, such as an MCP server: a form to fill
+//! in, or an address to visit.
 
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
@@ -7,50 +7,50 @@ use tokio::sync::oneshot;
 use super::QuestionOption;
 use base::id::{CallId, SessionId};
 
-/// A page for the user, or an address.
+/// A form or an address for the user.
 #[derive(Debug)]
 pub struct FormRequest {
-    /// The call that waits for the answer, if one does.
+    /// The call that waits for the answer, if any.
     pub call: Option<CallId>,
-    /// In which session the editor shows the call, where it is not the user's own.
+    /// The session in which the editor shows the call, if it is not the user's own.
     pub session: Option<SessionId>,
-    /// Who asks: "The MCP server demo asks", as it is shown above everything.
+    /// The source of the request, shown above it: "The MCP server demo asks".
     pub who: String,
-    /// What it is about, in its words.
+    /// The subject, in the source's words.
     pub message: String,
     pub asks: FormPage,
-    /// Says that what an address was opened for is done. Dropped, nobody ever says so.
+    /// Resolves when the purpose of an address is achieved. If dropped, that is never reported.
     pub finished: Option<oneshot::Receiver<()>>,
-    /// Where the answer goes. Dropping it means that there is no way to show it; dropping the receiver withdraws
-    /// it.
+    /// The sender of the answer. Dropping it means that the request cannot be shown; dropping the
+    /// receiver withdraws the request.
     pub reply: oneshot::Sender<FormReply>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum FormPage {
-    /// In order; none asks for a plain yes.
+    /// The fields, in order. Without fields, the form asks for a plain yes.
     Fields(Vec<FormField>),
-    /// That an address is opened, which adjutant does not do by itself.
+    /// An address to open; adjutant does not open it by itself.
     Address(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct FormField {
-    /// What the answer comes back under.
+    /// The key of the answer.
     pub key: String,
     pub title: String,
-    /// The whole question, where the title is not all.
+    /// The whole question, if the title does not contain it.
     pub words: Option<String>,
-    /// There is no answer without it.
+    /// Whether the form cannot be accepted without this field.
     pub required: bool,
     pub kind: FieldKind,
 }
 
-/// What may be put into a field.
+/// The kind and limits of a field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldKind {
     Text(TextLimits),
-    /// A whole one where it says so.
+    /// A number; an integer if `whole` is set.
     Number {
         whole: bool,
         least: Option<f64>,
@@ -59,13 +59,13 @@ pub enum FieldKind {
     },
     Switch(Option<bool>),
     One(Vec<FieldOption>, Option<String>),
-    /// Any number of them, within limits.
+    /// Any number of options, within limits.
     Many(Vec<FieldOption>, ManyLimits),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextLimits {
-    /// In characters.
+    /// The minimum length, in characters.
     pub shortest: Option<u32>,
     pub longest: Option<u32>,
     pub format: Option<TextFormat>,
@@ -80,7 +80,7 @@ pub enum TextFormat {
     DateTime,
 }
 
-/// How many may be chosen, and which are from the beginning.
+/// The limits of a multiple choice, and its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ManyLimits {
     pub fewest: Option<u64>,
@@ -92,7 +92,7 @@ pub struct ManyLimits {
 pub struct FieldOption {
     pub value: String,
     pub label: String,
-    /// What follows from it; may be empty.
+    /// The consequence of the choice; may be empty.
     pub description: String,
 }
 
@@ -102,19 +102,19 @@ impl From<QuestionOption> for FieldOption {
     }
 }
 
-/// What the user did with it.
+/// The user's reaction to a form.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FormReply {
-    /// Agreed, with what was put in.
+    /// Accepted, with these values.
     Accepted(Map<String, Value>),
     Declined,
     Cancelled,
-    /// They did not see it: their editor cannot show it.
+    /// Not shown, because the editor cannot.
     Unshown,
 }
 
 impl FieldKind {
-    /// What it is where nothing is put in, if that is something.
+    /// Returns the value of an empty field, if it has a default.
     pub fn default(&self) -> Option<Value> {
         match self {
             Self::Text(limits) => limits.default.clone().map(Value::String),
@@ -127,7 +127,7 @@ impl FieldKind {
         }
     }
 
-    /// What was put in, as what the field takes; none where it takes no such thing.
+    /// Converts the input to the field's type. Returns `None` if the field does not accept it.
     pub fn value(&self, words: &[String]) -> Option<Value> {
         let first = words.first();
         match self {
@@ -177,9 +177,9 @@ fn within(number: f64, least: Option<f64>, most: Option<f64>) -> bool {
 }
 
 impl FormPage {
-    /// What an agreement says with these words in its fields: what was put in where a field takes it, else what it is
-    /// where nothing is put in. What is not asked for is no answer; where something that must be there is not, there
-    /// is none at all.
+    /// Returns the accepted form with this input: for each field the input if the field accepts it,
+    /// or its default if there is no input. Input without a field is ignored. Returns `Cancelled`
+    /// if a required field has no value.
     pub fn accepted(&self, filled: impl Fn(&str) -> Vec<String>) -> FormReply {
         let mut content = Map::new();
         let fields = match self {
@@ -188,10 +188,7 @@ impl FormPage {
         };
         for field in fields {
             let words = filled(&field.key);
-            let value = match words.is_empty() {
-                true => field.kind.default(),
-                false => field.kind.value(&words),
-            };
+            let value = if words.is_empty() { field.kind.default() } else { field.kind.value(&words) };
             match value {
                 Some(value) => drop(content.insert(field.key.clone(), value)),
                 None if field.required => return FormReply::Cancelled,
@@ -209,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_field_takes_is_an_answer() {
+    fn field_accepts_only_fitting_values() {
         let options = |labels: &[&str]| -> Vec<FieldOption> {
             let one = |label: &&str| FieldOption {
                 value: (*label).to_owned(),

@@ -1,8 +1,9 @@
-//! What comes up from a session: events to be shown, questions to be answered. Messages up, calls
-//! down — where a lower module would want to call a higher one, it sends one of these.
+//! Events and requests that a session sends to the ACP server: events to be shown, questions to be
+//! answered. Higher modules call lower ones; a lower module sends one of these messages instead of
+//! calling a higher one.
 //!
-//! The events are shaped like the next version of ACP (stable ids, entities that are updated,
-//! whole file changes), and know nothing of ACP itself: `editor/update.rs` projects them.
+//! The events have the shape of the next version of ACP (stable ids, entities that are updated,
+//! whole file changes) but do not depend on ACP: `editor/update.rs` converts them.
 
 mod form;
 mod question;
@@ -33,7 +34,8 @@ pub use subagent::{
 use transcript::{Call, CallFacts, CallState, Change, FailureCause, File, Todo};
 pub use transcript::{Location, ProgramExit, ToolKind};
 
-/// How many messages may wait for the editor. When it does not read, the session stops here.
+/// The maximum number of messages that wait for the editor. If it does not read, the session waits
+/// here.
 pub const WAITING: usize = 64;
 
 #[derive(Debug)]
@@ -48,37 +50,38 @@ pub enum TurnMessage {
     /// A question about the session.
     Confirm(Box<Confirmation>),
     AskQuestions(Box<QuestionRequest>),
-    /// A page, or an address, of a server of the user's.
+    /// A form or an address from an MCP server.
     AskForm(Box<FormRequest>),
 }
 
-/// What a running turn asks of its session. Answered there; the editor hears of it by events.
+/// A request from a running turn to its session, which answers it; the editor learns of the results
+/// by events.
 #[derive(Debug)]
 pub enum SessionRequest {
-    /// Let a subagent do something.
+    /// Start a subagent.
     Spawn(Box<SpawnSubagent>),
-    /// Let another agent speak from the next step on.
+    /// Switch to another agent from the next step on.
     Switch(SwitchAgent),
-    /// Ask the model something for somebody else.
+    /// Ask the model on behalf of an MCP server or a tool.
     Sample(Box<SampleRequest>),
 }
 
-/// The way from a turn to its session.
+/// The sender of a turn's requests to its session.
 pub type SessionRequestSender = mpsc::Sender<SessionRequest>;
 
-/// Something to show. Live and replayed alike.
+/// Something to show, live or in a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// What the user said: only when a history is replayed.
+    /// A piece of the user's prompt; only sent when a history is replayed.
     User {
         message: MessageId,
         piece: UserPiece,
     },
-    /// The user's prompt is part of the conversation now, under this id.
+    /// The user's prompt is now part of the conversation, under this id.
     Prompted {
         message: MessageId,
     },
-    /// More words of the model.
+    /// More text of the model.
     Text {
         part: PartId,
         delta: String,
@@ -90,29 +93,30 @@ pub enum Event {
     /// A call is new or has changed.
     Call(Box<CallUpdate>),
     Plan(Vec<Todo>),
-    /// Another agent speaks from now on.
+    /// Another agent is active from now on.
     Mode(String),
-    /// A choice changed that the editor shows (mode, model, effort); it should be read again.
+    /// A config option that the editor shows has changed (mode, model, effort); it should be read
+    /// again.
     Options,
-    /// What `/words` there are, whole.
+    /// The complete list of slash commands.
     Commands(Vec<CommandInfo>),
-    /// The session's title, or when it was last used.
+    /// The session's title, or the time of its last use.
     Info {
-        /// None leaves it as it is.
+        /// The new title; `None` if unchanged.
         title: Option<String>,
-        /// When the session last changed.
+        /// The time of the session's last change.
         updated: Timestamp,
     },
-    /// How full the context is, and what was spent.
+    /// The size of the context, and the cost so far.
     Usage {
         /// Tokens in the context now.
         used: u64,
         /// The window, in tokens.
         size: u64,
-        /// US dollars so far, where the price is known.
+        /// US dollars so far, if the price is known.
         cost: Option<f64>,
     },
-    /// Something the user should know that is no part of the conversation.
+    /// Something the user should know that is not part of the conversation.
     Notice {
         severity: Severity,
         title: String,
@@ -121,21 +125,22 @@ pub enum Event {
     /// The history is being summarised.
     Compaction {
         id: PartId,
-        /// False when the user asked for it.
+        /// False if the user has asked for it.
         auto: bool,
         state: CompactionState,
     },
-    /// What the session is doing.
+    /// The present activity of the session.
     Status(Status),
-    /// A subagent's session is new, or does something else now. Only where the editor shows those.
+    /// A subagent's session is new, or its state has changed. Only sent if the editor shows such
+    /// sessions.
     Subagent(Box<Subagent>),
-    /// What the session was told by the one that delegated to it.
+    /// A message to the session from the one that delegated to it.
     Told {
         message: MessageId,
         sender: SessionId,
         text: String,
     },
-    /// Something that happened in a subagent's session. Only where the editor shows those.
+    /// An event of a subagent's session. Only sent if the editor shows such sessions.
     Within {
         session: SessionId,
         event: Box<Self>,
@@ -143,10 +148,11 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether it tells of something that is kept under an id, or of a choice: it is told when that is safe.
+    /// Whether the event is about something stored under an id, or about a choice. Such an event is
+    /// sent after it is stored.
     pub fn is_kept(&self) -> bool {
         match self {
-            // What streams by is kept with the end of its call.
+            // Streamed output is stored when its call ends.
             Self::Call(update) => update.progress.is_some(),
             Self::Plan(_)
             | Self::Mode(_)
@@ -158,8 +164,8 @@ impl Event {
         }
     }
 
-    /// Takes over the words of an event that follows directly, where it goes on with the same part.
-    /// Large pieces are left apart, so that no line grows large.
+    /// Appends the text of the following event if it continues the same part. Returns whether it
+    /// did. Pieces are not merged beyond a limit, so that no line grows large.
     pub fn absorb(&mut self, next: &Self) -> bool {
         const LARGE: usize = 64 << 10;
         match (self, next) {
@@ -178,7 +184,7 @@ impl Event {
     }
 }
 
-/// A piece of what the user said.
+/// A piece of the user's prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum UserPiece {
     Text(String),
@@ -188,7 +194,7 @@ pub enum UserPiece {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     Info,
-    /// Something is not as asked for.
+    /// Something differs from the request.
     Warning,
     Error,
 }
@@ -196,12 +202,12 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq)]
 pub enum CompactionState {
     InProgress,
-    /// Done: tokens before and after, and the summary.
+    /// Success, with the tokens before and after, and the summary.
     Completed {
         before: u64,
         /// Tokens after, estimated.
         after: u64,
-        /// What is kept in the place of the history.
+        /// The text that replaces the history.
         summary: String,
     },
     /// It failed; the history is untouched.
@@ -214,11 +220,11 @@ pub enum Status {
     Busy,
     /// Waiting to repeat a failed request.
     Retrying {
-        /// 1 for the first repetition.
+        /// The number of the repetition; 1 for the first.
         attempt: u32,
-        /// How many there will be at most.
+        /// The maximum number of repetitions.
         limit: u32,
-        /// When it will be sent, and how long that is from now.
+        /// The time of the next request; `wait` is the time until then.
         next: Timestamp,
         wait: Duration,
         cause: String,
@@ -227,10 +233,10 @@ pub enum Status {
     Idle,
 }
 
-/// How far a call is, for people.
+/// The progress of a call, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// Announced, perhaps waiting for the user.
+    /// Announced, possibly waiting for the user.
     Pending,
     Running,
     Completed,
@@ -244,31 +250,31 @@ impl Progress {
     }
 }
 
-/// News about one call. What is none has not changed.
+/// An update of a call. A field that is `None` has not changed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CallUpdate {
-    /// Which call; empty only in `default()`.
+    /// The id of the call; `None` only in `default()`.
     pub call: Option<CallId>,
     pub tool: Option<String>,
-    /// What it does, one line: "Read src/lib.rs:10-40".
+    /// One line: "Read src/lib.rs:10-40".
     pub title: Option<String>,
-    /// What kind of work it is.
+    /// The kind of work.
     pub kind: Option<ToolKind>,
     pub progress: Option<Progress>,
     /// The arguments, an object.
     pub input: Option<Value>,
-    /// Where it works; the last one is where the editor should look.
+    /// The locations of the work; the editor should look at the last one.
     pub locations: Option<Vec<Location>>,
     pub changes: Option<Vec<Change>>,
-    /// What came out so far, whole, as text for people.
+    /// The whole output so far, as text for people.
     pub output: Option<String>,
-    /// Bytes a running program has just printed.
+    /// Bytes that a running program has just printed.
     pub stream: Option<String>,
-    /// Images and the like that came out.
+    /// Images and other files of the output.
     pub attachments: Option<Vec<File>>,
     pub exit: Option<ProgramExit>,
     pub metadata: Option<Map<String, Value>>,
-    /// The call may be one of an earlier turn, which the editor has been shown.
+    /// Whether the call may belong to an earlier turn, which the editor has been shown.
     pub earlier: bool,
 }
 
@@ -278,8 +284,8 @@ impl CallUpdate {
     }
 }
 
-/// How far a call is, and what came of it, for people: while it happens and when it is shown again. A
-/// command that did not succeed has failed, whatever the model makes of it.
+/// Converts the state and output of a call for people, both live and in a replay. A command that
+/// did not succeed has failed, however the model sees it.
 impl From<&Call> for CallUpdate {
     fn from(call: &Call) -> Self {
         let mut update = Self::of(&call.call);
@@ -288,8 +294,10 @@ impl From<&Call> for CallUpdate {
             CallState::Running { .. } => Progress::Running,
             CallState::Completed(done) => {
                 update.output = Some(done.display.clone().unwrap_or_else(|| done.output.to_string()));
-                // What looks at a command that runs elsewhere has not failed with it.
-                update.exit = done.facts.exit.clone().filter(|_| call.kind == ToolKind::Execute);
+                // A call that only looks at a command has not failed with it.
+                if call.kind == ToolKind::Execute {
+                    update.exit = done.facts.exit.clone();
+                }
                 update.metadata = Some(done.facts.to_json()).filter(|facts| !facts.is_empty());
                 update.attachments = (!done.attachments.is_empty()).then(|| done.attachments.clone());
                 update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
@@ -306,21 +314,21 @@ impl From<&Call> for CallUpdate {
     }
 }
 
-/// A `/word` the user can say.
+/// A slash command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandInfo {
     pub name: String,
     pub description: String,
-    /// What may follow it, if anything.
+    /// A hint on its arguments, if it takes any.
     pub hint: Option<String>,
 }
 
-/// A file to be read through the editor, with what is unsaved in it.
+/// A file to be read through the editor, unsaved changes included.
 #[derive(Debug)]
 pub struct ReadFile {
     /// Absolute.
     pub path: PathBuf,
-    /// The text, or why the editor will not give it.
+    /// The text, or the editor's reason for a refusal.
     pub reply: oneshot::Sender<Result<String, String>>,
 }
 
@@ -333,20 +341,21 @@ pub struct WriteFile {
     pub reply: oneshot::Sender<Result<(), NotWritten>>,
 }
 
-/// Why an editor has not written a file.
+/// The reason why an editor has not written a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotWritten {
-    /// It has no such file, does not write at all, or has not answered: it may be written past it.
+    /// The editor does not have the file, cannot write, or has not answered; the file may be
+    /// written without it.
     Unknown,
-    /// It will not, for this reason.
+    /// The editor refuses, for this reason.
     Refused(String),
 }
 
-/// What becomes known of a call while it runs, and is kept with it whatever becomes of it.
+/// The facts that become known while a call runs. They are stored with it, however it ends.
 #[derive(Debug, Clone, Default)]
 pub struct LiveFacts(Arc<LiveFactsInner>);
 
-/// Std mutexes: leaves around values.
+/// The mutexes are leaf locks around values.
 #[derive(Debug, Default)]
 struct LiveFactsInner {
     all: Mutex<CallFacts>,
@@ -360,18 +369,18 @@ impl LiveFacts {
         self.0.news.notify_one();
     }
 
-    /// Has what the call has printed so far kept, for whoever finds it cut off.
+    /// Stores the output so far, in case the call is interrupted.
     pub fn print(&self, printed: Arc<str>) {
         *locked(&self.0.printed) = Some(printed);
         self.0.news.notify_one();
     }
 
-    /// The state of a call that runs, with what is known of it.
+    /// Returns the state of a running call with the known facts.
     pub fn running(&self) -> CallState {
         CallState::Running { facts: self.all(), printed: locked(&self.0.printed).clone() }
     }
 
-    /// Waits until something was noted that nobody has heard of.
+    /// Waits for a change since the last call.
     pub async fn news(&self) {
         self.0.news.notified().await;
     }
@@ -381,34 +390,34 @@ impl LiveFacts {
     }
 }
 
-/// The way up. Cloned for everyone who has something to say; the turn's channel closes when the
-/// last clone is gone.
+/// The sender of a turn's messages. Each part of the turn has a clone; the channel closes when the
+/// last one is dropped.
 #[derive(Debug, Clone)]
 pub struct Outlet {
     up: Sender<TurnMessage>,
 }
 
 impl Outlet {
-    /// An outlet and the end where things arrive.
+    /// Returns an outlet and the receiver of its messages.
     pub fn new() -> (Self, Receiver<TurnMessage>) {
         let (up, arrives) = channel::channel(WAITING);
         (Self { up }, arrives)
     }
 
-    /// One that lets a message wait for the next: every event is a moment at which others are heard.
+    /// Returns an outlet with room for one message, so that other tasks run between events.
     #[cfg(any(test, feature = "testing"))]
     pub fn narrow() -> (Self, Receiver<TurnMessage>) {
         let (up, arrives) = channel::channel(1);
         (Self { up }, arrives)
     }
 
-    /// Sends an event up; waits while the editor does not read. When nobody listens any more the
-    /// event has no one to go to, and is dropped.
+    /// Sends an event; waits while the editor does not read. The event is dropped if the receiver
+    /// is closed.
     pub async fn event(&self, event: Event) {
         self.up.send(TurnMessage::Event(event)).await;
     }
 
-    /// Sends anything else up. False when nobody listens any more.
+    /// Sends any other message. Returns false if the receiver is closed.
     pub async fn send(&self, up: TurnMessage) -> bool {
         self.up.send(up).await
     }

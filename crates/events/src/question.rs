@@ -1,4 +1,5 @@
-//! Questions for the user. Each carries the way its answer comes back; dropping the receiver withdraws it.
+//! Questions for the user. Each carries the sender of its answer; dropping the receiver withdraws
+//! the question.
 
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -8,26 +9,26 @@ use base::id::{CallId, SessionId};
 use permission::Denial;
 use permission::wording::Wording;
 
-/// A question for the user: may this call go on?
+/// A question for the user whether a call may continue.
 #[derive(Debug)]
 pub struct PermissionRequest {
-    /// The call that is waiting.
+    /// The waiting call.
     pub call: CallId,
-    /// What it wants to do, as the editor should show it.
+    /// The call as the editor should show it.
     pub show: CallUpdate,
     pub wording: Wording,
-    /// What else there is to know before an answer, a sentence each.
+    /// Further facts that matter for the answer, a sentence each.
     pub details: Vec<String>,
-    /// For a client that answers by itself: the value of `permission` in the settings that would allow it, if one
-    /// can. None where somebody is there to answer.
+    /// For a client that answers by itself: the value of `permission` in the settings that would
+    /// allow the call, if one can. `None` if a user can answer.
     pub unattended: Option<Option<Value>>,
-    /// What "always" would store, shown word for word; none: do not offer it.
+    /// The rules that "always" would store, shown verbatim; `None` if it is not offered.
     pub always: Option<String>,
-    /// Who asks, when it is a subagent.
+    /// The agent that asks, if it is a subagent.
     pub agent: Option<String>,
-    /// In which session the editor shows the call, where it is not the user's own.
+    /// The session in which the editor shows the call, if it is not the user's own.
     pub session: Option<SessionId>,
-    /// Where the answer goes. Dropping it is a rejection; dropping the receiver withdraws the
+    /// The sender of the answer. Dropping it is a rejection; dropping the receiver withdraws the
     /// question.
     pub reply: oneshot::Sender<PermissionReply>,
 }
@@ -35,65 +36,66 @@ pub struct PermissionRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PermissionReply {
     Once,
-    /// And from now on, as far as was shown.
+    /// Allowed, from now on too, as far as was shown.
     Always,
     No(Denial),
 }
 
-/// A question for the user that is about no call of the model's: yes, no, or no answer at all.
+/// A yes/no question for the user that does not concern a call of the model; it may remain
+/// unanswered.
 #[derive(Debug)]
 pub struct Confirmation {
-    /// What the editor shows the question as; it has been announced.
+    /// The call as which the editor shows the question; it has been announced.
     pub call: CallId,
     pub title: String,
-    /// The facts of it, an object.
+    /// Facts on the question, an object.
     pub facts: Value,
     /// All that the answer depends on.
     pub text: String,
-    /// What the two answers are called. Yes is kept, so it is never an answer for "this once".
+    /// The labels of the two answers. Yes is stored, so its label never means "this once".
     pub yes: &'static str,
     pub no: &'static str,
-    /// Where the answer goes. Dropping it means that there was none; dropping the receiver withdraws
-    /// the question.
+    /// The sender of the answer. Dropping it means that there was no answer; dropping the receiver
+    /// withdraws the question.
     pub reply: oneshot::Sender<bool>,
 }
 
-/// Questions that the model has for the user.
+/// Questions of the model for the user.
 #[derive(Debug)]
 pub struct QuestionRequest {
     /// The call that waits for the answers.
     pub call: CallId,
     pub questions: Vec<Question>,
-    /// Where the answers go. Dropping it means that there is no way to show them; dropping the receiver
-    /// withdraws them.
+    /// The sender of the answers. Dropping it means that the questions cannot be shown; dropping
+    /// the receiver withdraws them.
     pub reply: oneshot::Sender<QuestionReply>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// What it is about, a few words.
+    /// The subject, in a few words.
     pub header: String,
     pub text: String,
-    /// Answers to choose from, if any. The user may always answer in other words.
+    /// Answers to choose from, if any. The user may always answer freely.
     pub options: Vec<QuestionOption>,
     pub multiple: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuestionOption {
-    /// A few words; no other option has the same.
+    /// A few words; unique among the options.
     pub label: String,
-    /// What follows from it; may be empty.
+    /// The consequence of the choice; may be empty.
     pub description: String,
 }
 
-/// What the user said to questions.
+/// The user's answers to questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuestionReply {
-    /// To each of them: labels, words of their own, or nothing.
+    /// The answers to each question: labels, free text, or nothing.
     Answers(Vec<Vec<String>>),
-    /// Nothing: they do not want to be asked.
+    /// No answer: the user does not want to be asked.
     Dismissed,
-    /// They did not see them: their editor cannot show them.
+    /// Not shown, because the editor cannot.
     Unshown,
 }

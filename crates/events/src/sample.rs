@@ -1,33 +1,33 @@
-//! A question that somebody else than the session, a server of the user's or a tool, has for its model.
+//! A request to the session's model on behalf of an MCP server or a tool.
 
 use tokio::sync::oneshot;
 
 use providers::FoundPage;
 use providers::request::ModelMessage;
 
-/// A question for the session's model. The user has agreed to it.
+/// A request to the session's model, to which the user has agreed.
 #[derive(Debug)]
 pub struct SampleRequest {
     pub system: Option<String>,
     /// Oldest first.
     pub messages: Vec<ModelMessage>,
-    /// Tokens of the answer at most.
+    /// The maximum number of tokens of the answer.
     pub max_output: u64,
-    /// Its provider is to search the web for the answer.
+    /// Whether the provider should search the web for the answer.
     pub search: bool,
-    /// Where the model takes it.
+    /// The temperature, for models that accept one.
     pub temperature: Option<f64>,
-    /// The answer, or why there is none.
+    /// The answer, or the reason why there is none.
     pub reply: oneshot::Sender<Result<Sample, String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     pub text: String,
-    /// What its provider found on the web.
+    /// The pages that the provider has found on the web.
     pub found: Vec<FoundPage>,
     /// `provider/model`.
     pub model: String,
-    /// It ran out of tokens.
+    /// Whether the answer has reached the maximum number of tokens.
     pub cut: bool,
 }

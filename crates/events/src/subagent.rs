@@ -1,4 +1,4 @@
-//! Subagents: the work they are given, what is heard of it, what they come back with.
+//! Subagents: their tasks, their state, and their results.
 
 use tokio::sync::oneshot;
 
@@ -7,15 +7,15 @@ use base::id::{CallId, SessionId};
 use permission::Rules;
 use transcript::{File, ModelRef};
 
-/// A subagent's session, as far as it is news.
+/// The changes of a subagent's session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subagent {
     pub session: SessionId,
-    /// The call that set it to work.
+    /// The call that started it.
     pub call: CallId,
-    /// What it is for: none says nothing new.
+    /// Its task; `None` if unchanged.
     pub about: Option<SubagentInfo>,
-    /// What it does: none says nothing new, or that nobody knows.
+    /// Its state; `None` if unchanged or unknown.
     pub state: Option<SubagentState>,
 }
 
@@ -27,14 +27,14 @@ pub enum SubagentState {
     Over(SubagentStop),
 }
 
-/// What a subagent's session is for.
+/// The task of a subagent's session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubagentInfo {
-    /// Its work, in a few words.
+    /// The task in a few words.
     pub title: String,
-    /// Who does it, and what they are good for.
+    /// The name of the agent, with its description.
     pub agent: String,
-    /// The user may stop it. Nobody can stop what is only told of.
+    /// Whether the user can stop it; false for one that is only reported.
     pub stoppable: bool,
 }
 
@@ -43,11 +43,11 @@ pub enum SubagentStop {
     Done,
     Cancelled,
     Refused,
-    /// The answer hit its limit.
+    /// The answer has reached the maximum number of tokens.
     MaxTokens,
-    /// It reached its limit of steps.
+    /// The subagent has reached its limit of steps.
     StepLimit,
-    /// It could not go on, for this reason: a sentence.
+    /// The subagent could not continue, for this reason: a sentence.
     Failed(String),
 }
 
@@ -55,36 +55,36 @@ pub enum SubagentStop {
 pub struct SpawnSubagent {
     /// The call that waits for the result.
     pub call: CallId,
-    /// What becomes known of it.
+    /// The facts that become known while it runs.
     pub facts: LiveFacts,
-    /// The title of a call that is shown for it where the model has made none.
+    /// The title of a call to be shown for it, if the model has made no call.
     pub shown: Option<String>,
     pub agent: String,
     /// A few words for people.
     pub description: String,
-    /// What it is to do.
+    /// The task.
     pub prompt: String,
     pub files: Vec<File>,
-    /// The model it is to use, before the agent's own.
+    /// The model to use, with priority over the agent's own.
     pub wanted: Option<ModelRef>,
-    /// The id of a new child session; none: any.
+    /// The id of a new child session; `None` for any.
     pub session: Option<SessionId>,
-    /// An earlier child session to go on with.
+    /// An earlier child session to continue.
     pub resume: Option<SessionId>,
-    /// The model, for agents that name none.
+    /// The model for agents that have none of their own.
     pub model: ModelRef,
-    /// The rules of whoever delegates: what they deny, the subagent may not do either.
+    /// The rules of the delegating agent. An action that they deny is denied to the subagent too.
     pub rules: Rules,
-    /// What became of it, or why it could not begin.
+    /// The result, or the reason why it could not start.
     pub reply: oneshot::Sender<Result<SubagentReport, String>>,
 }
 
-/// What a subagent came back with.
+/// The result of a subagent.
 #[derive(Debug, Clone)]
 pub struct SubagentReport {
     pub session: SessionId,
     pub model: ModelRef,
-    /// Its last words; may be empty.
+    /// The text of its last message; may be empty.
     pub text: String,
     /// Its calls, one line each, as far as they are shown.
     pub calls: String,
@@ -94,19 +94,19 @@ pub struct SubagentReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubagentEnd {
     Done,
-    /// The user rejected a call of it, named here.
+    /// The user has rejected this call.
     Rejected(String),
-    /// The user cancelled the turn that waits for it.
+    /// The user has cancelled the turn that waits for it.
     Cancelled,
-    /// It could not go on, for this reason: a sentence.
+    /// The subagent could not continue, for this reason: a sentence.
     Failed(String),
 }
 
-/// Another agent is to speak.
+/// A request to switch to another agent.
 #[derive(Debug)]
 pub struct SwitchAgent {
-    /// `plan`, or `build`, which stands for the default agent where there is none of that name.
+    /// `plan` or `build`. The latter means the default agent if there is no agent of that name.
     pub agent: String,
-    /// Who it will be; none where it cannot be changed.
+    /// The name of the new agent; `None` if the agent cannot be switched.
     pub reply: oneshot::Sender<Option<String>>,
 }

@@ -1,5 +1,6 @@
-//! Pictures as models take them: of a kind that every provider knows, and not larger than the settings say. What
-//! cannot be made to fit is left out, with a sentence in its place.
+//! Preparation of images for models: in a format that every provider supports, and not larger than
+//! the settings allow. An image that cannot be made to fit is omitted, with a sentence in its
+//! place.
 
 use std::io::Cursor;
 
@@ -12,22 +13,21 @@ use image::{DynamicImage, ImageFormat, ImageReader};
 use config::settings::ImageSettings;
 use transcript::File;
 
-/// The largest picture that is decoded: its memory, in bytes.
+/// The maximum memory for decoding an image, in bytes.
 const MEMORY: u64 = 512 << 20;
-/// The qualities of JPEG that are tried, best first.
+/// The JPEG qualities to try, in this order.
 const QUALITIES: [u8; 5] = [80, 85, 70, 55, 40];
-/// How often it is made smaller.
+/// The maximum number of reductions in size.
 const TRIES: u32 = 32;
 
-/// Whether a file is said to be a picture.
+/// Whether a file is an image, by its MIME type.
 pub fn is_picture(file: &File) -> bool {
     file.mime.starts_with("image/")
 }
 
-/// Makes a picture fit, on a thread of its own.
+/// Makes an image fit, on a thread of its own.
 ///
-/// # Errors
-/// A sentence for the model and the user: which picture was left out, and why.
+/// # Errors A sentence for the model and the user: which image was left out, and why.
 pub async fn fitting(file: File, limits: ImageSettings) -> Result<File, String> {
     if !is_picture(&file) || file.data.is_none() {
         return Ok(file);
@@ -39,13 +39,15 @@ pub async fn fitting(file: File, limits: ImageSettings) -> Result<File, String> 
     fitted.map_err(|why| format!("{named} was left out: it {why}."))
 }
 
-/// Makes a picture fit; other files stay as they are. Takes milliseconds to seconds: not for a thread that serves
-/// others.
+/// Makes an image fit; other files are returned unchanged. Takes milliseconds to seconds, so it
+/// must not run on a thread that serves other tasks.
 ///
-/// # Errors
-/// Why it cannot be sent, in words that follow its name.
+/// # Errors The reason why it cannot be sent, in words that follow its name.
 pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
-    let Some(data) = file.data.as_ref().filter(|_| is_picture(&file)) else { return Ok(file) };
+    if !is_picture(&file) {
+        return Ok(file);
+    }
+    let Some(data) = &file.data else { return Ok(file) };
     let bytes = STANDARD.decode(data.trim_ascii()).map_err(|_| "is damaged".to_owned())?;
     let Ok(format) = image::guess_format(&bytes) else {
         return Err(format!("is not a PNG, JPEG, GIF or WebP ({}); convert it first", base::text::title(&file.mime)));
@@ -84,22 +86,24 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
     Ok(File { mime: mime.to_owned(), data: Some(STANDARD.encode(bytes)), ..file })
 }
 
-/// The largest of it that fits: PNG where that does, else JPEG.
+/// Returns the largest version that fits: PNG if it is small enough, otherwise JPEG.
 fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static str, Vec<u8>)> {
-    let (width, height) = (f64::from(picture.width()), f64::from(picture.height()));
+    let width = f64::from(picture.width());
+    let height = f64::from(picture.height());
     let mut scale = (f64::from(limits.max_width) / width).min(f64::from(limits.max_height) / height).min(1.0);
     let room = limits.max_base64_bytes / 4 * 3;
     for _ in 0..TRIES {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the size it has")]
         let side = |length: f64| (length * scale).round().max(1.0) as u32;
-        let (to_width, to_height) = (side(width), side(height));
+        let to_width = side(width);
+        let to_height = side(height);
         let sized =
             if scale < 1.0 { picture.resize_exact(to_width, to_height, FilterType::Lanczos3) } else { picture.clone() };
         let mut png = Vec::new();
         if sized.write_to(&mut Cursor::new(&mut png), ImageFormat::Png).is_ok() && png.len() <= room {
             return Some(("image/png", png));
         }
-        // What is transparent would be black.
+        // Without this, transparent pixels would become black.
         let flat = DynamicImage::ImageRgb8(opaque(&sized));
         for quality in QUALITIES {
             let mut jpeg = Vec::new();
@@ -116,7 +120,7 @@ fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static s
     None
 }
 
-/// On white.
+/// Returns the image on a white background.
 fn opaque(picture: &DynamicImage) -> image::RgbImage {
     let mut out = image::RgbImage::new(picture.width(), picture.height());
     for (to, from) in out.pixels_mut().zip(picture.to_rgba8().pixels()) {
@@ -171,11 +175,11 @@ mod tests {
     fn pictures_are_made_to_fit() {
         let flat = DynamicImage::ImageRgba8(image::RgbaImage::from_pixel(200, 100, image::Rgba([1, 2, 3, 0])));
         let table = [
-            // What fits stays as it is, with its right name.
+            // An image that fits is unchanged, except for its MIME type.
             (file(&flat.resize_exact(64, 10, FilterType::Nearest), ImageFormat::Png), "image/png", (64, 10)),
             (file(&noise(16, 16), ImageFormat::Jpeg), "image/jpeg", (16, 16)),
             (file(&flat.resize_exact(8, 8, FilterType::Nearest), ImageFormat::Gif), "image/gif", (8, 8)),
-            // Too wide; what it shows is simple.
+            // Too wide; its content is simple.
             (file(&flat, ImageFormat::Png), "image/png", (64, 32)),
             (file(&flat, ImageFormat::WebP), "image/png", (64, 32)),
             // Too heavy as a PNG, not as a JPEG.
