@@ -1,4 +1,4 @@
-//! What a server is asked about places and names.
+//! Requests about positions and symbols.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::peer::LspClient;
 use super::shape::{self, Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
 use super::units::Units;
 
-/// A question about a place.
+/// A kind of navigation from a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Navigation {
     Definition,
@@ -18,12 +18,12 @@ pub enum Navigation {
 }
 
 impl LspClient {
-    /// What it counts characters in.
+    /// Returns the units in which the server counts characters.
     pub fn units(&self) -> Units {
         self.abilities().units
     }
 
-    /// Asks, and waits until `until` at most.
+    /// Sends a request and waits for its answer until `until`.
     async fn answer(&self, what: (&str, &str), params: Value, until: Instant) -> Result<Value, String> {
         let (provider, method) = what;
         if !self.offers(provider) {
@@ -38,10 +38,9 @@ impl LspClient {
         }
     }
 
-    /// Where something is.
+    /// Returns the targets of a navigation from a position.
     ///
-    /// # Errors
-    /// In words that follow "it".
+    /// # Errors A message that follows "it".
     pub async fn places(
         &self,
         what: Navigation,
@@ -59,7 +58,7 @@ impl LspClient {
         Ok(FileRange::read_all(&self.answer(what, params, until).await?))
     }
 
-    /// What is known of a place.
+    /// Returns the hover text of a position.
     ///
     /// # Errors
     /// As [`LspClient::places`].
@@ -68,7 +67,7 @@ impl LspClient {
         Ok(shape::hover(&answer))
     }
 
-    /// What a file declares.
+    /// Returns the declarations of a file.
     ///
     /// # Errors
     /// As [`LspClient::places`].
@@ -78,7 +77,7 @@ impl LspClient {
         Ok(Symbol::read_all(&answer))
     }
 
-    /// What the whole project declares under such a name.
+    /// Returns the declarations of the project whose names match the query.
     ///
     /// # Errors
     /// As [`LspClient::places`].
@@ -88,8 +87,8 @@ impl LspClient {
         Ok(Symbol::read_all(&answer))
     }
 
-    /// Who calls a place, or whom it calls: each with its file, and the places of the calls, which are in the
-    /// caller's file.
+    /// Returns the callers of a function, or the functions that it calls: each with its file, and
+    /// the ranges of the calls, which are in the caller's file.
     ///
     /// # Errors
     /// As [`LspClient::places`].
@@ -116,7 +115,7 @@ impl LspClient {
         Ok(answer.as_array().into_iter().flatten().filter_map(one).collect())
     }
 
-    /// What it has to say of all files, for one that looks at them all when it is asked.
+    /// Returns the diagnostics of all files, if the server supports that.
     ///
     /// # Errors
     /// As [`LspClient::places`].
@@ -134,7 +133,7 @@ impl LspClient {
         Ok(answer.get("items").and_then(Value::as_array).into_iter().flatten().filter_map(one).collect())
     }
 
-    /// What to change so that something has another name.
+    /// Returns the edits that rename a symbol.
     ///
     /// # Errors
     /// As [`LspClient::places`].

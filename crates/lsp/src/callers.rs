@@ -1,4 +1,4 @@
-//! Which other files a change may concern: those that use what is declared where it happens.
+//! Finds the other files that a change may concern: those that use the changed declarations.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,14 @@ use super::errors::ends;
 use super::peer::LspClient;
 use super::shape::{Position, Symbol};
 
-/// Of so many declarations the uses are looked for, and so many files are looked at.
+/// The maximum number of declarations whose uses are searched, and of files that are checked.
 const DECLARATIONS: usize = 8;
 const FILES: usize = 16;
 
 impl LspClient {
-    /// The files that use what is declared in the lines that are about to change, the nearest first. The server has
-    /// the file open as it is (`old`); `new` is none where it is about to be removed.
+    /// Returns the files that use the declarations in the lines that are about to change, the
+    /// nearest first. The server has the present text open (`old`); `new` is `None` if the file is
+    /// about to be removed.
     pub async fn concerned(&self, path: &Path, old: &str, new: Option<&str>, until: Instant) -> Vec<PathBuf> {
         if self.is_silent() || !self.offers("referencesProvider") {
             return Vec::new();
@@ -41,15 +42,17 @@ impl LspClient {
     }
 }
 
-/// The declarations whose lines change, the smallest first.
+/// Returns the declarations whose lines change, the smallest first.
 fn declared(symbols: Vec<Symbol>, old: &str, new: Option<&str>) -> Vec<Symbol> {
     let (above, below) = new.map_or((0, 0), |new| ends(old, new));
     let lines = old.lines().count();
-    let (first, last) = (above, lines.saturating_sub(below));
+    let first = above;
+    let last = lines.saturating_sub(below);
     let touched = |symbol: &Symbol| {
         let line = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
-        let (start, end) = (line(symbol.range.start.line), line(symbol.range.end.line));
-        // Where nothing but new lines come in, what they come into.
+        let start = line(symbol.range.start.line);
+        let end = line(symbol.range.end.line);
+        // If lines are only inserted, the declaration that contains them.
         if first == last { start < first && first <= end } else { start < last && first <= end }
     };
     let size =
@@ -63,7 +66,8 @@ fn declared(symbols: Vec<Symbol>, old: &str, new: Option<&str>) -> Vec<Symbol> {
     all
 }
 
-/// Where the name of a declaration stands. Servers that give only its whole range begin that with other words.
+/// Returns the position of a declaration's name. If a server gives only the whole range, other text
+/// may precede the name in it.
 fn at_name(symbol: &Symbol, text: &str) -> Position {
     let start = symbol.selection.start;
     if symbol.selection != symbol.range {
@@ -80,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_is_declared_somewhere() {
+    fn changed_lines_select_enclosing_declarations() {
         let range = |start, end| Range {
             start: Position { line: start, character: 0 },
             end: Position { line: end, character: 1 },

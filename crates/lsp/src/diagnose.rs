@@ -1,4 +1,4 @@
-//! What a server has to say about files as they are: asked for where it can be asked, else waited for.
+//! Diagnostics of files: requested if the server supports that, otherwise awaited.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,18 +10,18 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::peer::{LspClient, TSSERVER};
 use super::shape::{self, Diagnostic, Judged};
 
-/// A server that says several things of a file says them within this.
+/// The time after the last diagnostics of a file in which a server may publish more.
 const SETTLED: Duration = Duration::from_millis(150);
-/// How long a server that cannot be asked is waited for about the files that a change may concern, once it has
-/// spoken of the changed one.
+/// The time to wait for published diagnostics of other files, after those of the changed file.
 const OTHERS: Duration = Duration::from_secs(2);
-/// How long a server that says it is at work is waited for, beyond what its answers took.
+/// The time to wait for a server that reports work in progress, in addition to the time of its
+/// answers.
 const BUSY: Duration = Duration::from_secs(5);
 
 impl LspClient {
-    /// What the server says of files it has open, the most important ones first and `others` after them. Waits
-    /// until `until` at most, somewhat longer where it says that it is at work, and not at all for one that was
-    /// waited for in vain.
+    /// Returns the diagnostics of open files: the most important ones first, `others` after them.
+    /// Waits until `until` at most, slightly longer if the server reports work in progress, and not
+    /// at all if an earlier wait has timed out.
     pub async fn judge(&self, first: &[PathBuf], others: &[PathBuf], until: Instant) -> Vec<Judged> {
         let until = if self.is_silent() { Instant::now() } else { until };
         let mut judged = join_all(first.iter().map(|path| self.one(path, until))).await;
@@ -31,7 +31,7 @@ impl LspClient {
         let ability = self.abilities();
         let mut later = until;
         if !ability.pull && !ability.tsserver {
-            // Nobody says of the others that they are done: they are looked at again.
+            // The server does not report when the others are done, so it must check them again.
             others.iter().for_each(|path| self.nudge(path));
             later = until.min(Instant::now() + OTHERS);
         }
@@ -43,7 +43,7 @@ impl LspClient {
         judged
     }
 
-    /// Waits until the server has had a look at a file that it has only just been shown.
+    /// Waits until the server has analysed a file that was just opened.
     pub async fn acquainted(&self, path: &Path, until: Instant) {
         let until = if self.is_silent() { Instant::now() } else { until };
         self.one(path, until).await;
@@ -61,7 +61,8 @@ impl LspClient {
         Judged { path: path.to_owned(), all }
     }
 
-    /// TypeScript's own server says nothing of what was clean and is; but it answers.
+    /// Requests the diagnostics from tsserver, which does not publish anything for a file that was
+    /// clean and still is.
     async fn asked_tsserver(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
         let one = async |command: &str| {
             let arguments = json!([command, {"file": path}]);
@@ -71,16 +72,17 @@ impl LspClient {
             Some(body.iter().filter_map(Diagnostic::of_tsserver).collect::<Vec<_>>())
         };
         let (syntax, meaning) = tokio::join!(one("syntacticDiagnosticsSync"), one("semanticDiagnosticsSync"));
-        let (mut all, meaning) = (syntax?, meaning?);
+        let mut all = syntax?;
+        let meaning = meaning?;
         all.extend(meaning);
         Some(all)
     }
 
-    /// Asks, and adds what the server has said by itself.
+    /// Requests the diagnostics, and adds the published ones.
     async fn asked(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
         let params = json!({"textDocument": {"uri": shape::uri(path)}});
         let mut answer = Err(String::new());
-        // One that was interrupted by a change is asked again.
+        // A request that was interrupted by a change is repeated.
         for _ in 0..3 {
             answer = timeout_at(until, self.ask("textDocument/diagnostic", params.clone())).await.ok()?;
             if answer.is_ok() {
@@ -118,7 +120,7 @@ impl LspClient {
         }
     }
 
-    /// Waits until the server says that it is done with its work.
+    /// Waits until the server reports that its work is done.
     pub async fn rested(&self, until: Instant) {
         let mut news = self.news();
         let done = async {

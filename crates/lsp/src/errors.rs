@@ -1,9 +1,9 @@
-//! Which errors a change has introduced: what was there before is nobody's fault now.
+//! Determines the errors that a change has introduced, as opposed to those that existed before.
 
 use super::shape::Diagnostic;
 
-/// The errors of `after` that were not there `before`, in the order of their places. `old` and `new` are the texts
-/// of the file; lines move with what stands above them.
+/// Returns the errors of `after` that were not there `before`, in the order of their positions.
+/// `old` and `new` are the texts of the file, from which the movement of lines is derived.
 pub fn introduced(before: &[Diagnostic], after: &[Diagnostic], old: &str, new: &str) -> Vec<Diagnostic> {
     let moved = Moved::between(old, new);
     let mut known: Vec<(Option<u32>, &Diagnostic)> = before
@@ -12,7 +12,8 @@ pub fn introduced(before: &[Diagnostic], after: &[Diagnostic], old: &str, new: &
         .map(|diagnostic| (moved.line(diagnostic.range.start.line), diagnostic))
         .collect();
     let mut left: Vec<&Diagnostic> = after.iter().filter(|diagnostic| diagnostic.is_error()).collect();
-    // Those at their own place first; then the same mistake elsewhere stands for one that is gone from its place.
+    // Errors in the same line are matched first; then the same error in another line is matched
+    // with one that has gone.
     for exact in [true, false] {
         left.retain(|diagnostic| {
             let same = |(line, was): &(Option<u32>, &Diagnostic)| {
@@ -29,7 +30,7 @@ pub fn introduced(before: &[Diagnostic], after: &[Diagnostic], old: &str, new: &
     left
 }
 
-/// How lines have moved: all between the first and the last that differ are taken for changed.
+/// The movement of lines. All lines between the first and the last difference count as changed.
 struct Moved {
     same_above: usize,
     same_below: usize,
@@ -43,13 +44,13 @@ impl Moved {
         Self { same_above: above, same_below: below, old: old.lines().count(), new: new.lines().count() }
     }
 
-    /// Where a line is now; none if it was changed.
+    /// Returns the new number of a line; `None` if the line was changed.
     fn line(&self, old: u32) -> Option<u32> {
         let at = usize::try_from(old).ok()?;
         if at < self.same_above {
             return Some(old);
         }
-        // An error may stand behind the last line.
+        // An error may be behind the last line.
         if at >= self.old || self.old - at <= self.same_below {
             return u32::try_from((at + self.new).checked_sub(self.old)?).ok();
         }
@@ -57,7 +58,7 @@ impl Moved {
     }
 }
 
-/// How many lines two texts have in common at their beginning, and at their end beyond these.
+/// Returns the number of common lines at the beginning of two texts, and at their end beyond these.
 pub(super) fn ends(old: &str, new: &str) -> (usize, usize) {
     let above = old.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
     let rest = old.lines().count().min(new.lines().count()) - above;
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_not_blamed_on_the_edit() {
+    fn earlier_errors_are_not_reported() {
         type Lines<'a> = &'a [(u32, &'a str)];
         let old = "a\nb\nc\nd\n";
         let table: &[(&str, Lines<'_>, Lines<'_>, &[u32])] = &[

@@ -1,27 +1,28 @@
-//! Messages as they travel: a header that says how long they are, and JSON.
+//! The framing of messages: a header with the length, then JSON.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 
-/// The longest message that is read, in bytes.
+/// The maximum size of a message that is read, in bytes.
 const LONGEST: usize = 32 << 20;
-/// The longest line of a header.
+/// The maximum length of a header line.
 const LINE: usize = 4 << 10;
-/// So much that is no header is passed over: some programs greet before they speak the protocol.
+/// The maximum bytes to skip before a header: some programs print a greeting before they use the
+/// protocol.
 const CHATTER: usize = 64 << 10;
 
-/// A message as it is sent.
+/// Encodes a message.
 pub(super) fn frame(message: &Value) -> Vec<u8> {
     let body = message.to_string();
     format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// The next message.
+/// Reads the next message.
 ///
-/// # Errors
-/// Why there is none, in words that follow "it".
+/// # Errors The reason why there is none, in words that follow "it".
 pub(super) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Value, String> {
-    let (mut length, mut chatter) = (None, 0);
+    let mut length = None;
+    let mut chatter = 0;
     let mut line = Vec::new();
     loop {
         next_line(from, &mut line).await?;
@@ -49,7 +50,7 @@ async fn body(from: &mut (impl AsyncBufRead + Unpin), length: usize) -> Result<V
     if length > LONGEST {
         return Err(format!("sends a message of {} MiB", length >> 20));
     }
-    // As much as arrives, not as much as is announced.
+    // Grows with the received bytes, not with the announced length.
     let mut body = Vec::new();
     let wanted = u64::try_from(length).unwrap_or(u64::MAX);
     let read = from.take(wanted).read_to_end(&mut body).await.map_err(|e| format!("cannot be read: {e}"))?;
@@ -59,7 +60,7 @@ async fn body(from: &mut (impl AsyncBufRead + Unpin), length: usize) -> Result<V
     serde_json::from_slice(&body).map_err(|_| "sends what is not JSON".into())
 }
 
-/// Reads a line into `line`, with its end. A longer one comes in pieces.
+/// Reads a line with its end into `line`. A line beyond the limit comes in pieces.
 async fn next_line(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Result<(), String> {
     line.clear();
     loop {
@@ -85,12 +86,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn messages_are_read_as_they_come() {
+    async fn messages_are_read_across_buffer_boundaries() {
         let one = json!({"a": "ü"});
         let mut bytes = b"starting up\n\n".to_vec();
         bytes.extend(frame(&one));
         bytes.extend(b"content-type: x\r\nCONTENT-LENGTH:  2\r\n\r\n{}");
-        // Whatever the pieces are.
+        // The result does not depend on the buffer size.
         for size in [1, 3, 1000] {
             let mut from = tokio::io::BufReader::with_capacity(size, &bytes[..]);
             assert_eq!(read(&mut from).await, Ok(one.clone()), "{size}");
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nonsense_is_bounded() {
+    async fn invalid_input_is_rejected_within_bounds() {
         let table: &[(Vec<u8>, &str)] = &[
             (b"Content-Length: x\r\n\r\n{}".to_vec(), "sends a message without a length"),
             (b"Content-Length: 99999999999\r\n\r\n".to_vec(), "sends a message of 95367 MiB"),

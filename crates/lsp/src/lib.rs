@@ -1,8 +1,9 @@
-//! Language servers: programs that know what a project's files mean. They are started when a file of theirs is
-//! looked at, in the background, one for each folder that begins a project of their kind; the sessions of this
-//! process share them, and they end with the last of these. What a server says is data, however it is spelled.
+//! Language servers: programs that analyse a project's files. A server is started in the background
+//! when one of its files is accessed, one for each root folder of a project of its kind. The
+//! sessions of this process share servers; a server ends with the last session that uses it. A
+//! server's messages are untrusted data.
 //!
-//! Who asks decides how a server is started (where it may run at all, in which sandbox): `tool/language.rs`.
+//! The caller decides whether a server may run and in which sandbox: `tool/language.rs`.
 
 mod ask;
 mod callers;
@@ -31,34 +32,34 @@ use base::lock::locked;
 use config::language_server::ServerRun;
 use sandbox::process::Program;
 
-/// The language servers of this process. A std mutex: a leaf around a map.
+/// The language servers of this process. The mutex is a leaf lock around a map.
 #[derive(Default)]
 pub struct LanguageServers(Mutex<HashMap<String, Weak<ServerHandle>>>);
 
-/// Those that one session uses, and what its user was told of them. Std mutexes: leaves around a map and a set.
+/// The servers that one session uses, and the notices that its user has got. The mutexes are leaf
+/// locks.
 pub struct SessionServers {
     shared: Arc<LanguageServers>,
     used: Mutex<BTreeMap<String, Arc<ServerHandle>>>,
     told: Mutex<BTreeSet<String>>,
 }
 
-/// A server that is kept for as long as somebody has this.
+/// A reference to a server, which runs as long as there is one.
 pub struct ServerHandle {
     link: Arc<LspLink>,
     _stop: DropGuard,
 }
 
 impl SessionServers {
-    /// For a session that has asked for none yet.
+    /// Returns the state for a session that has used no server yet.
     pub fn new(shared: &Arc<LanguageServers>) -> Self {
         Self { shared: shared.clone(), used: Mutex::default(), told: Mutex::default() }
     }
 
-    /// The server that runs like this; started if nobody has it. `confined` is whatever else decides what it may
-    /// do: servers that differ in it are not shared.
+    /// Returns the server of this command; starts it if no session uses it. `confined` describes
+    /// everything else that restricts it: servers that differ in it are not shared.
     ///
-    /// # Errors
-    /// Those of `program`, if it has to be started.
+    /// # Errors The errors of `program`, if the server has to be started.
     pub fn get<E>(
         &self,
         run: &ServerRun,
@@ -75,17 +76,17 @@ impl SessionServers {
         Ok(server)
     }
 
-    /// Those that this session has asked for.
+    /// Returns the servers that this session has used.
     pub fn used(&self) -> Vec<Arc<ServerHandle>> {
         locked(&self.used).values().cloned().collect()
     }
 
-    /// Whether this is the first time that the user is told so.
+    /// Records a notice to the user. Returns whether it is the first with this text.
     pub fn tells(&self, what: &str) -> bool {
         locked(&self.told).insert(what.to_owned())
     }
 
-    /// Lets go of them: those that nobody else uses end.
+    /// Drops the references; servers that no other session uses end.
     pub fn end(&self) {
         locked(&self.used).clear();
     }
@@ -118,10 +119,10 @@ impl ServerHandle {
         &self.link.name
     }
 
-    /// The server as it works, started again where it sleeps. Waits until `until` at most.
+    /// Returns the connection to the server, and starts it again if it is asleep. Waits until
+    /// `until` at most.
     ///
-    /// # Errors
-    /// Why it cannot be asked.
+    /// # Errors The reason why the server cannot be used.
     pub async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unready> {
         self.link.peer(until).await
     }

@@ -1,4 +1,4 @@
-//! One conversation with a server: what is asked of it, what it says by itself, which files it has open.
+//! The connection to a server: requests, notifications from the server, and open files.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -16,55 +16,55 @@ use super::units::Units;
 use base::lock::locked;
 use config::language_server;
 
-/// How many messages may wait for a server that does not read.
+/// The maximum number of messages that wait for a server that does not read.
 pub(super) const QUEUE: usize = 256;
-/// How many files a server has open at a time.
+/// The maximum number of files that are open in a server.
 const OPEN: usize = 64;
-/// Of how many files what a server says is kept, and how much of each.
+/// The maximum number of files whose published diagnostics are stored, and of diagnostics for each.
 const FILES: usize = 2_000;
 const OF_EACH: usize = 500;
 
-/// A server that has been greeted.
+/// The connection to a server, with the state of its open files and diagnostics.
 pub struct LspClient {
     out: mpsc::Sender<Vec<u8>>,
     ids: AtomicU64,
-    /// The folder it works on.
+    /// The root folder of the workspace.
     root: PathBuf,
-    /// What it may ask for by the names of sections.
+    /// The configuration, from which the server may request sections by name.
     configuration: Value,
     // Leaf locks around maps.
     waiting: Mutex<HashMap<u64, oneshot::Sender<Result<Value, String>>>>,
     said: Mutex<BTreeMap<PathBuf, PublishedDiagnostics>>,
     open: Mutex<HashMap<PathBuf, OpenFile>>,
     busy: Mutex<HashSet<String>>,
-    /// How much it has said of files, and of how busy it is.
+    /// A counter of diagnostics and changes of activity.
     news: watch::Sender<u64>,
     abilities: watch::Sender<Abilities>,
-    /// It was waited for in vain, and has said nothing since.
+    /// Whether a wait for it has timed out since its last message.
     silent: AtomicBool,
-    /// It has answered something beside the greeting.
+    /// Whether it has answered a request after `initialize`.
     warm: AtomicBool,
-    /// Cancelled once the server has closed its output: nothing is answered any more.
+    /// Cancelled when the server has closed its output: no more answers will come.
     pub(super) gone: CancellationToken,
 }
 
-/// What a server can do, as far as it matters here.
+/// The relevant capabilities of a server.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Abilities {
     all: Value,
-    /// It counts characters in these.
+    /// The units in which it counts characters.
     pub(super) units: Units,
-    /// It gives diagnostics when it is asked.
+    /// Whether it answers requests for diagnostics.
     pub(super) pull: bool,
-    /// It passes requests on to TypeScript's own server.
+    /// Whether it forwards requests to tsserver.
     pub(super) tsserver: bool,
-    /// It wants to know when a file is saved.
+    /// Whether it wants to be notified of saved files.
     saves: bool,
 }
 
-/// What a server has said of a file by itself.
+/// The diagnostics that a server has published for a file.
 struct PublishedDiagnostics {
-    /// Of which of our versions, if it says so.
+    /// The version of our text that they are for, if known.
     version: Option<i64>,
     at: u64,
     when: Instant,
@@ -74,16 +74,16 @@ struct PublishedDiagnostics {
 struct OpenFile {
     version: i64,
     text: Arc<str>,
-    /// When it was last changed, counted in news.
+    /// The value of `news` at its last change.
     at: u64,
-    /// When it was last used, counted in messages.
+    /// The number of requests sent before its last use.
     used: u64,
 }
 
-/// What is said of a file now.
+/// The present diagnostics of a file.
 pub(super) struct FileDiagnostics {
     pub(super) all: Vec<Diagnostic>,
-    /// It is about the text the server has.
+    /// Whether they are for the text that the server has now.
     pub(super) fresh: bool,
     pub(super) when: Instant,
 }
@@ -107,15 +107,15 @@ impl LspClient {
         }
     }
 
-    /// Greets it.
+    /// Sends `initialize` and reads the capabilities.
     ///
-    /// # Errors
-    /// Why it did not answer as it should.
+    /// # Errors The reason why there is no valid answer.
     pub(super) async fn greet(&self, options: Option<&Value>) -> Result<(), String> {
         let uri = shape::uri(&self.root);
         let folder = json!([{"uri": uri, "name": self.root.file_name().map(|name| name.to_string_lossy())}]);
         let mut greeting = json!({
-            // In a sandbox our number means nothing, and servers end when they find nobody under it.
+            // In a sandbox our process id has no meaning, and servers end if there is no process
+            // with it.
             "processId": null, "clientInfo": {"name": "adjutant", "version": env!("CARGO_PKG_VERSION")},
             "rootUri": uri, "rootPath": self.root, "workspaceFolders": folder, "capabilities": capabilities(),
         });
@@ -154,16 +154,15 @@ impl LspClient {
         &self.root
     }
 
-    /// Whether it offers something, by the name of its capability.
+    /// Whether the server has a capability, by its name.
     pub(super) fn offers(&self, provider: &str) -> bool {
         let all = &self.abilities.borrow().all;
         all.get(provider).is_some_and(|offer| !matches!(offer, Value::Null | Value::Bool(false)))
     }
 
-    /// Asks something and waits for the answer, for as long as the caller does.
+    /// Sends a request and waits for the answer. The caller limits the time.
     ///
-    /// # Errors
-    /// The server's words, or that it has ended.
+    /// # Errors The server's message, or that it has ended.
     pub(super) async fn ask(&self, method: &str, params: Value) -> Result<Value, String> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
@@ -179,7 +178,7 @@ impl LspClient {
     }
 
     fn tell(&self, method: &str, params: Value) {
-        // What cannot be told to it is noticed by whoever asks it something.
+        // A failure is noticed by the next request.
         self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params})).ok();
     }
 
@@ -190,7 +189,7 @@ impl LspClient {
         })
     }
 
-    /// Takes what the server says.
+    /// Handles a message from the server.
     pub(super) fn take(&self, message: &Value) {
         let method = message.get("method").and_then(Value::as_str);
         let params = message.get("params").unwrap_or(&Value::Null);
@@ -216,9 +215,9 @@ impl LspClient {
                     None => Ok(message.get("result").cloned().unwrap_or_default()),
                 };
                 self.silent.store(false, Ordering::Relaxed);
-                // The greeting has the number 0.
+                // The id 0 is that of `initialize`.
                 self.warm.store(id.as_u64() != Some(0), Ordering::Relaxed);
-                // Whoever asked may have gone.
+                // The caller may have stopped waiting.
                 waiting.send(answer).ok();
             }
             (None, None) => {}
@@ -262,7 +261,7 @@ impl LspClient {
                 let sent = params.get("diagnostics").and_then(Value::as_array).into_iter().flatten();
                 let all = sent.filter_map(Diagnostic::read).take(OF_EACH).collect();
                 self.note(path.clone(), params.get("version").and_then(Value::as_i64), all);
-                // What it says of an earlier text is not an answer.
+                // Diagnostics of an earlier text are not an answer.
                 if self.heard(&path).is_some_and(|heard| heard.fresh) {
                     self.silent.store(false, Ordering::Relaxed);
                 }
@@ -307,17 +306,17 @@ impl LspClient {
         self.news.subscribe()
     }
 
-    /// It says that it is at work.
+    /// Whether the server reports work in progress.
     pub(super) fn is_busy(&self) -> bool {
         !locked(&self.busy).is_empty()
     }
 
-    /// It was waited for in vain: nobody waits again before it has said something.
+    /// Records that a wait has timed out: there are no further waits until the next message.
     pub(super) fn waited_in_vain(&self) {
         self.silent.store(true, Ordering::Relaxed);
     }
 
-    /// It has answered before: what takes long now is no start.
+    /// Whether it has answered before, so that a delay is not due to its start.
     pub fn is_warm(&self) -> bool {
         self.warm.load(Ordering::Relaxed)
     }
@@ -326,10 +325,12 @@ impl LspClient {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// Shows it a file's text. Says whether it is another one than the server had.
+    /// Sends a file's text to the server. Returns whether it differs from the text that the server
+    /// had.
     pub fn show(&self, path: &Path, text: &str) -> bool {
         let uri = shape::uri(path);
-        let (used, at) = (self.ids.load(Ordering::Relaxed), *self.news.borrow());
+        let used = self.ids.load(Ordering::Relaxed);
+        let at = *self.news.borrow();
         let mut open = locked(&self.open);
         let Some(file) = open.get_mut(path) else {
             if open.len() >= OPEN
@@ -348,13 +349,15 @@ impl LspClient {
         if &*file.text == text {
             return false;
         }
-        (file.version, file.text, file.at) = (file.version + 1, text.into(), at);
+        file.version += 1;
+        file.text = text.into();
+        file.at = at;
         let document = json!({"uri": uri, "version": file.version});
         self.tell("textDocument/didChange", json!({"textDocument": document, "contentChanges": [{"text": text}]}));
         true
     }
 
-    /// Tells it of files on the disk that were made (1), changed (2) or removed (3).
+    /// Notifies the server of files on the disk that were created (1), changed (2) or deleted (3).
     pub fn changed(&self, files: &[(PathBuf, u8)]) {
         if files.is_empty() {
             return;
@@ -373,23 +376,24 @@ impl LspClient {
         self.tell("workspace/didChangeWatchedFiles", json!({"changes": all}));
     }
 
-    /// The files it has open, with the texts it has of them.
+    /// Returns the open files with their texts.
     pub fn open(&self) -> Vec<(PathBuf, Arc<str>)> {
         locked(&self.open).iter().map(|(path, file)| (path.clone(), file.text.clone())).collect()
     }
 
-    /// Has it look at a file again that has not changed itself.
+    /// Makes the server check an unchanged file again.
     pub(super) fn nudge(&self, path: &Path) {
         let at = *self.news.borrow();
         let mut open = locked(&self.open);
         let Some(file) = open.get_mut(path) else { return };
-        (file.version, file.at) = (file.version + 1, at);
+        file.version += 1;
+        file.at = at;
         let document = json!({"uri": shape::uri(path), "version": file.version});
         let whole = json!([{"text": *file.text}]);
         self.tell("textDocument/didChange", json!({"textDocument": document, "contentChanges": whole}));
     }
 
-    /// What it has said of a file by itself.
+    /// Returns the published diagnostics of a file.
     pub(super) fn heard(&self, path: &Path) -> Option<FileDiagnostics> {
         let open = locked(&self.open).get(path).map(|file| (file.version, file.at));
         let said = locked(&self.said);
@@ -402,13 +406,13 @@ impl LspClient {
         Some(FileDiagnostics { all: said.all.clone(), fresh, when: said.when })
     }
 
-    /// All that it has said of files by itself.
+    /// Returns all published diagnostics.
     pub fn said(&self) -> BTreeMap<PathBuf, Vec<Diagnostic>> {
         locked(&self.said).iter().map(|(path, said)| (path.clone(), said.all.clone())).collect()
     }
 }
 
-/// A question that is waited for. Whoever gives up takes it back.
+/// A pending request, which is cancelled if the caller stops waiting.
 struct PendingRequest<'a> {
     peer: &'a LspClient,
     id: u64,
@@ -422,10 +426,11 @@ impl Drop for PendingRequest<'_> {
     }
 }
 
-/// The command with which `typescript-language-server` passes requests on.
+/// The command with which `typescript-language-server` forwards requests to tsserver.
 pub(super) const TSSERVER: &str = "typescript.tsserverRequest";
 
-/// What is understood here. Diagnostics are asked for by servers that say at once that they can be.
+/// Returns the client's capabilities. Diagnostics are only requested from servers that announce the
+/// capability at once.
 fn capabilities() -> Value {
     json!({
         "general": {"positionEncodings": ["utf-16", "utf-8", "utf-32"]},

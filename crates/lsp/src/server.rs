@@ -1,4 +1,5 @@
-//! Keeping a server: it is started when somebody wants it, talked to until that is over, and started again.
+//! The life of a server: it is started on demand, used, stopped after a while without use, and
+//! restarted.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,25 +18,25 @@ use base::lock::{locked, unlocked};
 use base::text;
 use sandbox::process::{Program, StdioMode};
 
-/// How long a server may take to answer the greeting.
+/// The maximum time until a server answers `initialize`.
 const GREETING: Duration = Duration::from_secs(45);
-/// How long one that nobody asks is kept.
+/// The time without requests after which a server is stopped.
 const IDLE: Duration = Duration::from_secs(600);
-/// How often one may break off before it rests, and for how long.
+/// The number of failures after which a server is left alone, and for how long.
 const FAILURES: u32 = 3;
 const REST: Duration = Duration::from_secs(300);
-/// One that has worked for so long has not failed before.
+/// A server that has run this long starts with a clean record of failures.
 const STEADY: Duration = Duration::from_secs(60);
-/// How long one may take to end when it is asked to.
+/// The maximum time for a server to end after the request to do so.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long one that broke off may go on complaining.
+/// The time for reading the standard error of a server that has ended by itself.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// What is kept of what a server writes to its standard error.
+/// The maximum bytes that are stored of a server's standard error.
 const COMPLAINT: usize = 2 << 10;
-/// So many messages a second are read of one that says more.
+/// The maximum number of messages that are read from a server per second.
 const FLOOD: u32 = 2_000;
 
-/// One server, as everybody but its keeper sees it.
+/// The state of a server as its users see it.
 pub(super) struct LspLink {
     pub(super) name: String,
     pub(super) root: PathBuf,
@@ -43,7 +44,7 @@ pub(super) struct LspLink {
     state: watch::Sender<LinkState>,
     wake: Notify,
     used: Mutex<Instant>,
-    /// It was waited for while it started, in vain.
+    /// Whether a caller has waited for the present start in vain.
     late: AtomicBool,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct LspLink {
 pub(super) enum LinkState {
     Starting,
     Ready(Arc<LspClient>),
-    /// Nobody asked for a while.
+    /// Stopped after a while without requests.
     Asleep,
     Failed(Arc<LspFailure>),
 }
@@ -59,16 +60,16 @@ pub(super) enum LinkState {
 /// A server that does not work.
 #[derive(Debug, Clone)]
 pub struct LspFailure {
-    /// Why, in a few words that follow "does not work:".
+    /// The reason, in a few words that follow "does not work:".
     pub why: String,
-    /// What it wrote to its standard error.
+    /// The text that it wrote to its standard error.
     pub wrote: String,
-    /// It worked before, and is left alone for a while.
+    /// Whether it worked before and is left alone for a while.
     pub rests: bool,
     since: Instant,
 }
 
-/// Why a server cannot be asked now.
+/// The reason why a server cannot be used now.
 #[derive(Debug, Clone)]
 pub enum Unready {
     Late,
@@ -76,11 +77,11 @@ pub enum Unready {
 }
 
 enum End {
-    /// Nobody needs it any more.
+    /// Its last reference was dropped.
     Stopped,
-    /// Nobody asked for a while.
+    /// There were no requests for a while.
     Idle,
-    /// By itself: why, and since when it had worked, if it ever did.
+    /// It ended by itself: the reason, and the time since which it had worked, if it ever did.
     Broke(String, Option<Instant>),
 }
 
@@ -97,11 +98,11 @@ impl LspLink {
         })
     }
 
-    /// The server, once it works; one that sleeps or has rested is started again. Waits until `until` at most, and
-    /// not at all where somebody has waited for the same start in vain.
+    /// Returns the connection once the server works. Restarts a server that is asleep or was left
+    /// alone for long enough. Waits until `until` at most, and not at all if a caller has waited
+    /// for the same start in vain.
     ///
-    /// # Errors
-    /// Why there is none.
+    /// # Errors The reason why there is no connection.
     pub(super) async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unready> {
         *locked(&self.used) = Instant::now();
         let mut state = self.state.subscribe();
@@ -109,7 +110,7 @@ impl LspLink {
             loop {
                 match &*state.borrow_and_update() {
                     LinkState::Ready(peer) if !peer.gone.is_cancelled() => return Ok(peer.clone()),
-                    // Its keeper is about to notice.
+                    // The server has ended; its task is about to notice.
                     LinkState::Ready(_) | LinkState::Starting => {}
                     LinkState::Asleep => self.wake.notify_one(),
                     LinkState::Failed(breakdown) if breakdown.since.elapsed() < REST => {
@@ -139,7 +140,7 @@ impl LspLink {
         self.state.send_replace(state);
     }
 
-    /// Waits until nobody has asked for a while.
+    /// Waits until there was no request for a while.
     async fn idle(&self) {
         loop {
             let until = *locked(&self.used) + IDLE;
@@ -151,7 +152,7 @@ impl LspLink {
     }
 }
 
-/// Keeps a server until it is stopped.
+/// Runs a server, again and again if necessary, until it is stopped.
 pub(super) async fn keep(link: Arc<LspLink>, program: Program, stop: CancellationToken) {
     let mut failures = 0;
     loop {
@@ -173,12 +174,15 @@ pub(super) async fn keep(link: Arc<LspLink>, program: Program, stop: Cancellatio
         };
         tracing::warn!("language server {}: {why}", link.name);
         failures = if worked.is_some_and(|since| since.elapsed() >= STEADY) { 1 } else { failures + 1 };
-        // One that worked is started again at once; one that never did would do the same again.
+        // A server that has worked is restarted at once; one that never did would fail in the same
+        // way again.
         if worked.is_some() && failures < FAILURES {
             link.set(LinkState::Starting);
             continue;
         }
-        let (rests, since, wrote) = (worked.is_some(), Instant::now(), unlocked(complaint));
+        let rests = worked.is_some();
+        let since = Instant::now();
+        let wrote = unlocked(complaint);
         link.set(LinkState::Failed(Arc::new(LspFailure { why, wrote, rests, since })));
         tokio::select! {
             () = link.wake.notified() => {}
@@ -191,7 +195,7 @@ pub(super) async fn keep(link: Arc<LspLink>, program: Program, stop: Cancellatio
 
 /// Runs the program from its start to its end.
 async fn run(link: &LspLink, program: &Program, stop: &CancellationToken, complaint: &Mutex<String>) -> End {
-    /// Whatever a server starts is found by the name of its work, so each has one of its own.
+    /// Each server has a name of its own, by which the processes that it starts are found.
     static STARTED: AtomicU64 = AtomicU64::new(0);
     let work = format!("lsp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
     let mut child = match program.start(StdioMode::Separate, &work) {
@@ -214,7 +218,7 @@ async fn run(link: &LspLink, program: &Program, stop: &CancellationToken, compla
             }
         };
         if matches!(end, End::Broke(..)) && !silent {
-            // Why it ended it may have said a moment ago.
+            // The reason for its end may still be unread on its standard error.
             tokio::time::timeout(LAST_WORDS, listen).await.ok();
         }
         end
@@ -254,10 +258,11 @@ async fn talk(link: &LspLink, stdin: impl AsyncWrite + Unpin, stdout: impl Async
     why.map_or(End::Idle, |why| End::Broke(why, worked))
 }
 
-/// Reads what a server says until it says no more; why that is.
+/// Reads the server's messages until its output ends. Returns the reason.
 async fn hear(peer: &LspClient, from: impl AsyncRead + Unpin) -> String {
     let mut from = BufReader::with_capacity(64 << 10, from);
-    let (mut since, mut count) = (Instant::now(), 0);
+    let mut since = Instant::now();
+    let mut count = 0;
     loop {
         match frame::read(&mut from).await {
             Ok(message) => peer.take(&message),
@@ -265,12 +270,14 @@ async fn hear(peer: &LspClient, from: impl AsyncRead + Unpin) -> String {
         }
         count += 1;
         if count >= FLOOD {
-            // Whoever says more than can be of use waits, and keeps nobody else waiting.
+            // A server that floods is read more slowly, so that other work continues.
             tokio::time::sleep_until(since + Duration::from_secs(1)).await;
-            (since, count) = (Instant::now(), 0);
+            since = Instant::now();
+            count = 0;
         } else if count % 64 == 0 {
             if since.elapsed() >= Duration::from_secs(1) {
-                (since, count) = (Instant::now(), 0);
+                since = Instant::now();
+                count = 0;
             }
             tokio::task::yield_now().await;
         }
@@ -284,14 +291,14 @@ async fn speak(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWrite + Unp
             to.flush().await
         };
         if sent.await.is_err() {
-            // Its last words are still to be read.
+            // Its last output is still to be read.
             return std::future::pending().await;
         }
     }
     std::future::pending().await
 }
 
-/// Keeps the end of what a server complains about, until it is silent for ever.
+/// Stores the end of a server's standard error, until it is closed.
 async fn listen(name: &str, stderr: Option<impl AsyncRead + Unpin>, complaint: &Mutex<String>) {
     let mut buffer = vec![0; 4 << 10];
     if let Some(mut stderr) = stderr {

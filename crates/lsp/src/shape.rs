@@ -1,36 +1,37 @@
-//! What is read of the protocol's shapes, and no more: a server that gets the rest wrong is understood all the same.
+//! The parts of the protocol's types that are used. Other parts are ignored, so a server may get
+//! them wrong.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// A place in a text, from 0, in the units the server counts in.
+/// A position in a text, from 0, in the units of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     pub line: u32,
     pub character: u32,
 }
 
-/// From one place to before another.
+/// A range; the end is exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Range {
     pub start: Position,
     pub end: Position,
 }
 
-/// Something a server has to say about a place.
+/// A diagnostic of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     pub range: Range,
     /// 1 is an error, 2 a warning, 3 information, 4 a hint.
     pub severity: u8,
     pub message: String,
-    /// What kind of mistake it is, in the server's words.
+    /// The kind of mistake, in the server's terms.
     pub code: String,
 }
 
-/// The longest message that is kept, in bytes.
+/// The maximum length of a stored message, in bytes.
 const MESSAGE: usize = 2 << 10;
 
 impl Diagnostic {
@@ -38,21 +39,21 @@ impl Diagnostic {
         self.severity == 1
     }
 
-    /// As a server sends it; none for what is no diagnostic.
+    /// Reads a diagnostic as a server sends it; `None` if it is not one.
     pub(super) fn read(sent: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().or_else(|| value.get("value")?.as_str()).map(str::to_owned);
         let message = text(sent.get("message")?)?;
         let code = sent.get("code").filter(|code| !code.is_null());
         Some(Self {
             range: Range::deserialize(sent.get("range")?).ok()?,
-            // One that does not say so is an error.
+            // The default is an error.
             severity: sent.get("severity").and_then(Value::as_u64).and_then(|n| u8::try_from(n).ok()).unwrap_or(1),
             message: base::text::head(&message, MESSAGE).to_owned(),
             code: code.map(|code| text(code).unwrap_or_else(|| code.to_string())).unwrap_or_default(),
         })
     }
 
-    /// As TypeScript's own server says it, which counts from 1.
+    /// Reads a diagnostic of tsserver, which counts from 1.
     pub(super) fn of_tsserver(sent: &Value) -> Option<Self> {
         let place = |key: &str| {
             let place = sent.get(key)?;
@@ -72,21 +73,21 @@ impl Diagnostic {
         })
     }
 
-    /// As the protocol has it, for editors.
+    /// Returns the diagnostic in the form of the protocol, for editors.
     pub fn to_json(&self) -> Value {
         json!({"range": self.range, "severity": self.severity, "message": self.message, "code": self.code})
     }
 }
 
-/// What a server says of a file.
+/// The diagnostics of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
     pub path: PathBuf,
-    /// None where it has said nothing in time.
+    /// The diagnostics; `None` if there were none in time.
     pub all: Option<Vec<Diagnostic>>,
 }
 
-/// A place in a file.
+/// A range in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRange {
     pub path: PathBuf,
@@ -94,7 +95,7 @@ pub struct FileRange {
 }
 
 impl FileRange {
-    /// A `Location` or a `LocationLink`.
+    /// Reads a `Location` or a `LocationLink`.
     pub(super) fn read(sent: &Value) -> Option<Self> {
         let uri = sent.get("uri").or_else(|| sent.get("targetUri"))?;
         let ranges = ["range", "targetSelectionRange", "targetRange"];
@@ -102,7 +103,7 @@ impl FileRange {
         Some(Self { path: path(uri.as_str()?)?, range })
     }
 
-    /// One, several or none.
+    /// Reads one, several or none.
     pub(super) fn read_all(sent: &Value) -> Vec<Self> {
         match sent {
             Value::Array(all) => all.iter().filter_map(Self::read).collect(),
@@ -114,21 +115,22 @@ impl FileRange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
     pub name: String,
-    /// As the protocol numbers it.
+    /// The number of its kind in the protocol.
     pub kind: u8,
-    /// Of what it is a part, if that was said.
+    /// The name of its container, if known.
     pub container: String,
-    /// How deep it stands within others.
+    /// The number of symbols around it.
     pub depth: usize,
     pub range: Range,
-    /// Where its name stands, where that was said.
+    /// The range of its name, if known, otherwise its whole range.
     pub selection: Range,
-    /// In which file, where that was said.
+    /// The file, if known.
     pub path: Option<PathBuf>,
 }
 
 impl Symbol {
-    /// A tree of `DocumentSymbol`, or a list of `SymbolInformation`, in order and flat.
+    /// Reads a tree of `DocumentSymbol` or a list of `SymbolInformation` into a flat list, in
+    /// order.
     pub(super) fn read_all(sent: &Value) -> Vec<Self> {
         let mut found = Vec::new();
         let mut waiting: Vec<(&Value, usize)> =
@@ -141,7 +143,7 @@ impl Symbol {
             let range = |key: &str| one.get(key).and_then(|range| Range::deserialize(range).ok());
             let whole = range("range").or(place.as_ref().map(|place| place.range));
             let text = |key: &str| one.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-            // A workspace symbol may come without a range: its file is known.
+            // A workspace symbol may have a file but no range.
             let file = || one.pointer("/location/uri").and_then(Value::as_str).and_then(path);
             if let Some(range_of) = whole.or_else(|| file().map(|_| Range::START)) {
                 found.push(Self {
@@ -160,7 +162,7 @@ impl Symbol {
         found
     }
 
-    /// What its kind is called.
+    /// Returns the name of its kind.
     pub fn kind(&self) -> &'static str {
         let at = usize::from(self.kind).checked_sub(1);
         at.and_then(|at| KINDS.get(at)).copied().unwrap_or("symbol")
@@ -171,7 +173,7 @@ impl Range {
     const START: Self = Self { start: Position { line: 0, character: 0 }, end: Position { line: 0, character: 0 } };
 }
 
-/// So many symbols of one answer are read.
+/// The maximum number of symbols that are read from an answer.
 const MOST: usize = 5_000;
 
 /// The kinds of symbols, from 1.
@@ -204,7 +206,7 @@ const KINDS: &[&str] = &[
     "type parameter",
 ];
 
-/// The text of a hover, whichever of its four shapes it has.
+/// Returns the text of a hover in any of its four forms.
 pub(super) fn hover(sent: &Value) -> String {
     fn words(value: &Value) -> String {
         match value {
@@ -223,10 +225,10 @@ pub struct TextEdit {
     pub new: String,
 }
 
-/// The text edits of a `WorkspaceEdit`, by file, in the order of their paths: gopls sends them in any.
+/// Reads the text edits of a `WorkspaceEdit` by file, sorted by path, because gopls sends them in
+/// any order.
 ///
-/// # Errors
-/// What else it wants done, for the model.
+/// # Errors A message for the model on other changes that it asks for.
 pub(super) fn edits(sent: &Value) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, String> {
     let one = |edit: &Value| {
         let range = Range::deserialize(edit.get("range")?).ok()?;
@@ -263,7 +265,7 @@ pub(super) fn uri(path: &Path) -> String {
     url::Url::from_file_path(path).map_or_else(|()| String::new(), String::from)
 }
 
-/// The file an address names; servers spell addresses each in their way.
+/// Returns the file of a URI; servers differ in how they encode URIs.
 pub(super) fn path(uri: &str) -> Option<PathBuf> {
     let url = url::Url::parse(uri).ok()?;
     (url.scheme() == "file").then(|| url.to_file_path().ok()).flatten()
@@ -274,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_servers_send_is_understood() {
+    fn server_answers_are_read_in_all_forms() {
         let range = json!({"start": {"line": 1, "character": 2}, "end": {"line": 1, "character": 3}});
         let table = [
             (json!({"range": range, "message": "m", "severity": 2, "code": 7}), Some((2, "m", "7"))),

@@ -1,8 +1,8 @@
-//! Places in a text, as a server counts them, and edits there.
+//! Positions in a text, in the units of a server, and edits at such positions.
 
 use super::shape::{Position, TextEdit};
 
-/// What a server counts the characters of a line in.
+/// The unit in which a server counts the characters of a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Units {
     Bytes,
@@ -12,7 +12,7 @@ pub enum Units {
 }
 
 impl Units {
-    /// Where the `n`th letter of a line stands, from 0.
+    /// Returns the column of the `n`th character of a line, both from 0.
     pub fn column(self, line: &str, n: usize) -> u32 {
         let before: String = line.chars().take(n).collect();
         let units = match self {
@@ -23,7 +23,7 @@ impl Units {
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
-    /// Which byte of a line stands there; its end where it is shorter.
+    /// Returns the byte index of a column; the end of the line if it is shorter.
     pub fn byte(self, line: &str, column: u32) -> usize {
         let mut units = 0;
         for (at, letter) in line.char_indices() {
@@ -39,10 +39,9 @@ impl Units {
         line.len()
     }
 
-    /// Makes edits in a text, all of which are meant for it as it is.
+    /// Applies edits, all of whose ranges refer to the original text.
     ///
-    /// # Errors
-    /// When two of them overlap.
+    /// # Errors An error if two of them overlap.
     pub fn edited(self, text: &str, edits: &[TextEdit]) -> Result<String, String> {
         let starts: Vec<usize> = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let byte = |place: Position| {
@@ -55,7 +54,8 @@ impl Units {
             edits.iter().map(|edit| (byte(edit.range.start), byte(edit.range.end), edit.new.as_str())).collect();
         placed.sort_by_key(|(start, end, _)| (*start, *end));
         placed.dedup();
-        let (mut new, mut at) = (String::new(), 0);
+        let mut new = String::new();
+        let mut at = 0;
         for (start, end, text_there) in placed {
             if start < at || end < start {
                 return Err("its edits overlap".into());
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_counted_as_the_server_counts() {
+    fn column_depends_on_units() {
         let line = "a😀ü=x";
         for (units, column) in [(Units::Bytes, 7), (Units::Utf16, 4), (Units::Letters, 3)] {
             assert_eq!(units.column(line, 3), column, "{units:?}");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_are_made_all_at_once() {
+    fn edits_refer_to_original_text() {
         let at =
             |line, from, to| Range { start: Position { line, character: from }, end: Position { line, character: to } };
         let edit = |range, new: &str| TextEdit { range, new: new.into() };
