@@ -40,7 +40,8 @@ impl LspClient {
 
     /// Returns the targets of a navigation from a position.
     ///
-    /// # Errors A message that follows "it".
+    /// # Errors
+    /// A message that follows "it".
     pub async fn places(
         &self,
         what: Navigation,

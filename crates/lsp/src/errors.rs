@@ -81,7 +81,7 @@ mod tests {
         type Lines<'a> = &'a [(u32, &'a str)];
         let old = "a\nb\nc\nd\n";
         let table: &[(&str, Lines<'_>, Lines<'_>, &[u32])] = &[
-            // Nothing has changed, everything is new, all is mended.
+            // Unchanged; all errors are new; all are fixed.
             (old, &[(1, "x")], &[(1, "x")], &[]),
             (old, &[], &[(3, "x"), (1, "x")], &[1, 3]),
             (old, &[(1, "x")], &[], &[]),

@@ -19,7 +19,8 @@ pub(super) fn frame(message: &Value) -> Vec<u8> {
 
 /// Reads the next message.
 ///
-/// # Errors The reason why there is none, in words that follow "it".
+/// # Errors
+/// The reason why there is none, in words that follow "it".
 pub(super) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Value, String> {
     let mut length = None;
     let mut chatter = 0;

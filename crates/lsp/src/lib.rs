@@ -59,7 +59,8 @@ impl SessionServers {
     /// Returns the server of this command; starts it if no session uses it. `confined` describes
     /// everything else that restricts it: servers that differ in it are not shared.
     ///
-    /// # Errors The errors of `program`, if the server has to be started.
+    /// # Errors
+    /// The errors of `program`, if the server has to be started.
     pub fn get<E>(
         &self,
         run: &ServerRun,
@@ -122,7 +123,8 @@ impl ServerHandle {
     /// Returns the connection to the server, and starts it again if it is asleep. Waits until
     /// `until` at most.
     ///
-    /// # Errors The reason why the server cannot be used.
+    /// # Errors
+    /// The reason why the server cannot be used.
     pub async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unready> {
         self.link.peer(until).await
     }

@@ -109,7 +109,8 @@ impl LspClient {
 
     /// Sends `initialize` and reads the capabilities.
     ///
-    /// # Errors The reason why there is no valid answer.
+    /// # Errors
+    /// The reason why there is no valid answer.
     pub(super) async fn greet(&self, options: Option<&Value>) -> Result<(), String> {
         let uri = shape::uri(&self.root);
         let folder = json!([{"uri": uri, "name": self.root.file_name().map(|name| name.to_string_lossy())}]);
@@ -162,7 +163,8 @@ impl LspClient {
 
     /// Sends a request and waits for the answer. The caller limits the time.
     ///
-    /// # Errors The server's message, or that it has ended.
+    /// # Errors
+    /// The server's message, or that it has ended.
     pub(super) async fn ask(&self, method: &str, params: Value) -> Result<Value, String> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();

@@ -102,7 +102,8 @@ impl LspLink {
     /// alone for long enough. Waits until `until` at most, and not at all if a caller has waited
     /// for the same start in vain.
     ///
-    /// # Errors The reason why there is no connection.
+    /// # Errors
+    /// The reason why there is no connection.
     pub(super) async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unready> {
         *locked(&self.used) = Instant::now();
         let mut state = self.state.subscribe();

@@ -228,7 +228,8 @@ pub struct TextEdit {
 /// Reads the text edits of a `WorkspaceEdit` by file, sorted by path, because gopls sends them in
 /// any order.
 ///
-/// # Errors A message for the model on other changes that it asks for.
+/// # Errors
+/// A message for the model on other changes that it asks for.
 pub(super) fn edits(sent: &Value) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, String> {
     let one = |edit: &Value| {
         let range = Range::deserialize(edit.get("range")?).ok()?;

@@ -41,7 +41,8 @@ impl Units {
 
     /// Applies edits, all of whose ranges refer to the original text.
     ///
-    /// # Errors An error if two of them overlap.
+    /// # Errors
+    /// An error if two of them overlap.
     pub fn edited(self, text: &str, edits: &[TextEdit]) -> Result<String, String> {
         let starts: Vec<usize> = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let byte = |place: Position| {

@@ -27,7 +27,8 @@ pub fn is_picture(file: &File) -> bool {
 
 /// Makes an image fit, on a thread of its own.
 ///
-/// # Errors A sentence for the model and the user: which image was left out, and why.
+/// # Errors
+/// A sentence for the model and the user: which image was left out, and why.
 pub async fn fitting(file: File, limits: ImageSettings) -> Result<File, String> {
     if !is_picture(&file) || file.data.is_none() {
         return Ok(file);
@@ -42,7 +43,8 @@ pub async fn fitting(file: File, limits: ImageSettings) -> Result<File, String> 
 /// Makes an image fit; other files are returned unchanged. Takes milliseconds to seconds, so it
 /// must not run on a thread that serves other tasks.
 ///
-/// # Errors The reason why it cannot be sent, in words that follow its name.
+/// # Errors
+/// The reason why it cannot be sent, in words that follow its name.
 pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
     if !is_picture(&file) {
         return Ok(file);
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_made_to_fit() {
+    fn oversized_pictures_are_made_to_fit() {
         let flat = DynamicImage::ImageRgba8(image::RgbaImage::from_pixel(200, 100, image::Rgba([1, 2, 3, 0])));
         let table = [
             // An image that fits is unchanged, except for its MIME type.
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_said() {
+    fn unsuitable_picture_is_refused_with_a_reason() {
         let of = |mime: &str, bytes: &[u8]| File {
             mime: mime.into(),
             name: None,

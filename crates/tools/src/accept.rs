@@ -1,7 +1,7 @@
-//! Calls as models make them: by the names that tools and arguments have elsewhere, numbers and lists as
-//! text, with fields that nobody asked for. Where there is one meaning it is taken, before anything is
-//! judged or shown: what is judged is what runs. A name that is merely similar is never taken for
-//! another.
+//! Repair of calls as models make them: with the tool and argument names of other agents, numbers
+//! and lists as text, and superfluous fields. If a call has only one meaning it is repaired before
+//! anything is judged or shown, so the judged call is the one that runs. A name that is merely
+//! similar is never taken for another.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::{AnyTool, Tool};
 use base::text;
 use events::ToolKind;
 
-/// What stands before names in the formats that some models were trained on.
+/// The prefixes of tool names in the formats that some models were trained on.
 const BEFORE: &[&str] = &["functions.", "default_api.", "default_api:", "tools."];
 
-/// Fields that say something about the call, and nothing to the tool.
+/// Fields that comment on the call and are ignored by the tool.
 const TALK: &[&str] = &[
     "description",
     "explanation",
@@ -37,39 +37,40 @@ const TALK: &[&str] = &[
     "toolcallid",
 ];
 
-/// Arguments as their tool takes them.
+/// Arguments in the form that their tool takes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AcceptedArguments {
     pub input: Value,
-    /// What the model should know about that.
+    /// Notes for the model on the repair.
     pub notes: Vec<String>,
 }
 
-/// A name without case and separators.
+/// Returns a name in lower case without separators.
 fn folded(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// The tool of this name among those that are offered: of exactly this one, in other letters (`Read`,
-/// `TodoWrite`), or of one it has elsewhere (`str_replace`, `view`), where the arguments fit one tool
-/// of that name, and only that.
+/// Returns the offered tool of this name: an exact match, a variant in case or separators (`Read`,
+/// `TodoWrite`), or a name in other agents (`str_replace`, `view`) if the arguments fit exactly one
+/// tool with such a name.
 pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Arc<dyn AnyTool>> {
     if let Some(tool) = spelled(tools, name) {
         return Some(tool);
     }
     let fit = |tool: &Arc<dyn AnyTool>| tool.accept(input.clone()).is_ok_and(|accepted| accepted.notes.is_empty());
     let mut fitting = elsewhere(tools, name).filter(fit);
-    fitting.next().filter(|_| fitting.next().is_none())
+    let tool = fitting.next()?;
+    if fitting.next().is_some() { None } else { Some(tool) }
 }
 
-/// What kind of work a call of this name will be, while its arguments are not known yet.
+/// Returns the kind of work of a call of this name, before its arguments are known.
 pub fn kind(tools: &[Arc<dyn AnyTool>], name: &str) -> ToolKind {
     let mut kinds = spelled(tools, name).into_iter().chain(elsewhere(tools, name)).map(|tool| tool.kind());
     let first = kinds.next().unwrap_or_default();
     if kinds.all(|kind| kind == first) { first } else { ToolKind::default() }
 }
 
-/// The tool of this name, in whatever letters.
+/// Returns the tool of this name, ignoring case, separators and known prefixes.
 fn spelled(tools: &[Arc<dyn AnyTool>], name: &str) -> Option<Arc<dyn AnyTool>> {
     let find = |name: &str| tools.iter().find(|tool| tool.name() == name).cloned();
     let bare = bare(name);
@@ -79,12 +80,12 @@ fn spelled(tools: &[Arc<dyn AnyTool>], name: &str) -> Option<Arc<dyn AnyTool>> {
     })
 }
 
-/// A name without what stands before it elsewhere.
+/// Removes a known prefix from a name.
 fn bare(name: &str) -> &str {
     BEFORE.iter().find_map(|before| name.strip_prefix(before)).unwrap_or(name)
 }
 
-/// Our tools for what other programs call this, however it is spelt.
+/// Returns the tools that have this name in other agents, ignoring case and separators.
 fn elsewhere(tools: &[Arc<dyn AnyTool>], name: &str) -> impl Iterator<Item = Arc<dyn AnyTool>> {
     let name = folded(bare(name));
     let named = PROPERTIES.iter().filter(|tool| tool.aliases.also.contains(&name.as_str()));
@@ -92,7 +93,7 @@ fn elsewhere(tools: &[Arc<dyn AnyTool>], name: &str) -> impl Iterator<Item = Arc
     named.filter_map(find).collect::<Vec<_>>().into_iter()
 }
 
-/// What a model is told that calls a tool there is not.
+/// Returns the message to a model that calls an unknown tool.
 pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
     let all: Vec<&str> = tools.iter().filter(|tool| tool.listed()).map(|tool| tool.name()).collect();
     if all.is_empty() {
@@ -109,21 +110,23 @@ pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
     )
 }
 
-/// The arguments of a call of `tool`, as its schema has them.
+/// Converts the arguments of a call to the tool's schema.
 ///
 /// # Errors
-/// What has two meanings, or none, and what does not fit.
+/// A message on fields that have two values or a likely typing error, and on values that
+/// do not fit.
 pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedArguments, String> {
-    let (tool, names) = (T::NAME, &T::ALIASES);
+    let tool = T::NAME;
+    let names = &T::ALIASES;
     let mut notes = Vec::new();
     let input = match input {
         Value::Object(mut fields) => {
             for (field, word, means) in names.says {
-                let said = |(name, value): &(&String, &Value)| {
+                let is_match = |(name, value): &(&String, &Value)| {
                     let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                     folded(name) == *field && folded(&value) == *word
                 };
-                if let Some(name) = fields.iter().find(said).map(|(name, _)| name.clone()) {
+                if let Some(name) = fields.iter().find(is_match).map(|(name, _)| name.clone()) {
                     fields.remove(&name);
                     if let Some(own) = means {
                         fields.entry(*own).or_insert(Value::Bool(true));
@@ -148,7 +151,7 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
     Ok(AcceptedArguments { input, notes })
 }
 
-/// The fields under the names they have here; `extra` gets those that were left out.
+/// Returns the fields under their names in the schema. `extra` gets the names of omitted fields.
 fn object(
     fields: Map<String, Value>,
     schema: &Value,
@@ -169,7 +172,7 @@ fn object(
         let bare = folded(&name);
         let own = known.keys().find(|field| folded(field) == bare).or_else(|| {
             let mut called = known.keys().filter(|field| also(field, &bare));
-            // "path" may be one of two: the one that is still open.
+            // "path" may be an alias of two fields; the one without a value is preferred.
             let open = called.clone().find(|field| !out.contains_key(*field));
             open.or_else(|| called.next())
         });
@@ -177,7 +180,8 @@ fn object(
             let value = shaped(value, &known[own], names)?;
             match out.get(own) {
                 Some(_) if TALK.contains(&bare.as_str()) => {}
-                // Lines before and lines behind, `-B 1 -A 3`: the more show both.
+                // For `-B 1 -A 3`, the lines before and after are one field; the larger number
+                // shows both.
                 Some(Value::Number(given)) if bare.len() == 1 && value.is_number() => {
                     if value.as_u64() > given.as_u64() {
                         out.insert(own.clone(), value);
@@ -217,20 +221,25 @@ fn object(
     Ok(out)
 }
 
-/// Whether two names are one but for a slip: a letter too few, too many or another, or two changed about.
+/// Whether two names differ by one typing error: a missing, additional or wrong character, or two
+/// swapped ones.
 fn is_slip(one: &str, other: &str) -> bool {
-    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let one = one.as_bytes();
+    let other = other.as_bytes();
     if one.len() < 4 || other.len() < 4 || one.len().abs_diff(other.len()) > 1 {
         return false;
     }
     let head = one.iter().zip(other).take_while(|(a, b)| a == b).count();
-    let (a, b) = (&one[head..], &other[head..]);
+    let a = &one[head..];
+    let b = &other[head..];
     let tail = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
-    let (a, b) = (&a[..a.len() - tail], &b[..b.len() - tail]);
+    let a = &a[..a.len() - tail];
+    let b = &b[..b.len() - tail];
     a.len().max(b.len()) <= 1 || (a.len() == 2 && b.len() == 2 && a[0] == b[1] && a[1] == b[0])
 }
 
-/// A value in the shape that is wanted, where it has one meaning; as it is where not.
+/// Converts a value to the type of the schema if it has only one meaning; otherwise returns it
+/// unchanged.
 fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String> {
     let kind = schema["type"].as_str().unwrap_or_default();
     Ok(match (kind, value) {
@@ -269,7 +278,7 @@ fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String
                 value => value,
             };
             match value {
-                // What is said beside the entries of a list is left out without a word.
+                // Superfluous fields of list entries are omitted without a note.
                 Value::Object(fields) => Value::Object(object(fields, schema, names, &mut Vec::new())?),
                 value => value,
             }
@@ -278,7 +287,7 @@ fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String
     })
 }
 
-/// `3.0` for 3.
+/// Converts `3.0` to `3` for an integer field.
 fn whole(number: Value, kind: &str) -> Value {
     let exact = number
         .as_f64()
@@ -289,14 +298,14 @@ fn whole(number: Value, kind: &str) -> Value {
     }
 }
 
-/// A word of an enumeration in its own letters.
+/// Returns a value of an enumeration in its proper case.
 fn choice(word: String, schema: &Value) -> String {
     let choices = super::input::choices(schema);
     let same = choices.iter().find(|choice| folded(choice) == folded(&word) && !choices.contains(&word.as_str()));
     same.map_or(word, |choice| (*choice).to_owned())
 }
 
-/// What a tool takes, in a line.
+/// Describes the arguments of a tool in a line.
 pub fn wanted(schema: &Value) -> String {
     let required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
     let one = |(name, field): (&String, &Value)| {
@@ -312,11 +321,11 @@ pub fn wanted(schema: &Value) -> String {
     if fields.is_empty() { "nothing".into() } else { fields.join(", ") }
 }
 
-/// The arguments of a call that came as text: JSON in JSON, in a code block, with line breaks as they are
-/// in its strings; or a patch as it is. `tool` as the model has called it.
+/// Parses the arguments of a call from text: JSON, JSON in a JSON string or a code block, JSON with
+/// raw line breaks in strings, or a bare patch. `tool` is the name that the model used.
 ///
 /// # Errors
-/// What is wrong with the text, and where.
+/// A message on the mistake in the text and its position.
 pub fn arguments(tool: &str, raw: &str) -> Result<Value, String> {
     let patch = raw.trim_start().starts_with("*** Begin Patch");
     if patch && ["applypatch", "patch"].contains(&folded(tool).as_str()) {
@@ -343,10 +352,11 @@ fn parse(raw: &str) -> Result<Value, String> {
     serde_json::from_str(text).or_else(|e| serde_json::from_str(&controlled(text)).map_err(|_| fault(text, &e)))
 }
 
-/// Line breaks and tabs within strings, written out.
+/// Escapes raw line breaks and tabs within strings.
 fn controlled(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let (mut inside, mut escaped) = (false, false);
+    let mut inside = false;
+    let mut escaped = false;
     for c in text.chars() {
         match c {
             '\n' if inside => out.push_str("\\n"),
@@ -360,13 +370,14 @@ fn controlled(text: &str) -> String {
     out
 }
 
-/// Why a text is not JSON, with the 80 characters around the place.
+/// Describes a JSON error, with 80 characters of context.
 fn fault(text: &str, e: &serde_json::Error) -> String {
     let before: usize = text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum();
     let at = text.floor_char_boundary((before + e.column()).min(text.len()));
     let start = text[..at].char_indices().rev().nth(39).map_or(0, |(at, _)| at);
     let end = text[at..].char_indices().nth(40).map_or(text.len(), |(more, _)| at + more);
-    let (head, tail) = (if start > 0 { "…" } else { "" }, if end < text.len() { "…" } else { "" });
+    let head = if start > 0 { "…" } else { "" };
+    let tail = if end < text.len() { "…" } else { "" };
     format!("{e}, at the end of: {head}{}⟨here⟩{}{tail}", &text[start..at], &text[at..end])
 }
 
@@ -382,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_what_there_is() {
+    fn aliases_refer_to_existing_fields() {
         let tools = offered();
         for ToolProperties { name: own, aliases, .. } in PROPERTIES {
             let Some(tool) = tools.iter().find(|tool| tool.name() == *own) else { continue };
@@ -399,8 +410,8 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_taken_as_they_are_meant() {
-        // Called, with; what runs, with.
+    fn calls_with_one_meaning_are_repaired() {
+        // The called name and arguments; the tool and arguments that run.
         let table = [
             ("Read", json!({"file_path": "a"}), "read", json!({"filePath": "a"})),
             ("view", json!({"path": "a"}), "read", json!({"filePath": "a"})),
@@ -488,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_one_meaning_is_not_guessed() {
+    fn ambiguous_arguments_are_refused() {
         let tools = offered();
         let table = [
             ("reed", json!({"filePath": "a"})),
@@ -506,7 +517,7 @@ mod tests {
         assert_eq!(kind(&tools, "run_command"), ToolKind::Execute);
         assert_eq!(kind(&tools, "View"), ToolKind::Read);
         assert_eq!(kind(&tools, "str_replace_editor"), ToolKind::default());
-        // What is not offered is not found.
+        // A tool that is not offered is not found.
         assert!(named(&tools[..1], "view", &json!({"path": "a"})).is_none());
         let told = unknown(&tools, "str_replace_editor");
         assert!(
@@ -550,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_come_as_text() {
+    fn arguments_are_parsed_from_text() {
         let table = [
             ("read", "\"{\\\"filePath\\\": \\\"a\\\"}\"", json!({"filePath": "a"})),
             ("read", "```json\n{\"filePath\": \"a\"}\n```", json!({"filePath": "a"})),

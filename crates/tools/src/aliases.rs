@@ -1,13 +1,14 @@
-//! What tools and their fields are called elsewhere.
+//! The names of tools and their fields in other agents.
 
-/// What models have been seen to call a tool and its fields. All names as `folded` leaves them.
+/// The names that models use for a tool and its fields, in the form that `folded` returns.
 #[derive(Debug)]
 pub struct Aliases {
     pub also: &'static [&'static str],
-    /// Fields of other tools with a word that they may hold: they say which of several tools in one is meant, or
-    /// what holds here anyway; or they stand for a field of ours that is then true.
+    /// Fields of other tools with one of their values. They select one of several operations of a
+    /// tool, or ask for the default behaviour; with a third entry, that field of ours is set to
+    /// true.
     pub says: &'static [(&'static str, &'static str, Option<&'static str>)],
-    /// The fields, each with what it is called elsewhere.
+    /// The fields, each with its names in other agents.
     pub fields: &'static [(&'static str, &'static [&'static str])],
 }
 

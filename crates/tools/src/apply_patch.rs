@@ -29,7 +29,7 @@ pub struct Input {
     pub patch_text: String,
 }
 
-/// Every file of the patch, verified.
+/// The verified changes of all files of the patch.
 #[derive(Debug)]
 pub struct Ready {
     steps: Vec<PatchStep>,
@@ -37,23 +37,23 @@ pub struct Ready {
 
 #[derive(Debug)]
 struct PatchStep {
-    /// By the name it will have.
+    /// The file under its new name.
     document: Document,
-    /// Its new text; none removes it, or moves it as it is.
+    /// Its new text; `None` if it is removed, or moved unchanged.
     new: Option<String>,
-    /// For a moved file: what it was before.
+    /// The file under its old name, if it is moved.
     from: Option<Document>,
     change: Change,
-    /// For the model: how hunks were found.
+    /// Notes for the model on inexact matches of hunks.
     remarks: Vec<String>,
 }
 
-/// What was done for a step, as far as it takes to undo it.
+/// A completed step, with the information that is needed to undo it.
 enum StepDone {
     Written,
-    /// Perhaps its text was written as well.
+    /// Moved; true if its text was written too.
     Moved(bool),
-    /// It can be taken back, but for the last of them, after which nothing fails.
+    /// Removed; can be undone, except the last step, after which nothing can fail.
     Removed(Option<SetAside>),
 }
 
@@ -66,7 +66,7 @@ impl PatchStep {
         self.new.is_none() && self.from.is_none()
     }
 
-    /// The file by each of its names.
+    /// Returns the file under each of its names.
     fn documents(&self) -> impl Iterator<Item = &Document> {
         std::iter::once(&self.document).chain(&self.from)
     }
@@ -74,16 +74,18 @@ impl PatchStep {
     fn needs(&self) -> Vec<Need> {
         let mut needs = self.document.needs(&self.change);
         let Some(from) = &self.from else { return needs };
-        // An undo would take the file from its new name and could not bring it back under the old one: without the
-        // change it leaves the file where it is, and says of the old name that its content was never kept.
-        if let Some(edit) = needs.last_mut().filter(|_| !from.can_be_kept()) {
+        // Undo would remove the file from its new name and could not restore it under the old one. Without the change,
+        // undo leaves the file and reports that the content under the old name was not stored.
+        if !from.can_be_kept()
+            && let Some(edit) = needs.last_mut()
+        {
             edit.changes.clear();
         }
         needs.extend(from.needs(&from.deletion()));
         needs
     }
 
-    /// What language servers may want to know beforehand: nothing of what is no text.
+    /// Returns the changes for language servers; none for a file that is not text.
     fn planned(&self) -> Vec<Planned> {
         let Some(from) = &self.from else {
             return self.document.is_text().then(|| self.document.planned(self.new.as_deref())).into_iter().collect();
@@ -95,7 +97,7 @@ impl PatchStep {
         vec![self.document.planned(Some(new)), from.planned(None)]
     }
 
-    /// Does it; with what was written. `last` is the last step.
+    /// Performs the step. Returns the written text. `last` is set for the last step.
     async fn act(&self, last: bool, context: &ToolContext) -> Result<(StepDone, Option<WrittenText>), Failure> {
         let document = &self.document;
         match (&self.from, &self.new) {
@@ -119,10 +121,10 @@ impl PatchStep {
         }
     }
 
-    /// Takes back what was done for it.
+    /// Undoes the step.
     ///
     /// # Errors
-    /// What is not as it was.
+    /// A description of the files that could not be restored.
     async fn undo(&self, done: StepDone, context: &ToolContext) -> Result<(), String> {
         let shown = &self.document.place.shown;
         match (done, &self.from) {
@@ -167,7 +169,7 @@ impl Tool for ApplyPatchTool {
         let paths: Vec<PathBuf> = paths.map(|path| base::worktree::normal(&context.absolute(path))).collect();
         let title = match (&paths[..], &sections[..]) {
             ([], _) => "Patch".to_owned(),
-            // Of what is no text there is no diff: only this says what is asked.
+            // A file that is not text has no diff, so only the title shows the request.
             ([one], [Section::Delete { .. }]) => format!("Delete {}", context.relative(one)),
             ([one], [Section::Update { path, to: Some(_), .. }]) => {
                 let from = base::worktree::normal(&context.absolute(path));
@@ -184,7 +186,7 @@ impl Tool for ApplyPatchTool {
         let failed = |why: String| Failure::Tell(format!("apply_patch verification failed: {why}"));
         let sections = parse(&input.patch_text).map_err(|e| failed(e.to_string()))?;
         let mut steps: Vec<PatchStep> = Vec::new();
-        // Everything that is in the way is told at once.
+        // All problems are reported at once.
         let mut wrong: Vec<String> = Vec::new();
         for section in sections {
             match verify(section, &mut steps, context).await {
@@ -207,7 +209,7 @@ impl Tool for ApplyPatchTool {
 }
 
 impl Ready {
-    /// New texts for files that are there.
+    /// Returns the steps that replace the texts of existing files.
     pub(super) fn of(replaced: Vec<(Document, String)>) -> Self {
         let step = |(document, new): (Document, String)| {
             let change = document.change(&new);
@@ -216,7 +218,7 @@ impl Ready {
         Self { steps: replaced.into_iter().map(step).collect() }
     }
 
-    /// What it takes: leaving the project is judged first, then file by file, one file per question.
+    /// Returns the access requests: first those for leaving the project, then one per file.
     pub(super) fn needs(&self) -> Vec<Need> {
         let mut needs: Vec<Need> = Vec::new();
         for step in &self.steps {
@@ -231,15 +233,16 @@ impl Ready {
         needs
     }
 
-    /// Does what was shown: all of it, or nothing.
+    /// Applies the shown changes: all or none.
     pub(super) async fn apply(mut self, context: &ToolContext) -> Result<ToolOutput, Failure> {
         for document in self.steps.iter().flat_map(PatchStep::documents) {
             document.check_unchanged(context).await?;
         }
         let planned = self.steps.iter().flat_map(PatchStep::planned).collect();
         let check = Check::before(planned, context).await;
-        let (mut notes, mut texts) = (Vec::new(), Vec::new());
-        // What is removed goes last, so that it has another name for a moment only, if at all.
+        let mut notes = Vec::new();
+        let mut texts = Vec::new();
+        // Removals come last, so that a removed file has its temporary name only for a moment.
         let mut order: Vec<usize> = (0..self.steps.len()).collect();
         order.sort_by_key(|n| self.steps[*n].removes());
         let mut done = Vec::new();
@@ -277,15 +280,15 @@ impl Ready {
     }
 }
 
-/// Reads one section's files and computes what they will be. Later sections see what earlier ones
-/// did.
+/// Reads the files of a section and computes their new content. Later sections see the results of
+/// earlier ones.
 async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolContext) -> Result<(), Failure> {
     match section {
         Section::Add { path, text } => {
             let mut document = target(context, &path).await?;
             let text = document.replacement(&text);
             if let Some(step) = earlier(steps, &document) {
-                // Removed above, and made anew.
+                // Removed by an earlier section, and created again.
                 if !step.removes() {
                     return Err(twice(&document));
                 }
@@ -293,7 +296,7 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
                 step.new = Some(text);
                 return Ok(());
             }
-            // Over an existing file it is a replacement, and needs what a replacement needs.
+            // An existing file is replaced, so the checks of a replacement apply.
             document.check_whole(context)?;
             let change = document.change(&text);
             steps.push(PatchStep::new(document, Some(text), change));
@@ -314,7 +317,10 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
         Section::Update { path, to: None, hunks } => {
             let document = target(context, &path).await?;
             if let Some(step) = earlier(steps, &document) {
-                let Some(text) = step.new.clone().filter(|_| step.from.is_none()) else {
+                if step.from.is_some() {
+                    return Err(twice(&document));
+                }
+                let Some(text) = step.new.clone() else {
                     return Err(twice(&document));
                 };
                 let (text, remarks) = changed(&step.document, &text, &hunks, context)?;
@@ -334,7 +340,7 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
     Ok(())
 }
 
-/// A file that is moved, perhaps with changes. Without any, what it holds is of no matter.
+/// Prepares the move of a file, possibly with changes. Without changes its content does not matter.
 async fn moved(
     path: &str,
     to: &str,
@@ -344,7 +350,7 @@ async fn moved(
 ) -> Result<PatchStep, Failure> {
     let mut document = itself(context, path).await?;
     if !hunks.is_empty() && !document.is_text() {
-        // Says why it cannot be changed.
+        // Reports why it cannot be changed.
         document = target(context, path).await?;
     }
     if earlier(steps, &document).is_some() {
@@ -367,12 +373,12 @@ async fn moved(
     }
     let there = there.for_moved(&document);
     let change = there.change(&text);
-    // What the editor has not saved goes along.
+    // Unsaved changes of the editor are written to the new name.
     let new = (text != document.text || document.is_unsaved()).then_some(text);
     Ok(PatchStep { from: Some(document), remarks, ..PatchStep::new(there, new, change) })
 }
 
-/// Applies hunks to a text; with what the model is to know of how they were found.
+/// Applies hunks to a text. Also returns notes for the model on inexact matches.
 fn changed(
     document: &Document,
     text: &str,
@@ -409,7 +415,7 @@ async fn existing(document: Document, context: &ToolContext) -> Result<Document,
     if document.exists { Ok(document) } else { Err(document.missing(context).await) }
 }
 
-/// The step that an earlier section has made for the same file.
+/// Returns the step of an earlier section for the same file.
 fn earlier<'a>(steps: &'a mut [PatchStep], document: &Document) -> Option<&'a mut PatchStep> {
     let same = |other: &Document| other.place.real.path == document.place.real.path;
     steps.iter_mut().find(|step| step.documents().any(same))
@@ -422,7 +428,7 @@ fn twice(document: &Document) -> Failure {
     ))
 }
 
-/// Takes back what was done before a step failed.
+/// Undoes the completed steps after a failure.
 async fn undo(steps: &[PatchStep], done: Vec<(usize, StepDone)>, failure: Failure, context: &ToolContext) -> Failure {
     let mut left = Vec::new();
     for (n, done) in done.into_iter().rev() {
@@ -442,7 +448,9 @@ async fn undo(steps: &[PatchStep], done: Vec<(usize, StepDone)>, failure: Failur
 
 fn report(steps: Vec<PatchStep>, notes: Vec<String>) -> ToolOutput {
     let mut lines = vec!["Success. Updated the following files:".to_owned()];
-    let (mut files, mut locations, mut diffs) = (Vec::new(), Vec::new(), String::new());
+    let mut files = Vec::new();
+    let mut locations = Vec::new();
+    let mut diffs = String::new();
     let mut remarks = Vec::new();
     for step in &steps {
         let shown = &step.document.place.shown;
@@ -505,7 +513,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_files_of_a_patch_change() {
+    async fn patch_changes_all_its_files() {
         let stage = TestProject::new();
         stage.write("up.txt", "a\nb\n");
         stage.write("old/name.txt", "\u{feff}x\r\ny\r\n");
@@ -533,7 +541,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn none_of_them_changes_when_one_does_not_fit() {
+    async fn patch_with_one_misfit_changes_nothing() {
         let stage = TestProject::new();
         stage.write("a", "1\n");
         stage.write("b", "2\n");
@@ -573,7 +581,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sections_of_one_file_go_together_and_only_what_is_removed_has_to_be_read_before() {
+    async fn sections_of_one_file_combine_and_only_removal_requires_reading() {
         let stage = TestProject::new();
         stage.write("a", "1\n2\n3\n");
         stage.write("b", "x\n");
@@ -598,13 +606,13 @@ mod tests {
         std::fs::set_permissions(stage.cwd().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// What of a file is not its content.
+    /// Returns the metadata of a file.
     fn mode(stage: &TestProject, name: &str) -> u32 {
         std::fs::symlink_metadata(stage.cwd().join(name)).unwrap().permissions().mode() & 0o7777
     }
 
     #[tokio::test]
-    async fn a_file_keeps_its_mode_where_it_is_moved_to_and_where_that_is_taken_back() {
+    async fn moved_file_keeps_its_mode_also_after_rollback() {
         for way in [None, Some(EditorReply::Saves), Some(EditorReply::Lies)] {
             let stage = TestProject::new();
             stage.write("run.sh", "echo 1\n");
@@ -637,7 +645,7 @@ mod tests {
                 std::fs::read_dir(stage.cwd()).unwrap().flatten().map(|entry| entry.file_name()).collect();
             assert_eq!(left.len(), 6, "{left:?}");
             set_mode(&stage, "stays", 0o644);
-            // What is not saved yet goes along.
+            // Unsaved text is moved too.
             let unsaved = way == Some(EditorReply::Saves);
             if unsaved {
                 editor.type_into(&stage.cwd().join("private"), "unsaved\n");
@@ -651,7 +659,7 @@ mod tests {
             );
             let kept = if unsaved { "unsaved\n" } else { "2\n" };
             assert_eq!((mode(&stage, "kept"), stage.read("kept")), (0o600, kept.into()), "{way:?}");
-            // Nobody has read it by either name.
+            // The file was not read under either name.
             let failure = call(&erase(ApplyPatchTool), patch("*** Add File: kept\n+x"), &context).await.unwrap_err();
             assert!(failure.to_string().contains("was not read in this session"), "{failure}");
             let left: Vec<_> =
@@ -661,7 +669,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_text_is_removed_and_moved_as_it_is() {
+    async fn binary_file_is_removed_and_moved_unchanged() {
         let stage = TestProject::new();
         let context = stage.context();
         let large =
@@ -678,7 +686,7 @@ mod tests {
             );
             assert!(!stage.cwd().join(name).exists());
             assert_eq!(output.text, format!("Success. Updated the following files:\nM to/{name}"));
-            // Both names are judged, and looked at for an undo; neither is said to hold a text.
+            // Both names are judged and recorded for undo, neither of them with a text.
             let told: Vec<_> = needs.iter().map(|need| (&*need.patterns[0], &need.changes[..])).collect();
             let [(to, [new]), (from, [old])] = &told[..] else { panic!("{told:?}") };
             assert_eq!((*to, *from), (&*format!("to/{name}"), name));
@@ -695,7 +703,8 @@ mod tests {
         let body = "*** Update File: large\n*** Move to: to/large";
         let (needs, _) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
         assert_eq!(std::fs::metadata(stage.cwd().join("to/large")).unwrap().len(), super::super::disk::LARGEST + 1);
-        // An undo, which could not bring it back, must not take it away from where it is.
+        // Undo cannot restore the file under its old name, so it must not remove it under the new
+        // one.
         let told: Vec<_> = needs.iter().map(|need| (&*need.patterns[0], need.changes.len())).collect();
         assert_eq!(told, [("to/large", 0), ("large", 1)]);
         call(&erase(ApplyPatchTool), patch("*** Delete File: to/large"), &context).await.unwrap();
@@ -703,7 +712,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_text_is_not_touched_where_that_is_not_what_was_shown() {
+    async fn binary_file_is_not_touched_if_it_differs_from_what_was_shown() {
         let stage = TestProject::new();
         let context = stage.context();
         stage.write_bytes("latin", b"caf\xe9\n");
@@ -714,7 +723,7 @@ mod tests {
             ("*** Update File: latin\n@@\n-a\n+b", "latin is not UTF-8"),
             ("*** Add File: latin\n+b", "latin is not UTF-8"),
             ("*** Update File: latin\n*** Move to: there", "there exists already; latin cannot be moved there."),
-            // By another name it could be read without asking.
+            // Under another name it could be read without asking.
             ("*** Update File: tls.key\n*** Move to: tls.txt", "tls.key is not read without asking, and it is no text"),
             ("*** Delete File: latin\n*** Update File: latin\n*** Move to: new", "more than once"),
             ("*** Update File: latin\n*** Move to: new\n*** Add File: new\n+x", "more than once"),
@@ -734,7 +743,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn delete_file_that_the_model_has_not_seen_as_it_is_shows_it_first() {
+    async fn delete_of_unseen_content_shows_it_first() {
         let stage = TestProject::new();
         let context = stage.context();
         for name in ["unread", "read", "changed"] {
@@ -751,14 +760,14 @@ mod tests {
             let failure = call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap_err().to_string();
             assert!(failure.contains(why) && failure.contains(content), "{name}: {failure}");
             assert!(failure.contains("send the call again") && stage.cwd().join(name).exists(), "{name}: {failure}");
-            // It has been shown now.
+            // The first attempt has shown it.
             call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap();
             assert!(!stage.cwd().join(name).exists());
         }
     }
 
     #[tokio::test]
-    async fn links_are_not_taken_for_what_they_lead_to() {
+    async fn links_are_not_moved_or_removed_as_their_targets() {
         use std::os::unix::fs::symlink;
         let stage = TestProject::new();
         let context = stage.context();
@@ -786,7 +795,8 @@ mod tests {
             assert!(failure.contains(why) && failure.contains("by their own names only"), "{body}: {failure}");
         }
         assert_eq!((stage.read("link"), stage.read("out")), (b"a\n".to_vec(), b"a\n".to_vec()));
-        // A link to a folder is on the way to a name, which is the file's own. What is changed through a link is the file.
+        // A link to a directory may be part of the path of a file. A change through a link applies
+        // to the file.
         look(&context, &["out", "src/f"]).await;
         call(&erase(ApplyPatchTool), patch("*** Update File: in/f\n*** Move to: in/g"), &context).await.unwrap();
         call(&erase(ApplyPatchTool), patch("*** Update File: out\n@@\n-a\n+b"), &context).await.unwrap();
@@ -796,7 +806,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_replaced_keeps_its_line_ends() {
+    async fn replaced_file_keeps_its_line_ends() {
         let stage = TestProject::new();
         let context = stage.context();
         stage.write("windows", "\u{feff}a\r\nb\r\n");
@@ -811,7 +821,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failing_write_takes_back_the_others() {
+    async fn failing_write_undoes_the_others() {
         let stage = TestProject::new();
         stage.write("a", "1\n");
         stage.write("dir/b", "2\n");

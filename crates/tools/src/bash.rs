@@ -1,12 +1,13 @@
 //! `bash`: runs a command line.
 //!
-//! Each call is a fresh shell, without start-up files and without anyone to answer it. Output goes
-//! to the editor while it comes, a few times a second. Memory holds the beginning and the end of
-//! it; the whole text is in a file when it is long. A timeout or a cancel ends everything.
+//! Each call is a new shell, without start-up files and without input. Output is sent to the editor
+//! while it comes, a few times per second. Memory holds the beginning and the end of it; long
+//! output is stored in a file. A timeout or a cancel ends all processes.
 //!
-//! A call ends with its shell. What the shell leaves running is not let go of: it becomes a command in
-//! the background ([`super::jobs`]), with a name. So does a command that was meant for it, once it has been
-//! watched for its first words or an early end, and one whose time is over, if that is wanted.
+//! A call ends with its shell. Processes that the shell leaves behind become a background job
+//! ([`super::jobs`]) with an id. So does a command that was started for the background, after it
+//! has been observed for its first output or an early end, and a command that exceeds its timeout,
+//! if that is requested.
 
 mod running;
 mod shell_line;
@@ -40,7 +41,7 @@ use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, comma
 use sandbox::process::{Program, StdioMode};
 use transcript::{BackgroundJob, CallFacts, JobState};
 
-/// How long a command may run where the model does not say, in milliseconds.
+/// The default timeout of a command, in milliseconds.
 const LIMIT: u64 = 120_000;
 
 #[derive(Default)]
@@ -62,7 +63,7 @@ pub struct Input {
     pub description: Option<String>,
 }
 
-/// A command and where it runs.
+/// A command with its directory and sandbox.
 #[derive(Debug)]
 pub struct Ready {
     command: String,
@@ -70,7 +71,7 @@ pub struct Ready {
     background: bool,
     keep: bool,
     place: ResolvedPath,
-    /// Where bash is; never a file of the project.
+    /// The path of bash; never a file of the project.
     bash: Option<PathBuf>,
     confinement: Confinement,
     lock: CommandSandbox,
@@ -155,7 +156,7 @@ impl Tool for BashTool {
             ..context.policy.place.clone()
         };
         let mut need = command_need(&input.command, &judged);
-        // What is known to change nothing can do so, whatever the agent may do.
+        // A known-harmless command may run in any sandbox, whatever the agent may do.
         let reads = !background && only_reads(&need);
         let confinement = if reads { context.confinement.proven() } else { context.confinement.clone() };
         let mut lock = confinement.lock(context).await?;
@@ -168,7 +169,8 @@ impl Tool for BashTool {
             found => found,
         };
         if let Some(alone) = unasked(&need, &lock, context) {
-            (lock, need.held) = (alone, true);
+            lock = alone;
+            need.held = true;
         }
         need.sandbox.clone_from(&lock.words);
         need.metadata.insert("command".into(), Value::String(input.command.clone()));
@@ -183,7 +185,7 @@ impl Tool for BashTool {
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         ready.place.still()?;
         if ready.background {
-            // Others may have been started while the user was asked.
+            // Other jobs may have been started while the user was asked.
             context.session.jobs.room().map_err(Failure::Tell)?;
         }
         let (begun, note, watch) = start(&ready, &context)?;
@@ -191,7 +193,7 @@ impl Tool for BashTool {
         let plan = CommandOptions { limit, background, keep, note };
         let followed = begun.follow(&plan, &context).await;
         if let Some(note) = &plan.note {
-            // It may never have been written.
+            // The file may not exist.
             std::fs::remove_file(note).ok();
         }
         let (end, mut begun) = followed?;
@@ -215,7 +217,8 @@ impl Tool for BashTool {
         let RunningCommand { child, pipe, open, mut printed, mut live, .. } = begun;
         if stays {
             let kept = printed.kept();
-            let spent = limit.filter(|_| matches!(end, CommandEnd::Kept(BackgroundedAt::Start)));
+            let is_started = matches!(end, CommandEnd::Kept(BackgroundedAt::Start));
+            let spent = if is_started { limit } else { None };
             let worktree = context.project.worktree.clone();
             let running = DetachedCommand { child, pipe, open, printed, lock, watch, worktree, limit: spent };
             let (id, path) = context.session.jobs.add(running, &command, &context.call.id);
@@ -227,7 +230,7 @@ impl Tool for BashTool {
             return Ok(output(kept, &end, exit, told));
         }
         printed.end();
-        // The editor gets the last words even when it is slow, unless the user gives up.
+        // The editor gets the last output even if it is slow, unless the user cancels.
         live.over(exit.clone(), &context).await;
         let kept = printed.kept();
         if exit.as_ref().is_none_or(|exit| exit.code != Some(0)) {
@@ -245,8 +248,8 @@ impl Tool for BashTool {
     }
 }
 
-/// Starts the shell. Also gives the file in which it notes its exit code, if it may outlive its work, and what
-/// the control files were before.
+/// Starts the shell. Also returns the file for its exit code, if it may have to wait for background
+/// commands, and the state of the control files before it.
 fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option<PathBuf>, ControlFiles), Failure> {
     let Ready { command, place, bash, confinement, lock, .. } = ready;
     let mut env = context.project.settings.variables.tame(&context.project.environment);
@@ -255,11 +258,12 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
     }
     env.extend(context.call.variables.iter().map(|(name, value)| (name.into(), value.into())));
     if confinement.reads_only() {
-        // What it fetches could not be kept.
+        // In a read-only sandbox, fetched objects could not be stored.
         env.insert("GIT_NO_LAZY_FETCH".into(), "1".into());
     }
     let work = context.call.id.as_str();
-    let note = bash.as_ref().filter(|_| starts_others(command)).and_then(|_| notebook(&lock.scratch, work));
+    let is_waiting = bash.is_some() && starts_others(command);
+    let note = if is_waiting { notebook(&lock.scratch, work) } else { None };
     let line = note.as_deref().and_then(|note| staying(command, note)).unwrap_or_else(|| command.clone());
     let (shell, args) = match bash {
         Some(bash) => (bash.clone(), &["--noprofile", "--norc", "-c"][..]),
@@ -277,7 +281,7 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
         None => program,
     };
     let program = confinement.enter(lock, context, program.env("PWD", &place.path))?;
-    // After the sandbox has made what it protects, and before anything runs.
+    // After the sandbox has created the paths that it protects, and before the command runs.
     let watch = ControlFiles::look(&context.project.worktree);
     let mut child = program
         .start(StdioMode::Merged, work)
@@ -300,8 +304,8 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
     ))
 }
 
-/// Whether a command of an agent that only reads could come by what is hidden from it, because its sandbox can hide
-/// nothing: it names such a place, or goes on unwatched.
+/// Whether a command of a read-only agent could read hidden paths because its sandbox cannot hide
+/// any: it names such a path, or continues in the background.
 fn is_exposed(input: &Input, lock: &CommandSandbox, confinement: &Confinement, context: &ToolContext) -> bool {
     if lock.hides() {
         return false;
@@ -310,23 +314,27 @@ fn is_exposed(input: &Input, lock: &CommandSandbox, confinement: &Confinement, c
     stays || confinement.hidden(lock, context).mentioned(&input.command, &context.project.environment).is_some()
 }
 
-/// The sandbox in which a command that would be asked about need not be, where the user wants that.
+/// Returns the sandbox in which a command runs without asking the user, if the approvals allow
+/// that.
 fn unasked(need: &Need, lock: &CommandSandbox, context: &ToolContext) -> Option<CommandSandbox> {
     let policy = &context.policy;
-    let alone = lock.alone().filter(|_| policy.approvals == Approvals::Sandboxed)?;
+    if policy.approvals != Approvals::Sandboxed {
+        return None;
+    }
+    let alone = lock.alone()?;
     let asked = policy.judge(need).action == Action::Ask;
     (asked && policy.judge(&held(need.clone())).action == Action::Allow).then_some(alone)
 }
 
-/// Whether a command line is known to change nothing, and to end with its shell.
+/// Whether a command line is known-harmless, and starts no background commands.
 fn only_reads(need: &Need) -> bool {
     let verdict = evaluate(&Rules::default(), &Rules::default(), need);
     verdict.proven_read_only && !need.command.as_ref().is_some_and(|line| starts_others(&line.text))
 }
 
-/// What the model is told besides the output.
+/// Notes for the model in addition to the output.
 struct ResultNotes {
-    /// The id of what goes on, what it is, and the file that holds all it prints.
+    /// The id of the background job, its description, and the file with its output.
     background: Option<(String, String, Option<PathBuf>)>,
     notes: Vec<String>,
     sandbox: Option<String>,
@@ -400,9 +408,11 @@ mod tests {
         Ok(call(&erase(BashTool), input, context).await?.1)
     }
 
-    /// What the editor heard: the stream, the number of pieces, the exit.
+    /// Returns the events for the editor: the stream, the number of pieces, the exit.
     async fn heard(mut up: Receiver<TurnMessage>) -> (String, usize, Option<ProgramExit>) {
-        let (mut text, mut pieces, mut exit) = (String::new(), 0, None);
+        let mut text = String::new();
+        let mut pieces = 0;
+        let mut exit = None;
         while let Some(up) = up.recv().await {
             if let TurnMessage::Event(Event::Call(update)) = up {
                 pieces += usize::from(update.stream.is_some());
@@ -413,13 +423,13 @@ mod tests {
         (text, pieces, exit)
     }
 
-    /// What the model reads, without the tags of the note.
+    /// Returns the result for the model, without the tags of the note.
     fn said(output: &ToolOutput) -> String {
         format!("{}\n\n{}", output.text.trim_end_matches('\n'), output.note)
     }
 
     #[tokio::test]
-    async fn commands_run() {
+    async fn commands_run_with_output_and_exit_code() {
         let stage = TestProject::new();
         stage.write("sub/f", "");
         let context = stage.context();
@@ -462,10 +472,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_editor_hears_it_as_it_comes() {
+    async fn output_is_streamed_to_the_editor() {
         let stage = TestProject::new();
         let (context, mut up) = stage.listened();
-        // The command goes on only after its first words were heard.
+        // The command continues only after its first output was received.
         let script = "echo first; while [ ! -e go ]; do sleep 0.01; done; echo second; exit 4";
         let cwd = stage.cwd().to_path_buf();
         let listener = base::task::spawn(async move {
@@ -481,7 +491,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn time_runs_out() {
+    async fn command_is_terminated_at_its_timeout() {
         let stage = TestProject::new();
         let context = stage.context();
         let began = Instant::now();
@@ -497,7 +507,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cancel_ends_everything_at_once() {
+    async fn cancel_ends_all_processes_at_once() {
         let stage = TestProject::new();
         let (context, mut up) = stage.listened();
         let command = "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$ > pid; echo ready; sleep 72\" & wait";
@@ -510,13 +520,13 @@ mod tests {
         assert!(matches!(running.await.unwrap(), Err(Failure::CutOff(printed)) if printed == "ready\n"));
         assert!(began.elapsed() < Duration::from_millis(600), "{:?}", began.elapsed());
         let pid = String::from_utf8(stage.read("pid")).unwrap();
-        // Gone, or dead and waiting for init.
+        // Gone, or a zombie until init reaps it.
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_else(|_| ") Z".into());
         assert!(stat.contains(") Z") || stat.contains(") X"), "{stat}");
     }
 
     #[tokio::test]
-    async fn a_grandchild_with_the_pipe_does_not_hold_it_up() {
+    async fn grandchild_with_open_pipe_does_not_delay_the_result() {
         let stage = TestProject::new();
         let context = stage.context();
         let began = Instant::now();
@@ -535,9 +545,9 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(2));
     }
 
-    /// However something is left behind, it can go on printing, and its end is known.
+    /// Processes that are left behind in any way can continue to print, and their end is noticed.
     #[tokio::test]
-    async fn what_is_left_behind_has_a_name() {
+    async fn processes_left_behind_become_a_background_job() {
         let stage = TestProject::new();
         let late = "while [ ! -e go ]; do sleep 0.01; done; echo late; echo later >&2; exit 5";
         let table = [
@@ -570,7 +580,7 @@ mod tests {
             assert_eq!(reading.how.as_deref(), Some(how), "{command}");
             assert!(reading.text.contains(printed) && !reading.text.contains("now\n"), "{command}: {}", reading.text);
         }
-        // What has ended by then is no more in the background.
+        // A command that has ended by then is not in the background.
         let context = stage.context();
         let output = bash(&context, json!({"command": "(echo a; exit 4) & echo b"})).await.unwrap();
         assert!(output.note.lines().any(|line| line == "Exit code: 0"), "{}", output.text);
@@ -580,7 +590,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_only_reads_runs_beside_others() {
+    async fn read_only_commands_are_concurrent() {
         let stage = TestProject::new();
         let context = stage.context();
         let table = [
@@ -599,7 +609,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn floods_are_bounded() {
+    async fn flood_of_output_is_bounded() {
         let stage = TestProject::new();
         let table = [
             ("head -c 20000000 /dev/zero | tr '\\0' 'é'; echo END", 20_000_004, "END"),

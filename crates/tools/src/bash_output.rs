@@ -1,5 +1,5 @@
-//! `bash_output`: what a command in the background has printed since it was read last, and whether it
-//! still runs; where that is asked for, once it has printed what is waited for, or has ended.
+//! `bash_output`: returns the output of a background job since the last read, and whether the job
+//! still runs. On request it first waits for matching output or the job's end.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use events::{ProgramExit, ToolKind};
 use permission::Need;
 use transcript::CallFacts;
 
-/// The longest wait, in milliseconds.
+/// The maximum wait, in milliseconds.
 const LONGEST: u64 = 600_000;
-/// How long output is waited for where the model does not say, in milliseconds.
+/// The default wait for matching output, in milliseconds.
 const PATIENCE: u64 = 30_000;
 
 #[derive(Default)]
@@ -35,12 +35,12 @@ pub struct Input {
     pub until: Option<String>,
 }
 
-/// What is read, and what is waited for.
+/// The checked arguments.
 pub struct Ready {
     id: String,
     wait: Duration,
     until: WaitFor,
-    /// As the model wrote it.
+    /// The pattern as the model wrote it.
     pattern: Option<String>,
 }
 
@@ -79,10 +79,13 @@ impl Tool for BashOutputTool {
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
             reading = context.session.jobs.read(&id, wait, &until) => reading.map_err(Failure::Tell)?,
         };
-        let missed = pattern.filter(|_| !reading.came).map(|pattern| match &reading.how {
-            Some(_) => format!("`{pattern}` did not come before its end."),
-            None => format!("`{pattern}` did not come within {} ms.", wait.as_millis()),
-        });
+        let missed = match pattern {
+            Some(pattern) if !reading.came => Some(match &reading.how {
+                Some(_) => format!("`{pattern}` did not come before its end."),
+                None => format!("`{pattern}` did not come within {} ms.", wait.as_millis()),
+            }),
+            _ => None,
+        };
         Ok(output(id, reading, missed, context.limits))
     }
 }
@@ -99,14 +102,14 @@ fn output(id: String, reading: JobOutput, missed: Option<String>, limits: Output
         None => format!("{id} is running."),
         Some(how) => format!("{id} has ended: {how}. {whole}"),
     };
-    let told = missed.into_iter().chain([state]).chain(notes).collect::<Vec<_>>().join("\n");
+    let note = missed.into_iter().chain([state]).chain(notes).collect::<Vec<_>>().join("\n");
     let metadata =
         Map::from_iter([("bash_id".to_owned(), Value::String(id)), ("running".to_owned(), Value::Bool(how.is_none()))]);
-    // To look again where there was something new is no repetition.
+    // Another call after new output is not a repetition.
     let facts = CallFacts { news: Some(news), exit: Some(ProgramExit { code, signal: None }), ..CallFacts::default() };
     ToolOutput {
         text: format!("{before}{shown}"),
-        note: told,
+        note,
         display: Some(shown),
         cut: true,
         keep: KeepEnd::Tail,

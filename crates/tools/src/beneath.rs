@@ -1,7 +1,7 @@
-//! What a search finds is looked at through a handle on the directory that was judged. The walk
-//! itself goes by paths, because the crate that knows `.gitignore` does; so anybody may lead it astray
-//! with a symlink in the place of a directory. What it brings is believed only where the same name is
-//! found again below the handle, with no symlink on the way, and only that is opened or shown.
+//! File access of searches, through a handle on the judged directory. The walk itself uses paths,
+//! because the crate for `.gitignore` does; so another process may lead it elsewhere with a symlink
+//! in place of a directory. A path of the walk is accepted only if the same name is found below the
+//! handle without symlinks, and only that file is opened or shown.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
 use super::disk::{self, HANDLE};
 
-/// A directory that is held open.
+/// An open directory.
 #[derive(Debug, Clone)]
 pub struct SearchRoot {
     path: PathBuf,
@@ -22,21 +22,22 @@ pub struct SearchRoot {
 }
 
 impl SearchRoot {
-    /// Opens a directory by an absolute path in which there are no symlinks.
+    /// Opens a directory by an absolute path without symlinks.
     ///
     /// # Errors
-    /// Where there is one now, and the system's.
+    /// An error if there is a symlink now, and the system's errors.
     pub fn open(real: &Path) -> Result<Self, disk::Error> {
         Ok(Self { path: real.into(), handle: Arc::new(disk::directory(real, false)?) })
     }
 
-    /// Who looks below it; each thread has its own.
+    /// Returns a reader for files below it; each thread has its own.
     pub fn looker(&self) -> SearchReader {
         SearchReader { root: self.clone(), last: None }
     }
 }
 
-/// Looks below a directory, and remembers the folder it was in last: files come folder by folder.
+/// Accesses files below a directory. Caches the last parent directory, because files come directory
+/// by directory.
 #[derive(Debug)]
 pub struct SearchReader {
     root: SearchRoot,
@@ -44,20 +45,22 @@ pub struct SearchReader {
 }
 
 impl SearchReader {
-    /// When a regular file below the directory was changed; none for everything else.
+    /// Returns the modification time of a regular file below the directory; `None` for everything
+    /// else.
     pub fn modified(&mut self, path: &Path) -> Option<SystemTime> {
         let stat = self.stat(path).filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file())?;
-        let (seconds, rest) = (u64::try_from(stat.st_mtime).ok()?, u32::try_from(stat.st_mtime_nsec).ok()?);
+        let seconds = u64::try_from(stat.st_mtime).ok()?;
+        let rest = u32::try_from(stat.st_mtime_nsec).ok()?;
         Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, rest))
     }
 
-    /// Whether a path lies below the directory: a symlink at its end does, what it leads to does not
-    /// count.
+    /// Whether a path is below the directory. A final symlink is not followed, so its target does
+    /// not matter.
     pub fn finds(&mut self, path: &Path) -> bool {
         self.stat(path).is_some()
     }
 
-    /// Opens a regular file below the directory. Never waits for whoever is at the other end.
+    /// Opens a regular file below the directory. Never blocks, for instance on a pipe.
     pub fn open(&mut self, path: &Path) -> Option<File> {
         let name = path.file_name()?;
         let folder = self.folder(path)?;
@@ -71,7 +74,7 @@ impl SearchReader {
         rustix::fs::statat(self.folder(path)?, name, AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// The folder of a path, held open.
+    /// Returns the parent directory of a path, open.
     fn folder(&mut self, path: &Path) -> Option<&OwnedFd> {
         let folder = path.parent()?;
         if folder == self.root.path {
@@ -85,7 +88,7 @@ impl SearchReader {
     }
 }
 
-/// Opens a directory below another, following no symlink.
+/// Opens a directory below another without following symlinks.
 fn below(root: &OwnedFd, rest: &Path) -> Option<OwnedFd> {
     #[cfg(target_os = "linux")]
     {
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_found_beyond_the_directory() {
+    fn paths_outside_the_root_are_not_found() {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().canonicalize().unwrap();
         let root = top.join("ws");
@@ -144,14 +147,14 @@ mod tests {
         }
         assert!(!look.finds(&root.join("link/deep/f")) && !look.finds(&top.join("out/deep/f")));
 
-        // A folder becomes a link while the search is on its way.
+        // A directory becomes a link during the search.
         std::fs::rename(root.join("sub"), root.join("aside")).unwrap();
         std::os::unix::fs::symlink("../out", root.join("sub")).unwrap();
         let mut fresh = held.looker();
         assert!(fresh.open(&root.join("sub/deep/f")).is_none() && fresh.modified(&root.join("sub/deep/f")).is_none());
         assert_eq!(text(look.open(&root.join("top"))), "inside");
 
-        // The directory itself becomes one: the handle stays where it was.
+        // The searched directory itself becomes a link; the handle still refers to the original.
         std::fs::rename(&root, top.join("moved")).unwrap();
         std::os::unix::fs::symlink("out", &root).unwrap();
         assert!(SearchRoot::open(&root).is_err());

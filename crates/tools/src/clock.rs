@@ -1,22 +1,23 @@
-//! How long somebody else's program may take over a call of ours: an MCP server, a tool of the project's own.
+//! The time limit of calls to external programs: MCP servers and a project's own tools.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many times its limit a call may take, however often it says that it goes on: an hour where the limit is a
-/// minute.
+/// The maximum duration of a call as a multiple of its limit, however often it reports progress: an
+/// hour for a limit of a minute.
 const ALTOGETHER: u32 = 60;
 
-/// When a call is given up: after its limit without a word, or after sixty times its limit in all. While the user
-/// thinks about a question of the call it stands still; a question that answers itself gains the call nothing.
+/// The deadline of a call: its limit after the last sign of progress, and sixty times its limit in
+/// all. It is suspended while the user answers a question of the call; a question that is answered
+/// at once gains the call nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct CallClock {
     limit: Duration,
-    /// Until when something has to be heard.
+    /// The time by which progress must be reported.
     word: Instant,
     end: Instant,
-    /// Since when the user has been asked.
+    /// The time since which the user is being asked.
     asked: Option<Instant>,
 }
 
@@ -25,12 +26,12 @@ impl CallClock {
         Self { limit, word: now + limit, end: now + limit.saturating_mul(ALTOGETHER), asked: None }
     }
 
-    /// The call has said that it goes on.
+    /// Records that the call has reported progress.
     pub fn heard(&mut self, now: Instant) {
         self.word = now + self.limit;
     }
 
-    /// Whether the user is being asked now.
+    /// Records whether the user is being asked now.
     pub fn asking(&mut self, asking: bool, now: Instant) {
         self.heard(now);
         match self.asked {
@@ -43,12 +44,12 @@ impl CallClock {
         }
     }
 
-    /// When the call is given up; never while the user is asked.
+    /// Returns the deadline; `None` while the user is being asked.
     pub fn until(&self) -> Option<Instant> {
         self.asked.is_none().then(|| self.word.min(self.end))
     }
 
-    /// Waits until the call is to be given up.
+    /// Waits until the deadline.
     pub async fn run_out(&self) {
         match self.until() {
             Some(until) => tokio::time::sleep_until(until).await,
@@ -56,11 +57,12 @@ impl CallClock {
         }
     }
 
-    /// Why it was given up, as the end of a sentence.
+    /// Returns the reason for the timeout, as the end of a sentence.
     pub fn why(&self, now: Instant) -> String {
-        match now >= self.end {
-            true => format!("it took longer than {} s in all", self.limit.saturating_mul(ALTOGETHER).as_secs_f64()),
-            false => format!("nothing was heard of it for {} s", self.limit.as_secs_f64()),
+        if now >= self.end {
+            format!("it took longer than {} s in all", self.limit.saturating_mul(ALTOGETHER).as_secs_f64())
+        } else {
+            format!("nothing was heard of it for {} s", self.limit.as_secs_f64())
         }
     }
 }
@@ -76,9 +78,9 @@ mod tests {
     }
     use Heard::{Answered, Asks, Word};
 
-    /// What is heard in which second, and in which second a call with a limit of ten is given up.
+    /// The events by second, and the second in which a call with a limit of ten is given up.
     #[test]
-    fn no_call_gains_time_but_while_the_user_thinks() {
+    fn only_user_questions_extend_the_deadline() {
         let words: Vec<_> = (1..200).map(|n| (n * 5, Word)).collect();
         let questions: Vec<_> = (1..500).flat_map(|n| [(n * 2, Asks), (n * 2, Answered)]).collect();
         let table = [
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thought_of_the_user_is_added_to_the_whole() {
+    fn time_of_questions_is_added_to_the_total() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut clock = CallClock::start(Duration::from_secs(10), start);

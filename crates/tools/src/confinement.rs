@@ -1,9 +1,10 @@
-//! What the system forbids the commands of an agent: which level it gets, what is told about it,
-//! and what is watched where the system cannot forbid it.
+//! The sandbox of an agent's commands: its level, the notices about it, and the detection of
+//! changes that the system cannot prevent.
 //!
-//! Agents that may edit nothing run read-only, without network; the others may write the project
-//! and what building it needs. The settings may ask for more or less of it. A command that is
-//! stopped by the sandbox fails, and the model is told so; it is not tried again outside.
+//! Agents that may not edit anything run read-only, without network; the others may write the
+//! project and the paths that builds need. The settings may ask for more or fewer restrictions. A
+//! command that the sandbox has stopped fails, and the model is notified; the command is not tried
+//! again outside.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,20 +23,21 @@ use permission::{Rules, SandboxGuarantee, protected};
 use sandbox::process::Program;
 use sandbox::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, existing, outskirts};
 
-/// What confines the commands of an agent.
+/// The choice of the sandbox for an agent's commands.
 #[derive(Debug, Clone)]
 pub struct Confinement {
     sandbox: Arc<Sandbox>,
     level: Level,
     wish: settings::SandboxSettings,
     pub trusted: bool,
-    /// It is for a single command, and nothing to tell the user of.
+    /// Whether it is for a single command, so that the user need not be notified.
     aside: bool,
-    /// The command is known to change nothing.
+    /// Whether the command is known to change nothing.
     proven: bool,
-    /// Whether the user was told, for each level.
+    /// Whether the user was notified, for each level.
     told: Arc<[AtomicBool; 2]>,
-    /// What the model was told, for each level: it stays, so that a provider's cache holds.
+    /// The description for the model, for each level. It does not change, so that a provider's
+    /// cache remains valid.
     reach: Arc<[OnceLock<String>; 2]>,
 }
 
@@ -44,22 +46,24 @@ pub struct CommandSandbox {
     sandbox: Arc<Sandbox>,
     held: Arc<ProvenSandbox>,
     network: bool,
-    /// The session's directory for short-lived files. May not exist yet.
+    /// The session's directory for temporary files. May not exist yet.
     pub scratch: PathBuf,
-    /// For people and models: what holds. None where the user wants no sandbox, and knows.
+    /// The restrictions in force, for people and models. `None` if the settings turn the sandbox
+    /// off.
     pub words: Option<String>,
-    /// Why what is not known to be harmless must be asked about, if it must.
+    /// The reason why the user must be asked unless the command is known-harmless, if there is one.
     pub unproven: Option<String>,
-    /// What it keeps the command from, as far as that answers a question.
+    /// The confirmed restrictions, as far as they answer a question.
     pub guarantee: SandboxGuarantee,
-    /// The command line, if it is one of the model's: what it names and what its programs need is there for it.
+    /// The command line, if it is from the model. Paths that it names and that its programs need
+    /// remain visible to it.
     pub line: Option<Arc<JudgedLine>>,
-    /// What is hidden from it, found when it is first needed.
+    /// The hidden paths, determined at their first use.
     hidden: OnceLock<Hidden>,
 }
 
 impl Confinement {
-    /// For a session: nobody was told anything yet.
+    /// Returns the choice for a session that has sent no notices yet.
     pub fn new(sandbox: &Arc<Sandbox>) -> Self {
         Self {
             sandbox: sandbox.clone(),
@@ -73,62 +77,65 @@ impl Confinement {
         }
     }
 
-    /// Without a sandbox, by wish.
+    /// Returns a choice with the sandbox turned off.
     #[cfg(any(test, feature = "testing"))]
     pub fn none(environment: &Environment) -> Self {
         let wish = settings::SandboxSettings { mode: SandboxMode::Off, ..settings::SandboxSettings::default() };
         Self { wish, ..Self::new(&Sandbox::new(environment)) }
     }
 
-    /// Nothing in the project may be written where the rules allow no change.
+    /// Chooses read-only if the rules allow no change in the project.
     #[must_use]
     pub fn for_agent(&self, rules: &Rules, settings: &Settings) -> Self {
         self.at(if only_reads(rules) { Level::ReadOnly } else { Level::WorkspaceWrite }, settings)
     }
 
-    /// For an agent that may do so much.
+    /// Chooses the level and the settings.
     #[must_use]
     pub fn at(&self, level: Level, settings: &Settings) -> Self {
         Self { level, wish: settings.sandbox.clone(), trusted: settings.trusted, ..self.clone() }
     }
 
-    /// For a command that only reads, of an agent that may do more.
+    /// Chooses read-only for a command that only reads, of an agent that may do more.
     #[must_use]
     pub fn reading(&self) -> Self {
         Self { level: Level::ReadOnly, aside: self.level != Level::ReadOnly, ..self.clone() }
     }
 
-    /// For a command that is known to change nothing: nothing is lost if it really cannot.
+    /// Chooses read-only for a known-harmless command, which loses nothing by that.
     #[must_use]
     pub fn proven(&self) -> Self {
         Self { proven: true, ..self.reading() }
     }
 
-    /// For what is no call of the model's: the user is told of the sandbox with the first that is.
+    /// Suppresses notices, for a command outside the model's calls. The user is notified with the
+    /// first call.
     #[must_use]
     pub fn quietly(&self) -> Self {
         Self { told: Arc::new([AtomicBool::new(true), AtomicBool::new(true)]), ..self.clone() }
     }
 
-    /// For what is no agent's alone: it may write what those may that edit.
+    /// Allows writing in the project, for a program that does not belong to a single agent.
     #[must_use]
     pub fn writing(&self) -> Self {
         Self { level: Level::WorkspaceWrite, ..self.clone() }
     }
 
-    /// Whether the agent is one that only reads.
+    /// Whether the level is read-only.
     pub fn reads_only(&self) -> bool {
         self.level == Level::ReadOnly
     }
 
-    /// What commands can reach, for the model: as it is known, else as it is wished.
+    /// Describes, for the model, what commands can reach: the confirmed restrictions, otherwise
+    /// those of the settings.
     pub fn reach(&self) -> String {
         let [reading, writing] = &*self.reach;
         let told = if self.reads_only() { reading } else { writing };
         told.get_or_init(|| self.describe()).clone()
     }
 
-    /// What the sandbox of the agent's commands guarantees. The first call of a process tries it out.
+    /// Returns the confirmed restrictions of the agent's sandbox. The first call of a process makes
+    /// the trial run.
     pub async fn guarantee(&self) -> SandboxGuarantee {
         if self.wish.mode == SandboxMode::Off {
             return SandboxGuarantee::None;
@@ -144,19 +151,19 @@ impl Confinement {
         SandboxGuarantee::of(held, network)
     }
 
-    /// Whether a sandbox keeps commands of the agent within what they may write, from what decides what runs, and
-    /// from the network, where that is wanted. The first call of a process tries it out.
+    /// Whether a sandbox restricts the agent's writes, protects control files, and blocks the
+    /// network if that is wanted. The first call of a process makes the trial run.
     pub async fn holds(&self) -> bool {
         self.wish.mode != SandboxMode::Off && self.sandbox.held(self.level).await.is_whole()
     }
 
-    /// The same, as far as it was tried.
+    /// Whether the same is known from an earlier trial run.
     pub fn is_known_to_hold(&self) -> bool {
         self.wish.mode != SandboxMode::Off && self.sandbox.known(self.level).is_some_and(ProvenSandbox::is_whole)
     }
 
-    /// Whether everything that a command of the agent writes in the project is reported before it does, if it can write
-    /// there at all. The first call of a process tries it out.
+    /// Whether every write of the agent's commands in the project is reported beforehand, or no
+    /// writes are possible. The first call of a process makes the trial run.
     pub async fn reports(&self) -> bool {
         if self.wish.mode == SandboxMode::Off {
             return false;
@@ -165,7 +172,7 @@ impl Confinement {
         held.reported || self.reads_only() && held.mechanism.is_some()
     }
 
-    /// Whether that may be so, as far as it was tried: for whoever cannot wait.
+    /// Whether writes may be reported, as far as is known; does not wait for a trial run.
     pub fn may_report(&self, settings: &Settings) -> bool {
         let tried = self.sandbox.known(Level::WorkspaceWrite);
         settings.sandbox.mode != SandboxMode::Off && tried.is_none_or(|held| held.reported)
@@ -183,11 +190,12 @@ impl Confinement {
         format!("Commands run in {sandbox}: they may write {writes}; {network}. $TMPDIR is this session's own.")
     }
 
-    /// Finds out what holds for the next command, and tells the user when it is the first. The first
-    /// call of a process tries it out.
+    /// Determines the sandbox of the next command, and notifies the user at the first one. The
+    /// first call of a process makes the trial run.
     ///
     /// # Errors
-    /// To the model, where the settings require what the system cannot do.
+    /// A message for the model, if the settings require restrictions that the system
+    /// cannot enforce.
     pub async fn lock(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
         let level = self.level;
         let network = self.wish.network.unwrap_or(level == Level::WorkspaceWrite);
@@ -211,7 +219,8 @@ impl Confinement {
             "this agent is to change nothing, there is no sandbox that would see to it, and this is not known to be harmless".to_owned()
         });
         let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
-        // What runs behind another program, in a container say, is not kept by a sandbox around that program.
+        // A sandbox does not contain commands that run behind another program, for instance in a
+        // container.
         let guarantee =
             if context.session.exec.is_empty() { self.guarantee_of(&held, network) } else { SandboxGuarantee::None };
         let lock = CommandSandbox {
@@ -226,16 +235,20 @@ impl Confinement {
             hidden: OnceLock::new(),
         };
         let telling = lock.words.is_some() && !(self.aside && lock.held.mechanism.is_some());
-        if let Some(notice) = telling.then(|| self.notice_of(&lock.held, network)).flatten() {
+        let notice = if telling { self.notice_of(&lock.held, network) } else { None };
+        if let Some(notice) = notice {
             context.client.outlet.event(notice).await;
         }
         Ok(lock)
     }
 
-    /// What the user is to be told of the sandbox, once in a session and level. None where that was done, where no
-    /// sandbox is wanted, and where none was tried yet.
+    /// Returns the notice on the sandbox, once per session and level. Returns `None` if it was
+    /// sent, if the settings turn the sandbox off, and before the first trial run.
     pub fn notice(&self) -> Option<Event> {
-        let held = self.sandbox.known(self.level).filter(|_| self.wish.mode != SandboxMode::Off)?;
+        if self.wish.mode == SandboxMode::Off {
+            return None;
+        }
+        let held = self.sandbox.known(self.level)?;
         self.notice_of(held, self.wish.network.unwrap_or(!self.reads_only()))
     }
 
@@ -265,15 +278,17 @@ impl Confinement {
         roots.chain(outskirts(&context.project.environment)).chain(own).collect()
     }
 
-    /// Returns the program as it must be started. Looks at the disk and makes the scratch directory.
+    /// Returns the program as it must be started. Reads the disk and creates the scratch directory.
     ///
     /// # Errors
-    /// To the model, if the sandbox that was found cannot be had any more: nothing is started without it.
+    /// A message for the model, if the sandbox is no longer available: nothing is started
+    /// without it.
     pub fn enter(&self, lock: &CommandSandbox, context: &ToolContext, program: Program) -> Result<Program, Failure> {
         self.entered(lock, context, context.call.observer.clone(), program)
     }
 
-    /// The same for a program that works for other calls as well: what it writes is none of this one's doing.
+    /// Does the same for a program that works for other calls too: its writes are not attributed to
+    /// this call.
     ///
     /// # Errors
     /// As [`Confinement::enter`].
@@ -300,7 +315,8 @@ impl Confinement {
         })
     }
 
-    /// What is hidden from a command; with Landlock, what would be if that could hide anything.
+    /// Returns the paths that are hidden from a command; with Landlock, those that would be hidden
+    /// if it could hide any.
     pub fn hidden<'l>(&self, lock: &'l CommandSandbox, context: &ToolContext) -> &'l Hidden {
         lock.hidden.get_or_init(|| Hidden::find(self.level, &self.wish, lock.line.as_deref(), context))
     }
@@ -362,7 +378,7 @@ impl Confinement {
                     writable.extend(named.place(&writable, &protected));
                     protected = lift(protected, &named);
                 }
-                // Nothing opens what is adjutant's own.
+                // Nothing makes adjutant's own files writable.
                 protected.extend(existing(keys));
                 (writable, protected)
             }
@@ -377,14 +393,14 @@ impl Confinement {
             }
         };
         let policy = SandboxPolicy { level, network: lock.network, writable, protected, hidden, shown, foreign };
-        // As root tar gives files to those the archive names, which root may not any more.
+        // As root, tar changes the owners of extracted files, which the sandbox forbids.
         let program = if root && !foreign { program.env_if_unset("TAR_OPTIONS", "--no-same-owner") } else { program };
         lock.sandbox.wrap(&lock.held, &policy, observer, program)
     }
 }
 
-/// Returns what commands may write at a level, for the model. `control` says whether control files are protected, as
-/// far as that was tried.
+/// Describes the paths that commands may write at a level, for the model. `control` is set if it is
+/// known whether control files are protected.
 fn writes(level: Level, control: Option<bool>) -> &'static str {
     match (level, control) {
         (Level::ReadOnly, _) => "only files below $TMPDIR",
@@ -404,7 +420,7 @@ fn owned_by_root(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|data| std::os::unix::fs::MetadataExt::uid(&data) == 0)
 }
 
-/// A path of the settings.
+/// Resolves a path of the settings.
 fn named(path: &str, context: &ToolContext) -> PathBuf {
     match (path.strip_prefix("~/"), &context.project.environment.home) {
         (Some(rest), Some(home)) => home.join(rest),
@@ -413,23 +429,26 @@ fn named(path: &str, context: &ToolContext) -> PathBuf {
 }
 
 impl CommandSandbox {
-    /// The same sandbox without network, where it holds whatever runs in it.
+    /// Returns the same sandbox without network, if its restrictions hold for any command.
     pub fn alone(&self) -> Option<Self> {
         let words = self.words.as_ref().map(|_| self.held.words(false));
         self.held.is_whole().then(|| Self { network: false, words, ..self.clone() })
     }
 
-    /// Whether what is hidden is really not there for the command.
+    /// Whether hidden paths are actually invisible for the command.
     pub fn hides(&self) -> bool {
         matches!(self.held.mechanism, Some(Mechanism::Bubblewrap | Mechanism::Seatbelt))
     }
 
-    /// Says what a command that failed may have missed because it is hidden, for the model.
+    /// Names, for the model, the hidden paths that a failed command may have missed.
     pub fn misses(&self, output: &str, command: &str, environment: &Environment) -> Option<String> {
-        self.hidden.get().filter(|_| self.hides())?.blame(output, command, environment)
+        if !self.hides() {
+            return None;
+        }
+        self.hidden.get()?.blame(output, command, environment)
     }
 
-    /// For the model: that a failure looks like the sandbox's doing, and what to make of it.
+    /// Explains to the model that the sandbox may have caused a failure.
     pub fn blame(&self, output: &str) -> Option<String> {
         self.held.mechanism?;
         const FILES: [&str; 6] = [
@@ -490,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_blamed_on_what_could_cause_them() {
+    fn sandbox_is_blamed_only_for_matching_failures() {
         use Level::{ReadOnly, WorkspaceWrite};
         let held = Some(Mechanism::Landlock);
         let table = [
@@ -522,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_told_what_commands_reach_once() {
+    fn reach_does_not_change_after_first_use() {
         let home = tempfile::tempdir().unwrap();
         let environment =
             Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home.path().display().to_string())]));
@@ -535,7 +554,7 @@ mod tests {
             reading.contains("they may write only files below $TMPDIR; they have no network. $TMPDIR is this"),
             "{reading}"
         );
-        // Another wish, and the words stay.
+        // The text does not change with the settings.
         let wish = settings::SandboxSettings { mode: SandboxMode::Off, ..settings::SandboxSettings::default() };
         assert_eq!(Confinement { wish, ..unknown }.reach(), said);
         let off = Confinement::none(&environment).reach();
@@ -543,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_reads() {
+    fn only_reads_depends_on_last_edit_rules() {
         use permission::Action::{Allow, Ask, Deny};
         use permission::Rule;
         let built_in = |list: &[(&str, &str, permission::Action)]| Rules::built_in(list);

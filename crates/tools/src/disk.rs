@@ -1,9 +1,10 @@
-//! Bytes from and to the disk. Only regular files are opened, nothing blocks, and a file is either
-//! the old one or the new one, at any moment, also when the process is killed.
+//! File access on the disk. Only regular files are opened, nothing blocks, and at any moment a file
+//! has either its old or its new content, even if the process is killed.
 //!
-//! Paths come here with their symlinks followed, judged and shown to the user. In between anybody
-//! may have put a symlink in the place of a directory. So nothing is done by a path: a `FileAt` opens
-//! the directory without following a single symlink, and everything happens through that handle.
+//! The paths have their symlinks resolved, and were judged and shown to the user. In the meantime
+//! any process may have replaced a directory by a symlink. So nothing is done by path: a `FileAt`
+//! opens the directory without following a single symlink, and everything happens through that
+//! handle.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -15,10 +16,10 @@ use std::path::{Component, Path};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 
-/// The largest file that is read or written whole, in bytes.
+/// The maximum size of a file that is read or written as a whole, in bytes.
 pub const LARGEST: u64 = 64 << 20;
 
-/// Why bytes could not be had.
+/// The reason why a file could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("it does not exist")]
@@ -30,13 +31,13 @@ pub enum Error {
     Special,
     #[error("it has {} MiB; files over {} MiB are not opened here", .0 >> 20, LARGEST >> 20)]
     TooLarge(u64),
-    /// The owner does not want it written.
+    /// The owner has made it read-only.
     #[error("it is read-only")]
     ReadOnly,
-    /// Something else has the name it was to get.
+    /// Something else has the new name.
     #[error("there is something of that name")]
     Taken,
-    /// It is not where it was when it was looked at.
+    /// A directory of its path has changed since the path was resolved.
     #[error("a directory on the way to it was moved or replaced meanwhile")]
     Moved,
     #[error("{0}")]
@@ -49,7 +50,7 @@ impl From<Errno> for Error {
     }
 }
 
-/// A name in a directory that is held open.
+/// A name in an open directory.
 #[derive(Debug)]
 struct FileAt {
     dir: OwnedFd,
@@ -65,13 +66,13 @@ impl FileAt {
         Ok(Self { dir: directory(dir, false)?, name: name.to_owned() })
     }
 
-    /// What is there. A symlink is not followed.
+    /// Returns the metadata of the entry. Does not follow a symlink.
     fn look(&self) -> Result<Stat, Errno> {
         rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
     fn open(&self) -> Result<(File, Metadata), Error> {
-        // Looked at before it is opened: opening a device can have effects.
+        // Checked before it is opened, because opening a device can have effects.
         kind(FileType::from_raw_mode(self.look().map_err(missing)?.st_mode))?;
         let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty()).map_err(missing)?);
@@ -80,14 +81,14 @@ impl FileAt {
         Ok((file, data))
     }
 
-    /// Whether a file that exists may be replaced. A rename would get around its mode.
+    /// Checks that an existing file may be replaced. A rename would bypass its mode.
     fn writable(&self, stat: &Stat) -> Result<(), Error> {
         let allowed = rustix::fs::accessat(&self.dir, &self.name, rustix::fs::Access::WRITE_OK, AtFlags::empty());
         let free = stat.st_mode & 0o222 != 0 && allowed.is_ok();
         if free { Ok(()) } else { Err(Error::ReadOnly) }
     }
 
-    /// What is there, if it is a regular file that may go from here.
+    /// Returns the metadata of the entry if it is a regular file that may be removed.
     fn removable(&self) -> Result<Stat, Error> {
         let stat = self.look().map_err(missing)?;
         kind(FileType::from_raw_mode(stat.st_mode))?;
@@ -95,31 +96,33 @@ impl FileAt {
         Ok(stat)
     }
 
-    /// Whether its directory still has the name it was found by.
+    /// Checks that the directory still has the path by which it was found.
     fn still(&self, real: &Path) -> Result<(), Error> {
         let now = Self::find(real).map_err(|_| Error::Moved)?;
-        let (then, now) = (rustix::fs::fstat(&self.dir)?, rustix::fs::fstat(&now.dir)?);
+        let then = rustix::fs::fstat(&self.dir)?;
+        let now = rustix::fs::fstat(&now.dir)?;
         if (then.st_dev, then.st_ino) == (now.st_dev, now.st_ino) { Ok(()) } else { Err(Error::Moved) }
     }
 }
 
 const STEP: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// How a directory is held.
+/// The flags of an open directory.
 #[cfg(target_os = "linux")]
 pub(super) const HANDLE: OFlags = STEP.union(OFlags::PATH);
-/// How a directory is held.
+/// The flags of an open directory.
 #[cfg(not(target_os = "linux"))]
 pub(super) const HANDLE: OFlags = STEP;
 
-/// Opens a directory by an absolute path, following no symlink. With `make`, what is missing on the
-/// way is made.
+/// Opens a directory by an absolute path without following symlinks. With `make`, creates missing
+/// directories.
 pub(super) fn directory(path: &Path, make: bool) -> Result<OwnedFd, Error> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::ResolveFlags;
         match rustix::fs::openat2(CWD, path, HANDLE, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Ok(dir) => return Ok(dir),
-            // The kernel is older than the call, or a container forbids it; or there is something to make.
+            // The kernel is older than the call, a container forbids it, or there is something to
+            // create.
             Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => {}
             Err(Errno::NOENT) if make => {}
             Err(e) => return Err(replaced(e)),
@@ -146,23 +149,24 @@ pub(super) fn directory(path: &Path, make: bool) -> Result<OwnedFd, Error> {
     Ok(here)
 }
 
-/// A link where a directory was asked for is either, depending on the system.
+/// Maps the errors for a symlink in place of a directory, which depend on the system.
 fn replaced(e: Errno) -> Error {
     if matches!(e, Errno::LOOP | Errno::NOTDIR) { Error::Moved } else { e.into() }
 }
 
-/// Makes a directory and those above it, following no symlink.
+/// Creates a directory and its parents without following symlinks.
 ///
 /// # Errors
-/// [`Error::Moved`], and the system's.
+/// [`Error::Moved`], and the system's errors.
 pub fn make_directory(real: &Path) -> Result<(), Error> {
     directory(real, true).map(drop)
 }
 
-/// The names in a directory, and whether each is a directory; a symlink to one counts as one.
+/// Returns the names in a directory, and whether each is a directory; a symlink to a directory
+/// counts as one.
 ///
 /// # Errors
-/// [`Error::Moved`], and the system's.
+/// [`Error::Moved`], and the system's errors.
 pub fn list(real: &Path) -> Result<Vec<(OsString, bool)>, Error> {
     use std::os::unix::ffi::OsStrExt;
     let dir = directory(real, false)?;
@@ -180,10 +184,10 @@ pub fn list(real: &Path) -> Result<Vec<(OsString, bool)>, Error> {
     Ok(names)
 }
 
-/// Opens a regular file of any size to read it.
+/// Opens a regular file of any size for reading.
 ///
 /// # Errors
-/// As [`read`], but for the size.
+/// Those of [`read`], except for the size.
 pub fn open(real: &Path) -> Result<(File, Metadata), Error> {
     let spot = FileAt::find(real).map_err(|e| match e {
         Error::Io(e) if e.kind() == io::ErrorKind::NotFound => Error::Missing,
@@ -192,22 +196,22 @@ pub fn open(real: &Path) -> Result<(File, Metadata), Error> {
     spot.open()
 }
 
-/// Tells two states of a file apart without reading it.
+/// An identity that distinguishes two states of a file without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileIdentity {
     device: u64,
     inode: u64,
     /// In bytes.
     pub length: u64,
-    /// Seconds and nanoseconds: when its content was written, and when anything of it was changed last.
+    /// Seconds and nanoseconds of the last write, and of the last change of content or metadata.
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
-/// The state of a file of any size.
+/// Returns the identity of a file of any size.
 ///
 /// # Errors
-/// As [`read`], but for the size.
+/// Those of [`read`], except for the size.
 pub fn identify(real: &Path) -> Result<FileIdentity, Error> {
     let (_, data) = open(real)?;
     Ok(FileIdentity {
@@ -222,15 +226,16 @@ pub fn identify(real: &Path) -> Result<FileIdentity, Error> {
 /// Reads a whole file of at most [`LARGEST`] bytes.
 ///
 /// # Errors
-/// For everything but a regular file that may be read, for larger ones, and where a symlink is on
-/// the way.
+/// An error for everything but a readable regular file, for larger files, and for paths
+/// with a symlink.
 pub fn read(real: &Path) -> Result<Vec<u8>, Error> {
     let (file, data) = open(real)?;
     if data.len() > LARGEST {
         return Err(Error::TooLarge(data.len()));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(data.len()).unwrap_or_default() + 1);
-    // The size may be a lie (a file that grows, one below /proc): the limit holds while reading.
+    // The reported size may be wrong (a growing file, one below /proc), so the limit is also
+    // enforced while reading.
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     match u64::try_from(bytes.len()) {
         Ok(size) if size > LARGEST => Err(Error::TooLarge(size)),
@@ -238,19 +243,20 @@ pub fn read(real: &Path) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Replaces or makes a file in one move: a new file beside it takes its name. Mode, owner and
-/// extended attributes stay as they were. The directory must exist.
+/// Replaces or creates a file atomically: a new file in the same directory is renamed. Mode, owner
+/// and extended attributes are preserved. The directory must exist.
 ///
-/// Not synced: a power cut may bring back the old content, a killed process cannot leave a mixture.
+/// Not synced: a power failure may restore the old content, but a killed process cannot leave a
+/// mixture.
 ///
 /// # Errors
-/// For read-only files, everything that is no regular file, a directory that is not where it was,
-/// and what the system refuses; the old file is untouched then.
+/// An error for read-only files, for everything but a regular file, for a directory that
+/// has moved, and the system's errors; the old file is untouched then.
 pub fn write(real: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace(real, bytes, || {})
 }
 
-/// `meanwhile` is what happens before the new file takes its name: nothing, but in tests.
+/// Does the same, and calls `meanwhile` just before the rename; only tests use that.
 pub(super) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Result<(), Error> {
     if let Ok(size) = u64::try_from(bytes.len())
         && size > LARGEST
@@ -267,7 +273,7 @@ pub(super) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Re
         Err(Errno::NOENT) => None,
         Err(e) => return Err(e.into()),
     };
-    // A new file gets what the user's umask leaves of 0666, as from any other program.
+    // A new file gets the mode 0666 minus the user's umask, as from any other program.
     let mode = old.as_ref().map_or(0o666, |old| old.st_mode & 0o7777);
     let first = if old.is_some() { 0o600 } else { mode };
     let (mut fresh, name) = beside(&spot, first)?;
@@ -288,12 +294,12 @@ pub(super) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Re
     done
 }
 
-/// Removes a file that was not finished. What cannot be removed either is a leftover with a name that says what it is.
+/// Removes an unfinished file. If that fails too, its name shows that it is a leftover.
 fn discard(spot: &FileAt, name: &str) {
     rustix::fs::unlinkat(&spot.dir, name, AtFlags::empty()).ok();
 }
 
-/// A new file in the same directory.
+/// Creates a new file in the same directory.
 fn beside(spot: &FileAt, mode: RawMode) -> Result<(File, String), Error> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut tries = 0;
@@ -310,18 +316,18 @@ fn beside(spot: &FileAt, mode: RawMode) -> Result<(File, String), Error> {
 const PREFIX: &str = ".adjutant-";
 const SUFFIX: &str = ".tmp";
 
-/// How names of files begin that are not finished: they say whose they are.
+/// Returns the prefix of names of unfinished files, which contains the process id.
 fn prefix() -> String {
     format!("{PREFIX}{}-", std::process::id())
 }
 
-/// Such a name, most likely one that nothing has.
+/// Returns such a name that is most likely unused.
 fn unused() -> String {
     let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
     format!("{}{tail}{SUFFIX}", prefix())
 }
 
-/// A name for a file that is not finished, for those who make it in a way of their own.
+/// Returns a name for an unfinished file, for callers that create it in their own way.
 pub fn fresh_name() -> TemporaryName {
     TemporaryName(prefix())
 }
@@ -335,10 +341,10 @@ impl TemporaryName {
         builder
     }
 
-    /// Makes something with such a name.
+    /// Creates something under such a name.
     ///
     /// # Errors
-    /// What `make` says.
+    /// The errors of `make`.
     pub fn make_in<R>(
         &self,
         dir: &Path,
@@ -347,16 +353,16 @@ impl TemporaryName {
         self.builder().make_in(dir, make)
     }
 
-    /// Makes a file with such a name.
+    /// Creates a file under such a name.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's errors.
     pub fn tempfile_in(&self, dir: &Path) -> io::Result<tempfile::NamedTempFile> {
         self.builder().tempfile_in(dir)
     }
 }
 
-/// Removes what processes that were killed have left unfinished in a directory.
+/// Removes the unfinished files of killed processes from a directory.
 pub fn sweep(dir: &Path) {
     let dead = |name: &OsStr| {
         let name = name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
@@ -374,20 +380,23 @@ pub fn sweep(dir: &Path) {
 /// Removes a file.
 ///
 /// # Errors
-/// For read-only files, everything that is no regular file, and what the system refuses.
+/// An error for read-only files, for everything but a regular file, and the system's
+/// errors.
 pub fn remove(real: &Path) -> Result<(), Error> {
     let spot = FileAt::find(real)?;
     spot.removable()?;
     Ok(rustix::fs::unlinkat(&spot.dir, &spot.name, AtFlags::empty())?)
 }
 
-/// Gives a file another name, which nothing may have yet, in a directory that exists. It stays what it is: its bytes, mode,
-/// owner, times and attributes. On another file system it is copied, as far as the system lets us.
+/// Renames a file to an unused name in an existing directory. Its bytes, mode, owner, times and
+/// attributes are preserved. On another file system it is copied, as far as the system allows.
 ///
 /// # Errors
-/// As [`remove`], and where the name is taken; the file is where it was then.
+/// Those of [`remove`], and an error if the name is in use; the file keeps its old name
+/// then.
 pub fn rename(real: &Path, to: &Path) -> Result<(), Error> {
-    let (spot, fresh) = (FileAt::find(real)?, FileAt::find(to)?);
+    let spot = FileAt::find(real)?;
+    let fresh = FileAt::find(to)?;
     let stat = spot.removable()?;
     match give_name((&spot.dir, &spot.name), (&fresh.dir, &fresh.name)) {
         Err(Errno::XDEV) => {}
@@ -395,13 +404,13 @@ pub fn rename(real: &Path, to: &Path) -> Result<(), Error> {
     }
     copy(&spot, &stat, &fresh, to)?;
     rustix::fs::unlinkat(&spot.dir, &spot.name, AtFlags::empty()).map_err(|e| {
-        // It is there twice now, and once before.
+        // Without this, the file would exist twice.
         rustix::fs::unlinkat(&fresh.dir, &fresh.name, AtFlags::empty()).ok();
         e.into()
     })
 }
 
-/// Copies a file to a name that nothing has, with all that belongs to it.
+/// Copies a file with its metadata to an unused name.
 fn copy(spot: &FileAt, stat: &Stat, fresh: &FileAt, to: &Path) -> Result<(), Error> {
     let (mut file, data) = spot.open()?;
     let (mut copied, name) = beside(fresh, 0o600)?;
@@ -420,11 +429,11 @@ fn copy(spot: &FileAt, stat: &Stat, fresh: &FileAt, to: &Path) -> Result<(), Err
     done
 }
 
-/// Renames, but never over something that has the name.
+/// Renames without replacing an existing entry.
 fn give_name(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<(), Errno> {
     #[cfg(any(target_os = "linux", target_vendor = "apple"))]
     match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, rustix::fs::RenameFlags::NOREPLACE) {
-        // The kernel, the file system or a container does not know the call, or forbids it.
+        // The kernel or the file system does not support the call, or a container forbids it.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::PERM) => {}
         done => return done,
     }
@@ -439,19 +448,19 @@ fn taken(e: Errno) -> Error {
     if e == Errno::EXIST { Error::Taken } else { e.into() }
 }
 
-/// A file that has lost its name. It can have it back, all that it was; it gets it back unless it is removed.
+/// A file that was renamed for removal. It gets its name back unless it is removed.
 #[derive(Debug)]
 pub struct SetAside {
     spot: FileAt,
-    /// What it is called meanwhile.
+    /// Its name in the meantime.
     name: String,
     settled: bool,
 }
 
-/// Takes a file's name away: a removal that can be taken back, whatever the file holds.
+/// Renames a file for a removal that can be undone, whatever the file contains.
 ///
 /// # Errors
-/// As [`remove`].
+/// Those of [`remove`].
 pub fn set_aside(real: &Path) -> Result<SetAside, Error> {
     let spot = FileAt::find(real)?;
     spot.removable()?;
@@ -467,19 +476,19 @@ pub fn set_aside(real: &Path) -> Result<SetAside, Error> {
 }
 
 impl SetAside {
-    /// Removes it for good.
+    /// Removes the file permanently.
     ///
     /// # Errors
-    /// The system's; it stays under the other name then.
+    /// The system's errors; the file keeps its other name then.
     pub fn remove(mut self) -> Result<(), Error> {
         self.settled = true;
         Ok(rustix::fs::unlinkat(&self.spot.dir, &self.name, AtFlags::empty())?)
     }
 
-    /// Gives it its name back.
+    /// Restores its name.
     ///
     /// # Errors
-    /// The name that it stays under, and why.
+    /// The name that it still has, and the reason.
     pub fn back(mut self) -> Result<(), (String, Error)> {
         self.settled = true;
         self.give_back().map_err(|e| (self.name.clone(), taken(e)))
@@ -510,10 +519,11 @@ fn missing(e: Errno) -> Error {
     if e == Errno::NOENT { Error::Missing } else { e.into() }
 }
 
-/// Gives a file the owner and the extended attributes of the one it will replace, as far as the
-/// system lets us: a file of another owner keeps at least its content and mode.
+/// Gives a file the owner and the extended attributes of the file it will replace, as far as the
+/// system allows. If the owner cannot be set, at least content and mode are as before.
 fn take_over(spot: &FileAt, old: &Stat, fresh: &File) {
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
     if (old.st_uid, old.st_gid) != (uid, gid) {
         let owner = (old.st_uid != uid).then(|| rustix::fs::Uid::from_raw(old.st_uid));
         let group = Some(rustix::fs::Gid::from_raw(old.st_gid));
@@ -542,7 +552,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory by its real name.
+    /// A temporary directory and its canonical path.
     fn place() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let real = std::fs::canonicalize(dir.path()).unwrap();
@@ -550,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_links_and_leftovers() {
+    fn write_preserves_mode_and_leaves_nothing_behind() {
         let (_dir, real) = place();
         let path = |name: &str| real.join(name);
         for mode in [0o755, 0o644, 0o600, 0o640] {
@@ -578,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_keeps_what_it_is_under_another_name() {
+    fn renamed_file_preserves_content_and_metadata() {
         let (_dir, real) = place();
         let path = |name: &str| real.join(name);
         let state = |name: &str| {
@@ -593,7 +603,7 @@ mod tests {
         rename(&path("f"), &path("dir/g")).unwrap();
         assert_eq!(state("dir/g"), before);
         assert!(!path("f").exists());
-        // What somebody else has made meanwhile is not written over, nor followed.
+        // An entry that was created meanwhile is neither replaced nor followed.
         std::os::unix::fs::symlink("nowhere", path("link")).unwrap();
         for name in ["other", "dir", "link"] {
             let moved = rename(&path("dir/g"), &path(name));
@@ -601,13 +611,14 @@ mod tests {
         }
         assert!(matches!(rename(&path("link"), &path("new")), Err(Error::Special)));
         assert!(matches!(rename(&path("no"), &path("new")), Err(Error::Missing)));
-        // As where it has to be copied.
-        let (spot, fresh) = (FileAt::find(&path("dir/g")).unwrap(), FileAt::find(&path("copy")).unwrap());
+        // The same by copying, as between file systems.
+        let spot = FileAt::find(&path("dir/g")).unwrap();
+        let fresh = FileAt::find(&path("copy")).unwrap();
         copy(&spot, &spot.removable().unwrap(), &fresh, &path("copy")).unwrap();
         let copied = state("copy");
         assert_eq!((copied.0, copied.2, copied.3), (before.0, before.2, before.3.clone()));
         assert!(matches!(copy(&spot, &spot.removable().unwrap(), &fresh, &path("copy")), Err(Error::Taken)));
-        // And where a removal is taken back, or nobody says what becomes of it.
+        // The same if a removal is undone, explicitly or by dropping.
         set_aside(&path("dir/g")).unwrap().back().unwrap();
         drop(set_aside(&path("dir/g")).unwrap());
         assert_eq!(state("dir/g"), before);
@@ -644,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_directory_is_not_followed() {
+    fn symlink_in_place_of_directory_is_not_followed() {
         let (_dir, real) = place();
         let path = |name: &str| real.join(name);
         std::fs::create_dir_all(path("out/deep")).unwrap();
@@ -667,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_goes_away_between_two_moves_is_not_written_to() {
+    fn directory_moved_during_a_write_is_not_written_to() {
         let (_dir, real) = place();
         let path = |name: &str| real.join(name);
         for what in ["moved", "replaced"] {

@@ -1,9 +1,10 @@
-//! A text file the way the user sees it: with what is unsaved in the editor, without byte order
-//! mark; and the way back, each change written exactly once.
+//! A text file as the user sees it: with the editor's unsaved changes and without byte order mark;
+//! and its changes, each written exactly once.
 //!
-//! Through the editor where it offers that, so that the user can review and undo; else to the disk.
-//! Editors normalise line ends and byte order marks when they save. So a text that an editor could
-//! spoil (a mark, anything but `\n`) goes to the disk, unless the editor holds unsaved changes.
+//! Changes go through the editor if it offers that, so that the user can review and undo; otherwise
+//! to the disk. Editors normalise line ends and byte order marks when they save. So a text that an
+//! editor could spoil (with a mark or any line end but `\n`) goes to the disk, unless the editor
+//! holds unsaved changes.
 
 mod name;
 
@@ -30,35 +31,36 @@ use transcript::Change;
 #[derive(Debug, Clone)]
 pub struct Document {
     pub place: ResolvedPath,
-    /// Its text, as the user sees it, line ends as they are. Empty for a file that does not exist.
+    /// The text as the user sees it, with its own line ends. Empty for a file that does not exist.
     pub text: String,
     pub exists: bool,
-    /// Whether it begins with a byte order mark (not part of `text`).
+    /// Whether the file begins with a byte order mark (not part of `text`).
     mark: bool,
     disk: Option<TextFingerprint>,
-    /// The model knows all of it, or hears of what it does not.
+    /// Whether the model knows the whole file, or is about to be shown the parts that it does not
+    /// know.
     told: bool,
-    /// It is no text, or none that is read: what it was when it was looked at.
+    /// The identity of the file when it was examined, if it is not text or its text is not read.
     raw: Option<disk::FileIdentity>,
 }
 
-/// What lies in a file that was written.
+/// The content of a file after a write.
 #[derive(Debug)]
 pub struct WrittenText {
-    /// Its text, without byte order mark.
+    /// The text, without byte order mark.
     pub text: String,
-    /// For the model: what the editor or a formatter made of it.
+    /// Notes for the model on changes made by the editor or a formatter.
     pub notes: Vec<String>,
 }
 
-/// How many lines of what has changed are shown, and how many bytes; what is more is told by its place.
+/// The maximum lines and bytes of a shown change. For a longer one, only line numbers are shown.
 const CHANGED: (usize, usize) = (12, 1_000);
 
-/// How much of a file is shown in the place of being changed unread.
+/// The maximum lines of a file that are shown when a change is refused because the file is unread.
 const WHOLE: usize = 400;
 
 impl Document {
-    /// What the model is told that wants to change a file that is not there.
+    /// Returns the error for the model when the file to be changed does not exist.
     pub async fn missing(&self, context: &ToolContext) -> Failure {
         let instead = elsewhere(context, &self.place.real.path).await;
         Failure::Tell(format!("File {} not found.{instead}", self.place.shown))
@@ -90,7 +92,8 @@ impl Document {
             }
         };
         let disk = saved.as_deref().map(TextFingerprint::of);
-        // Only a file the model may read is asked for; any other is refused in a moment.
+        // Only a readable file is requested from the editor; changes to any other file are refused
+        // later.
         let known = context.session.seen.known(&place.real.path);
         let buffer =
             if known.is_some() || readable(&place, context) { context.buffer(&place.path).await } else { None };
@@ -110,16 +113,16 @@ impl Document {
         Self { place, text: String::new(), exists: false, mark: false, disk: None, told: true, raw: None }
     }
 
-    /// That all of the file may be replaced: the model has read it, in whatever way, and it is still as it was
-    /// then.
+    /// Checks that the whole file may be replaced: the model has seen its content, in any way, and
+    /// it has not changed since then.
     ///
     /// # Errors
-    /// To the model, with what the file contains, which counts as read.
+    /// A message for the model with the file's content, which then counts as read.
     pub fn check_whole(&mut self, context: &ToolContext) -> Result<(), Failure> {
         let shown = &self.place.shown;
         let known = context.session.seen.known(&self.place.real.path);
         if !self.exists {
-            // Who writes it again has been told.
+            // The model gets the error below, so a second attempt to write the file succeeds.
             context.session.seen.forget(&self.place.real.path);
             return match known {
                 Some(_) => Err(Failure::Tell(format!(
@@ -138,11 +141,12 @@ impl Document {
         Err(self.shown_first("replaced", known.as_ref(), context))
     }
 
-    /// That the file may be removed: as [`Document::check_whole`]. Of what is no text the model sees nothing, and what
-    /// is not read without asking need not be read to be removed, unless it was.
+    /// Checks that the file may be removed, like [`Document::check_whole`]. The model need not have
+    /// seen a file that is not text, nor one that it may not read without asking, unless it has
+    /// read it before.
     ///
     /// # Errors
-    /// To the model, with what the file contains, which counts as read.
+    /// A message for the model with the file's content, which then counts as read.
     pub fn check_removable(&mut self, context: &ToolContext) -> Result<(), Failure> {
         let known = context.session.seen.known(&self.place.real.path);
         if !self.is_text() || known.is_none() && !self.readable(context) {
@@ -157,14 +161,15 @@ impl Document {
         Err(self.shown_first("removed", known.as_ref(), context))
     }
 
-    /// Whether the model has seen what the file holds, in whatever way.
+    /// Whether the model has seen the content of the file, in any way.
     fn is_familiar(&self, known: Option<&KnownFile>, context: &ToolContext) -> bool {
-        // There is nothing to know of an empty file, but that it is one where there was something.
+        // An empty file needs no reading, but the model must know if it had content before.
         let is_empty = self.text.trim().is_empty();
         if is_empty { known.is_none() } else { context.session.seen.shows(&self.text) }
     }
 
-    /// The refusal to have a file `done` that the model does not know as it is, with what it contains.
+    /// Returns the error, with the file's content, for a file that the model does not know in its
+    /// present state. `done` is the refused operation.
     fn shown_first(&self, done: &str, known: Option<&KnownFile>, context: &ToolContext) -> Failure {
         let shown = &self.place.shown;
         let total = self.text.lines().count();
@@ -185,21 +190,25 @@ impl Document {
         ))
     }
 
-    /// What is written where all of the file is to be replaced by `content`. A byte order mark is kept, not doubled, and a file
-    /// whose lines all end in `\r\n` stays one, also when the model wrote `\n` throughout.
+    /// Returns the text to write when the whole file is replaced by `content`. A byte order mark is
+    /// preserved, not doubled, and a file whose lines all end in `\r\n` retains these ends, even if
+    /// the model wrote only `\n`.
     pub fn replacement(&self, content: &str) -> String {
-        let content = content.strip_prefix('\u{feff}').filter(|_| self.exists).unwrap_or(content);
+        let content = match content.strip_prefix('\u{feff}') {
+            Some(unmarked) if self.exists => unmarked,
+            _ => content,
+        };
         let breaks = self.text.matches('\n').count();
         let returns = breaks > 0 && self.text.matches("\r\n").count() == breaks && !content.contains('\r');
         if returns { content.replace('\n', "\r\n") } else { content.to_owned() }
     }
 
-    /// That a piece of the file may be changed where the model knows that piece: it has quoted it, and
-    /// [`Document::check_piece`] asks for more where it has not done so exactly. What comes back is a note for the model where
+    /// Checks that a piece of the file may be changed. The model knows the piece because it has
+    /// quoted it; [`Document::check_piece`] handles inexact quotes. Returns a note for the model if
     /// the file has changed since it was read.
     ///
     /// # Errors
-    /// To the model, for files that are not read without asking: read it (again).
+    /// A message for the model on files that it may not read without asking: read the file (again).
     pub fn check_quoted(&mut self, context: &ToolContext) -> Result<Option<String>, Failure> {
         if self.told {
             return Ok(None);
@@ -216,10 +225,11 @@ impl Document {
         Ok(Some(format!("{shown} had changed since you last saw it (by the user, the editor or a command){what}")))
     }
 
-    /// That a piece which the model has not quoted exactly is one it has been shown. `text` is what it was found in.
+    /// Checks that the model has seen a piece that it has not quoted exactly. `text` is the text
+    /// that contains it.
     ///
     /// # Errors
-    /// To the model, with that piece, which counts as read.
+    /// A message for the model with that piece, which then counts as read.
     pub fn check_piece(&self, text: &str, context: &ToolContext, fuzzy: &FuzzyMatch) -> Result<(), Failure> {
         if self.told || fuzzy.was.iter().all(|(_, was)| context.session.seen.shows(was)) {
             return Ok(());
@@ -242,8 +252,8 @@ impl Document {
         )))
     }
 
-    /// Where the file is most like what was not found in it, for the model; nothing for files that are
-    /// not read without asking.
+    /// Describes, for the model, the text of the file that is most similar to a quote that was not
+    /// found. Shows nothing of a file that may not be read without asking.
     pub fn nearest(&self, text: &str, wanted: &str, context: &ToolContext) -> String {
         if !self.told && !self.readable(context) {
             return "Read the file again and copy the text from there, without the line numbers.".into();
@@ -282,28 +292,30 @@ impl Document {
         readable(&self.place, context)
     }
 
-    /// The model knows this state from now on.
+    /// Records that the model knows this state.
     pub fn note(&self, context: &ToolContext) {
         context.session.seen.note(&self.place.real.path, KnownFile::of(&self.text, self.disk));
     }
 
-    /// Whether its text is not what lies on the disk, because the editor holds changes.
+    /// Whether its text differs from the disk because the editor holds unsaved changes.
     pub fn is_unsaved(&self) -> bool {
         self.exists && self.is_text() && self.disk != Some(TextFingerprint::of(&self.text))
     }
 
-    /// The change to a new text, whole, for people. Of what is no text there is nothing to show; an undo looks at the file.
+    /// Returns the whole change to a new text, for people. A file that is not text has no old text
+    /// to show; undo reads the file itself.
     pub fn change(&self, new: &str) -> Change {
         let old = (self.exists && self.is_text()).then(|| self.text.clone());
         Change { path: self.place.path.display().to_string(), old, new: new.into(), deleted: false, part: None }
     }
 
-    /// The change that removes the file, for people.
+    /// Returns the change that removes the file, for people.
     pub fn deletion(&self) -> Change {
         Change { deleted: true, ..self.change("") }
     }
 
-    /// The need to make a change, and the one to leave the project where the file is outside.
+    /// Returns the access request for the change, and the one for leaving the project if the file
+    /// is outside.
     pub fn needs(&self, change: &Change) -> Vec<Need> {
         let mut needs = self.place.real.needs(Access::Edit);
         if let Some(edit) = needs.last_mut() {
@@ -313,7 +325,7 @@ impl Document {
         needs
     }
 
-    /// The change to a new text, or the removal, for those who look at it before and afterwards.
+    /// Returns the change to a new text, or the removal, for diagnostics before and after it.
     pub(super) fn planned(&self, new: Option<&str>) -> Planned {
         let old = self.exists.then(|| self.text.clone());
         Planned { real: self.place.real.path.clone(), old, new: new.map(str::to_owned) }
@@ -325,10 +337,10 @@ impl Document {
         Location { path: self.place.path.clone(), line }
     }
 
-    /// That the file is still what it was when this was read: same place, same content.
+    /// Checks that the file has not changed since it was read: same path, same content.
     ///
     /// # Errors
-    /// To the model, when it is not.
+    /// A message for the model if it has changed.
     pub async fn check_unchanged(&self, context: &ToolContext) -> Result<(), Failure> {
         self.place.still()?;
         let same = match self.raw {
@@ -347,17 +359,19 @@ impl Document {
         )))
     }
 
-    /// Writes the new text, formatted as the user wants it, and sees whether it arrived. Directories are made.
+    /// Writes the new text, runs the formatters, and verifies the result. Missing directories are
+    /// created.
     ///
     /// # Errors
-    /// To the model, with the system's reason; the old file is whole then.
+    /// A message for the model with the system's reason; the old file is intact then.
     pub async fn write(&self, new: &str, context: &ToolContext) -> Result<WrittenText, Failure> {
         let real = &self.place.real.path;
         if !format::any(&context.project.settings, real) {
             return self.put(new, false, context).await;
         }
-        // Formatters work on the disk; the editor gets what they have made of it, once.
-        let (before, whole) = (stored(real), self.with_mark(new));
+        // Formatters work on the disk; then the editor gets the formatted text, once.
+        let before = stored(real);
+        let whole = self.with_mark(new);
         self.make_directory()?;
         disk::write(real, whole.as_bytes()).map_err(|e| self.refused(&e))?;
         let done = match format::format(real, context).await {
@@ -374,7 +388,8 @@ impl Document {
                 let back = match &before {
                     Some(before) => disk::write(real, before),
                     None if !self.exists => disk::remove(real),
-                    // It was read to be changed, so this does not happen; nothing is removed that was there.
+                    // Unreachable for a document that was read for editing; an existing file is
+                    // never removed.
                     None => Ok(()),
                 };
                 return match back {
@@ -399,8 +414,9 @@ impl Document {
         self.place.real.path.parent().map_or(Ok(()), disk::make_directory).map_err(|e| self.refused(&e))
     }
 
-    /// Writes a text as it is: through the editor, else to the disk, where it may lie already.
-    async fn put(&self, new: &str, lies_there: bool, context: &ToolContext) -> Result<WrittenText, Failure> {
+    /// Writes a text unchanged: through the editor, otherwise to the disk unless it is on the disk
+    /// already.
+    async fn put(&self, new: &str, is_on_disk: bool, context: &ToolContext) -> Result<WrittenText, Failure> {
         self.make_directory()?;
         let whole = self.with_mark(new);
         let unsaved = self.is_unsaved();
@@ -408,7 +424,7 @@ impl Document {
         if (plain || unsaved) && context.client.files.write {
             let before = stored(&self.place.real.path);
             let written = context.write_buffer(&self.place.path, &whole).await;
-            // A file of the project is the editor's to refuse; of others it may know nothing.
+            // The editor may refuse a write to a file of the project; it may not know other files.
             if let Some(Err(NotWritten::Refused(why))) = &written
                 && self.place.real.inside
             {
@@ -416,7 +432,8 @@ impl Document {
             }
             if let Some(Ok(())) = written {
                 let after = stored(&self.place.real.path);
-                // Where the editor says yes and the disk has not changed, it has not been written.
+                // If the editor reports success but the disk has not changed, the file was not
+                // written.
                 if after != before || after.as_deref() == Some(whole.as_bytes()) {
                     let saved = after.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
                     self.written(&saved, context);
@@ -430,14 +447,15 @@ impl Document {
                 }
             }
         }
-        if !lies_there {
+        if !is_on_disk {
             disk::write(&self.place.real.path, whole.as_bytes()).map_err(|e| self.refused(&e))?;
         }
         self.written(new, context);
         Ok(WrittenText { text: new.to_owned(), notes: Vec::new() })
     }
 
-    /// The model knows what it has written. Of the rest of the file it knows what it knew before.
+    /// Records that the model knows the text it has written. If it did not know the rest of the
+    /// file, it still does not.
     fn written(&self, text: &str, context: &ToolContext) {
         if self.told {
             let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -447,20 +465,20 @@ impl Document {
         }
     }
 
-    /// Brings back what was here when this was read, after a write or a removal.
+    /// Restores the content at the time of reading, after a write or a removal.
     ///
     /// # Errors
-    /// To the model, with the system's reason.
+    /// A message for the model, with the system's reason.
     pub async fn restore(&self, context: &ToolContext) -> Result<(), Failure> {
         if self.exists {
-            // What was written since is not what this document was read as.
+            // `check_unchanged` does not apply: the file was written after it was read.
             self.put(&self.text, false, context).await.map(drop)
         } else {
             self.remove(context)
         }
     }
 
-    /// A text as it is written to this file: with its byte order mark.
+    /// Returns a text in the form in which it is written to this file: with its byte order mark.
     fn with_mark(&self, text: &str) -> String {
         if self.mark { format!("\u{feff}{text}") } else { text.to_owned() }
     }
@@ -468,7 +486,7 @@ impl Document {
     /// Removes the file.
     ///
     /// # Errors
-    /// To the model, with the system's reason.
+    /// A message for the model, with the system's reason.
     pub fn remove(&self, context: &ToolContext) -> Result<(), Failure> {
         disk::remove(&self.place.real.path).map_err(|e| self.undeletable(&e))?;
         context.session.seen.forget(&self.place.real.path);
@@ -476,10 +494,10 @@ impl Document {
     }
 }
 
-/// Resolves the place of a file to be written and reads what is there.
+/// Resolves the path of a file to be written and reads the file.
 ///
 /// # Errors
-/// As [`super::path::resolve`] and [`Document::open`].
+/// Those of [`super::path::resolve`] and [`Document::open`].
 pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     let place = super::path::resolve(context, path, Access::Edit)?;
     if place.real.found == PathKind::Directory && place.real.inside {
@@ -492,7 +510,7 @@ pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failu
         )));
     }
     match Document::open(place.clone(), context).await {
-        // What lies outside is not told before it may be looked at: writing it fails then.
+        // Nothing is revealed about a file outside before it may be read; writing it fails later.
         Err(Failure::Tell(_)) if !place.real.inside => Ok(Document::nothing(place)),
         Ok(document) => {
             if document.exists && document.place.real.inside && document.readable(context) {
@@ -504,30 +522,33 @@ pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failu
     }
 }
 
-/// What the user sees, when the editor and the disk differ: the editor's text holds unsaved
-/// changes, unless the disk has changed since the model saw the file and the editor's text has not:
-/// then the editor has not noticed yet.
+/// Returns the text that the user sees when the editor and the disk differ. The editor's text has
+/// unsaved changes, unless the disk has changed since the model saw the file and the editor's text
+/// has not: then the editor has not noticed the change yet.
 pub(super) fn choose(buffer: String, saved: String, known: Option<&KnownFile>) -> String {
-    let (in_buffer, on_disk) = (TextFingerprint::of(&buffer), TextFingerprint::of(&saved));
+    let in_buffer = TextFingerprint::of(&buffer);
+    let on_disk = TextFingerprint::of(&saved);
     let stale = known.is_some_and(|known| known.disk.is_some_and(|disk| disk != on_disk) && known.text == in_buffer);
     let empty = buffer.is_empty() && !saved.is_empty();
     if in_buffer == on_disk || stale || empty { saved } else { buffer }
 }
 
-/// Whether a file may be read without asking anyone.
+/// Whether a file may be read without asking the user.
 fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
     let Policy { rules, grants, .. } = &*context.policy;
     place.real.needs(Access::Read).iter().all(|need| evaluate(rules, grants, need).action == Action::Allow)
 }
 
-/// What has changed from one text to another: the lines, where they are few, else where they are.
+/// Describes the difference between two texts: the changed lines if they are few, otherwise their
+/// line numbers.
 fn changes(was: &str, now: &str) -> String {
     let mut ranges = Vec::new();
     let mut lines = String::new();
     let diff = text::diff::LineDiff::of(was, now);
     for op in diff.ops().iter().filter(|op| op.tag() != similar::DiffTag::Equal) {
         let new = op.new_range();
-        let (first, last) = (new.start + 1, new.end.max(new.start + 1));
+        let first = new.start + 1;
+        let last = new.end.max(new.start + 1);
         ranges.push(if first == last { first.to_string() } else { format!("{first}-{last}") });
         for change in diff.changes(op) {
             let line = change.value().trim_end_matches(['\r', '\n']);
@@ -549,12 +570,12 @@ fn stored(real: &Path) -> Option<Vec<u8>> {
     disk::read(real).ok()
 }
 
-/// What editors and people's policies may want to know about a change.
+/// Returns facts on a change for editors and for policies of users.
 pub fn facts(change: &Change) -> Map<String, Value> {
     let mut facts = Map::new();
     facts.insert("filepath".into(), Value::String(change.path.clone()));
     let old = change.old.as_deref().unwrap_or_default();
-    // A diff of very large texts takes longer than it is worth to anyone.
+    // A diff of very large texts takes longer than it is worth.
     if old.len() + change.new.len() <= 1 << 20 {
         let diff = text::diff::LineDiff::of(old, &change.new);
         let (added, removed) = diff.count();
@@ -567,7 +588,7 @@ pub fn facts(change: &Change) -> Map<String, Value> {
     facts
 }
 
-/// What bytes that are no UTF-8 are likely to be. A name for a person, not something to decode by.
+/// Guesses the encoding of bytes that are not UTF-8. The name is for people, not for decoding.
 pub fn encoding(bytes: &[u8]) -> &'static str {
     match bytes {
         [0xff, 0xfe, 0, 0, ..] => return "UTF-32 LE",
@@ -598,7 +619,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodings_are_named() {
+    fn encoding_is_detected_from_bytes() {
         let table: &[(&[u8], &str)] = &[
             (b"\xff\xfea\0b\0", "UTF-16 LE"),
             (b"\xfe\xff\0a", "UTF-16 BE"),
@@ -613,8 +634,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_editor_writes_or_the_disk() {
-        // How the editor behaves, the text before, the text after, who wrote.
+    async fn write_goes_through_the_editor_unless_it_could_spoil_the_text() {
+        // The editor's reaction, the text before, the text after, the writer.
         let table = [
             (EditorReply::Saves, "a\n", "b\n", "editor"),
             (EditorReply::Refuses, "a\n", "b\n", "disk"),
@@ -642,7 +663,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_editor_refuses_is_not_written_past_it() {
+    async fn write_refused_by_the_editor_is_not_made_on_disk() {
         let stage = TestProject::new();
         stage.write("f", "a\n");
         let (context, _) = stage.with_editor(EditorReply::Declines);
@@ -650,7 +671,7 @@ mod tests {
         let failure = document.write("b\n", &context).await.unwrap_err().to_string();
         assert_eq!(failure, "Cannot write f: the editor refused: the file is locked. The file is as it was.");
         assert_eq!(stage.read("f"), b"a\n");
-        // What lies elsewhere is not its project.
+        // A file outside the editor's project is written on the disk.
         let outside = stage.outside().join("o");
         std::fs::write(&outside, "a\n").unwrap();
         let document = target(&context, &outside.display().to_string()).await.unwrap();
@@ -659,12 +680,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unsaved_changes_are_what_is_edited() {
+    async fn edits_apply_to_unsaved_text() {
         let stage = TestProject::new();
         stage.write("f", "old\n");
         let (context, editor) = stage.with_editor(EditorReply::Saves);
         editor.type_into(&stage.cwd().join("f"), "unsaved\n");
-        // What may not be read without asking is not asked for before it was read.
+        // The editor is not asked for a file that needs permission before it was read.
         stage.write(".env", "KEY=old\n");
         editor.type_into(&stage.cwd().join(".env"), "KEY=unsaved\n");
         assert_eq!(target(&context, ".env").await.unwrap().text, "KEY=old\n");
@@ -673,7 +694,7 @@ mod tests {
         document.note(&context);
         let mut document = target(&context, "f").await.unwrap();
         document.check_whole(&context).unwrap();
-        // The user goes on typing.
+        // The user continues to type.
         editor.type_into(&stage.cwd().join("f"), "more\n");
         let failure = document.check_unchanged(&context).await.unwrap_err().to_string();
         assert!(failure.contains("changed while you were being asked"), "{failure}");
@@ -684,7 +705,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_buffer_is_not_mistaken_for_unsaved_changes() {
+    fn stale_buffer_is_not_taken_for_unsaved_changes() {
         let known = |text: &str, disk: &str| Some(KnownFile::of(text, Some(TextFingerprint::of(disk))));
         let table = [
             ("a", "a", None, "a"),

@@ -30,13 +30,13 @@ pub struct Input {
     pub replace_all: Option<bool>,
 }
 
-/// A checked edit: what is shown is what is done.
+/// A checked edit; exactly the shown change is made.
 #[derive(Debug)]
 pub struct Ready {
     pub(super) document: Document,
     pub(super) new: String,
     pub(super) change: Change,
-    /// For the model: what was done, and how the places were found.
+    /// Notes for the model on the changes and on inexact matches.
     pub(super) remarks: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl Tool for EditTool {
     }
 }
 
-/// A title and a location for work on one file.
+/// Returns a title and a location for work on one file.
 pub(super) fn describe(verb: &str, path: &str, context: &ToolContext) -> CallDescription {
     let path = context.absolute(path);
     CallDescription {
@@ -93,7 +93,7 @@ pub(super) fn describe(verb: &str, path: &str, context: &ToolContext) -> CallDes
 pub(super) struct EditPiece {
     pub(super) from: String,
     pub(super) to: String,
-    /// Every place, not one.
+    /// Whether all occurrences are replaced, instead of the only one.
     pub(super) all: bool,
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn ready(
     if !document.exists && pieces.first().is_some_and(|piece| !piece.from.is_empty()) {
         return Err(document.missing(context).await);
     }
-    // What a model and a file may make large is not looked for where messages are read.
+    // The search can take long for large texts, so it does not run on a thread that reads messages.
     let context = context.clone();
     let made = spawn_blocking(move || {
         let (new, remarks) = made(&mut document, &pieces, &context)?;
@@ -116,7 +116,7 @@ pub(super) async fn ready(
     made.await.map_err(|e| Failure::Tell(format!("The edit could not be made: {e}.")))?
 }
 
-/// The text with all replacements, and what there is to say about them.
+/// Returns the text after all replacements, and notes on them.
 fn made(
     document: &mut Document,
     pieces: &[EditPiece],
@@ -126,7 +126,8 @@ fn made(
     let single = pieces.len() == 1;
     let which = |n: usize| if single { String::new() } else { format!("Edit {} of {}: ", n + 1, pieces.len()) };
     let mut new = document.text.clone();
-    let (mut remarks, mut failed) = (Vec::new(), Vec::new());
+    let mut remarks = Vec::new();
+    let mut failed = Vec::new();
     if document.exists && pieces.first().is_some_and(|piece| !piece.from.is_empty()) {
         remarks.extend(document.check_quoted(context)?);
     }
@@ -146,8 +147,10 @@ fn made(
                 }
                 remarks.extend(remark(&replaced).map(|remark| format!("{}{remark}", which(n))));
                 new = replaced.text;
-                for (first, last) in replaced.now.iter().take(3).filter(|_| replaced.fuzzy.is_some()) {
-                    remarks.push(format!("The lines as they are now:\n{}", numbered(&new, *first, *last)));
+                if replaced.fuzzy.is_some() {
+                    for (first, last) in replaced.now.iter().take(3) {
+                        remarks.push(format!("The lines as they are now:\n{}", numbered(&new, *first, *last)));
+                    }
                 }
             }
             Err(Failure::Tell(why)) => failed.push(format!("{}{why}", which(n))),
@@ -174,7 +177,7 @@ fn made(
     Ok((new, remarks))
 }
 
-/// Makes one replacement in what the ones before it have left.
+/// Makes one replacement in the result of the previous ones.
 fn piece(
     document: &Document,
     now: &str,
@@ -202,7 +205,7 @@ fn piece(
 }
 
 impl Ready {
-    /// Writes what was shown, unless the file has changed since.
+    /// Writes the shown change, unless the file has changed since.
     pub(super) async fn write(mut self, done: &str, context: &ToolContext) -> Result<ToolOutput, Failure> {
         self.document.check_unchanged(context).await?;
         let check = Check::before(vec![self.document.planned(Some(&self.new))], context).await;
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_quoted_exactly_may_be_changed() {
+    async fn exact_quote_may_be_changed_unread() {
         let stage = TestProject::new();
         stage.write("f", "a\nb\n");
         let context = stage.context();
@@ -254,7 +257,7 @@ mod tests {
         assert_eq!(output.text, "Edit applied successfully.");
         assert_eq!(output.locations[0].line, Some(2));
         assert_eq!(output.metadata["additions"], 1);
-        // A changed file is changed, and what has changed is said, once.
+        // The edit of a changed file is made, and the change is reported once.
         look(&context, "f").await;
         stage.write("f", "a\nb\nuser\n");
         let (_, output) = edit(&context, input.clone()).await.unwrap();
@@ -265,7 +268,7 @@ mod tests {
         );
         let (_, output) = edit(&context, json!({"filePath": "f", "oldString": "c", "newString": "d"})).await.unwrap();
         assert_eq!(output.text, "Edit applied successfully.");
-        // Several places are no proof, all of them are.
+        // With several occurrences the quote is ambiguous, unless all are replaced.
         stage.write("g", "x\nx\n");
         let twice = json!({"filePath": "g", "oldString": "x", "newString": "y"});
         assert!(edit(&context, twice).await.unwrap_err().to_string().contains("at lines 1, 2"));
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_quoted_exactly_must_have_been_shown() {
+    async fn inexact_quote_must_have_been_shown() {
         let stage = TestProject::new();
         stage.write("f", "fn a() {\n\tone();\n\ttwo();\n}\n");
         let context = stage.context();
@@ -287,11 +290,11 @@ mod tests {
             "{failure}"
         );
         assert!(failure.contains("tabs where you wrote spaces"), "{failure}");
-        // Now it has been.
+        // The first attempt has shown it.
         let (_, output) = edit(&context, input).await.unwrap();
         assert_eq!(stage.read("f"), b"fn a() {\n\tone();\n\t2();\n}\n");
         assert!(output.text.ends_with("The lines as they are now:\n2: \tone();\n3: \t2();"), "{}", output.text);
-        // A command shows it as well as read does.
+        // The output of a command counts like that of `read`.
         stage.write("g", "\tx();\n");
         context.session.seen.show("$ cat g\n\tx();\n");
         edit(&context, json!({"filePath": "g", "oldString": "    x();", "newString": "    y();"})).await.unwrap();
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_asked_about_is_read_first() {
+    async fn file_that_needs_permission_is_read_first() {
         let stage = TestProject::new();
         stage.write(".env", "KEY=1\n");
         let context = stage.context();
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_near_miss_is_shown() {
+    async fn near_miss_is_shown_with_its_differences() {
         let stage = TestProject::new();
         stage.write("f", "one\n\nfn two() {\n    let x = 11;\n}\n");
         let context = stage.context();
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_shown_is_what_is_done() {
+    async fn only_the_shown_change_is_written() {
         let stage = TestProject::new();
         stage.write("f", "a\n");
         std::fs::write(stage.outside().join("f"), "a\n").unwrap();
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn encodings_and_line_ends_survive() {
+    async fn edit_preserves_encoding_and_line_ends() {
         let fixtures: &[(&[u8], Option<&[u8]>)] = &[
             (b"a\nold\nb\n", Some(b"a\nnew\nb\n")),
             (b"a\r\nold\r\nb\r\n", Some(b"a\r\nnew\r\nb\r\n")),
@@ -396,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn new_files_modes_and_links() {
+    async fn edit_creates_files_and_preserves_modes_and_links() {
         use std::os::unix::fs::PermissionsExt;
         let stage = TestProject::new();
         let context = stage.context();

@@ -1,10 +1,10 @@
-//! How a program ended.
+//! The exit status of programs.
 
 use std::process::ExitStatus;
 
 use events::ProgramExit;
 
-/// How a shell ended, in words and in numbers.
+/// Describes the exit status of a shell, as text and as numbers.
 pub(super) fn ending(status: ExitStatus) -> (String, ProgramExit) {
     use std::os::unix::process::ExitStatusExt;
     let exit = ProgramExit { code: status.code(), signal: status.signal().map(signal_name) };

@@ -1,5 +1,6 @@
-//! What files go through that are edited: rows of the fault catalogue, for every tool that changes files.
-//! Those that need processes are run from outside, in `editor-tests/faults/`.
+//! Rows of the fault catalogue for every tool that changes files: changes by others, line ends,
+//! encodings, file kinds. The rows that need processes are run from outside, in
+//! `editor-tests/faults/`.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -11,7 +12,8 @@ use serde_json::{Value, json};
 use super::test::{TestProject, call};
 use super::{AnyTool, ToolContext, apply_patch, edit, erase, multiedit, read, write};
 
-/// The tools that change files, each with how it makes `old` into `new` in the file `f`.
+/// Returns the tools that change files, each with the arguments that change `old` into `new` in the
+/// file `f`.
 fn tools() -> [(Arc<dyn AnyTool>, Value); 4] {
     let one = json!({ "oldString": "old", "newString": "new" });
     let patch = "*** Begin Patch\n*** Update File: f\n@@\n a\n-old\n+new\n b\n*** End Patch\n";
@@ -27,8 +29,8 @@ async fn look(context: &ToolContext) {
     call(&erase(read::ReadTool), json!({ "filePath": "f" }), context).await.ok();
 }
 
-/// What somebody else does to a file meanwhile, and whether that is in the way of an edit. What adds to it is in the way
-/// of what replaces all of it, and of what the user is being asked about.
+/// Changes by another program in the meantime, and whether each prevents an edit. An addition
+/// prevents a replacement of the whole file, and an edit about which the user is being asked.
 const MEANWHILE: [(&str, bool); 12] = [
     ("writes something else", true),
     ("appends", true),
@@ -41,12 +43,13 @@ const MEANWHILE: [(&str, bool); 12] = [
     ("touches it", false),
     ("puts the same file in its place", false),
     ("makes it executable", false),
-    // Those are kept, so it is not lost either way.
+    // The new line ends are preserved, so the change is not lost either way.
     ("makes other line ends", false),
 ];
 
 fn meanwhile(what: &str, stage: &TestProject) {
-    let (f, other) = (stage.cwd().join("f"), stage.outside().join("other"));
+    let f = stage.cwd().join("f");
+    let other = stage.outside().join("other");
     let same = fs::read(&f).unwrap();
     match what {
         "writes something else" => stage.write("f", "somebody's\nold\n"),
@@ -76,7 +79,7 @@ fn meanwhile(what: &str, stage: &TestProject) {
     }
 }
 
-/// What is at a path: everything a user could miss.
+/// Describes the entry at a path with everything that a user could miss.
 fn state(path: &Path) -> String {
     let Ok(data) = fs::symlink_metadata(path) else { return "nothing".into() };
     match (data.is_symlink(), data.is_dir()) {
@@ -86,10 +89,10 @@ fn state(path: &Path) -> String {
     }
 }
 
-/// FW03: a file changes between being read and being edited, and between being asked about and being
-/// written. What others did is never lost.
+/// FW03: a file changes after it was read and before the edit, or while the user is asked. The changes of others
+/// are never lost.
 #[tokio::test]
-async fn fw03_what_others_did_meanwhile_is_never_lost() {
+async fn fw03_changes_by_others_are_not_lost() {
     for (number, (tool, input)) in tools().into_iter().enumerate() {
         for (what, in_the_way) in MEANWHILE {
             for asked in [false, true] {
@@ -110,7 +113,7 @@ async fn fw03_what_others_did_meanwhile_is_never_lost() {
                     (call(&tool, input.clone(), &context).await.map(|(_, output)| output), found)
                 };
                 match result {
-                    // What is quoted exactly is changed, and all that others wrote stays.
+                    // The exact quote is changed, and everything that others wrote remains.
                     (Ok(_), _) if !asked && number != 2 && ["writes something else", "appends"].contains(&what) => {
                         let new: &[u8] = if what == "appends" { b"a\nnew\nb\nmore\n" } else { b"somebody's\nnew\n" };
                         assert_eq!(fs::read(&path).unwrap(), new, "{case}");
@@ -153,9 +156,9 @@ async fn fw03_what_others_did_meanwhile_is_never_lost() {
     }
 }
 
-/// FW04: line ends of every kind. Every byte outside of what is edited stays.
+/// FW04: line ends of every kind. Every byte outside the edit is unchanged.
 #[tokio::test]
-async fn fw04_no_line_end_changes_but_those_that_are_edited() {
+async fn fw04_line_ends_outside_the_edit_do_not_change() {
     const LINES: [&str; 5] = ["first line", "the old word here", "middle", "another", "the last one"];
     const ENDS: [&[&str]; 8] = [
         &["\n"],
@@ -191,7 +194,8 @@ async fn fw04_no_line_end_changes_but_those_that_are_edited() {
                 let input = json!({ "filePath": "f", "oldString": old, "newString": new });
                 let done = call(&erase(edit::EditTool), input, &context).await;
                 let after = String::from_utf8(stage.read("f")).unwrap();
-                let (first, last) = (old.lines().next().unwrap(), old.lines().last().unwrap());
+                let first = old.lines().next().unwrap();
+                let last = old.lines().last().unwrap();
                 let from = before.find(first).unwrap();
                 let to = before.find(last).unwrap() + last.len();
                 match done {
@@ -202,7 +206,7 @@ async fn fw04_no_line_end_changes_but_those_that_are_edited() {
                         assert_eq!(inside.replace("\r\n", "\n").replace('\r', "\n"), new, "{before:?}, {old:?}");
                         made += 1;
                     }
-                    // A search over several lines may not find ends that are no line ends to it.
+                    // A search over several lines may not find line ends that it does not know.
                     Err(failure) => {
                         assert!(old.contains('\n') && before.contains('\r'), "{before:?}, {old:?}: {failure}");
                         assert_eq!(after, before);
@@ -214,10 +218,10 @@ async fn fw04_no_line_end_changes_but_those_that_are_edited() {
     assert!(made >= 24 * 5, "{made}");
 }
 
-/// FW05: encodings. UTF-8 stays what it was, mark and all; what is not UTF-8 is refused by the name of
-/// what it looks like, and stays.
+/// FW05: encodings. UTF-8 is preserved, with its mark; another encoding is refused by its likely name,
+/// and the file is unchanged.
 #[tokio::test]
-async fn fw05_no_character_is_lost_to_an_encoding() {
+async fn fw05_other_encodings_are_refused_unchanged() {
     const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
     let utf16 = |text: &str, big: bool| {
         let units = text.encode_utf16().chain([]);
@@ -275,9 +279,9 @@ async fn fw05_no_character_is_lost_to_an_encoding() {
     }
 }
 
-/// FW07: files that are more than their words.
+/// FW07: properties of a file other than its content.
 #[tokio::test]
-async fn fw07_what_a_file_is_besides_its_words_stays() {
+async fn fw07_file_properties_survive_an_edit() {
     let (tool, input) = {
         let [first, ..] = tools();
         first
@@ -347,7 +351,7 @@ async fn fw07_what_a_file_is_besides_its_words_stays() {
                 assert_eq!(stage.read("f"), b"a\nnew\nb\n", "{what}");
                 assert_eq!(before.mode(), after.mode(), "{what}");
                 if what == "second name" {
-                    // A file is replaced, so its other name keeps the old words, whole.
+                    // The file is replaced, so its other name has the complete old content.
                     assert_eq!(stage.read("twin"), b"a\nold\nb\n");
                 }
                 if what == "attributes" {

@@ -1,4 +1,4 @@
-//! What tools that others bring have in common, of MCP servers and of extensions: nobody here knows what they do.
+//! Common code for the tools of MCP servers and extensions, whose effects are unknown.
 
 use serde_json::{Map, Value};
 
@@ -6,10 +6,10 @@ use super::{Failure, ToolContext};
 use base::text;
 use permission::{Action, Need};
 
-/// The arguments of a call; null is none.
+/// Returns the arguments of a call; null means none.
 ///
 /// # Errors
-/// Where they are no object, for the model.
+/// A message for the model if they are not an object.
 pub fn arguments(tool: &str, input: Value) -> Result<Map<String, Value>, Failure> {
     match input {
         Value::Object(arguments) => Ok(arguments),
@@ -18,7 +18,7 @@ pub fn arguments(tool: &str, input: Value) -> Result<Map<String, Value>, Failure
     }
 }
 
-/// What a call is called, for people: the tool, and its arguments as they came.
+/// Returns the title of a call for people: the tool, and its arguments as received.
 pub fn title(tool: &str, input: &Value) -> String {
     match input.as_object() {
         Some(arguments) if !arguments.is_empty() => text::title(&format!("{tool} {input}")),
@@ -26,8 +26,8 @@ pub fn title(tool: &str, input: &Value) -> String {
     }
 }
 
-/// What a call needs: its own permission, and a question where the agent only reads, whatever the rules allow.
-/// `whose` is named as the reason.
+/// Returns the access request of a call: its own permission, and for a read-only agent a question
+/// whatever the rules allow. `whose` is named in the reason.
 pub fn need(permission: &str, whose: &str, context: &ToolContext) -> Need {
     let mut need = Need::new(permission, "*").always("*");
     if context.confinement.reads_only() {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_an_object_or_nothing() {
+    fn arguments_must_be_an_object_or_null() {
         let given = |input: Value| arguments("acme_look", input).map(Value::Object).map_err(|e| e.to_string());
         assert_eq!(given(json!({"a": 1})), Ok(json!({"a": 1})));
         assert_eq!(given(Value::Null), Ok(json!({})));
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_called_after_its_tool_and_arguments() {
+    fn title_names_tool_and_arguments() {
         assert_eq!(title("look", &json!({"a": 1})), "look {\"a\":1}");
         assert_eq!(title("look\n", &json!({})), title("look\n", &Value::Null));
     }

@@ -1,8 +1,8 @@
-//! Formatters: what the user wants to run over every file that a tool has written.
+//! Formatters, which the user has configured to run over every file that a tool has written.
 //!
-//! They work on the file itself, one after the other, each in the sandbox of the agent's commands and no longer
-//! than ten seconds. What does not work is told to the model with the call, and to the user once; the file is then
-//! as it was before that formatter.
+//! They change the file itself, one after the other, each in the sandbox of the agent's commands
+//! and for at most ten seconds. A failure is reported to the model with the call, and to the user
+//! once; the file is then restored to its state before that formatter.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,13 +21,14 @@ use config::formatter::{FormatterEntry, FormatterRun};
 use events::{Event, Severity};
 use sandbox::process::Program;
 
-/// How long one formatter may take.
+/// The maximum duration of a formatter.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// How much of what a formatter says against a file is told, in bytes.
+/// The maximum bytes of a formatter's message in a report.
 const WORDS: usize = 600;
 
-/// What the user was told of formatters: each name once for a session. A std mutex: a leaf around a set.
+/// The names of the formatters that the user was notified of, for a session. The mutex is a leaf
+/// lock around a set.
 #[derive(Debug, Default)]
 pub struct ToldFormatters(Mutex<BTreeSet<String>>);
 
@@ -36,10 +37,10 @@ pub fn any(settings: &Settings, path: &Path) -> bool {
     settings.formatters.iter().any(|entry| entry.is_for(path))
 }
 
-/// Runs the formatters over a file. What comes back are notes for the model, of what did not work.
+/// Runs the formatters over a file. Returns notes for the model on failures.
 ///
 /// # Errors
-/// When the user cancels meanwhile.
+/// `Cancelled` if the user cancels meanwhile.
 pub async fn format(real: &Path, context: &ToolContext) -> Result<Vec<String>, Failure> {
     let mut notes = Vec::new();
     for entry in context.project.settings.formatters.iter().filter(|entry| entry.is_for(real)) {
@@ -55,9 +56,11 @@ pub async fn format(real: &Path, context: &ToolContext) -> Result<Vec<String>, F
     Ok(notes)
 }
 
-/// Runs one. What comes back, where it did not work, completes the sentence that begins with its name.
+/// Runs a formatter. Returns `None` on success, otherwise the end of a sentence that begins with
+/// its name.
 async fn one(entry: FormatterEntry, real: &Path, context: &ToolContext) -> Result<Option<String>, Failure> {
-    let (root, environment) = (context.project.worktree.root.clone(), context.project.environment.clone());
+    let root = context.project.worktree.root.clone();
+    let environment = context.project.environment.clone();
     let file = real.to_owned();
     let found = spawn_blocking(move || entry.run(&file, &root, &environment)).await;
     let run = match found {
@@ -83,7 +86,7 @@ async fn one(entry: FormatterEntry, real: &Path, context: &ToolContext) -> Resul
         (None, false) => "failed: it left no text behind".to_owned(),
         (Some(why), _) => why,
     };
-    // Half of its work is worth nothing.
+    // A failed formatter's partial changes are undone.
     if let Some(before) = before.filter(|before| after.as_ref() != Some(before))
         && let Err(e) = disk::write(real, &before)
     {
@@ -92,7 +95,7 @@ async fn one(entry: FormatterEntry, real: &Path, context: &ToolContext) -> Resul
     Ok(Some(why))
 }
 
-/// Runs the program to its end; why it failed, if it did.
+/// Runs the program to its end. Returns the reason if it failed.
 async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<String>, Failure> {
     let lock = match context.confinement.lock(context).await {
         Ok(lock) => lock,
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_formatted_is_what_was_written() {
+    async fn formatted_text_is_the_written_text() {
         let stage = TestProject::new();
         let mut context = stage.context();
         with(&mut context, large());
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_editor_gets_what_was_formatted_once() {
+    async fn editor_gets_the_formatted_text_once() {
         let stage = TestProject::new();
         stage.write("a.x", "OLD\n");
         let (mut context, editor) = stage.with_editor(EditorReply::Saves);
@@ -190,7 +193,7 @@ mod tests {
         let (_, output) = call(&erase(edit::EditTool), input, &context).await.unwrap();
         assert_eq!((stage.read("a.x"), editor.saved()), (b"NEW\nUNSAVED\n".to_vec(), 1));
         assert_eq!(output.changes[0].new, "NEW\nUNSAVED\n");
-        // What it refuses is as it was, for the disk too.
+        // A write that the editor refuses leaves the disk unchanged.
         let (mut context, _) = stage.with_editor(EditorReply::Declines);
         with(&mut context, large());
         let input = json!({"filePath": "a.x", "oldString": "NEW", "newString": "other"});
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn code_of_the_project_waits_for_trust() {
+    async fn project_formatter_does_not_run_without_trust() {
         let stage = TestProject::new();
         stage.write("package.json", r#"{"dependencies": {"prettier": "3"}}"#);
         stage.write("node_modules/.bin/prettier", "#!/bin/sh\necho run > ran\n");

@@ -1,6 +1,7 @@
-//! The tables of paths, through two doors: the tools that work on files, prepared in a real project,
-//! and `permissions check`. The rules are those agents have by their settings. Both doors must say the
-//! same of every row and every use, and what the table wants of reading and changing.
+//! A test of path decisions at two entry points: the tools that work on files, prepared in a real
+//! project, and `permissions check`. The rules are those of agents with user settings. Both entry
+//! points must agree for every row and every use, and with the expected verdicts for reading and
+//! changing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +18,7 @@ use permission::testing::{Lab, path_lab, records};
 use permission::{Policy, evaluate};
 use project::agent::Agents;
 
-/// What an agent may do in a lab, by the user's settings.
+/// Returns the policy of an agent in a lab with these user settings.
 fn policy(lab: &Lab, agent: &str, settings: &Value) -> Policy {
     let home = lab.place.home.clone().unwrap();
     std::fs::create_dir_all(home.join(".config/adjutant")).unwrap();
@@ -40,7 +41,7 @@ fn checked(policy: &Policy, question: &Value) -> String {
     answer["verdict"].as_str().unwrap().to_owned()
 }
 
-/// What becomes of a call before it runs: the strictest of its needs, or that it is refused.
+/// Returns the strictest verdict on a call's access requests, or "refuse" if the tool refuses it.
 async fn prepared(tool: &Arc<dyn AnyTool>, input: Value, context: &ToolContext) -> String {
     let needs = match tool.prepare(input, context).await {
         Ok(prepared) => prepared.needs,
@@ -53,7 +54,7 @@ async fn prepared(tool: &Arc<dyn AnyTool>, input: Value, context: &ToolContext) 
     serde_json::to_value(worst.unwrap()).unwrap().as_str().unwrap().to_owned()
 }
 
-/// What a tool is told to do with a path.
+/// Returns the arguments of a tool for a path.
 fn input(tool: &str, path: &str) -> Value {
     match tool {
         "write" => json!({"filePath": path, "content": "other\n"}),
@@ -67,9 +68,9 @@ fn input(tool: &str, path: &str) -> Value {
     }
 }
 
-/// Both doors on one path; the verdict they agree on for reading and for changing, and what they do
-/// not agree on.
-async fn doors(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String; 2] {
+/// Checks one path at both entry points. Returns the common verdicts for reading and changing;
+/// `wrong` gets the disagreements.
+async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String; 2] {
     let context = context_in(policy.clone());
     let tools: [(&str, Arc<dyn AnyTool>); 8] = [
         ("read", erase(read::ReadTool)),
@@ -81,7 +82,7 @@ async fn doors(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String;
         ("glob", erase(glob::GlobTool)),
         ("list", erase(list::ListTool)),
     ];
-    // What exists has been read before it is changed, and is changed by its first line.
+    // An existing file is read before it is changed, and is changed by its first line.
     let open =
         Policy { rules: permission::Rules::built_in(&[("*", "*", permission::Action::Allow)]), ..policy.clone() };
     let reader = ToolContext { policy: Arc::new(open), ..context.clone() };
@@ -91,7 +92,7 @@ async fn doors(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String;
     let mut got = [String::new(), String::new()];
     for (name, tool) in &tools {
         if *name == "apply_patch" && path.trim() != path {
-            // A patch has no way to write such a name.
+            // A patch cannot contain such a name.
             continue;
         }
         let mut input = input(name, path);
@@ -127,7 +128,8 @@ struct Row {
     id: String,
     lab: Lab,
     inputs: Vec<String>,
-    /// Wanted of reading, of changing, of changing as the planning agent; a tolerated alternative.
+    /// The expected verdicts on reading, on changing, on changing as the planning agent; a
+    /// tolerated alternative.
     wanted: [String; 3],
     also: String,
 }
@@ -136,7 +138,7 @@ fn rows() -> Vec<Row> {
     let mut rows = vec![];
     for row in records(include_str!("../../../editor-tests/data/path_cases.csv")) {
         let [id, class, input, _, read, edit, plan, also, ..] = row.as_slice() else { panic!("{row:?}") };
-        // Searches and races are run in `rows.rs`, patterns below.
+        // Searches and races are tested in `rows.rs`, patterns below.
         if ["multi", "race"].contains(&class.as_str()) && !["P103", "P108"].contains(&id.as_str()) || id == "P67" {
             continue;
         }
@@ -146,7 +148,7 @@ fn rows() -> Vec<Row> {
         }
         let mut wanted = [read.clone(), edit.clone(), plan.clone()];
         if id == "P40" && !Path::new(&inputs[0]).exists() {
-            // This volume tells letters apart, so the other spelling is another place.
+            // This file system is case-sensitive, so the other spelling is another path.
             wanted = ["refuse".into(), "ask".into(), "deny".into()];
         }
         rows.push(Row { id: id.clone(), lab, inputs, wanted, also: also.clone() });
@@ -166,16 +168,17 @@ fn rows() -> Vec<Row> {
 }
 
 #[tokio::test]
-async fn tools_and_checker_are_one_gate() {
-    let (mut wrong, mut seen) = (vec![], 0);
+async fn tools_and_checker_agree_on_every_path() {
+    let mut wrong = vec![];
+    let mut seen = 0;
     for Row { id, lab, inputs, wanted, also } in rows() {
         seen += 1;
         for (agent, which) in [("build", 0), ("plan", 2)] {
             let policy = policy(&lab, agent, &json!({}));
             for path in &inputs {
-                let mut apart = vec![];
-                let got = doors(&policy, path, &mut apart).await;
-                wrong.extend(apart.into_iter().map(|what| format!("{id} {agent} {what}")));
+                let mut disagreements = vec![];
+                let got = check_both(&policy, path, &mut disagreements).await;
+                wrong.extend(disagreements.into_iter().map(|what| format!("{id} {agent} {what}")));
                 let mut expect = |use_of: &str, got: &str, want: &str| {
                     if want != "—" && got != want && (also.is_empty() || got != also) {
                         wrong.push(format!("{id} {agent} {use_of} {path:?}: {got}, wanted {want}"));
@@ -194,9 +197,9 @@ async fn tools_and_checker_are_one_gate() {
     assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Every alternative of a pattern is judged where it leads.
+/// Every alternative of a pattern is judged by its target.
 #[tokio::test]
-async fn patterns_are_judged_where_they_lead() {
+async fn glob_alternatives_are_judged_by_their_targets() {
     let mut rows: Vec<(String, String, String)> = vec![];
     for row in records(include_str!("../../../editor-tests/data/path_cases.csv")) {
         if ["P100", "P101"].contains(&row[0].as_str()) {
@@ -219,9 +222,9 @@ async fn patterns_are_judged_where_they_lead() {
     }
 }
 
-/// One outside path of five: the strictest of all counts, before anything is written.
+/// One of five paths is outside: the strictest verdict counts, before anything is written.
 #[tokio::test]
-async fn p104_a_patch_is_judged_by_its_strictest_file() {
+async fn p104_patch_is_judged_by_its_strictest_file() {
     let (lab, inputs) = path_lab("P104");
     for (agent, wanted) in [("build", "ask"), ("plan", "deny")] {
         let context = context_in(policy(&lab, agent, &json!({})));
@@ -239,9 +242,9 @@ async fn p104_a_patch_is_judged_by_its_strictest_file() {
     }
 }
 
-/// A patch that moves a file changes two places: where it was, and where it comes to be, wherever links lead.
+/// A patch that moves a file changes two paths, source and destination, wherever links lead.
 #[tokio::test]
-async fn a_move_is_judged_by_both_its_ends() {
+async fn move_is_judged_by_source_and_destination() {
     let lab = Lab::with_more();
     let root = &lab.place.root;
     for (to, link) in [(".git/hooks", "hk"), ("../home", "up"), ("src/new.txt", "dangling"), (".git", "meta")] {
@@ -256,7 +259,7 @@ async fn a_move_is_judged_by_both_its_ends() {
         ("a.txt", "moved.txt", "allow"),
         ("a.txt", "new/dir/moved.txt", "allow"),
         ("a.txt", "inlink/moved.txt", "allow"),
-        // Onto what decides what runs, straight and through links.
+        // Onto control files, directly and through links.
         ("a.txt", "CLAUDE.md", "ask"),
         ("a.txt", ".git/hooks/pre-push", "ask"),
         ("a.txt", "./src/../.git/hooks/pre-push", "ask"),
@@ -274,11 +277,11 @@ async fn a_move_is_judged_by_both_its_ends() {
         ("a.txt", "up/x.txt", "ask"),
         ("a.txt", "link/x.txt", "ask"),
         ("a.txt", outside.as_str(), "ask"),
-        // Away with what is protected, and what is outside.
+        // A protected file and a file outside as sources.
         ("AGENTS.md", "moved.txt", "ask"),
         ("docs/AGENTS.md", "docs/b.md", "ask"),
         ("link/secret.txt", "moved.txt", "ask"),
-        // A link is none of the two: nobody is asked to move what it leads to.
+        // A link is refused: the user is not asked to move its target.
         ("notes.txt", "moved.txt", "refuse"),
         ("linkf", "moved.txt", "refuse"),
         ("a.txt", "dangling", "refuse"),
@@ -304,10 +307,10 @@ async fn a_move_is_judged_by_both_its_ends() {
     }
 }
 
-/// A hard floor under every set of rules, and what opens it: a rule that names a secret does, for
-/// reading; nothing does for what decides what runs.
+/// A minimum verdict limits every set of rules. A rule that names a secret overrides it for
+/// reading; no rule overrides it for control files.
 #[tokio::test]
-async fn what_opens_a_floor() {
+async fn minimum_verdict_yields_only_to_a_rule_that_names_the_secret() {
     let table = [
         (json!({"*": "allow"}), "read", "id_rsa", "ask"),
         (json!({"*": "allow"}), "write", ".git/hooks/pre-commit", "ask"),
@@ -325,17 +328,18 @@ async fn what_opens_a_floor() {
     for (rules, tool, path, wanted) in table {
         let lab = Lab::new();
         let policy = policy(&lab, "build", &json!({"permission": rules}));
-        let mut apart = vec![];
-        doors(&policy, path, &mut apart).await;
-        assert!(apart.is_empty(), "{apart:?}");
+        let mut disagreements = vec![];
+        check_both(&policy, path, &mut disagreements).await;
+        assert!(disagreements.is_empty(), "{disagreements:?}");
         let got = checked(&policy, &json!({"permission": tool, "path": path, "pattern": "x"}));
         assert_eq!(got, wanted, "{rules} {tool} {path}");
     }
 }
 
-/// A link with a telling name is as telling as what it leads to, and a git directory may have any name.
+/// A link with a protected name is protected like its target, and a git directory may have any
+/// name.
 #[tokio::test]
-async fn links_and_git_directories_of_other_names() {
+async fn links_and_renamed_git_directories_are_recognised() {
     let lab = Lab::new();
     let root = &lab.place.root;
     std::os::unix::fs::symlink("../../script.sh", root.join(".git/hooks/post-merge")).unwrap();
@@ -357,8 +361,8 @@ async fn links_and_git_directories_of_other_names() {
         (".env:x", "ask"),
     ];
     for (path, wanted) in table {
-        let mut apart = vec![];
-        let [_, edit] = doors(&policy, path, &mut apart).await;
-        assert_eq!((edit.as_str(), apart), (wanted, vec![]), "{path}");
+        let mut disagreements = vec![];
+        let [_, edit] = check_both(&policy, path, &mut disagreements).await;
+        assert_eq!((edit.as_str(), disagreements), (wanted, vec![]), "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! `glob`: files by their names, the newest first.
+//! `glob`: finds files by their names, the newest first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use events::{Location, ToolKind};
 use permission::sight::{LeftOut, Sight};
 use permission::{Need, paths};
 
-/// How many directories are counted by name where not all files are shown.
+/// The maximum number of directories whose files are counted if not all files are shown.
 const COUNTED: usize = 20;
 
-/// How many alternatives `{a,b}` may make.
+/// The maximum number of alternatives that `{a,b}` may expand to.
 const ALTERNATIVES: usize = 64;
 
 #[derive(Default)]
@@ -43,8 +43,8 @@ pub struct Ready {
     pattern: String,
 }
 
-/// What was found: the newest files, at most one more than are shown, and how many there are of all, by the
-/// directories they lie in.
+/// The results: the newest files, up to the maximum number shown, and the number of all files, by
+/// directory.
 #[derive(Debug, Default)]
 struct NewestPaths {
     newest: BTreeSet<Rank>,
@@ -84,7 +84,7 @@ impl Tool for GlobTool {
         }
         let mut roots: Vec<(ResolvedPath, String)> = Vec::new();
         if leaves(&input.pattern) || follows(&input.pattern, &base, context) {
-            // Every alternative may lead elsewhere, and is judged where it leads.
+            // Every alternative may lead to another directory, and is judged separately.
             for pattern in alternatives(&input.pattern) {
                 let (dir, rest) = split(&pattern);
                 let dir = if dir.starts_with(['/', '~']) { dir } else { format!("{}/{dir}", base.path.display()) };
@@ -143,11 +143,12 @@ impl Tool for GlobTool {
                 let root = SearchRoot::open(&place.real.path)?;
                 let fits = |path: &Path| path.strip_prefix(&place.real.path).is_ok_and(|rest| set.is_match(rest));
                 let left = files(&place.real.path, &cancelled, fits, &sight, || {
-                    let (mut look, found) = (root.looker(), &found);
+                    let mut look = root.looker();
+                    let found = &found;
                     move |path: &Path| {
                         let Some(rank) = Rank::of(path, &mut look) else { return };
                         let rank = Rank { path: spelled(path, place), ..rank };
-                        // The directory next below the one that is searched.
+                        // The directory directly below the searched one.
                         let rest = path.strip_prefix(&place.real.path).unwrap_or(path);
                         let next = rest.parent().and_then(|dir| dir.iter().next());
                         let folder = next.map_or_else(|| place.path.clone(), |next| place.path.join(next));
@@ -193,7 +194,7 @@ impl Tool for GlobTool {
 
 impl NewestPaths {
     fn add(&mut self, rank: Rank, folder: PathBuf) {
-        // Several patterns may find the same file, but only while all of them are remembered it is known.
+        // Several patterns may find the same file. That is only detected for the files in `newest`.
         if !self.newest.insert(rank) {
             return;
         }
@@ -205,7 +206,8 @@ impl NewestPaths {
     }
 }
 
-/// That it is not a file. What lies outside is not told before it may be looked at.
+/// Checks that the path is not a file. Nothing is revealed about a path outside before it may be
+/// read.
 fn directory(base: &ResolvedPath) -> Result<(), Failure> {
     if matches!(base.real.found, PathKind::File | PathKind::Special) {
         return Err(Failure::Tell(format!(
@@ -225,13 +227,13 @@ pub(super) fn spelled(path: &Path, place: &ResolvedPath) -> PathBuf {
     }
 }
 
-/// Whether a pattern may look anywhere but below its base.
+/// Whether a pattern may match paths outside its base.
 fn leaves(pattern: &str) -> bool {
     pattern.split(['{', ',']).any(|part| part.starts_with(['/', '~']))
         || pattern.split(['/', '{', '}', ',']).any(|part| part == "..")
 }
 
-/// Whether a pattern begins with a directory that a symlink leads to.
+/// Whether a pattern begins with a directory behind a symlink.
 fn follows(pattern: &str, base: &ResolvedPath, context: &ToolContext) -> bool {
     alternatives(pattern).iter().map(|one| split(one).0).filter(|dir| !dir.is_empty()).any(|dir| {
         let dir = base.real.path.join(dir).display().to_string();
@@ -239,7 +241,7 @@ fn follows(pattern: &str, base: &ResolvedPath, context: &ToolContext) -> bool {
     })
 }
 
-/// A pattern for each alternative that `{a,b}` offers, at most [`ALTERNATIVES`].
+/// Expands the alternatives `{a,b}` of a pattern, up to [`ALTERNATIVES`].
 fn alternatives(pattern: &str) -> Vec<String> {
     let mut open = vec![pattern.to_owned()];
     let mut done = Vec::new();
@@ -257,10 +259,12 @@ fn alternatives(pattern: &str) -> Vec<String> {
     done
 }
 
-/// The first braces of a pattern: what is before, the options, what is after.
+/// Finds the first braces of a pattern. Returns the text before, the options, and the text after.
 fn braces(pattern: &str) -> Option<(&str, Vec<&str>, &str)> {
     let start = pattern.find('{')?;
-    let (mut depth, mut options, mut from) = (0, Vec::new(), start + 1);
+    let mut depth = 0;
+    let mut options = Vec::new();
+    let mut from = start + 1;
     for (at, c) in pattern[start..].char_indices().map(|(at, c)| (start + at, c)) {
         match c {
             '{' => depth += 1,
@@ -281,14 +285,15 @@ fn braces(pattern: &str) -> Option<(&str, Vec<&str>, &str)> {
     None
 }
 
-/// The directory a pattern begins with, and the rest of it, which has something to match.
+/// Splits a pattern into the leading directory without wildcards and the rest.
 fn split(pattern: &str) -> (String, String) {
     let parts: Vec<&str> = pattern.split('/').collect();
     let fixed = parts.iter().take_while(|part| !part.contains(['*', '?', '[', '{'])).count();
     let dir = parts[..fixed].join("/");
     let dir = if fixed > 0 && dir.is_empty() { "/".to_owned() } else { dir };
     let rest = parts[fixed..].join("/");
-    // What is left of a path is about that place, not about names anywhere below it.
+    // The leading slash ties the rest to that directory; otherwise it would match names at any
+    // depth.
     (dir, if rest.is_empty() { rest } else { format!("/{rest}") })
 }
 
@@ -365,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_leads_outside_is_asked_for() {
+    async fn pattern_that_leads_outside_needs_permission() {
         let stage = TestProject::new();
         stage.write("src/a.txt", "");
         std::fs::write(stage.outside().join("o.txt"), "").unwrap();
@@ -397,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_and_their_directories() {
+    fn alternatives_are_split_into_directory_and_rest() {
         assert_eq!(alternatives("{a,b{c,d}}/x"), ["a/x", "bc/x", "bd/x"]);
         assert_eq!(alternatives("{a"), ["{a"]);
         assert!(alternatives(&"{a,b,c,d}".repeat(20)).len() <= ALTERNATIVES);

@@ -1,4 +1,4 @@
-//! `grep`: lines by a regular expression, those of the newest files first.
+//! `grep`: finds lines by a regular expression, those of the newest files first.
 
 mod results;
 
@@ -29,9 +29,9 @@ use events::{Location, ToolKind};
 use permission::Need;
 use permission::sight::{LeftOut, Sight};
 
-/// The longest line shown, in characters.
+/// The maximum length of a shown line, in characters.
 const LINE: usize = 2_000;
-/// The most lines around a match.
+/// The maximum number of lines around a match.
 const AROUND: usize = 50;
 
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl Tool for GrepTool {
         ],
         says: &[
             ("outputmode", "fileswithmatches", Some("filesOnly")),
-            // How many there are is always said.
+            // The output always has the number of matches.
             ("outputmode", "count", None),
             ("outputmode", "content", None),
             ("n", "true", None),
@@ -135,7 +135,7 @@ impl Tool for GrepTool {
             return Err(Failure::tell("pattern is empty."));
         }
         let named = input.path.as_deref().unwrap_or(".");
-        // To search one file is to read it.
+        // Searching one file is reading it.
         let mut access = Access::List;
         let mut place = look_up(context, named, access).await?;
         if place.real.found != PathKind::Directory {
@@ -174,7 +174,8 @@ impl Tool for GrepTool {
         let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
         let Ready { place, pattern, wanted, include } = ready;
-        let (at, shown) = (place.path.clone(), place.shown.clone());
+        let at = place.path.clone();
+        let shown = place.shown.clone();
         let (best, left_out, wanted) = blocking(&context, move || {
             let searched = AtomicUsize::new(0);
             let best: Mutex<BestFiles> = Mutex::default();
@@ -182,8 +183,13 @@ impl Tool for GrepTool {
             let folder = if by_name { place.real.path.parent().unwrap_or(&place.real.path) } else { &place.real.path };
             let root = SearchRoot::open(folder)?;
             let looker = || {
-                let (mut searcher, mut look) = (searcher(by_name, &pattern, &wanted), root.looker());
-                let (best, place, pattern, searched, sight) = (&best, &place, &pattern, &searched, &sight);
+                let mut searcher = searcher(by_name, &pattern, &wanted);
+                let mut look = root.looker();
+                let best = &best;
+                let place = &place;
+                let pattern = &pattern;
+                let searched = &searched;
+                let sight = &sight;
                 let files_only = wanted.files_only;
                 move |path: &Path| {
                     let rank =
@@ -195,7 +201,7 @@ impl Tool for GrepTool {
                         Some(rank) => locked(best).room(rank),
                         None => LIMIT,
                     };
-                    // It may have become a pipe, or a link, since it was listed.
+                    // It may have become a pipe or a link since it was listed.
                     let Some(file) = look.open(path) else {
                         return locked(best).leave(SearchGap::Unreadable, sight.name(path));
                     };
@@ -245,7 +251,7 @@ impl Tool for GrepTool {
 }
 
 fn searcher(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Searcher {
-    // Binary files are searched only where the file was asked for by name.
+    // Binary files are searched only if the call names them.
     let binary = if by_name { BinaryDetection::convert(0) } else { BinaryDetection::quit(0) };
     let around = if wanted.files_only { 0 } else { wanted.around };
     SearcherBuilder::new()
@@ -260,7 +266,7 @@ fn searcher(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Sea
 
 struct MatchSink<'a> {
     matcher: &'a RegexMatcher,
-    /// How many matches are kept. All are counted.
+    /// The maximum number of matches that are collected; all are counted.
     most: usize,
     first: bool,
     hits: FileMatches,
@@ -272,8 +278,9 @@ impl<'a> MatchSink<'a> {
         Self { matcher, most: LIMIT, first: false, hits: FileMatches::default(), binary: false }
     }
 
-    /// The matches of a file, and why there may be more. What was found before it broke off counts: as in ripgrep, a file
-    /// that was come across is searched up to where it turns out to be binary, in pieces of 64 KiB.
+    /// Returns the matches of a file, and the reason why there may be more. Matches before an
+    /// interruption count: as in ripgrep, a file that the call does not name is searched until it
+    /// turns out to be binary, in pieces of 64 KiB.
     fn hits(
         mut self,
         searcher: &mut Searcher,
@@ -284,7 +291,7 @@ impl<'a> MatchSink<'a> {
             Ok(()) if !self.binary || by_name => None,
             Ok(()) if self.hits.count > 0 => Some(SearchGap::BinaryEnd),
             Ok(()) => Some(SearchGap::Binary),
-            // The searcher's own limit; what the system says has a kind, or a number.
+            // The searcher's own limit; errors of the system have a kind or a number.
             Err(e) if e.kind() == io::ErrorKind::Other && e.raw_os_error().is_none() => Some(SearchGap::TooLong),
             Err(_) => Some(SearchGap::Unreadable),
         };
@@ -337,7 +344,7 @@ impl Sink for MatchSink<'_> {
     }
 }
 
-/// A line, or of a very long one the part around the match.
+/// Returns a line, or the part of a very long one around the match.
 fn shown(line: &[u8], matcher: &RegexMatcher) -> String {
     let bytes = line.strip_suffix(b"\n").unwrap_or(line);
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
@@ -375,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_are_found() {
+    async fn matching_lines_are_listed() {
         let stage = TestProject::new();
         stage.write("a.rs", "fn one() {}\r\nfn two() {}\n");
         stage.write("b/c.txt", "fn three\n");
@@ -404,7 +411,8 @@ mod tests {
         let table = [
             (json!({"pattern": "fn", "include": "*.rs"}), "Found 2 matches"),
             (json!({"pattern": "fn", "include": "b/**"}), "Found 1 match\n"),
-            // A file searches that file, not its directory, also when it is ignored or protected.
+            // A named file is searched itself, not its directory, even if it is ignored or
+            // protected.
             (json!({"pattern": "fn", "path": "a.rs"}), "Found 2 matches"),
             (json!({"pattern": "fn", "path": ".env"}), "Found 1 match\n"),
             (json!({"pattern": "fn", "path": "ignored/x.rs"}), "Found 1 match\n"),
@@ -429,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_newest_hundred_are_shown() {
+    async fn matches_of_the_newest_files_are_shown() {
         let stage = TestProject::new();
         for n in 0..40 {
             stage.write(&format!("f{n:02}"), "hit\n".repeat(5));
@@ -451,7 +459,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_shown_of_matches_can_be_chosen() {
+    async fn options_select_the_shown_lines() {
         let stage = TestProject::new();
         stage.write("a", "1\n2\nhit\n4\n5\n6\n7\nhit hit\n9\n");
         stage.write("b/c", "let x =\n    hit;\n");
@@ -490,7 +498,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_searched_is_told() {
+    async fn unsearched_files_are_reported() {
         let stage = TestProject::new();
         stage.write("a.txt", "hit\n");
         for name in ["1.bin", "2.bin", "3.bin", "4.bin"] {
@@ -498,7 +506,7 @@ mod tests {
         }
         let binary =
             "4 files are binary and not searched; name one as path to search it: 1.bin, 2.bin, 3.bin and 1 more";
-        // The byte comes after what is looked at first.
+        // The NUL byte comes after the first buffer.
         stage.write("late", format!("hit\n{}\0hit\n", "straw\n".repeat(20_000)));
         let late = "1 file is searched only up to a NUL byte; name it as path to search all of it: late";
         let context = stage.context();
@@ -529,7 +537,7 @@ mod tests {
         }
         let text = grep(&context, json!({"pattern": "hit", "path": "late"})).await.text;
         assert!(text.starts_with("Found 2 matches\n") && !text.contains("NUL"), "{text}");
-        // It becomes something that is not opened.
+        // The file becomes one that is not opened.
         let prepared = erase(GrepTool).prepare(json!({"pattern": "hit", "path": "a.txt"}), &context).await.unwrap();
         std::fs::remove_file(stage.cwd().join("a.txt")).unwrap();
         nix::unistd::mkfifo(&stage.cwd().join("a.txt"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -538,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_breaks_off_has_a_reason() {
+    fn interrupted_search_has_a_reason() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, format!("hit\n{}\nhit\n", "x".repeat(5_000))).unwrap();
@@ -547,14 +555,14 @@ mod tests {
         let mut searcher = SearcherBuilder::new().heap_limit(Some(1_000)).build();
         let (hits, gap) = MatchSink::of(&pattern.matcher).hits(&mut searcher, &file, false);
         assert_eq!((hits.count, gap), (1, Some(SearchGap::TooLong)));
-        // A directory can be opened, and not read.
+        // A directory can be opened, but not read.
         let folder = std::fs::File::open(dir.path()).unwrap();
         let (hits, gap) = MatchSink::of(&pattern.matcher).hits(&mut searcher, &folder, false);
         assert_eq!((hits.count, gap), (0, Some(SearchGap::Unreadable)));
     }
 
     #[tokio::test]
-    async fn a_place_that_is_missing_is_looked_for_elsewhere() {
+    async fn missing_path_proposes_similar_ones() {
         let stage = TestProject::new();
         for name in
             ["src/runtime/mod.rs", "src/net/mod.rs", "src/config.rs", "ignored/lost.rs", "secret/keys.rs", ".env"]
@@ -575,7 +583,7 @@ mod tests {
             ("runtime/mod.rs", "\n\nDid you mean one of these?\nsrc/runtime/mod.rs\nsrc/net/mod.rs"),
             ("runtime", "\n\nDid you mean one of these?\nsrc/runtime"),
             ("src/confg.rs", "\n\nDid you mean one of these?\nsrc/config.rs"),
-            // What a search does not show is not named here either.
+            // A file that a search would leave out is not proposed either.
             ("lost.rs", ""),
             ("keys.rs", ""),
             ("sub/.env", ""),
@@ -590,7 +598,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cancelled_search_stops() {
+    async fn cancelled_search_stops() {
         let stage = TestProject::new();
         stage.write("a", "x\n");
         let context = stage.context();

@@ -1,6 +1,7 @@
-//! What a command does not get to see: credentials, sockets of agents and services, and for agents that only read the
-//! project's files that hold secrets. The table of rows is `permission/credentials.txt`; here is decided which of them
-//! hold for one line, and what is said when it fails for want of one.
+//! Paths that are hidden from commands: credentials, sockets of agents and services, and for
+//! read-only agents the project's files that hold secrets. `permission/credentials.txt` has the
+//! rows; this module selects those for a command line, and explains a failure that a hidden path
+//! may have caused.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,32 +14,34 @@ use permission::protected;
 use permission::shell::JudgedLine;
 use sandbox::Level;
 
-/// How many entries of a project are looked at for files that hold secrets, and how many such files are hidden.
+/// The maximum number of entries of a project that are searched for secrets, and of files that are
+/// hidden.
 const MAX_ENTRIES: usize = 20_000;
 const MAX_SECRETS: usize = 200;
-/// Folders that hold what others wrote, or nothing to read.
+/// Directories of third-party or generated files, which are not searched.
 const PASSED_BY: &[&str] = &[".git", ".hg", ".jj", "node_modules", "target", ".venv", "venv", "__pycache__"];
 
-/// What is hidden from one command.
+/// The paths that are hidden from a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hidden {
-    /// Files and folders that are not there for it.
+    /// The hidden files and directories.
     pub places: Vec<PathBuf>,
-    /// What lies below one of them and is there all the same.
+    /// Visible paths below hidden ones.
     pub shown: Vec<PathBuf>,
-    /// The same as `places`, each with its row.
+    /// The hidden paths with their rows, before nested ones are omitted.
     rows: Vec<HiddenPlace>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HiddenPlace {
     place: PathBuf,
-    /// None: the user hides it, or it is the project's.
+    /// The row; `None` if the path is from the user's settings or the project.
     row: Option<&'static str>,
 }
 
 impl Hidden {
-    /// Finds what is hidden from a line; from a program that is none of the model's lines, everything is.
+    /// Determines the paths that are hidden from a command line. Everything is hidden from a
+    /// program outside the model's lines.
     pub fn find(level: Level, wish: &SandboxSettings, line: Option<&JudgedLine>, context: &ToolContext) -> Self {
         let environment = &context.project.environment;
         let tree = &context.project.worktree;
@@ -75,10 +78,10 @@ impl Hidden {
         hidden.settle(environment)
     }
 
-    /// Leaves out what lies below something else that is hidden, and what is shown anyway.
+    /// Omits paths below other hidden ones, and visible paths that need no exception.
     fn settle(mut self, environment: &Environment) -> Self {
         let all: BTreeSet<PathBuf> = self.rows.iter().map(|entry| entry.place.clone()).collect();
-        // Those of other sessions; a command's own is mounted over it.
+        // The directories of other sessions; the command's own is mounted over this.
         let scratch = std::fs::canonicalize(super::scratch::above(environment)).ok();
         let above = |place: &Path| place.ancestors().skip(1).any(|above| all.contains(above));
         self.shown.retain(|place| above(place) && !all.contains(place));
@@ -86,14 +89,14 @@ impl Hidden {
         self
     }
 
-    /// Returns a place that a text could mean, as people write it.
+    /// Returns a hidden path that a text may refer to, for people.
     pub fn mentioned(&self, text: &str, environment: &Environment) -> Option<String> {
         let home = environment.home.as_deref();
         let found = self.rows.iter().find(|entry| is_mentioned(text, &entry.place, home));
         found.map(|entry| shown(&entry.place, environment))
     }
 
-    /// Says what a command that failed may have missed, for the model.
+    /// Explains, for the model, that a command may have failed because a path is hidden.
     pub fn blame(&self, printed: &str, command: &str, environment: &Environment) -> Option<String> {
         let home = environment.home.as_deref();
         let row_of = |entry: &HiddenPlace| rows().iter().find(|row| Some(row.name) == entry.row);
@@ -103,7 +106,7 @@ impl Hidden {
                 || below.is_some_and(|below| text.contains(&format!("~/{}", below.display())))
                 || below.is_some_and(|below| text.contains(&format!("$HOME/{}", below.display())))
         };
-        // Most programs name a file of the project by its name alone.
+        // Most programs print only the name of a project file.
         let denied = |entry: &&HiddenPlace| {
             let name = entry.place.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
             let lines = printed.lines().filter(|line| line.contains("ermission denied"));
@@ -123,7 +126,7 @@ impl Hidden {
     }
 }
 
-/// Says who sees a row, for people and models.
+/// Describes which commands see the paths of a row, for people and models.
 pub fn who_sees(row: &CredentialRow) -> String {
     let programs: Vec<&str> = row
         .programs
@@ -144,7 +147,7 @@ pub fn who_sees(row: &CredentialRow) -> String {
     format!("{own}. The user can show it to all commands: \"sandbox\": {{ \"show\": [\"{}\"] }}.", row.name)
 }
 
-/// What must not be hidden, nor anything above it.
+/// Returns the paths that must not be hidden, nor their parents.
 fn essential(context: &ToolContext) -> Vec<PathBuf> {
     let environment = &context.project.environment;
     let tree = &context.project.worktree;
@@ -154,7 +157,7 @@ fn essential(context: &ToolContext) -> Vec<PathBuf> {
     all.map(|path| std::fs::canonicalize(&path).unwrap_or(path)).collect()
 }
 
-/// A path of the user's settings, if there is something.
+/// Resolves a path of the user's settings, if it exists.
 fn own_path(path: &str, environment: &Environment) -> Option<PathBuf> {
     let path = match (path.strip_prefix("~/"), &environment.home) {
         (Some(rest), Some(home)) => home.join(rest),
@@ -163,7 +166,7 @@ fn own_path(path: &str, environment: &Environment) -> Option<PathBuf> {
     path.is_absolute().then(|| std::fs::canonicalize(path).ok()).flatten()
 }
 
-/// A path as people write it.
+/// Returns a path in the form for people.
 pub fn shown(place: &Path, environment: &Environment) -> String {
     let home = environment.home.as_deref().and_then(|home| std::fs::canonicalize(home).ok());
     let below = home.and_then(|home| place.strip_prefix(home).ok().map(Path::to_owned));
@@ -171,7 +174,7 @@ pub fn shown(place: &Path, environment: &Environment) -> String {
     base::text::title(&text)
 }
 
-/// The files of a directory tree that hold secrets by their names.
+/// Returns the files of a directory tree whose names suggest secrets.
 fn secrets(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -186,7 +189,8 @@ fn secrets(root: &Path) -> Vec<PathBuf> {
                 return found;
             }
             left -= 1;
-            let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
             if kind.is_dir() {
                 if !PASSED_BY.iter().any(|name| entry.file_name() == *name) {
                     folders.push(path);

@@ -1,20 +1,21 @@
-//! Moves lines to another indentation, also between tabs and blanks. Pure.
+//! Converts lines to another indentation, also between tabs and spaces. Pure.
 
-/// The blanks and tabs a line begins with.
+/// Returns the spaces and tabs at the beginning of a line.
 pub(super) fn indentation(line: &str) -> &str {
     &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
 }
 
-/// Gives new lines the indentation of the place they go to. Which indentation stands for which is
-/// seen from the old lines beside the lines found.
+/// Gives new lines the indentation of their destination. The mapping between indentations is
+/// derived from the old lines and the lines found.
 pub(super) fn reindented(new: &str, old: &[&str], found: &[&str]) -> String {
     let filled = |lines: &[&str]| -> Vec<String> {
         lines.iter().filter(|line| !line.trim().is_empty()).map(|line| indentation(line).to_owned()).collect()
     };
-    // Lines that were paired by their text first; those in the same row after.
+    // Lines with equal text are paired first; then lines at the same position.
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     for (old, found) in old.iter().zip(found) {
-        let (from, to) = (indentation(old), indentation(found));
+        let from = indentation(old);
+        let to = indentation(found);
         if old.trim() == found.trim() && !old.trim().is_empty() && !pairs.iter().any(|(seen, _)| *seen == from) {
             pairs.push((from, to));
         }
@@ -22,14 +23,15 @@ pub(super) fn reindented(new: &str, old: &[&str], found: &[&str]) -> String {
     if pairs.is_empty()
         && let (Some(from), Some(to)) = (filled(old).first(), filled(found).first())
     {
-        let (from, to) = (from.len(), to.len());
+        let from = from.len();
+        let to = to.len();
         let first = |lines: &[&str]| lines.iter().position(|line| !line.trim().is_empty()).unwrap_or(0);
         pairs.push((&old[first(old)][..from], &found[first(found)][..to]));
     }
     if pairs.iter().all(|(from, to)| from == to) {
         return new.to_owned();
     }
-    // Remembered without its indentation, and written with it: it is there already.
+    // The model quoted the old text without its indentation, but wrote the new one with it.
     if let Some((from, to)) = pairs.iter().min_by_key(|(from, _)| from.len())
         && to.len() > from.len()
         && filled(&new.split('\n').collect::<Vec<_>>()).iter().all(|has| has.starts_with(to))
@@ -51,17 +53,17 @@ pub(super) fn reindented(new: &str, old: &[&str], found: &[&str]) -> String {
     out
 }
 
-/// One indentation in the file's terms.
+/// Converts one indentation to that of the file.
 fn translated(has: &str, pairs: &[(&str, &str)]) -> String {
     if let Some((_, to)) = pairs.iter().find(|(from, _)| *from == has) {
         return (*to).to_owned();
     }
-    // The longest known indentation it begins with; the rest is translated step by step.
+    // Convert the longest known prefix, and the rest step by step.
     let base = pairs.iter().filter(|(from, _)| has.starts_with(from)).max_by_key(|(from, _)| from.len());
     if let Some((from, to)) = base {
         return format!("{to}{}", steps(&has[from.len()..], pairs));
     }
-    // Less than anything known: as much is taken away as from the shallowest known.
+    // If it is less than any known one, reduce the smallest known one accordingly.
     let Some((from, to)) = pairs.iter().min_by_key(|(from, _)| from.len()) else {
         return has.to_owned();
     };
@@ -69,7 +71,7 @@ fn translated(has: &str, pairs: &[(&str, &str)]) -> String {
     to[..to.len().saturating_sub(less)].to_owned()
 }
 
-/// Further indentation, in tabs where the file uses tabs and the model wrote blanks, or the reverse.
+/// Converts further indentation between the model's and the file's use of spaces and tabs.
 fn steps(rest: &str, pairs: &[(&str, &str)]) -> String {
     let all = |text: &str, byte: u8| !text.is_empty() && text.bytes().all(|b| b == byte);
     if all(rest, b' ') && pairs.iter().any(|(_, to)| all(to, b'\t')) {
@@ -83,8 +85,8 @@ fn steps(rest: &str, pairs: &[(&str, &str)]) -> String {
     rest.to_owned()
 }
 
-/// How many blanks a tab stands for: seen from how much further two lines are indented on either
-/// side, else from one line alone, else four.
+/// Returns the number of spaces for a tab: derived from the differences between two lines,
+/// otherwise from a single line, otherwise four.
 fn ratio(pairs: Vec<(usize, usize)>) -> usize {
     let further =
         pairs.iter().flat_map(|a| pairs.iter().map(move |b| (a.0.saturating_sub(b.0), a.1.saturating_sub(b.1))));
@@ -97,8 +99,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_take_the_indentation_of_their_place() {
-        // New text, what the model remembered, what was there, result.
+    fn lines_get_the_indentation_of_their_destination() {
+        // New text, the quoted text, the text in the file, result.
         let table: &[(&str, &[&str], &[&str], &str)] = &[
             ("a\n  b", &["a"], &["a"], "a\n  b"),
             ("a\n  b\n\nc", &["a"], &["    a"], "    a\n      b\n\n    c"),

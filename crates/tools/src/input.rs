@@ -1,13 +1,14 @@
-//! What a model sends, against what was asked for, once `accept.rs` has taken it as it is meant. serde says
-//! what is wrong, but not where; here the field is named, so that the model can write the call again.
+//! Checks the arguments of a call against the schema, after `accept.rs` has repaired them. serde
+//! reports the mistake but not its position; these messages name the field, so that the model can
+//! correct the call.
 
 use serde_json::Value;
 
-/// Checks arguments against a schema made by [`super::schema`]: types, fields that are missing,
-/// fields that do not exist (a misspelt option must not silently become its default).
+/// Checks arguments against a schema made by [`super::schema`]: types, missing fields, unknown
+/// fields (a misspelt option must not silently become its default).
 ///
 /// # Errors
-/// What is wrong and where, for the model.
+/// A message for the model that names the mistake and the field.
 pub(super) fn check(input: &Value, schema: &Value) -> Result<(), String> {
     at("", input, schema)
 }
@@ -37,7 +38,7 @@ fn at(path: &str, input: &Value, schema: &Value) -> Result<(), String> {
         }
         for (field, value) in fields {
             match properties.get(field) {
-                // It stands for an optional field that is not there; where it may not, serde says so.
+                // Null means an absent optional field; for a required one serde reports the error.
                 Some(_) if value.is_null() => {}
                 Some(schema) => at(&below(field), value, schema)?,
                 None if schema["additionalProperties"] == true => {}
@@ -82,15 +83,16 @@ fn shown(value: &Value) -> String {
     base::text::cut_chars(&value.to_string(), 60)
 }
 
-/// The words an enumeration allows: schemars writes them as `enum`, or one by one with their docs.
+/// Returns the values of an enumeration: schemars writes them as `enum`, or one by one with their
+/// docs.
 pub(super) fn choices(schema: &Value) -> Vec<&str> {
     let listed = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let single = schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one["const"].as_str());
     listed.chain(single).collect()
 }
 
-/// Takes out of a schema what models need not read: titles, formats, `null` as a type, defaults of
-/// null, the words of enumerations one by one, what the entries of a list are.
+/// Removes the parts of a schema that models need not read: titles, formats, `null` as a type, null
+/// defaults, the docs of enumeration values, the descriptions of list entries.
 pub(super) fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -120,7 +122,7 @@ pub(super) fn simplify(schema: &mut Value) {
                 fields.insert("type".into(), Value::String("string".into()));
                 fields.insert("enum".into(), Value::Array(words));
             }
-            // What an entry is, the list says.
+            // The description of the list also describes its entries.
             if let Some(Value::Object(entry)) = fields.get_mut("items") {
                 entry.remove("description");
             }
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_field_is_named() {
         let edits = super::super::schema::<super::super::multiedit::Input>();
         let todos = super::super::schema::<super::super::todowrite::Input>();
         let read = super::super::schema::<super::super::read::Input>();
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_are_plain() {
+    fn schemas_have_no_superfluous_keywords() {
         assert_eq!(
             super::super::schema::<super::super::read::Input>(),
             json!({

@@ -1,4 +1,4 @@
-//! `invalid`: what runs in the place of a call that cannot be run. Never offered to a model.
+//! `invalid`: replaces a call that cannot be run. Never offered to a model.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use permission::Need;
 #[derive(Default)]
 pub struct InvalidTool;
 
-/// What was wrong.
+/// The invalid call.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     /// The name that was called

@@ -1,10 +1,11 @@
-//! Commands in the background: each has an id, is followed by a task of its own, and ends with the
-//! session at the latest. A cancel of the turn does not end them: they were started to outlive it.
+//! Background jobs: commands that continue after their call has ended. Each has an id and a task of
+//! its own, and ends with the session at the latest. A cancel of the turn does not end them.
 //!
-//! One has ended when its shell has and nothing is left of what that started, or could still print.
+//! A job has ended when its shell has ended and no process that it started is left or could still
+//! print.
 //!
-//! Of what one prints, memory holds both ends and what was not read yet, a file holds all of it. Once
-//! it has ended it stays readable, until enough others have ended after it.
+//! Memory holds both ends of a job's output and the unread part; a file holds the whole output. An
+//! ended job remains readable until enough others have ended after it.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -32,24 +33,25 @@ use base::worktree::Worktree;
 use events::ProgramExit;
 use sandbox::process::Child;
 
-/// How many may run at once in a session.
+/// The maximum number of running jobs of a session.
 pub const MOST: usize = 8;
-/// How many that have ended are kept to be read.
+/// The maximum number of ended jobs that remain readable.
 const KEPT: usize = 8;
-/// How long one may take to end when it is stopped.
+/// The maximum time for a job to end when it is stopped.
 const GRACE: Duration = Duration::from_secs(2);
-/// The same at the end of the session.
+/// The maximum time for a job to end at the end of the session.
 const SHORT_GRACE: Duration = Duration::from_millis(50);
-/// How long output may still come when the shell has ended.
+/// The maximum time to read output after the end of the shell.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// One that floods is read no faster than so many bytes in so long: nobody waits for it, and it must
-/// not take the time of those somebody waits for.
+/// The maximum bytes that are read before a pause. No call waits for a job that floods, so it must
+/// not take time from calls that do wait.
 const BURST: usize = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often it is looked whether what a shell has left behind is still there. Nobody tells.
+/// The interval for checking whether processes that a shell has left behind are still running;
+/// there is no notification.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A command as it is handed over.
+/// A command that is handed over to the background.
 pub(super) struct DetachedCommand {
     pub(super) child: Child,
     pub(super) pipe: pipe::Receiver,
@@ -58,7 +60,7 @@ pub(super) struct DetachedCommand {
     pub(super) lock: CommandSandbox,
     pub(super) watch: ControlFiles,
     pub(super) worktree: Arc<Worktree>,
-    /// When it is ended, if there is a limit.
+    /// The time after which it is ended, if limited.
     pub(super) limit: Option<Duration>,
 }
 
@@ -68,37 +70,37 @@ pub struct EndedJob {
     /// The call that left it in the background.
     pub call: CallId,
     pub command: String,
-    /// In a few words: "exit code 1".
+    /// The kind of its end, in a few words: "exit code 1".
     pub how: String,
-    /// Its exit code, where it has one.
+    /// Its exit code, if it has one.
     pub code: Option<i32>,
-    /// The file that holds all it printed.
+    /// The file with its whole output.
     pub path: Option<PathBuf>,
-    /// The end of what it printed.
+    /// The end of its output.
     pub tail: String,
-    /// The model has been told already, by a result.
+    /// Whether the model knows of the end already, by a result.
     pub heard: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum WaitFor {
     End,
-    /// New output with this in a line.
+    /// New output that contains a line with this pattern.
     Output(Box<SearchPattern>),
 }
 
-/// What is new of a command.
+/// The new output of a job.
 pub(super) struct JobOutput {
     pub(super) text: String,
-    /// What was waited for has come.
+    /// Whether the awaited condition was met.
     pub(super) came: bool,
-    /// Bytes that came and were not kept in memory.
+    /// The unread bytes that no longer fit in memory.
     pub(super) skipped: u64,
-    /// How it ended; none while it runs.
+    /// The kind of its end; `None` while it runs.
     pub(super) how: Option<String>,
     pub(super) code: Option<i32>,
     pub(super) notes: Vec<String>,
-    /// The file with all of its output.
+    /// A sentence on the file with its whole output.
     pub(super) whole: String,
 }
 
@@ -106,34 +108,34 @@ struct RunningJob {
     id: String,
     call: CallId,
     command: String,
-    /// To be ended; [`JobProgress::halt`] says why.
+    /// Cancelled when the job is to be ended, for the reason in [`JobProgress::halt`].
     stop: CancellationToken,
     over: CancellationToken,
     printed: Notify,
-    // A leaf: never held across an await.
+    // A leaf lock, never held across an await.
     state: Mutex<JobProgress>,
 }
 
 struct JobProgress {
     printed: CapturedOutput,
-    /// What cannot change any more, and came since it was read last.
+    /// Unread output that cannot change any more.
     fresh: VecDeque<u8>,
-    /// What could still change when it was read last, as it was then.
+    /// The output that could still change at the last read, in its state then.
     seen: Vec<u8>,
     skipped: u64,
-    /// Why it is being ended, and how long it may take.
+    /// The reason for which it is being ended, and the time it may take.
     halt: Option<(&'static str, Duration)>,
     end: Option<(String, ProgramExit)>,
     notes: Vec<String>,
     heard: bool,
     settled: bool,
-    /// The call that started it has been shown as done.
+    /// Whether the call that started it was shown as completed.
     announced: bool,
     shown: bool,
     noticed: bool,
 }
 
-/// The commands a session has in the background.
+/// The background jobs of a session.
 pub struct Jobs {
     // A leaf lock around a list.
     jobs: Mutex<Vec<Arc<RunningJob>>>,
@@ -141,7 +143,7 @@ pub struct Jobs {
     tasks: TaskTracker,
     news: Arc<Notify>,
     untold: AtomicBool,
-    /// Whoever forgets to end them has them ended.
+    /// Cancelled when the jobs are dropped without `end`.
     all: CancellationToken,
     _end: DropGuard,
 }
@@ -153,7 +155,7 @@ impl Default for Jobs {
 }
 
 impl Jobs {
-    /// Nothing runs; the ids begin after this number.
+    /// Returns an empty list whose ids begin after this number.
     pub fn after(last: u32) -> Self {
         let all = CancellationToken::new();
         Self {
@@ -161,7 +163,7 @@ impl Jobs {
             next: AtomicU32::new(last),
             tasks: TaskTracker::new(),
             news: Arc::default(),
-            // What was left behind in an earlier process may be to be told.
+            // Jobs of an earlier process may have ended without the model's knowledge.
             untold: AtomicBool::new(true),
             _end: all.clone().drop_guard(),
             all,
@@ -176,10 +178,10 @@ impl Jobs {
         id.strip_prefix("bash_")?.parse().ok()
     }
 
-    /// Whether one more may be started.
+    /// Checks that another job may be started.
     ///
     /// # Errors
-    /// To the model: what runs already.
+    /// A message for the model that lists the running jobs.
     pub fn room(&self) -> Result<(), String> {
         let running = self.running();
         if running.len() < MOST {
@@ -192,30 +194,26 @@ impl Jobs {
         ))
     }
 
-    /// What runs: ids and command lines, the latter on one line.
+    /// Returns the ids and command lines of the running jobs, the latter as one line.
     pub fn running(&self) -> Vec<(String, String)> {
         let list = self.list();
         let alive = list.iter().filter(|job| job.state().end.is_none());
         alive.map(|job| (job.id.clone(), text::title(&job.command))).collect()
     }
 
-    /// All of them, for people: id, command line, how it ended.
+    /// Returns id, command line and end of all jobs, for people.
     pub fn all(&self) -> Vec<(String, String, Option<String>)> {
-        let one = |job: &Arc<RunningJob>| {
-            let how = job.state().end.as_ref().map(|(how, _)| how.clone());
-            (job.id.clone(), text::title(&job.command), how)
-        };
-        self.list().iter().map(one).collect()
+        self.list().iter().map(|job| job.summary()).collect()
     }
 
-    /// Takes a command over. Gives its id and the file that holds all it prints.
+    /// Takes over a command. Returns its id and the path of the file with its output.
     pub(super) fn add(&self, mut running: DetachedCommand, command: &str, call: &CallId) -> (String, Option<PathBuf>) {
         let id = format!("bash_{}", self.next.fetch_add(1, Ordering::Relaxed) + 1);
         running.printed.file_all();
         let path = running.printed.path();
         let DetachedCommand { child, pipe, open, printed, lock, watch, worktree, limit } = running;
         let state = JobProgress {
-            // The call that leaves it here has shown what there is.
+            // The call that leaves it here has shown the output so far.
             seen: printed.live(),
             printed,
             fresh: VecDeque::new(),
@@ -250,7 +248,7 @@ impl Jobs {
         }
         let follow = JobFollower { job, child, pipe, open, lock, watch, worktree, limit };
         let news = self.news.clone();
-        // What it prints may be a flood.
+        // On threads of its own, because its output may be a flood.
         let followed = base::task::on_threads(async move {
             follow.run().await;
             news.notify_one();
@@ -266,17 +264,18 @@ impl Jobs {
         }
         let id = text::title(id);
         let known: Vec<&str> = list.iter().map(|job| job.id.as_str()).collect();
-        Err(match known.is_empty() {
-            true => format!("There is no command \"{id}\" in the background; there is none at all."),
-            false => format!("There is no command \"{id}\" in the background. There are: {}.", known.join(", ")),
+        Err(if known.is_empty() {
+            format!("There is no command \"{id}\" in the background; there is none at all.")
+        } else {
+            format!("There is no command \"{id}\" in the background. There are: {}.", known.join(", "))
         })
     }
 
-    /// What a command has printed since it was read last. Waits for its end, or for what is asked for, but
+    /// Returns the output since the last read. Waits for the job's end or for matching output, but
     /// not longer than `wait`.
     ///
     /// # Errors
-    /// To the model, when there is none of that id.
+    /// A message for the model if there is no job with this id.
     pub(super) async fn read(&self, id: &str, wait: Duration, until: &WaitFor) -> Result<JobOutput, String> {
         let job = self.find(id)?;
         let waiting = async {
@@ -296,10 +295,10 @@ impl Jobs {
         Ok(JobOutput { came, ..job.read() })
     }
 
-    /// Ends a command and everything it started, for this reason.
+    /// Ends a job and all its processes, for this reason.
     ///
     /// # Errors
-    /// To whoever asked, when there is none of that id.
+    /// A message for the caller if there is no job with this id.
     pub async fn stop(&self, id: &str, why: &'static str) -> Result<String, String> {
         let job = self.find(id)?;
         job.state().halt.get_or_insert((why, GRACE));
@@ -309,14 +308,14 @@ impl Jobs {
         Ok(how.unwrap_or_default())
     }
 
-    /// The model has been told by a result how a command ended.
+    /// Records that the model knows by a result how a job ended.
     pub(super) fn heard(&self, id: &str) {
         if let Ok(job) = self.find(id) {
             job.state().heard = true;
         }
     }
 
-    /// Ends all of them, and what they left running: the session ends.
+    /// Ends all jobs and their processes at the end of the session.
     pub async fn end(&self) {
         let jobs = self.list().clone();
         for job in &jobs {
@@ -327,12 +326,13 @@ impl Jobs {
         self.tasks.wait().await;
     }
 
-    /// Waits until one has ended that nobody has been told of.
+    /// Waits for the end of a job that has not been reported.
     pub async fn news(&self) {
         self.news.notified().await;
     }
 
-    /// Whether the history may hold an end that the model was not told. Says so once.
+    /// Whether the history may contain an end that the model does not know of. Returns true only
+    /// once.
     pub fn untold(&self) -> bool {
         self.untold.swap(false, Ordering::Relaxed)
     }
@@ -342,7 +342,10 @@ impl Jobs {
         list.iter()
             .filter_map(|job| {
                 let mut state = job.state();
-                let (how, exit) = state.end.clone().filter(|_| take(&mut state))?;
+                if state.end.is_none() || !take(&mut state) {
+                    return None;
+                }
+                let (how, exit) = state.end.clone()?;
                 let tail = text::tail(&state.printed.kept().text, TAIL).to_owned();
                 Some(EndedJob {
                     id: job.id.clone(),
@@ -358,7 +361,7 @@ impl Jobs {
             .collect()
     }
 
-    /// Those that have ended since this was asked last, for the history.
+    /// Returns the jobs that have ended since the last call, for the history.
     pub fn unsettled(&self) -> Vec<EndedJob> {
         let ended = self.ended(|state| !std::mem::replace(&mut state.settled, true));
         if !ended.is_empty() {
@@ -367,7 +370,7 @@ impl Jobs {
         ended
     }
 
-    /// A call has been shown as done: what it started may be shown as ended from here on.
+    /// Records that a call was shown as completed, so that its job may be shown as ended.
     pub fn announced(&self, call: &CallId) {
         for job in self.list().iter().filter(|job| job.call == *call) {
             let mut state = job.state();
@@ -378,7 +381,7 @@ impl Jobs {
         }
     }
 
-    /// Those whose end the editor has not seen in their calls.
+    /// Returns the jobs whose end the editor has not been shown in their calls.
     pub fn unshown(&self) -> Vec<EndedJob> {
         self.ended(|state| {
             state.noticed |= state.announced;
@@ -386,16 +389,22 @@ impl Jobs {
         })
     }
 
-    /// Those of whose end the editor knows nothing.
+    /// Returns the jobs whose end the editor has not been notified of.
     pub fn unnoticed(&self) -> Vec<EndedJob> {
         self.ended(|state| !std::mem::replace(&mut state.noticed, true))
     }
 }
 
-/// How much of what one printed is shown in its call when it has ended.
+/// The maximum bytes of an ended job's output that are shown in its call.
 const TAIL: usize = 8 << 10;
 
 impl RunningJob {
+    /// Returns id, command line and end, for people.
+    fn summary(&self) -> (String, String, Option<String>) {
+        let how = self.state().end.as_ref().map(|(how, _)| how.clone());
+        (self.id.clone(), text::title(&self.command), how)
+    }
+
     fn take(&self, bytes: &[u8]) {
         self.state().take(bytes);
         self.printed.notify_waiters();
@@ -405,12 +414,12 @@ impl RunningJob {
         locked(&self.state)
     }
 
-    /// Whether what somebody waits for has come.
+    /// Whether the awaited condition is met.
     fn shows(&self, until: &WaitFor) -> bool {
         match until {
             WaitFor::End => self.state().end.is_some(),
             WaitFor::Output(pattern) => {
-                // Whoever takes what it prints does not wait for the pattern.
+                // The lock is not held while the pattern is matched.
                 let news = self.state().news();
                 news.split(|byte| *byte == b'\n')
                     .any(|line| !line.is_empty() && pattern.matcher.is_match(line).unwrap_or_default())
@@ -421,7 +430,7 @@ impl RunningJob {
     fn read(&self) -> JobOutput {
         let mut state = self.state();
         let mut news = state.news();
-        // An unfinished character is no news yet.
+        // An incomplete character is not returned yet.
         if let Some(e) = std::str::from_utf8(&news).err().filter(|e| e.error_len().is_none() && state.end.is_none()) {
             news.truncate(e.valid_up_to());
         }
@@ -457,7 +466,8 @@ impl JobProgress {
         }
     }
 
-    /// What was not read yet: of what could still change at the last time, the lines that did.
+    /// Returns the unread output: of the output that could change at the last read, only the lines
+    /// that have changed.
     fn news(&self) -> Vec<u8> {
         let mut news: Vec<u8> = self.fresh.iter().copied().collect();
         news.extend(self.printed.live());
@@ -472,7 +482,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split_inclusive(|byte| *byte == b'\n')
 }
 
-/// A command on its way to its end.
+/// A task that runs a job until its end.
 struct JobFollower {
     job: Arc<RunningJob>,
     child: Child,
@@ -487,10 +497,11 @@ struct JobFollower {
 impl JobFollower {
     async fn run(mut self) {
         let job = self.job.clone();
-        // A limit beyond what the clock can count is no limit.
+        // A limit that the clock cannot represent is no limit.
         let deadline = self.limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut buffer = vec![0; 64 << 10];
-        let (mut burst, mut go_on) = (0, Instant::now());
+        let mut burst = 0;
+        let mut go_on = Instant::now();
         let mut shell = None;
         let mut look = Instant::now();
         let (how, exit) = loop {
@@ -521,7 +532,7 @@ impl JobFollower {
                         }
                     }
                 }
-                // What it has left behind goes on, and may print on.
+                // Processes that the shell has left behind continue, and may print.
                 () = sleep_until(look), if shell.is_some() && !self.open => {
                     look = Instant::now() + LOOK;
                     if !self.child.left_something()
@@ -559,13 +570,14 @@ impl JobFollower {
     }
 }
 
-/// For the model: what a command changed that the system could not protect.
+/// Names, for the model, the control files that a command has changed and the system could not
+/// protect.
 pub(super) fn changed_note(changed: &[String]) -> String {
     format!("It changed files that decide what runs on this machine: {}. Tell the user.", changed.join(", "))
 }
 
-/// Reads what is still in the pipe of a command that has ended. Whatever holds it open, without a word
-/// or without an end, is not waited for; says whether something does.
+/// Reads the rest of the pipe of a command that has ended. Does not wait for a process that keeps
+/// the pipe open without output or prints without end. Returns whether the pipe is still open.
 pub(super) async fn last_words(pipe: &mut pipe::Receiver, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> bool {
     let patience = Instant::now() + LAST_WORDS;
     while Instant::now() < patience {

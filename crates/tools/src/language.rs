@@ -1,9 +1,10 @@
-//! What language servers say of the files that tools change: the errors a change has introduced, for the model
-//! with the result of the call, and for the user with its details. Nothing of it happens where the settings have
-//! no language servers, or the project is not trusted: servers run its code.
+//! Diagnostics of language servers for the files that tools change: the errors that a change has
+//! introduced, for the model in the result of the call, and for the user with its details. There
+//! are none if the settings have no language servers or the project is not trusted, since servers
+//! run its code.
 //!
-//! A call waits for them, before it writes and afterwards, and never longer than `BEFORE` and `AFTER`; longer
-//! once, for a server that is only starting.
+//! A call waits for servers before it writes and afterwards, never longer than `BEFORE` and
+//! `AFTER`; longer once, for a server that is starting.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,22 +26,23 @@ use permission::Action;
 use permission::sight::Sight;
 use sandbox::process::Program;
 
-/// How long a change waits for what servers say of the files as they are.
+/// The maximum time that a change waits for the diagnostics before it.
 const BEFORE: Duration = Duration::from_secs(5);
-/// How long it waits for one to start, and then for the first thing it says.
+/// The maximum time to wait for a server's start, and then for its first diagnostics.
 const START: Duration = Duration::from_secs(10);
 const COLD: Duration = Duration::from_secs(10);
-/// How long its result waits for what they say afterwards.
+/// The maximum time that a result waits for the diagnostics after the change.
 const AFTER: Duration = Duration::from_secs(5);
-/// The largest file that is shown to a server, in bytes.
+/// The maximum size of a file that is sent to a server, in bytes.
 const LARGEST: usize = 2 << 20;
-/// How many errors of a file are told, and of how many other files.
+/// The maximum number of errors per file in a result, and of other files.
 const ERRORS: usize = 20;
 const OTHERS: usize = 5;
-/// The longest message that is told, in characters.
+/// The maximum length of a message in a result, in characters.
 const MESSAGE: usize = 600;
 
-/// The servers for a file, started where they are not. What is missing, or does not work, is told to the user once.
+/// Returns the servers for a file, and starts them if necessary. Notifies the user once of each
+/// that is missing or cannot be started.
 pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<ServerHandle>> {
     let settings = &context.project.settings;
     if !context.confinement.trusted || !settings.language_servers.iter().any(|entry| entry.is_for(real)) {
@@ -52,7 +54,9 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
         return Vec::new();
     };
     let entries: Vec<_> = settings.language_servers.iter().filter(|entry| entry.is_for(real)).cloned().collect();
-    let (file, root, environment) = (real.to_owned(), root.clone(), context.project.environment.clone());
+    let file = real.to_owned();
+    let root = root.clone();
+    let environment = context.project.environment.clone();
     let found =
         spawn_blocking(move || entries.iter().map(|entry| entry.run(&file, &root, &environment)).collect::<Vec<_>>());
     let mut all = Vec::new();
@@ -61,7 +65,7 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
             Ok(None) => {}
             Ok(Some(run)) => match context.confinement.lock(context).await {
                 Ok(mut lock) => {
-                    // Several sessions share it: it has none's directory.
+                    // Several sessions share the server, so it gets none of their directories.
                     lock.scratch = scratch::directory(&context.project.environment, "language servers");
                     let confined = format!("{:?}, {:?}", context.confinement.reads_only(), lock.words);
                     let program = || {
@@ -92,19 +96,19 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
     all
 }
 
-/// Tells the user once that a server was not started, and why.
+/// Notifies the user once that a server was not started, with the reason.
 async fn unstarted(name: &str, why: Failure, context: &ToolContext) {
     tell(context, format!("The language server {name} was not started: {why}"), None).await;
 }
 
-/// Tells the user, once in a session.
+/// Notifies the user, once per session.
 async fn tell(context: &ToolContext, title: String, details: Option<String>) {
     if context.session.language.tells(&title) {
         context.client.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
     }
 }
 
-/// The server as it works; one that does not is told of.
+/// Returns the connection to the server. Notifies the user if the server does not work.
 pub(super) async fn peer(
     server: &ServerHandle,
     until: Instant,
@@ -124,14 +128,15 @@ pub(super) async fn peer(
     }
 }
 
-/// Has the servers of a file look at it, in the background: somebody may want to know soon.
+/// Opens a file in its servers, in the background, because a change or a request may follow.
 pub(super) async fn warm(real: &Path, text: &str, context: &ToolContext) {
     if text.len() > LARGEST {
         return;
     }
     for server in servers(real, context).await {
-        let (path, text) = (real.to_owned(), text.to_owned());
-        // It holds nothing of the turn, which may end meanwhile.
+        let path = real.to_owned();
+        let text = text.to_owned();
+        // The task holds nothing of the turn, which may end before it.
         base::task::spawn(async move {
             if let Ok(peer) = server.peer(Instant::now() + START).await {
                 peer.show(&path, &text);
@@ -144,44 +149,44 @@ pub(super) async fn warm(real: &Path, text: &str, context: &ToolContext) {
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
     pub(super) real: PathBuf,
-    /// What it holds; none if it is not there.
+    /// The present text; `None` if the file does not exist.
     pub(super) old: Option<String>,
-    /// What it will hold; none if it is removed.
+    /// The new text; `None` if the file is about to be removed.
     pub(super) new: Option<String>,
 }
 
-/// What servers said before a change.
+/// The diagnostics before a change.
 #[derive(Default)]
 pub(super) struct Check {
     asked: Vec<AskedServer>,
 }
 
-/// One server, what it was shown and what it said.
+/// A server, the files shown to it, and its diagnostics.
 struct AskedServer {
     server: Arc<ServerHandle>,
     files: Vec<Planned>,
-    /// Files that the change may concern, with what they hold.
+    /// Files that the change may concern, with their texts.
     others: BTreeMap<PathBuf, String>,
     known: BTreeMap<PathBuf, Vec<Diagnostic>>,
 }
 
 #[derive(Default)]
 pub(super) struct LanguageFindings {
-    /// For the model; empty where there is nothing to say.
+    /// The text for the model; may be empty.
     pub(super) text: String,
-    /// For the editor: the errors by file.
+    /// The errors by file, for the editor.
     pub(super) errors: Map<String, Value>,
 }
 
 struct Errors {
     changed: bool,
-    /// What was there before is not known.
+    /// Whether the diagnostics before the change are unknown.
     unsure: bool,
     all: Vec<Diagnostic>,
 }
 
 impl Check {
-    /// Asks the servers of these files about them, as they are.
+    /// Collects the diagnostics of the servers for these files before the change.
     pub(super) async fn before(files: Vec<Planned>, context: &ToolContext) -> Self {
         let mut asked: Vec<AskedServer> = Vec::new();
         for file in files {
@@ -209,7 +214,8 @@ impl Check {
         Self { asked }
     }
 
-    /// Asks them again. `written` is what the files hold now that were written.
+    /// Collects the diagnostics after the change. `written` has the present texts of the written
+    /// files.
     pub(super) async fn after(self, written: &[(PathBuf, String)], context: &ToolContext) -> LanguageFindings {
         if self.asked.is_empty() {
             return LanguageFindings::default();
@@ -255,7 +261,7 @@ impl AskedServer {
         for file in &self.files {
             let Some(old) = &file.old else { continue };
             if !warm {
-                // While TypeScript's server loads a project, it knows of no uses in other files.
+                // While tsserver loads a project, it does not find uses in other files.
                 peer.acquainted(&file.real, until).await;
             }
             let concerned = peer.concerned(&file.real, old, file.new.as_deref(), until).await;
@@ -282,7 +288,8 @@ impl AskedServer {
         context: &ToolContext,
     ) -> (Vec<(PathBuf, Errors)>, Option<String>) {
         let Ok(peer) = peer(&self.server, until, context).await else { return (Vec::new(), None) };
-        let (mut first, mut news) = (Vec::new(), Vec::new());
+        let mut first = Vec::new();
+        let mut news = Vec::new();
         for file in &self.files {
             match written.iter().find(|(path, _)| *path == file.real) {
                 Some((path, now)) => {
@@ -298,7 +305,7 @@ impl AskedServer {
         let others: Vec<PathBuf> = self.others.keys().cloned().collect();
         let mut judged = peer.judge(&first, &others, until).await;
         let silent = judged.iter().any(|judged| judged.all.is_none() && first.contains(&judged.path));
-        // What it says of further files by itself.
+        // Published diagnostics of further files.
         let more = peer.said().into_iter().filter(|(path, _)| !first.contains(path) && !others.contains(path));
         judged.extend(more.map(|(path, all)| Judged { path, all: Some(all) }));
         let mut found = Vec::new();
@@ -309,7 +316,8 @@ impl AskedServer {
             let now = written.iter().find(|(written, _)| *written == path).map_or("", |(_, now)| now.as_str());
             let known = self.known.get(&path);
             let unsure = file.is_some() && old.is_some() && known.is_none();
-            // Of a file that nobody looked at before it is not known what is new.
+            // Without diagnostics from before the change, new errors of another file cannot be told
+            // from old ones.
             if file.is_none() && known.is_none() && self.others.contains_key(&path) {
                 continue;
             }
@@ -328,7 +336,8 @@ impl AskedServer {
     }
 }
 
-/// Shows a server what has become of the files it has open: the user and commands change them too.
+/// Sends the present texts of the open files to a server, since the user and commands change them
+/// too.
 pub(super) async fn refresh(peer: &LspClient, context: &ToolContext) {
     let open = peer.open();
     let paths = open.iter().map(|(path, _)| path.clone()).collect();
@@ -343,12 +352,13 @@ pub(super) async fn refresh(peer: &LspClient, context: &ToolContext) {
     peer.changed(&gone);
 }
 
-/// What lies in these files, as far as the agent may read them and they are texts.
+/// Returns the contents of those files that the agent may read and that are text.
 pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMap<PathBuf, String> {
     if paths.is_empty() {
         return BTreeMap::new();
     }
-    let (sight, tree) = (Sight::new(&context.policy), context.project.worktree.clone());
+    let sight = Sight::new(&context.policy);
+    let tree = context.project.worktree.clone();
     let read = move |path: PathBuf| {
         let small = std::fs::metadata(&path).is_ok_and(|data| data.len() <= LARGEST as u64);
         if !small || !tree.contains(&path) || sight.judge(&path) != Action::Allow {
@@ -361,7 +371,7 @@ pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMa
     spawn_blocking(move || paths.into_iter().filter_map(read).collect()).await.unwrap_or_default()
 }
 
-/// The words for the model, and the facts for the editor.
+/// Builds the text for the model and the facts for the editor.
 fn told(errors: BTreeMap<PathBuf, Errors>, notes: Vec<String>, context: &ToolContext) -> LanguageFindings {
     let mut found = LanguageFindings::default();
     let (changed, others): (Vec<_>, Vec<_>) = errors.into_iter().partition(|(_, errors)| errors.changed);
@@ -408,7 +418,7 @@ fn block(name: &str, errors: &[Diagnostic]) -> String {
     text
 }
 
-/// Where something is and what it is, in one line that ends no block.
+/// Returns the position and the message in one line that cannot end a block.
 pub(super) fn line(diagnostic: &Diagnostic) -> String {
     let message: Vec<&str> = diagnostic.message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let message = text::cut_chars(&text::escaped(&message.join("; ")), MESSAGE).replace("</", "< /");
@@ -417,7 +427,7 @@ pub(super) fn line(diagnostic: &Diagnostic) -> String {
 }
 
 impl LanguageFindings {
-    /// Adds it to the result of a call.
+    /// Adds the findings to the result of a call.
     pub(super) fn join(self, output: &mut super::ToolOutput) {
         output.text.push_str(&self.text);
         if !self.errors.is_empty() {
@@ -426,15 +436,15 @@ impl LanguageFindings {
     }
 }
 
-/// The key of the errors among the facts of a call.
+/// The key of the errors in the metadata of a call.
 pub const DIAGNOSTICS: &str = "diagnostics";
 
-/// Whether the agent has language servers to ask.
+/// Whether the agent has language servers.
 pub fn offered(settings: &config::Settings) -> bool {
     settings.trusted && !settings.language_servers.is_empty()
 }
 
-/// What a tool says that needs a server where there is none.
+/// Returns the error of a tool that needs a server if there is none.
 pub(super) fn none(shown: &str) -> Failure {
     Failure::Tell(format!("There is no language server for {shown}. Use grep and read."))
 }

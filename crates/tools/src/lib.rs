@@ -1,9 +1,10 @@
-//! What the model can do. A tool has two phases, because order matters: `prepare` looks, touches
-//! nothing, and names what the call needs; `turn/permit.rs` alone asks; `run` acts on exactly what
-//! was shown. A tool does not know that there is a user, an editor or a protocol.
+//! The tools of the model. A tool has two phases, because their order matters: `prepare` reads,
+//! changes nothing, and names the accesses that the call needs; only `turn/permit.rs` asks for
+//! permission; `run` does exactly the work that was shown. A tool does not know about the user, the
+//! editor or the protocol.
 //!
-//! One file per tool, all the same shape: doc, input, `impl Tool`, helpers, tests; one line in
-//! `registry.rs`. What is asked about a tool elsewhere is a constant of its `impl`.
+//! Each tool has a file of the same shape: doc, input, `impl Tool`, helpers, tests; and a line in
+//! `registry.rs`. Properties of a tool that other modules need are constants of its `impl`.
 
 pub mod registry;
 pub mod truncate;
@@ -108,73 +109,75 @@ use transcript::{CallFacts, Change, File};
 
 pub use futures_util::future::BoxFuture;
 
-/// What one tool looks like, typed.
+/// A tool, with the types of its input and of its prepared call.
 pub trait Tool: Send + Sync + 'static {
     const NAME: &'static str;
-    /// What it does, for the model: `prompts/tool/<name>.md`.
+    /// The description for the model: `prompts/tool/<name>.md`.
     const DESCRIPTION: &'static str;
-    /// What kind of work it does.
+    /// The kind of work, as ACP names it.
     const KIND: ToolKind;
-    /// Whether calls of one step may run side by side with others.
+    /// Whether calls of one step may run in parallel with others.
     const CONCURRENT: bool;
-    /// The permission that hides it when it is denied for everything; `prepare` names it too.
+    /// The permission that hides the tool when it is denied for everything; `prepare` names it too.
     const PERMISSION: &'static str = Self::NAME;
     const OFFER: Offer = Offer::Everyone;
-    /// Whether a call may change files that it does not name.
+    /// Whether a call may change files that its input does not name.
     const SWEEPS: bool = matches!(Self::KIND, ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other);
-    /// Whether its results stay in the model's view however old they are: they say how to work.
+    /// Whether its results are exempt from pruning, because they contain instructions for the work.
     const KEEPS_OUTPUT: bool = false;
-    /// Whether its arguments stay in memory when a turn has ended: undo reads them.
+    /// Whether its arguments stay in memory after the turn, because undo reads them.
     const KEEPS_INPUT: bool = false;
-    /// What models have been seen to call it and its fields.
+    /// Other names that models use for the tool and its fields.
     const ALIASES: Aliases = Aliases::NONE;
-    /// What the model sends. Doc comments become descriptions in the schema.
+    /// The arguments that the model sends. Doc comments become descriptions in the schema.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
-    /// Checked input, as `prepare` leaves it for `run`.
+    /// The checked input that `prepare` passes to `run`.
     type Ready: Send + 'static;
 
-    /// Whether one call may run side by side with others of its step.
+    /// Whether this call may run in parallel with others of its step.
     fn beside(_input: &Self::Input, _context: &ToolContext) -> bool {
         Self::CONCURRENT
     }
 
-    /// What the model is told when the user rejects a call without words, where the turn goes on all the same.
+    /// The message to the model after the user has rejected a call without a comment, for tools
+    /// after whose rejection the turn continues.
     const REJECTED: Option<&'static str> = None;
 
-    /// What it does, for the model.
+    /// Returns the description for the model.
     fn description(&self) -> String {
         Self::DESCRIPTION.trim_ascii_end().to_owned()
     }
 
-    /// What the call is, for people, as soon as its arguments are known: a title and where it
-    /// works. Pure; the title is one line of at most 120 characters ("Read src/lib.rs:10-40").
+    /// Returns a title and the locations of the call for people, as soon as its arguments are
+    /// known. Pure; the title is one line of at most 120 characters ("Read src/lib.rs:10-40").
     fn describe(input: &Self::Input, context: &ToolContext) -> CallDescription;
 
-    /// Looks, touches nothing, names what is needed. The needs are judged in order.
+    /// Reads, changes nothing, and returns the accesses that the call needs. They are judged in
+    /// order.
     fn prepare(
         &self,
         input: Self::Input,
         context: &ToolContext,
     ) -> impl Future<Output = Result<(Vec<Need>, Self::Ready), Failure>> + Send;
 
-    /// Acts. Must end soon after `context.cancelled` is.
+    /// Does the work. Must end soon after `context.cancelled` is triggered.
     fn run(&self, ready: Self::Ready, context: ToolContext)
     -> impl Future<Output = Result<ToolOutput, Failure>> + Send;
 }
 
-/// To whom a tool is offered.
+/// The agents and sessions that a tool is offered to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
     /// Every agent whose rules do not deny it.
     Everyone,
-    /// Agents whose rules allow it by name: a general "allow" gives no use for it.
+    /// Agents whose rules allow it by name; a general "allow" does not suffice.
     ByName,
     /// Models that were trained to edit with patches.
     PatchModels,
     OtherModels,
-    /// Nobody; it runs when a model calls it all the same, from habit.
+    /// No model. It runs if a model calls it anyway, from habit.
     Unlisted,
-    /// Only where it is made for a step, by those who know who asks.
+    /// Models of a step for which the session adds the tool itself.
     PerStep,
 }
 
@@ -184,21 +187,21 @@ pub struct CallDescription {
     pub locations: Vec<Location>,
 }
 
-/// What a tool may use, by how long it lasts.
+/// The resources of a tool call, by lifetime.
 #[derive(Clone)]
 pub struct ToolContext {
     pub call: CallContext,
-    /// What lives as long as the session.
+    /// The state that lives as long as the session.
     pub session: SessionContext,
-    /// Where it works, and with which settings.
+    /// The directories and settings of the project.
     pub project: ProjectContext,
-    /// The way up, to the session and the editor.
+    /// The channels to the session and the editor.
     pub client: ClientContext,
-    /// What the agent may do, and where it is judged.
+    /// The rules and grants of the agent, and the context in which they are evaluated.
     pub policy: Arc<Policy>,
-    /// What the system forbids the commands of this agent.
+    /// The sandbox of this agent's commands.
     pub confinement: confinement::Confinement,
-    /// Limits of what goes to the model.
+    /// The limits of output for the model.
     pub limits: OutputLimits,
     pub cancelled: CancellationToken,
 }
@@ -206,43 +209,44 @@ pub struct ToolContext {
 #[derive(Debug, Clone)]
 pub struct CallContext {
     pub id: CallId,
-    /// The message that it belongs to, where it does to one.
+    /// The message that contains the call, if any.
     pub message: Option<MessageId>,
-    /// For the model: in which order the calls of its message run, if that is not as they were written. Said with one of
-    /// them.
+    /// A note for the model on the order in which the calls of its message run, if it differs from
+    /// the order in the message. Only one of the calls has it.
     pub order: Option<String>,
-    /// What becomes known of it while it runs.
+    /// The facts that become known while the call runs.
     pub facts: LiveFacts,
-    /// Whose call it is: the name of the agent.
+    /// The name of the agent that makes the call.
     pub agent: String,
-    /// Variables for a command, beyond the usual ones.
+    /// Variables for a command, in addition to the usual ones.
     pub variables: Vec<(String, String)>,
-    /// The instruction files the model has in front of it.
+    /// The instruction files in the model's context.
     pub instructions: Arc<loaded_instructions::LoadedInstructions>,
-    /// Learns what the programs of the call write. None for what belongs to no call.
+    /// The receiver of the writes of the call's programs. `None` for work outside any call.
     pub observer: Option<Arc<dyn WriteObserver>>,
 }
 
-/// What the calls of one session share.
+/// The state that the calls of a session share.
 #[derive(Clone)]
 pub struct SessionContext {
     pub id: SessionId,
-    /// What notes to the model carry.
+    /// The mark of notes to the model.
     pub mark: ReminderMark,
-    /// Which files the model has seen, and in what state.
+    /// The files that the model has seen, and their state at that time.
     pub seen: Arc<seen::SeenFiles>,
     pub todos: Arc<todos::Todos>,
     pub jobs: Arc<jobs::Jobs>,
-    /// Which formatters the user was told of.
+    /// The formatters that the user has been notified of.
     pub formatters: Arc<format::ToldFormatters>,
     pub language: Arc<SessionServers>,
-    /// What stands before each command: `{session}` and `{cwd}` in it are the session's.
+    /// The program and arguments that precede each command. `{session}` and `{cwd}` in them are
+    /// replaced by the session's.
     pub exec: Arc<[String]>,
 }
 
 #[derive(Debug, Clone)]
 pub struct ProjectContext {
-    /// The session's directory: relative paths start here.
+    /// The session's directory, to which relative paths refer.
     pub cwd: PathBuf,
     pub worktree: Arc<Worktree>,
     pub environment: Environment,
@@ -251,52 +255,52 @@ pub struct ProjectContext {
 
 #[derive(Clone)]
 pub struct ClientContext {
-    /// To whoever shows the session.
+    /// The channel to the editor.
     pub outlet: Outlet,
-    /// What is asked of the session.
+    /// The channel for requests to the session.
     pub session_requests: SessionRequestSender,
-    /// What the editor offers for files.
+    /// The file operations that the editor offers.
     pub files: FileCapabilities,
 }
 
-/// What the editor offers for files.
+/// The file operations that the editor offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileCapabilities {
-    /// It gives the text of a file, unsaved changes included.
+    /// Reads the text of a file, unsaved changes included.
     pub read: bool,
-    /// It writes files, so that the user can review and undo.
+    /// Writes files, so that the user can review and undo.
     pub write: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct ToolOutput {
-    /// For people; empty keeps the one from `describe`.
+    /// The title for people. If empty, the title of `describe` remains.
     pub title: String,
-    /// For the model: data, whoever it comes from. Cut by `truncate.rs` unless `cut` says that it is short
-    /// already.
+    /// The text for the model; data, whatever its source. `truncate.rs` shortens it unless `cut` is
+    /// set.
     pub text: String,
-    /// What adjutant itself has to say about it to the model, as an exit code: `truncate.rs` puts it below
-    /// the text as a note, which nothing in the text can pretend to be.
+    /// A note of adjutant itself to the model, for instance an exit code. `truncate.rs` appends it
+    /// to the text with a mark that nothing in the text can imitate.
     pub note: String,
-    /// For people, where it should differ from `text` (no line numbers, no tags).
+    /// The text for people, if it differs from `text` (no line numbers, no tags).
     pub display: Option<String>,
-    /// The tool has cut its output itself.
+    /// Whether the tool has shortened its output itself.
     pub cut: bool,
-    /// Which end is kept when it is cut.
+    /// The end that remains when the output is shortened.
     pub keep: truncate::KeepEnd,
-    /// What is known of it besides.
+    /// Further facts on the call.
     pub facts: CallFacts,
-    /// What only the editor reads of that.
+    /// Further facts that only the editor reads.
     pub metadata: Map<String, Value>,
     pub changes: Vec<Change>,
-    /// Where it ended up working; empty keeps the ones from `describe`.
+    /// The locations of the work. If empty, those of `describe` remain.
     pub locations: Vec<Location>,
-    /// Images and the like for the model.
+    /// Images and other files for the model.
     pub attachments: Vec<File>,
 }
 
 impl ToolOutput {
-    /// Words for the model, nothing else.
+    /// Returns an output that consists only of text for the model.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
@@ -304,24 +308,24 @@ impl ToolOutput {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The model is told, and goes on.
+    /// An error for the model to act on; the turn continues.
     #[error("{0}")]
     Tell(String),
-    /// The user, or a rule, said no.
+    /// A denial by the user or a rule.
     #[error(transparent)]
     Denied(#[from] permission::Denial),
-    /// The user said no to something this call led to: the model is told, and the turn ends.
+    /// A denial of something that this call led to. The model gets the message, and the turn ends.
     #[error("{0}")]
     Stopped(String),
-    /// It has come to something that has to be allowed before it can go on, such as another host.
+    /// A further permission is needed to continue, for instance for another host.
     #[error("something has to be allowed first")]
     Further(Box<PreparedCall>),
     #[error("cancelled")]
     Cancelled,
-    /// The user cancelled it while it ran, and this is what it had printed or found by then.
+    /// A cancellation by the user during the run, with the output up to then.
     #[error("cancelled")]
     CutOff(String),
-    /// Something of ours broke: the log gets the cause, the model a plain sentence.
+    /// An internal error. The log gets the cause, the model a plain sentence.
     #[error("{0}")]
     Broken(String),
 }
@@ -333,8 +337,8 @@ impl Failure {
 }
 
 impl ToolContext {
-    /// Resolves a path as the model writes it: relative ones start at the cwd, `~` at home.
-    /// Nothing is looked up on disk.
+    /// Resolves a path as the model writes it: relative paths start at the cwd, `~` is the home
+    /// directory. Does not access the disk.
     pub fn absolute(&self, path: &str) -> PathBuf {
         if let Some(home) = &self.project.environment.home {
             if path == "~" {
@@ -347,19 +351,20 @@ impl ToolContext {
         self.project.cwd.join(path)
     }
 
-    /// A path for people and rules: relative to the worktree where it lies inside, `/` separators.
+    /// Returns a path for people and rules: relative to the worktree if it is inside, with `/` as
+    /// separator.
     pub fn relative(&self, path: &Path) -> String {
         self.project.worktree.relative(path)
     }
 
-    /// Tells people what the running call is doing.
+    /// Sends an update of the running call to the editor.
     pub async fn progress(&self, update: CallUpdate) {
         let update = CallUpdate { call: Some(self.call.id.clone()), ..update };
         self.client.outlet.event(Event::Call(Box::new(update))).await;
     }
 
-    /// The text of a file through the editor, unsaved changes included; none where the editor does
-    /// not offer that or refuses.
+    /// Reads the text of a file through the editor, unsaved changes included. Returns `None` if the
+    /// editor does not offer that or refuses.
     pub async fn buffer(&self, path: &Path) -> Option<String> {
         if !self.client.files.read {
             return None;
@@ -372,7 +377,7 @@ impl ToolContext {
         }
     }
 
-    /// Writes a file through the editor. None where the editor does not offer that.
+    /// Writes a file through the editor. Returns `None` if the editor does not offer that.
     pub async fn write_buffer(&self, path: &Path, text: &str) -> Option<Result<(), NotWritten>> {
         if !self.client.files.write {
             return None;
@@ -380,64 +385,66 @@ impl ToolContext {
         let (reply, answer) = tokio::sync::oneshot::channel();
         let message = TurnMessage::Write(WriteFile { path: path.into(), text: text.into(), reply });
         self.client.outlet.send(message).await.then_some(())?;
-        // Not cut short by a cancel: whether the file was written must be known.
+        // A cancel does not end the wait: the caller must know whether the file was written.
         answer.await.ok()
     }
 }
 
-/// A tool with its types erased, once, here.
+/// A tool with its types erased.
 pub trait AnyTool: Send + Sync {
     fn name(&self) -> &str;
-    /// What it does, for the model.
+    /// Returns the description for the model.
     fn description(&self) -> String;
-    /// The JSON Schema of its arguments.
+    /// Returns the JSON Schema of its arguments.
     fn schema(&self) -> Arc<Value>;
-    /// What kind of work it does.
+    /// Returns the kind of work.
     fn kind(&self) -> ToolKind;
-    /// Whether calls of one step may run side by side with others.
+    /// Whether calls of one step may run in parallel with others.
     fn concurrent(&self) -> bool;
-    /// Whether one call may: its arguments may say more.
+    /// Whether this call may run in parallel; depends on its arguments.
     fn beside(&self, _input: &Value, _context: &ToolContext) -> bool {
         self.concurrent()
     }
-    /// What the model is told when the user rejects a call without words, where the turn goes on all the same.
+    /// Returns the message to the model after the user has rejected a call without a comment, for
+    /// tools after whose rejection the turn continues.
     fn rejected(&self) -> Option<&'static str> {
         None
     }
-    /// The permission that hides it when denied for everything.
+    /// Returns the permission that hides the tool when it is denied for everything.
     fn permission(&self) -> &str;
-    /// The MCP server that brings it, if one does.
+    /// Returns the MCP server that provides the tool, if any.
     fn server(&self) -> Option<&str> {
         None
     }
-    /// Whether others wrote it.
+    /// Whether the tool comes from an MCP server or an extension.
     fn is_foreign(&self) -> bool {
         self.server().is_some()
     }
-    /// Whether a model is told of it.
+    /// Whether models get the tool in their lists.
     fn listed(&self) -> bool {
         true
     }
-    /// The arguments as this tool takes them, where it is clear what is meant; known before anything is judged.
+    /// Converts the arguments to the form that this tool takes, if their meaning is clear. Happens
+    /// before anything is judged.
     ///
     /// # Errors
-    /// What does not fit, for the model.
+    /// A message for the model on the arguments that do not fit.
     fn accept(&self, input: Value) -> Result<AcceptedArguments, String> {
         Ok(AcceptedArguments { input, notes: Vec::new() })
     }
-    /// A title and locations for arguments, as far as they are valid.
+    /// Returns a title and locations for the arguments, as far as they are valid.
     fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription>;
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>>;
 }
 
-/// A call that is ready to run once its needs are allowed.
+/// A call that is ready to run after its access requests are allowed.
 pub struct PreparedCall {
-    /// To be judged in order.
+    /// The access requests, to be judged in order.
     pub needs: Vec<Need>,
     pub run: RunCall,
 }
 
-/// What a call does once it may.
+/// The work of a call after it has been allowed.
 pub type RunCall = Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, Failure>> + Send>;
 
 impl std::fmt::Debug for PreparedCall {
@@ -452,7 +459,7 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
 
 struct ErasedTool<T> {
     tool: Arc<T>,
-    /// Made when it is first asked for.
+    /// The schema, generated at its first use.
     schema: OnceLock<Arc<Value>>,
 }
 
@@ -505,7 +512,8 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
 
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
-            let (name, schema) = (T::NAME, self.schema());
+            let name = T::NAME;
+            let schema = self.schema();
             let sent = text::cut_chars(&input.to_string(), 200);
             let wrong = |why: String| {
                 Failure::Tell(format!(
@@ -525,7 +533,7 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
     }
 }
 
-/// The schema of a tool's input as models want it: an object, no `$schema`, no title.
+/// Returns the schema of a tool's input in the form for models: an object, no `$schema`, no title.
 pub fn schema<T: JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::draft2020_12().with(|s| {
         s.meta_schema = None;

@@ -1,5 +1,5 @@
-//! `list`: the files below a directory, as a tree: level by level as far as there is room, with the number of
-//! files below each directory where not all of them are shown.
+//! `list`: the files below a directory as a tree, level by level as far as they fit, with the
+//! number of files below each directory that is not shown completely.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use events::{Location, ToolKind};
 use permission::sight::{LeftOut, Sight};
 use permission::{Action, Need};
 
-/// How many files are counted. Of more, it is said that there are more.
+/// The maximum number of files that are counted; beyond it the output says that there are more.
 const COUNTED: usize = 200_000;
 
 #[derive(Default)]
@@ -78,7 +78,9 @@ impl Tool for ListTool {
         let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
         let Ready { place, without } = ready;
-        let (root, shown, named) = (place.real.path.clone(), place.path.clone(), place.shown.clone());
+        let root = place.real.path.clone();
+        let shown = place.path.clone();
+        let named = place.shown.clone();
         let done = blocking(&context, move || {
             let mut look = SearchRoot::open(&root)?.looker();
             let root_of_filter = root.clone();
@@ -89,7 +91,8 @@ impl Tool for ListTool {
             });
             walk.sort_by_file_name(Ord::cmp);
             let mut tree = DirectoryTree::default();
-            let (mut more, mut denied) = (false, LeftOut::default());
+            let mut more = false;
+            let mut denied = LeftOut::default();
             for entry in walk.build().flatten() {
                 let rest = entry.path().strip_prefix(&root).unwrap_or(entry.path());
                 if cancelled.is_cancelled() || entry.depth() == 0 || entry.file_type().is_some_and(|kind| kind.is_dir())
@@ -137,7 +140,8 @@ impl Tool for ListTool {
     }
 }
 
-/// That there is a directory. What lies outside is not told before it may be looked at.
+/// Checks that the path is a directory. Nothing is revealed about a path outside before it may be
+/// read.
 async fn directory(place: &ResolvedPath, context: &ToolContext) -> Result<(), Failure> {
     match place.real.found {
         PathKind::Directory => Ok(()),
@@ -157,7 +161,7 @@ struct DirectoryTree {
     files: Vec<String>,
     count: usize,
     own: usize,
-    /// How many of its directories are shown, and how many of its files.
+    /// The numbers of its directories and of its files that are shown.
     open: usize,
     shown: usize,
 }
@@ -172,14 +176,15 @@ impl DirectoryTree {
             at.count += 1;
         }
         at.own += 1;
-        // More are never shown.
+        // More files are never shown.
         if at.files.len() < LIMIT {
             at.files.extend(path.file_name().map(name));
         }
     }
 
-    /// Opens directories level by level, of each level the smallest first, as long as there is room for so many
-    /// lines. One that is too large shows its directories alone. Says whether everything is shown.
+    /// Opens directories level by level, the smallest of each level first, while their lines fit
+    /// into `room`. A directory that is too large shows only its subdirectories. Returns whether
+    /// everything is shown.
     fn open(&mut self, mut room: usize) -> bool {
         let mut whole = true;
         let mut level = vec![self];
@@ -188,9 +193,10 @@ impl DirectoryTree {
             level.sort_by_key(|tree| tree.dirs.len() + tree.own);
             let mut next = Vec::new();
             for tree in level {
-                let (dirs, files) = (tree.dirs.len(), tree.own);
+                let dirs = tree.dirs.len();
+                let files = tree.own;
                 let fits = dirs + files <= room;
-                // A line for the files that are not shown.
+                // One line is for the number of files that are not shown.
                 let some = dirs > 0 && dirs < room;
                 whole &= fits;
                 if !(fits || some || top) {
@@ -198,7 +204,7 @@ impl DirectoryTree {
                 }
                 tree.open = dirs.min(room);
                 room -= tree.open;
-                // What was asked for shows as much as there is room for in any case.
+                // The requested directory always shows as much as fits.
                 tree.shown = match (fits, top) {
                     (true, _) => files,
                     (false, true) => files.min(room.saturating_sub(1)),
@@ -244,7 +250,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_large_directory_hides_no_other() {
+    async fn large_directory_does_not_hide_others() {
         let stage = TestProject::new();
         for n in 0..150 {
             stage.write(&format!("src/doc/{n}.md"), "");
@@ -271,7 +277,7 @@ mod tests {
 (305 files in all. What is closed stands with the number of files below it: list it, or use glob.)
 ";
         assert_eq!(text, expected);
-        // What was asked for shows what there is room for.
+        // The requested directory shows as much as fits.
         let (_, output) = call(&erase(ListTool), json!({"path": "src/doc"}), &stage.context()).await.unwrap();
         assert_eq!(output.text.lines().filter(|line| line.ends_with(".md")).count(), 99);
         assert!(output.text.contains("\n  (51 more files)\n"), "{}", output.text);
@@ -286,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_is_a_tree() {
+    async fn directory_is_shown_as_a_tree() {
         let stage = TestProject::new();
         for name in ["b.txt", "a/y.rs", "a/x/deep", "dist/out", "node_modules/m/i.js", ".git/HEAD", ".hid", "odd\nname"]
         {

@@ -1,4 +1,4 @@
-//! What a command prints on its way to the editor, a few times a second.
+//! Sends a command's output to the editor, a few times per second.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use super::ToolContext;
 use base::text::{self, Utf8Decoder};
 use events::{CallUpdate, ProgramExit};
 
-/// How often the editor hears of new output.
+/// The interval between updates of the editor.
 pub(super) const BEAT: Duration = Duration::from_millis(100);
-/// The most output of one beat that the editor gets; of more, the end.
+/// The maximum bytes of an update; of more output, the end is sent.
 pub(super) const PIECE: usize = 32 << 10;
 
 pub(super) async fn due(beat: Option<Instant>) {
@@ -22,8 +22,8 @@ pub(super) async fn due(beat: Option<Instant>) {
 
 type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Output on its way to the editor. While one piece is being sent, the next one gathers; an editor
-/// that does not read holds up neither the command nor its end.
+/// Output on its way to the editor. While one piece is being sent, the next one accumulates; an
+/// editor that does not read delays neither the command nor its end.
 pub(super) struct LiveOutput {
     context: ToolContext,
     lossy: Utf8Decoder,
@@ -58,8 +58,8 @@ impl LiveOutput {
         self.sending.is_none() && !self.news.is_empty()
     }
 
-    /// When the editor may hear of new output again; none: at once. A moment that is never the same twice would
-    /// never come where something else is always ready.
+    /// Returns the time of the next update; `None` for at once. It must be the same in repeated
+    /// calls, otherwise a `select!` in which something else is always ready would never reach it.
     pub(super) fn next_beat(&self) -> Option<Instant> {
         self.last.map(|last| last + BEAT)
     }
@@ -91,7 +91,7 @@ impl LiveOutput {
         }
     }
 
-    /// Sends what is left and how it ended, unless the user gives up: also to an editor that is slow.
+    /// Sends the rest and the exit status. Waits for a slow editor, unless the user cancels.
     pub(super) async fn over(self, exit: Option<ProgramExit>, context: &ToolContext) {
         tokio::select! {
             () = self.finish(exit) => {}

@@ -1,5 +1,5 @@
-//! Which instruction files a model has in front of it, so that none is put there twice: two calls of
-//! one step that run side by side come past here one after the other.
+//! The instruction files in a model's context. It prevents duplicates: of two parallel calls of a
+//! step, only the first one to claim a file adds it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use base::lock::locked;
 
-/// The files that are there. A std mutex: a leaf around a set.
+/// The files in the context. The mutex is a leaf lock around a set.
 #[derive(Debug, Default)]
 pub struct LoadedInstructions(Mutex<HashSet<PathBuf>>);
 
@@ -16,7 +16,7 @@ impl LoadedInstructions {
         Self(Mutex::new(known.into_iter().collect()))
     }
 
-    /// Claims a file; false when somebody has.
+    /// Claims a file; returns false if it was claimed already.
     pub fn claim(&self, path: &Path) -> bool {
         locked(&self.0).insert(path.to_path_buf())
     }

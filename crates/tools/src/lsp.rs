@@ -1,4 +1,5 @@
-//! `lsp`: what language servers know of a place, a file or the project, with the source lines; and renaming.
+//! `lsp`: queries to language servers about a position, a file or the project, with source lines;
+//! and renaming.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,17 +21,18 @@ use events::{Location, ToolKind};
 use lsp::{Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol, TextEdit, Units};
 use permission::Need;
 
-/// How long a call may take, the start of a server included.
+/// The maximum duration of a call, including the start of a server.
 const LIMIT: Duration = Duration::from_secs(20);
-/// How long a server may take for its first look at a file, before it is asked about it.
+/// The maximum time for a server to analyse a file before the query.
 const LOOK: Duration = Duration::from_secs(3);
-/// How many places are shown, how many of what a project declares, and how much of each line.
+/// The maximum number of positions, of declarations of a project, and of characters per line that
+/// are shown.
 const PLACES: usize = 100;
 const DECLARED: usize = 10;
 const LINE: usize = 200;
-/// How many lines of a definition.
+/// The number of lines shown of a definition.
 const DEFINITION: u32 = 12;
-/// How much of what a hover says, in bytes.
+/// The maximum size of a hover text, in bytes.
 const HOVER: usize = 8 << 10;
 
 #[derive(Default)]
@@ -59,7 +61,7 @@ pub enum Operation {
     Rename,
 }
 
-/// What the model sends.
+/// The arguments of the tool.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
@@ -76,7 +78,7 @@ pub struct Input {
     pub new_name: Option<String>,
 }
 
-/// A checked question; a renaming with what it changes.
+/// A checked query, or a rename with its changes.
 pub enum Ready {
     Question(Box<(Input, Option<ResolvedPath>)>),
     Rename(apply_patch::Ready),
@@ -104,7 +106,7 @@ impl Tool for LspTool {
     type Input = Input;
     type Ready = Ready;
 
-    /// A renaming writes files: it runs alone.
+    /// Whether the call may run in parallel; a rename may not, because it writes files.
     fn beside(input: &Input, _: &ToolContext) -> bool {
         input.operation != Operation::Rename
     }
@@ -122,7 +124,8 @@ impl Tool for LspTool {
             Operation::GoToImplementation => ("Implementations of", None),
             Operation::IncomingCalls => ("Calls of", None),
             Operation::OutgoingCalls => ("Calls from", None),
-            Operation::Diagnostics => ("Diagnostics of", Some("the project").filter(|_| path.is_none())),
+            Operation::Diagnostics if path.is_none() => ("Diagnostics of", Some("the project")),
+            Operation::Diagnostics => ("Diagnostics of", None),
             Operation::Rename => ("Rename to", input.new_name.as_deref()),
         };
         let of = of.map_or_else(|| format!("{place}{line}"), str::to_owned);
@@ -183,7 +186,7 @@ async fn answer(input: &Input, place: Option<ResolvedPath>, context: &ToolContex
     }
 }
 
-/// The servers of a file that work, which have been shown the file as it is, and its text.
+/// Returns the working servers of a file, after they have received its present text, and the text.
 async fn ready(
     place: &ResolvedPath,
     until: Instant,
@@ -197,7 +200,8 @@ async fn ready(
         Some(buffer) => choose(buffer, saved, known.as_ref()),
         None => saved,
     };
-    let (mut peers, mut why) = (Vec::new(), Vec::new());
+    let mut peers = Vec::new();
+    let mut why = Vec::new();
     for server in language::servers(&place.real.path, context).await {
         match language::peer(&server, until, context).await {
             Ok(peer) => {
@@ -218,7 +222,7 @@ async fn ready(
     }
 }
 
-/// The answer of the first server that has one; else the first that says why not.
+/// Returns the first answer that is not empty; otherwise the first error if no server has answered.
 async fn first<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
     peers: &'p [Arc<LspClient>],
     ask: impl Fn(&'p LspClient) -> F,
@@ -238,7 +242,7 @@ async fn first<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
     }
 }
 
-/// The place that is meant, as a server counts.
+/// Converts the requested position to the server's units.
 fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<Position, Failure> {
     let Some(line) = input.line.filter(|line| *line > 0) else {
         return Err(Failure::tell("line is missing: from 1, as read shows it."));
@@ -256,13 +260,13 @@ fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<
             whole[..at].chars().count()
         }
         (None, Some(character)) => usize::try_from(character.max(1) - 1).unwrap_or(usize::MAX),
-        // Where nothing else is said, the first name of the line.
+        // The default is the first name in the line.
         (None, None) => whole.chars().take_while(|c| c.is_whitespace()).count(),
     };
     Ok(Position { line: line - 1, character: peer.units().column(whole, letter) })
 }
 
-/// Where a name stands in a line as a word of its own, else at all.
+/// Finds a name in a line, preferably as a whole word.
 fn word(line: &str, name: &str) -> Option<usize> {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let alone = |at: &usize| !part(line[..*at].chars().next_back()) && !part(line[at + name.len()..].chars().next());
@@ -282,7 +286,7 @@ async fn at_place(
     let (peers, text) = ready(place, until, context).await?;
     let path = place.real.path.as_path();
     let at = |peer: &LspClient| position(input, &text, peer, &place.shown);
-    // Wrong whoever is asked.
+    // A wrong position is reported before any server is asked.
     peers.first().map(|peer| at(peer)).transpose()?;
     let at = |peer: &LspClient| at(peer).map_err(|e| e.to_string());
     let places = |what: Navigation| {
@@ -319,7 +323,7 @@ async fn at_place(
     }
 }
 
-/// Places with their lines, by file; `lines` of each.
+/// Shows ranges with their source lines, sorted by file; `lines` is the number of lines for each.
 async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) -> String {
     if places.is_empty() {
         return "Nothing was found.".into();
@@ -357,7 +361,7 @@ async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) ->
     out.trim_end().to_owned()
 }
 
-/// Who calls, or whom: each with the lines of the calls.
+/// Lists the callers or the called functions, each with the lines of the calls.
 async fn calls(all: Vec<(Symbol, Vec<lsp::Range>)>, incoming: bool, asked: &Path, context: &ToolContext) -> String {
     if all.is_empty() {
         return "No calls were found.".into();
@@ -365,7 +369,8 @@ async fn calls(all: Vec<(Symbol, Vec<lsp::Range>)>, incoming: bool, asked: &Path
     let mut out = String::new();
     for (symbol, ranges) in all.iter().take(PLACES) {
         let own = symbol.path.as_deref().unwrap_or(asked);
-        let (kind, name) = (symbol.kind(), text::title(&symbol.name));
+        let kind = symbol.kind();
+        let name = text::title(&symbol.name);
         let place = text::escaped(&context.relative(own));
         let _ = writeln!(out, "{kind} {name} ({place}:{})", symbol.selection.start.line + 1);
         let file = if incoming { own } else { asked };
@@ -377,13 +382,14 @@ async fn calls(all: Vec<(Symbol, Vec<lsp::Range>)>, incoming: bool, asked: &Path
     out.trim_end().to_owned()
 }
 
-/// What a file declares, one line each.
+/// Lists the declarations of a file, one per line.
 fn outline(all: &[Symbol], place: &ResolvedPath) -> String {
     if all.is_empty() {
         return format!("{} declares nothing.", place.shown);
     }
     let line = |symbol: &Symbol| {
-        let (first, last) = (symbol.range.start.line + 1, symbol.range.end.line + 1);
+        let first = symbol.range.start.line + 1;
+        let last = symbol.range.end.line + 1;
         let lines = if first == last { first.to_string() } else { format!("{first}-{last}") };
         format!("{}{} {} ({lines})", "  ".repeat(symbol.depth.min(8)), symbol.kind(), text::title(&symbol.name))
     };
@@ -395,7 +401,7 @@ fn outline(all: &[Symbol], place: &ResolvedPath) -> String {
     lines.join("\n")
 }
 
-/// What the project declares under a name.
+/// Lists the declarations of the project that match the query.
 async fn find(
     input: &Input,
     place: Option<ResolvedPath>,
@@ -434,13 +440,14 @@ async fn find(
     Ok(if out.is_empty() { format!("Nothing is declared under \"{}\".", text::title(query)) } else { out.join("\n") })
 }
 
-/// What is known to be wrong anywhere.
+/// Lists the known diagnostics of all files.
 async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Failure> {
     let servers = context.session.language.used();
     if servers.is_empty() {
         return Err(Failure::tell("No language server runs yet: name a file in filePath."));
     }
-    let (mut judged, mut looked) = (Vec::new(), BTreeSet::new());
+    let mut judged = Vec::new();
+    let mut looked = BTreeSet::new();
     for server in servers {
         let Ok(peer) = language::peer(&server, until, context).await else { continue };
         language::refresh(&peer, context).await;
@@ -461,7 +468,7 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
     ))
 }
 
-/// What is wrong, by file, with errors first; none if nothing is.
+/// Lists the errors and warnings by file, errors first; `None` if there are none.
 fn diagnoses(judged: Vec<Judged>, context: &ToolContext) -> Option<String> {
     let mut files: BTreeMap<PathBuf, Vec<Diagnostic>> = BTreeMap::new();
     for Judged { path, all } in judged {
@@ -491,7 +498,7 @@ fn diagnoses(judged: Vec<Judged>, context: &ToolContext) -> Option<String> {
     (!out.is_empty()).then(|| out.join("\n"))
 }
 
-/// What a renaming changes, to be judged and shown like any edit.
+/// Computes the changes of a rename, to be judged and shown like any edit.
 async fn renamed(
     input: &Input,
     place: Option<ResolvedPath>,

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_or_none() {
+    async fn edits_apply_all_or_none() {
         let stage = TestProject::new();
         stage.write("f", "a\nb\nc\n");
         let context = stage.context();

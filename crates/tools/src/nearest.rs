@@ -1,22 +1,22 @@
-//! The place in a text that is most like what a model looks for, and what differs there: after a look
-//! at it, the next call is the right one. Pure.
+//! Finds the text that is most similar to a failed quote, and the differences, so that the next
+//! call can be correct. Pure.
 
 use std::collections::HashSet;
 
 use super::spelling::{FoldLevel, FoldedText, LONGEST, differences};
 use base::text;
 
-/// How many lines are shown at most, and how much of each, in characters.
+/// The maximum number of lines that are shown, and of characters of each.
 const LINES: usize = 30;
 const LINE: usize = 300;
 
-/// How many lines of what is looked for decide where the place is.
+/// The maximum number of quoted lines that determine the position.
 const PROBES: usize = 8;
 
-/// How many differences are named.
+/// The maximum number of differences that are named.
 const NAMED: usize = 4;
 
-/// A place, and what is there instead.
+/// The most similar lines, with their differences from the quote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NearMiss {
     /// The first line, from 1.
@@ -25,7 +25,7 @@ pub(super) struct NearMiss {
     pub(super) differences: Vec<String>,
 }
 
-/// The words of a line, each once; a line without any is its own word.
+/// Returns the set of words of a line; a line without words is a word itself.
 fn words(line: &str) -> HashSet<String> {
     let line = FoldedText::of(line, FoldLevel::Blanks).text;
     let words: HashSet<String> =
@@ -33,14 +33,14 @@ fn words(line: &str) -> HashSet<String> {
     if words.is_empty() && !line.trim().is_empty() { HashSet::from([line.trim().to_owned()]) } else { words }
 }
 
-/// How many words two lines share, 0 to 1.
+/// Returns the share of common words of two lines, from 0 to 1.
 fn alike(one: &HashSet<String>, other: &HashSet<String>) -> f64 {
     let float = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
     let all = one.len() + other.len();
     if all == 0 { 0.0 } else { 2.0 * float(one.intersection(other).count()) / float(all) }
 }
 
-/// The lines that are most like `wanted`; none where nothing is half like it.
+/// Returns the lines that are most similar to `wanted`; `None` if none is similar enough.
 pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
     if file.len().max(wanted.len()) > LONGEST {
         return None;
@@ -53,30 +53,36 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
         wanted.iter().enumerate().map(|(n, line)| (n, words(line))).filter(|(_, words)| !words.is_empty()).collect();
     probes.sort_by_key(|(n, words)| (std::cmp::Reverse(words.len()), *n));
     probes.truncate(PROBES);
-    // Each probe says how well each place would suit it; lines may have come or gone in between.
-    let (mut best, mut start) = (0.0, None);
+    // Each probe votes for positions, because lines may have been added or removed in between.
+    let mut best = 0.0;
+    let mut start = None;
     let mut score = vec![0.0_f64; lines.len() + wanted.len()];
     for (n, probe) in &probes {
         for (at, words) in have.iter().enumerate() {
             let fits = alike(probe, words);
             if fits >= 0.5 {
-                // The place that `wanted` would begin at, moved by its length to stay above nothing.
+                // The position at which `wanted` would begin, shifted by its length so that it is
+                // not negative.
                 score[at + wanted.len() - n] += fits;
             }
         }
     }
     for (at, score) in score.into_iter().enumerate() {
         if score > best {
-            (best, start) = (score, Some(at));
+            best = score;
+            start = Some(at);
         }
     }
     let enough = f64::from(u32::try_from(probes.len()).unwrap_or(u32::MAX)) * 0.4;
-    let start = start.filter(|_| best >= enough)?;
+    if best < enough {
+        return None;
+    }
+    let start = start?;
     let first = start.saturating_sub(wanted.len()).min(lines.len().saturating_sub(1));
     let last = start.min(lines.len()).max(first + 1);
-    // What would begin above the file is beside nothing.
+    // Lines that would lie above the file have no counterpart.
     let above = wanted.len().saturating_sub(start);
-    let mut told = Vec::new();
+    let mut named = Vec::new();
     for (n, (line, wanted)) in
         lines[first..last].iter().zip(wanted.iter().skip(above)).enumerate().filter(|(_, (a, b))| a != b)
     {
@@ -86,25 +92,25 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
         } else {
             spelling.join("; ")
         };
-        told.push(format!("line {}: {what}", first + n + 1));
+        named.push(format!("line {}: {what}", first + n + 1));
     }
-    let more = told.len().saturating_sub(NAMED);
-    told.truncate(NAMED);
+    let more = named.len().saturating_sub(NAMED);
+    named.truncate(NAMED);
     if more > 0 {
-        told.push(format!("and {}", text::count(more, "more line")));
+        named.push(format!("and {}", text::count(more, "more line")));
     }
     if above == 0 && first + wanted.len() > lines.len() {
-        told.push("the file ends before what you wrote does".into());
+        named.push("the file ends before what you wrote does".into());
     }
-    Some(NearMiss { first: first + 1, last, differences: told })
+    Some(NearMiss { first: first + 1, last, differences: named })
 }
 
 fn cut(line: &str) -> String {
     text::cut_chars(line, LINE)
 }
 
-/// Lines of a text, from 1, with their numbers as `read` shows them; the middle is left out where there
-/// are too many.
+/// Returns lines of a text, from 1, with numbers as from `read`; leaves out the middle if there are
+/// too many.
 pub(super) fn numbered(file: &str, first: usize, last: usize) -> String {
     let first = first.max(1);
     let lines: Vec<String> = file
@@ -117,7 +123,8 @@ pub(super) fn numbered(file: &str, first: usize, last: usize) -> String {
     if lines.len() <= LINES {
         return lines.join("\n");
     }
-    let (head, tail) = (&lines[..LINES / 2], &lines[lines.len() - LINES / 2..]);
+    let head = &lines[..LINES / 2];
+    let tail = &lines[lines.len() - LINES / 2..];
     format!("{}\n({} left out)\n{}", head.join("\n"), text::count(lines.len() - LINES, "line"), tail.join("\n"))
 }
 
@@ -126,10 +133,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_place_is_found() {
+    fn nearest_lines_are_found_with_differences() {
         let file =
             "use a;\n\nfn one() {\n    let x = 11;\n    say(\u{201c}hi\u{201d});\n}\n\nfn two() {\n    let y = 2;\n}\n";
-        // Wanted, first and last line, what differs.
+        // Wanted text, first and last line, differences.
         type Row = (&'static str, Option<(usize, usize, &'static str)>);
         let table: &[Row] = &[
             ("    let x = 12;", Some((4, 4, "line 4: the file has `    let x = 11;`, you wrote `    let x = 12;`"))),
@@ -155,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_numbers() {
+    fn numbered_omits_the_middle() {
         let file: String = (1..=99).map(|n| format!("l{n}\n")).collect();
         assert_eq!(numbered(&file, 3, 4), "3: l3\n4: l4");
         assert_eq!(numbered(&file, 99, 120), "99: l99");

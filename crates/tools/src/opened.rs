@@ -1,8 +1,8 @@
-//! What a line that was allowed names to be written, and the sandbox would refuse: it is opened for that call alone, so
-//! that a yes is worth something.
+//! Paths that an allowed command line names to be written, but the sandbox protects: they are made
+//! writable for that call alone, so that the permission has an effect.
 //!
-//! A line that does nothing but what is known gets the folder, because programs write a new file beside the old one and
-//! rename it. Where something else runs as well, only the file itself is opened.
+//! If the line's effects are all known, the whole directory is made writable, because programs
+//! write a new file and rename it. If it runs something unknown too, only the file itself is.
 
 use std::path::{Path, PathBuf};
 
@@ -11,25 +11,25 @@ use permission::PermissionContext;
 use permission::credentials::git_command;
 use permission::shell::{Effect, JudgedLine, Unit};
 
-/// A path that a line writes.
+/// A path that a command line writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedWrite {
     path: PathBuf,
-    /// All that the line does is known.
+    /// Whether all effects of the line are known.
     is_known: bool,
 }
 
-/// Returns the paths that a line names to be written.
+/// Returns the paths that a command line names to be written.
 pub(super) fn opened(line: &JudgedLine, place: &PermissionContext, git_dirs: &[PathBuf]) -> Vec<NamedWrite> {
     let known = |unit: &Unit| unit.opaque.is_none() && (unit.effect != Effect::Unproven || configures_git(unit));
     let is_known = line.opaque.is_none() && line.unread.is_empty() && line.units.iter().all(known);
     let touched = line.units.iter().flat_map(|unit| &unit.touches).filter(|need| need.permission == "edit");
     let paths = touched.flat_map(|need| &need.patterns).map(|pattern| place.root.join(pattern));
     let configured = line.units.iter().filter(|unit| configures_git(unit)).flat_map(|unit| {
-        let says = |option: &str| unit.normal.split(' ').any(|word| word == option);
+        let has_option = |option: &str| unit.normal.split(' ').any(|word| word == option);
         match &place.home {
-            Some(home) if says("--global") => vec![home.join(".gitconfig"), home.join(".config/git/config")],
-            _ if says("--global") || says("--system") => vec![],
+            Some(home) if has_option("--global") => vec![home.join(".gitconfig"), home.join(".config/git/config")],
+            _ if has_option("--global") || has_option("--system") => vec![],
             _ => git_dirs.iter().map(|dir| dir.join("config")).collect(),
         }
     });
@@ -37,7 +37,8 @@ pub(super) fn opened(line: &JudgedLine, place: &PermissionContext, git_dirs: &[P
     paths.chain(configured).map(|path| NamedWrite { path: real(&path), is_known }).collect()
 }
 
-/// Whether a unit changes settings of git, which is asked about as a whole and names no file.
+/// Whether a unit changes settings of git; permission for that covers the whole command and names
+/// no file.
 fn configures_git(unit: &Unit) -> bool {
     unit.program.as_deref() == Some("git")
         && unit.foreign.is_none()
@@ -45,7 +46,7 @@ fn configures_git(unit: &Unit) -> bool {
         && git_command(&unit.normal) == Some("config")
 }
 
-/// Follows the links of a path as far as it exists.
+/// Resolves the links of a path as far as it exists.
 fn real(path: &Path) -> PathBuf {
     let exists = path.ancestors().find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
     let Some((above, real)) = exists else { return path.to_owned() };
@@ -56,12 +57,14 @@ fn real(path: &Path) -> PathBuf {
 }
 
 impl NamedWrite {
-    /// Whether it lies in a protected folder that stays closed, because something unknown runs beside it.
+    /// Whether the path is in a protected directory that stays protected, because the line runs
+    /// something unknown too.
     fn is_alone_in(&self, place: &Path) -> bool {
         !self.is_known && self.path.starts_with(place) && (self.path != place || place.is_dir())
     }
 
-    /// Returns what has to be writable for it, unless it is already. Makes the file if nothing else could be opened.
+    /// Returns the path that must be made writable, unless it is already. Creates the file if
+    /// nothing else could be opened.
     pub(super) fn place(&self, writable: &[PathBuf], protected: &[PathBuf]) -> Option<PathBuf> {
         let is_closed = protected.iter().any(|place| self.is_alone_in(place));
         if !is_closed && writable.iter().any(|root| self.path.starts_with(root)) {
@@ -70,12 +73,13 @@ impl NamedWrite {
         let folder = || self.path.ancestors().skip(1).find(|above| above.is_dir()).map(Path::to_owned);
         let place = match (self.is_known, self.path.is_dir()) {
             (true, true) => Some(self.path.clone()),
-            // What else runs could write anything in it.
+            // Unknown code could write anything in the directory.
             (false, true) => None,
             (true, false) => folder(),
             (false, false) => {
                 if !self.path.exists() {
-                    // What it would have made itself; if that cannot be, it fails as it would have.
+                    // The command would have created it; if that is impossible, the command fails
+                    // as it would have.
                     disk::write(&self.path, b"").ok();
                 }
                 self.path.exists().then(|| self.path.clone())
@@ -85,8 +89,9 @@ impl NamedWrite {
     }
 }
 
-/// Returns what stays protected if a path is to be written: everything else, what lies beside it in a protected folder
-/// included. A folder above a protected place is no name of it: `cp a .` opens nothing.
+/// Returns the paths that stay protected if a path is to be written: all others, including its
+/// siblings in a protected directory. The parent of a protected path does not name it: `cp a .`
+/// opens nothing.
 pub(super) fn lift(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> {
     let mut kept = Vec::new();
     for place in protected {
@@ -113,7 +118,7 @@ mod tests {
     use permission::shell::analyse;
 
     #[test]
-    fn named_writes_are_lifted_and_what_lies_beside_them_is_not() {
+    fn named_writes_are_unprotected_but_not_their_siblings() {
         let dir = tempfile::tempdir().unwrap();
         let dir = std::fs::canonicalize(dir.path()).unwrap();
         let path = |name: &str| dir.join(name);
@@ -135,10 +140,11 @@ mod tests {
         );
         assert_eq!(lifted(".git/hooks/pre-push"), [".git/config", ".git/hooks/pre-commit", ".git/hooks/sub"]);
         assert_eq!(lifted("file"), [".git/config", ".git/hooks"]);
-        // What lies above names none of them, be it `cp a .` or `tar xf a.tar`.
+        // The parent of protected files names none of them, neither in `cp a .` nor in `tar xf
+        // a.tar`.
         assert_eq!(lifted(".git"), [".git/config", ".git/hooks"]);
         assert_eq!(lifted(""), [".git/config", ".git/hooks"]);
-        // Beside something unknown the folder stays closed, and the file is opened alone.
+        // Next to unknown code the directory stays protected, and only the file becomes writable.
         let beside = NamedWrite { path: path(".git/hooks/new"), is_known: false };
         let closed = vec![path(".git/hooks")];
         assert_eq!(lift(closed.clone(), &beside), closed);
@@ -148,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_known_line_gets_the_folder() {
+    fn only_a_known_line_gets_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let dir = std::fs::canonicalize(dir.path()).unwrap();
         let known = |name: &str, is_known| NamedWrite { path: dir.join(name), is_known };
@@ -163,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_name_what_they_write() {
+    fn paths_written_by_a_line_are_found() {
         let lab = permission::testing::Lab::new();
         let root = &lab.place.root;
         for (text, names, is_known) in [

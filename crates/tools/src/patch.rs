@@ -1,4 +1,4 @@
-//! The patch format some models were trained on: read, and applied to texts. Pure.
+//! The patch format that some models were trained on: parsing and application. Pure.
 //!
 //! ```text
 //! *** Begin Patch
@@ -17,21 +17,21 @@ mod apply;
 
 pub use apply::apply;
 
-/// What to do with one file.
+/// The changes to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Section {
     Add {
-        /// As the model wrote it.
+        /// The path as the model wrote it.
         path: String,
         text: String,
     },
     Delete {
-        /// As the model wrote it.
+        /// The path as the model wrote it.
         path: String,
     },
-    /// Change it, perhaps under another name.
+    /// Changes the file, possibly under another name.
     Update {
-        /// As the model wrote it.
+        /// The path as the model wrote it.
         path: String,
         to: Option<String>,
         /// The changes, from top to bottom.
@@ -41,17 +41,18 @@ pub enum Section {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hunk {
-    /// Lines to look for first, one after the other: a function's head, for instance.
+    /// Lines to search first, one after the other, for instance the head of a function.
     pub contexts: Vec<String>,
     pub old: Vec<String>,
     pub new: Vec<String>,
     /// Whether it is at the end of the file.
     pub last: bool,
-    /// How many empty lines without a mark it begins and ends with: they may stand in the file, or only in the patch.
+    /// The numbers of empty lines without a mark at its beginning and end: they may be in the file,
+    /// or only in the patch.
     pub loose: (usize, usize),
 }
 
-/// Why a patch cannot be read or applied. The words are for the model.
+/// The reason why a patch cannot be parsed or applied, as a message for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -75,15 +76,15 @@ pub enum Error {
         "The lines of a hunk were found in {1} more than once, at lines {0}. Add lines before and after them, or an @@ line with the function they are in."
     )]
     Ambiguous(String, String),
-    /// Two hunks want the same lines.
+    /// Two hunks change the same lines.
     #[error("Two hunks for {0} change the same lines. Put them into one.")]
     Overlap(String),
 }
 
-/// Reads a patch. A heredoc around it is ignored.
+/// Parses a patch. A heredoc around it is ignored.
 ///
 /// # Errors
-/// When it is no patch; see [`Error`].
+/// An error if it is not a patch; see [`Error`].
 pub fn parse(text: &str) -> Result<Vec<Section>, Error> {
     let lines: Vec<&str> = text.lines().collect();
     let begin = lines.iter().position(|line| line.trim() == "*** Begin Patch").ok_or(Error::NoEnvelope)?;
@@ -137,7 +138,7 @@ fn header(line: &str) -> bool {
     ["*** Add File:", "*** Delete File:", "*** Update File:"].iter().any(|head| line.starts_with(head))
 }
 
-/// The text of a new file.
+/// Returns the text of a new file.
 fn fresh(lines: &[&str], before: usize) -> Result<String, Error> {
     let mut text = String::new();
     // Models forget the + on empty lines. Those at the end separate this file from the next.
@@ -162,7 +163,7 @@ fn hunks(lines: &[&str], before: usize) -> Result<Vec<Hunk>, Error> {
     let mut open = OpenHunk::default();
     for (n, line) in lines.iter().enumerate() {
         if let Some(context) = line.strip_prefix("@@") {
-            // Several @@ lines in a row narrow the search step by step.
+            // Consecutive @@ lines narrow the search step by step.
             if open.is_begun() {
                 hunks.push(std::mem::take(&mut open).close(false));
             }
@@ -191,22 +192,23 @@ fn hunks(lines: &[&str], before: usize) -> Result<Vec<Hunk>, Error> {
         });
     }
     hunks.push(open.close(false));
-    // What has only contexts or empty lines is no change.
+    // A hunk with only contexts or empty lines changes nothing.
     hunks.retain(|hunk| hunk.old != hunk.new || hunk.old.iter().any(|line| !line.is_empty()));
     Ok(hunks)
 }
 
-/// What a line of a hunk says of itself.
+/// The mark of a line of a hunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineMark {
     Stays,
     Goes,
     Comes,
-    /// Nothing: it is empty, and has lost its mark, or only separates the hunk from what is around it.
+    /// None: the line is empty, and has lost its mark, or only separates the hunk from its
+    /// surroundings.
     Loose,
 }
 
-/// A hunk that is being read.
+/// A hunk that is being parsed.
 #[derive(Debug, Default)]
 struct OpenHunk<'a> {
     contexts: Vec<String>,
@@ -218,9 +220,9 @@ impl OpenHunk<'_> {
         self.lines.iter().any(|(mark, _)| *mark != LineMark::Loose)
     }
 
-    /// Loose lines stay, as if the blank before them had been forgotten, where other lines say which place is meant. Where
-    /// nothing but loose lines would say so, they are no place to look for: those between lines that come, come as well, and the
-    /// others are none of the hunk's lines.
+    /// Ends the hunk. Loose lines count as unchanged lines that have lost their mark, if other
+    /// lines determine the position. Otherwise they cannot be searched for: those between added
+    /// lines count as added, and the others do not belong to the hunk.
     fn close(self, last: bool) -> Hunk {
         let Self { contexts, lines } = self;
         let loose = |(mark, _): &&(LineMark, &str)| *mark == LineMark::Loose;
@@ -247,7 +249,7 @@ impl OpenHunk<'_> {
     }
 }
 
-/// `-1,3 +1,4 @@`, as in a unified diff: numbers are not trusted.
+/// Whether a context is a range of a unified diff, `-1,3 +1,4 @@`. Its numbers are not used.
 fn is_range(context: &str) -> bool {
     let first = context.split_whitespace().next().unwrap_or_default();
     first.starts_with('-')
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_are_read() {
+    fn patches_are_parsed() {
         let sections = parse(&wrapped(
             "*** Add File: a.txt\n+one\n+\n+two\n*** Delete File: b.txt\n*** Update File: c.txt\n*** Move to: d.txt\n@@ fn main\n keep\n-old\n+new\n@@\n-x\n*** End of File",
         ));
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_after_a_new_file_are_none_of_its_own() {
+    fn empty_lines_after_a_new_file_do_not_belong_to_it() {
         let sections =
             parse(&wrapped("*** Add File: a\n+one\n\n+two\n\n*** Add File: b\n+x\n+\n\n\n*** Add File: c\n"));
         let add = |path: &str, text: &str| Section::Add { path: path.into(), text: text.into() };
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch() {
+    fn invalid_patches_are_refused() {
         let table = [
             ("".to_owned(), Error::NoEnvelope),
             ("*** End Patch\n*** Begin Patch".to_owned(), Error::NoEnvelope),
@@ -358,9 +360,9 @@ mod tests {
         }
     }
 
-    /// An empty line before what follows a hunk says nothing about where the hunk belongs.
+    /// An empty line between hunks does not affect the position of a hunk.
     #[test]
-    fn empty_lines_that_separate_hunks_are_no_place() {
+    fn empty_lines_between_hunks_do_not_affect_the_position() {
         let text = "fn main() {\n    a();\n\n    b();\n}\n";
         let inserted = "fn main() {\n    x();\n    a();\n\n    b();\n}\n";
         let table = [
@@ -373,21 +375,21 @@ mod tests {
                 "@@ fn main() {\n+    x();\n\n@@\n-    b();\n+    c();\n",
                 "fn main() {\n    x();\n    a();\n\n    c();\n}\n",
             ),
-            // What lost its mark between lines that come, comes.
+            // A line without a mark between added lines counts as added.
             (
                 text,
                 "@@ fn main() {\n+    x();\n\n+    y();\n",
                 "fn main() {\n    x();\n\n    y();\n    a();\n\n    b();\n}\n",
             ),
-            // Right below the context there is an empty line, so that one is meant.
+            // Directly below the context there is an empty line, so that one is meant.
             ("f\n\na\n\nb\n", "@@ f\n\n+x\n", "f\n\nx\na\n\nb\n"),
             ("a\n\nb\n", "@@\n+x\n", "a\n\nb\nx\n"),
             ("f\na\n", "@@ f\n+x\n\n*** End of File", "f\na\nx\n"),
             // Narrowed by two contexts, with space between them.
             ("f\n x\ng\n f\n x\n", "@@ g\n\n@@  f\n- x\n+ y\n", "f\n x\ng\n f\n y\n"),
-            // More space than there is in the file.
+            // More empty lines than in the file.
             (text, "@@ fn main() {\n-    a();\n+    c();\n\n\n\n", "fn main() {\n    c();\n\n    b();\n}\n"),
-            // The last line of the context has lost its blank, and says which of two places it is.
+            // The last line of the context has lost its mark, and distinguishes two positions.
             ("a\nb\na\n\nc\n", "@@\n-a\n+A\n\n", "a\nb\nA\n\nc\n"),
             ("f\na\n\n", "@@ f\n-a\n+A\n\n*** End of File", "f\nA\n\n"),
         ];
@@ -399,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn misfitting_hunks_are_refused() {
         let table = [
             ("a\n", "@@ nowhere\n-a", "Failed to find context 'nowhere' in f"),
             ("a\n", "@@\n-b", "Failed to find expected lines in f:\nb"),
@@ -407,7 +409,7 @@ mod tests {
             ("a\nb\n", "@@\n-b\n+B\n@@\n-x\n+A", "Failed to find expected lines"),
             ("a\nb\na\nc\n", "@@\n-c\n+C\n@@\n-a\n+A", "at lines 1, 3"),
             ("a\nb\nc\n", "@@\n a\n-b\n+B\n@@\n b\n-c\n+C", "Failed to find expected lines"),
-            // With the empty line it would be the second place, without it is the first.
+            // With the empty line it would be the second match, without it the first.
             ("f\na\nb\ng\na\n\n", "@@ f\n-a\n+A\n", "at lines 2, 5"),
         ];
         for (text, body, expected) in table {
@@ -422,8 +424,8 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config { cases: 3_000, failure_persistence: None, ..Default::default() })]
 
-        /// Against a naive reference: lines that are each there once are changed wherever the hunks stand, in whatever
-        /// order.
+        /// Against a naive reference: lines that occur exactly once are changed wherever the hunks
+        /// are, in any order.
         #[test]
         fn hunks_are_applied_in_any_order(
             (places, order) in (proptest::collection::btree_set(0_usize..12, 1..5), proptest::collection::vec(0_usize..100, 5)),
@@ -435,7 +437,7 @@ mod tests {
                 .iter()
                 .enumerate()
                 .map(|(n, at)| {
-                    // As a model remembers them: with blanks for tabs.
+                    // As a model reproduces them: with spaces for tabs.
                     let old = format!("{}line {at}", "  ".repeat(at % 3));
                     let new = format!("{}changed {at}", "  ".repeat(at % 3));
                     (order[n % order.len()], Hunk { old: vec![old], new: vec![new], ..Hunk::default() })

@@ -1,5 +1,5 @@
-//! From the path a model writes to the place on disk. Where it leads and what it takes to use it,
-//! `permission/path_gate.rs` says; here it becomes words for the model and the path the editor knows.
+//! Resolves the paths that a model writes. `permission/paths.rs` decides about target and access;
+//! this module adds the messages for the model and the path that the editor knows.
 
 use std::path::PathBuf;
 
@@ -13,24 +13,24 @@ use permission::{Denial, Need};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedPath {
-    /// For people and the model: relative to the worktree, control characters written out.
+    /// The path for people and the model: relative to the worktree, control characters escaped.
     pub shown: String,
-    /// Absolute, as the editor knows it: below the session's cwd as the editor spells that.
+    /// The absolute path as the editor knows it: below the session's cwd in the editor's spelling.
     pub path: PathBuf,
-    /// Where it really leads. This is what is opened and what is judged.
+    /// The actual target, which is judged and opened.
     pub real: Located,
 }
 
 impl ResolvedPath {
-    /// The needs of using it, then `own`.
+    /// Returns the access requests for using it, then `own`.
     pub fn needs(&self, access: Access, own: Need) -> Vec<Need> {
         self.real.needs(access).into_iter().chain([own]).collect()
     }
 
-    /// Walks the path again, right before it is used.
+    /// Resolves the path again, immediately before it is used.
     ///
     /// # Errors
-    /// To the model, when it now leads elsewhere.
+    /// A message for the model if it now leads elsewhere.
     pub fn still(&self) -> Result<(), Failure> {
         if paths::real(&self.path).as_deref() == Some(&self.real.path) {
             return Ok(());
@@ -42,10 +42,11 @@ impl ResolvedPath {
     }
 }
 
-/// Finds the place a model means, through the gate. Looks at the disk, opens nothing.
+/// Resolves a path of the model and checks it with the path gate. Reads the disk, opens nothing.
 ///
 /// # Errors
-/// A denial where a rule or a floor forbids this use; to the model, what cannot be used so at all.
+/// A denial if a rule or a minimum verdict forbids this access; a message for the model if the path
+/// cannot be used so at all.
 pub fn resolve(context: &ToolContext, written: &str, access: Access) -> Result<ResolvedPath, Failure> {
     let real = path_gate::admit(&context.policy, access, written).map_err(|barred| match barred {
         Barred::Denied(denied) => {
@@ -85,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn paths_resolve_to_their_targets() {
         let stage = stage();
         let context = stage.context();
         let out = |name: &str| stage.outside().join(name).display().to_string();
         let encoded = format!("file://{}/%2e%2e/x", stage.cwd().display());
         let twice = format!("file://{}/%252e%252e", stage.cwd().display());
-        // Written, real place (relative ones are inside), what is there.
+        // The written path, its target (relative ones are inside), the kind of the target.
         let table: &[(&str, &str, PathKind)] = &[
             ("src/../a.txt", "a.txt", PathKind::File),
             ("src//deep/./f", "src/deep/f", PathKind::File),
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn unusable_paths_are_refused() {
         let stage = stage();
         let context = stage.context();
         let sock = std::os::unix::net::UnixListener::bind(stage.cwd().join("sock")).unwrap();

@@ -1,11 +1,11 @@
-//! A regular expression as a model writes it: compiled within bounds, and explained where it is none.
+//! Compiles regular expressions of the model within limits, and explains invalid ones.
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 
 use super::Failure;
 use base::text;
 
-/// The most memory a pattern may take, in bytes.
+/// The maximum memory of a pattern, in bytes.
 const MOST: usize = 10 << 20;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,16 +18,16 @@ pub(super) struct MatchOptions {
 #[derive(Debug)]
 pub(super) struct SearchPattern {
     pub(super) matcher: RegexMatcher,
-    /// It is matched across lines, by wish or because there is a line break in it.
+    /// Whether it is matched across lines, by request or because it contains a line break.
     pub(super) multiline: bool,
 }
 
 impl SearchPattern {
-    /// Compiles it: to be matched line by line, unless it cannot be or is not meant to be. `name` is what the
-    /// model calls it.
+    /// Compiles a pattern to be matched line by line, unless that is impossible or not requested.
+    /// `name` is the argument's name in messages.
     ///
     /// # Errors
-    /// To the model: the pattern as it was sent, and what is wrong with it.
+    /// A message for the model with the pattern and its mistake.
     pub(super) fn new(name: &str, written: &str, style: MatchOptions) -> Result<Self, Failure> {
         let mut builder = RegexMatcherBuilder::new();
         builder.size_limit(MOST).dfa_size_limit(MOST).multi_line(true);
@@ -37,7 +37,7 @@ impl SearchPattern {
         {
             return Ok(Self { matcher, multiline: false });
         }
-        // Whoever searches across lines means every character by a full stop.
+        // In a search across lines, a dot should match line breaks too.
         let matcher = builder.line_terminator(None).dot_matches_new_line(style.multiline).build(written);
         let matcher = matcher.map_err(|e| Failure::Tell(wrong(name, written, &e.to_string())))?;
         Ok(Self { matcher, multiline: true })
@@ -55,7 +55,7 @@ fn wrong(name: &str, written: &str, why: &str) -> String {
     words
 }
 
-/// The pattern that matches a text and nothing else.
+/// Returns the pattern that matches exactly this text.
 fn literal(text: &str) -> String {
     let mut pattern = String::new();
     for letter in text.chars() {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_pattern_is_said_and_how_to_send_it() {
+    fn invalid_pattern_is_explained_with_its_literal_form() {
         let table = [
             ("foo(", "pattern is not a valid regular expression: unclosed group. It was sent as:\nfoo(\n", "foo\\("),
             ("a[0", "unclosed character class. It was sent as:\na[0\n", "a\\[0"),
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_would_fill_the_memory_is_refused() {
+    fn oversized_pattern_is_refused() {
         let failure =
             SearchPattern::new("pattern", "(x{1000}){1000}", MatchOptions::default()).unwrap_err().to_string();
         assert!(failure.contains("size limit"), "{failure}");
     }
 
     #[test]
-    fn a_line_break_is_matched_across_lines() {
+    fn pattern_with_line_break_is_matched_across_lines() {
         let all = MatchOptions { multiline: true, ..MatchOptions::default() };
         for (written, style, multiline) in [
             ("fn\\s+\\w+", MatchOptions::default(), false),

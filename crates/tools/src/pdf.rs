@@ -1,5 +1,5 @@
-//! PDFs for models that take none: their text, where Poppler's `pdftotext` is installed. It runs in the sandbox of
-//! commands that only read.
+//! Text of PDFs for models that do not accept PDFs, if Poppler's `pdftotext` is installed. It runs
+//! in the sandbox of read-only commands.
 
 use std::time::Duration;
 
@@ -14,13 +14,17 @@ use transcript::File;
 
 const PROGRAM: &str = "pdftotext";
 
-/// How long it may take, and how much it may print, in bytes.
+/// The maximum duration of the conversion, and the maximum bytes of its output.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PRINTED: u64 = 16 << 20;
 
-/// The text of a PDF for the model, or why there is none; nothing of anything else, or where nobody can read it.
+/// Returns the text of a PDF for the model, or the reason why there is none. Returns `None` for
+/// other files, and without `pdftotext`.
 pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
-    let data = file.data.as_ref().filter(|_| file.mime == "application/pdf" && !file.refused)?;
+    if file.mime != "application/pdf" || file.refused {
+        return None;
+    }
+    let data = file.data.as_ref()?;
     let environment = &context.project.environment;
     let program = base::executable::find(PROGRAM, environment.path())?;
     let name = text::title(file.name.as_deref().or(file.uri.as_deref()).unwrap_or("The PDF"));
@@ -29,14 +33,14 @@ pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
     let lock = confinement.lock(context).await.ok()?;
     let mut env = context.project.settings.variables.tame(environment);
     env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
-    // Not in the project: nothing of it is needed.
+    // It needs nothing of the project, so it does not run there.
     let program = Program::new(program, "/", env).args(["-q", "-layout", "-enc", "UTF-8", "-", "-"]);
     let program = confinement.enter(&lock, context, program).ok()?;
     let ran = tokio::select! {
         ran = program.answer(&bytes, PRINTED, PATIENCE) => ran,
         () = context.cancelled.cancelled() => return None,
     };
-    let said = match ran {
+    let text = match ran {
         Ok(ran) if ran.status.success() => String::from_utf8_lossy(&ran.stdout).into_owned(),
         Ok(ran) => {
             let why = text::title(String::from_utf8_lossy(&ran.stderr).trim());
@@ -44,12 +48,12 @@ pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
         }
         Err(e) => return Some(format!("[{name} is a PDF whose text {PROGRAM} could not take out: {e}]")),
     };
-    let (said, _) = text::visible(said.trim());
-    if said.trim().is_empty() {
+    let (text, _) = text::visible(text.trim());
+    if text.trim().is_empty() {
         return Some(format!("[{name} is a PDF without text, perhaps a scan; this model cannot look at it]"));
     }
-    let head = text::head(&said, context.limits.bytes);
-    let rest = match said.len() - head.len() {
+    let head = text::head(&text, context.limits.bytes);
+    let rest = match text.len() - head.len() {
         0 => String::new(),
         more => format!("\n[{more} bytes more are left out; {PROGRAM} gives them]"),
     };
@@ -64,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_text_of_a_pdf_is_told() {
+    async fn pdf_is_converted_to_text() {
         let file = |mime: &str| File {
             mime: mime.into(),
             name: Some("a.pdf".into()),

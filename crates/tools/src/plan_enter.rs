@@ -10,7 +10,7 @@ use base::text;
 use events::ToolKind;
 use permission::{Action, Need};
 
-/// How much of the reason is shown, in characters.
+/// The maximum length of the shown reason, in characters.
 const REASON: usize = 500;
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Tool for PlanEnterTool {
     async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, ()), Failure> {
         let reason = text::cut_chars(input.reason.trim(), REASON);
         let question = format!("Switch to plan mode, where nothing is changed, and plan first? {reason}");
-        // Whatever the rules allow: it is the user who decides.
+        // The user decides, whatever the rules allow.
         let need = Need { floor: Some((Action::Ask, question.trim_end().into())), ..Need::new(Self::NAME, "*") };
         Ok((vec![need], ()))
     }

@@ -14,7 +14,7 @@ use base::text;
 use events::{Location, SessionRequest, SwitchAgent, ToolKind};
 use permission::{Action, Need};
 
-/// How much of the plan is shown with the question, in bytes.
+/// The maximum size of the plan that is shown with the question, in bytes.
 const SHOWN: usize = 16 << 10;
 
 #[derive(Default)]
@@ -75,7 +75,7 @@ impl Tool for PlanExitTool {
             plan = Some(place.shown.clone());
             needs.extend(place.real.needs(Access::Read));
         }
-        // Whatever the rules allow: it is the user who decides.
+        // The user decides, whatever the rules allow.
         need.floor = Some((Action::Ask, question));
         needs.push(need);
         Ok((needs, plan))
@@ -90,14 +90,15 @@ impl Tool for PlanExitTool {
     }
 }
 
-/// Whether it is the plan itself, not the name of a file: no name has several lines, or ends in a sentence.
+/// Whether the argument is the plan itself, not a file name: a file name has only one line, and
+/// does not end a sentence.
 fn is_text(plan: &str) -> bool {
     let plan = plan.trim();
     plan.contains('\n')
         || (plan.contains(' ') && (plan.ends_with(['.', '!', ':']) || plan.starts_with(['#', '-', '*'])))
 }
 
-/// Lets another agent speak from the next step on; gives back who it is.
+/// Switches to another agent from the next step on. Returns its name.
 pub(super) async fn switch(agent: &str, context: &ToolContext) -> Result<String, Failure> {
     let (reply, answer) = oneshot::channel();
     let sent = context

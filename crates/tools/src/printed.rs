@@ -1,5 +1,5 @@
-//! What a program prints, as a terminal would show it, kept in bounds: memory holds the beginning and the
-//! end of it, a file holds all of it once it is too long to be shown.
+//! Bounded capture of a program's output, rendered as by a terminal: memory holds the beginning and
+//! the end, a file the whole output once it is too long to be shown.
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -11,28 +11,29 @@ use base::environment::Environment;
 use base::text;
 use config::settings::OutputLimits;
 
-/// The most that is kept of the output of one command, in bytes.
+/// The maximum size of a command's output file, in bytes.
 const FILED: u64 = 256 << 20;
 
-/// Room for a file is asked for in pieces of this many bytes.
+/// The number of bytes for which free space is checked at a time.
 const PIECE: u64 = 8 << 20;
 
-/// Output as it is kept: a fifth of what may be shown from the beginning, the rest from the end, all
-/// of it in a file once it is too long to be shown.
+/// Captured output: a fifth of the limit from the beginning, the rest from the end, and the whole
+/// in a file once it is too long to be shown.
 pub(super) struct CapturedOutput {
     limits: OutputLimits,
     environment: Environment,
-    /// What can still change. It is no part of the counts and ends below; in the file it stands last.
+    /// Output that may still change. It is not included in the counts and ends below; in the file
+    /// it comes last.
     screen: TerminalScreen,
-    /// Everything, while it is short; then its beginning.
+    /// The whole output while it is short; then its beginning.
     head: Vec<u8>,
-    /// Its end, and at most as much again before that.
+    /// The end of the output, and at most as many bytes before it.
     tail: Vec<u8>,
     total: u64,
     lines: usize,
     file: Option<(std::fs::File, PathBuf)>,
     filed: u64,
-    /// How many bytes the file may have before room is asked for again.
+    /// The size that the file may have before free space is checked again.
     granted: u64,
     trouble: Option<String>,
 }
@@ -61,25 +62,26 @@ impl CapturedOutput {
     }
 
     fn long(&self, more: &[u8]) -> bool {
-        let (bytes, lines) = (self.total + length(more), self.lines + breaks(more));
+        let bytes = self.total + length(more);
+        let lines = self.lines + breaks(more);
         bytes > u64::try_from(self.limits.bytes).unwrap_or(u64::MAX) || lines > self.limits.lines
     }
 
-    /// Takes more of it. Gives what cannot change any more.
+    /// Takes more output. Returns the output that cannot change any more.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         let done = self.screen.take(bytes);
         self.settle(&done);
         done
     }
 
-    /// Nothing more comes. Gives what could have changed.
+    /// Ends the capture. Returns the rest, which cannot change any more.
     pub(super) fn end(&mut self) -> Vec<u8> {
         let done = self.screen.end();
         self.settle(&done);
         done
     }
 
-    /// What can still change, as it is now.
+    /// Returns the output that may still change, in its present state.
     pub(super) fn live(&self) -> Vec<u8> {
         self.screen.live()
     }
@@ -88,7 +90,7 @@ impl CapturedOutput {
         let was_long = self.long(&[]);
         self.total += length(bytes);
         self.lines += breaks(bytes);
-        // Before there is a file, nothing is filed.
+        // Without a file this does nothing.
         self.file_away(bytes);
         if was_long {
             self.keep_end(bytes);
@@ -101,9 +103,12 @@ impl CapturedOutput {
         self.file_live();
     }
 
-    /// What can still change stands at the end of the file, for whoever looks at it meanwhile.
+    /// Writes the output that may still change at the end of the file, for readers in the meantime.
     fn file_live(&mut self) {
-        let Some((file, _)) = self.file.as_ref().filter(|_| self.filed < FILED) else { return };
+        if self.filed >= FILED {
+            return;
+        }
+        let Some((file, _)) = self.file.as_ref() else { return };
         let live = self.screen.live();
         let written = file.write_all_at(&live, self.filed).and_then(|()| file.set_len(self.filed + length(&live)));
         if let Err(e) = written {
@@ -112,7 +117,7 @@ impl CapturedOutput {
         }
     }
 
-    /// From here on a file holds everything, however short it is.
+    /// Creates the file, so that it holds the whole output from now on, however short it is.
     pub(super) fn file_all(&mut self) {
         if self.file.is_some() || self.trouble.is_some() {
             return;
@@ -127,12 +132,12 @@ impl CapturedOutput {
         self.file_live();
     }
 
-    /// The file that holds everything, if there is one.
+    /// Returns the path of the file, if there is one.
     pub(super) fn path(&self) -> Option<PathBuf> {
         self.file.as_ref().map(|(_, path)| path.clone())
     }
 
-    /// Where all of it is, as far as it was kept: a sentence for the model.
+    /// Describes the location of the whole output, as far as it was stored, for the model.
     pub(super) fn whole(&self) -> String {
         let mut whole = match (&self.file, &self.trouble) {
             (Some((_, path)), None) => hint(path),
@@ -147,12 +152,12 @@ impl CapturedOutput {
         whole
     }
 
-    /// How much of it may be shown.
+    /// Returns the limits of shown output.
     pub(super) fn limits(&self) -> OutputLimits {
         self.limits
     }
 
-    /// It has become too long: from here on the file holds everything, memory both ends.
+    /// Moves the output to a file after it has become too long; memory then holds both ends.
     fn spill(&mut self) {
         self.file_all();
         let all = std::mem::take(&mut self.head);
@@ -161,7 +166,7 @@ impl CapturedOutput {
         self.keep_end(&all[first..]);
     }
 
-    /// A write to the page cache, in pieces of at most 64 KiB: not worth a thread.
+    /// Writes to the page cache, in pieces of at most 64 KiB, which is not worth a thread.
     fn file_away(&mut self, bytes: &[u8]) {
         let room = usize::try_from(FILED.saturating_sub(self.filed)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
@@ -195,12 +200,12 @@ impl CapturedOutput {
         self.tail.extend_from_slice(bytes);
     }
 
-    /// How much of the end is shown.
+    /// Returns the maximum bytes of the end that are shown.
     fn most(&self) -> usize {
         self.limits.bytes - self.limits.bytes / 5
     }
 
-    /// What is to be shown of it now.
+    /// Returns the part of the output to be shown now.
     pub(super) fn kept(&self) -> ShownOutput {
         let live = self.live();
         if !self.long(&live) {
@@ -210,13 +215,12 @@ impl CapturedOutput {
             return ShownOutput { text, hint: None, path: None };
         }
         let end = [&self.tail[..], &live].concat();
-        // What can still change may be what makes it too long.
-        let (head, end) = match self.long(&[]) {
-            true => (&self.head[..], end),
-            false => {
-                let (head, rest) = self.head.split_at(self.head.len().min(self.limits.bytes / 5));
-                (head, [rest, &end].concat())
-            }
+        // The output that may still change may be the reason why it is too long.
+        let (head, end) = if self.long(&[]) {
+            (&self.head[..], end)
+        } else {
+            let (head, rest) = self.head.split_at(self.head.len().min(self.limits.bytes / 5));
+            (head, [rest, &end].concat())
         };
         let tail = &end[end.len().saturating_sub(self.most())..];
         let few = self.limits.lines / 5;
@@ -224,8 +228,9 @@ impl CapturedOutput {
         let tail = whole_lines(tail, (self.limits.lines - few).max(1), KeepEnd::Tail);
         let shown = length(head) + length(tail);
         let missing = (self.total + length(&live)).saturating_sub(shown);
-        // What is no UTF-8 grows when it becomes text.
-        let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
+        // Invalid UTF-8 grows when it becomes text.
+        let head = String::from_utf8_lossy(head);
+        let tail = String::from_utf8_lossy(tail);
         let first = self.limits.bytes / 5;
         let text = format!(
             "{}\n\n...{missing} bytes truncated...\n\n{}",
@@ -244,8 +249,8 @@ fn breaks(bytes: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', bytes).count()
 }
 
-/// At most `lines` lines from one end, cut between characters and, where there is a line break to
-/// cut at that does not cost half of it, between lines.
+/// Returns at most `lines` lines from one end, cut between characters, and between lines if there
+/// is a line break that does not cost half of the bytes.
 fn whole_lines(bytes: &[u8], lines: usize, keep: KeepEnd) -> &[u8] {
     let breaks: Vec<usize> =
         bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
@@ -257,7 +262,7 @@ fn whole_lines(bytes: &[u8], lines: usize, keep: KeepEnd) -> &[u8] {
             while end > 0 && end < bytes.len() && bytes[end] & 0xc0 == 0x80 {
                 end -= 1;
             }
-            // An unfinished character at the very end of what was kept.
+            // The bytes may end within a character.
             if at.is_none() {
                 let start = bytes.iter().rposition(|byte| byte & 0xc0 != 0x80).unwrap_or(0);
                 if std::str::from_utf8(&bytes[start..end]).is_err() {
@@ -271,7 +276,7 @@ fn whole_lines(bytes: &[u8], lines: usize, keep: KeepEnd) -> &[u8] {
             let total = breaks.len() + usize::from(!ended);
             let first = breaks.first().filter(|first| **first <= bytes.len() / 2);
             let start = if total > lines { breaks.get(total - lines - 1) } else { first };
-            // A single long line has no break to begin at, except its own end.
+            // A single long line has no line break except its own end.
             let mut start = start.copied().filter(|start| *start < bytes.len()).unwrap_or(0);
             while start < bytes.len() && bytes[start] & 0xc0 == 0x80 {
                 start += 1;
@@ -285,9 +290,9 @@ fn whole_lines(bytes: &[u8], lines: usize, keep: KeepEnd) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Eight programs that print without end fill what all outputs may take together, and not the disk.
+    /// Eight programs that print without end must not exceed the total for all stored outputs.
     #[test]
-    fn what_is_kept_is_bounded_in_sum() {
+    fn stored_outputs_are_bounded_in_sum() {
         use super::super::truncate::{ALL_KEPT, folder};
         let stage = super::super::test::TestProject::new();
         let environment = stage.context().project.environment;
@@ -306,14 +311,14 @@ mod tests {
         assert!((8 << 20..=20 << 20).contains(&filed), "{filed}");
         let hint = printed.kept().hint.unwrap();
         assert!(hint.starts_with("The beginning of the output is in ") && hint.contains("512 MiB"), "{hint}");
-        // What nobody writes to any more makes room.
+        // A file that is no longer written to is removed to free space.
         std::fs::File::options().write(true).open(&old).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
         assert!(print(30).kept().hint.unwrap().starts_with("The full output is in "));
         assert!(!old.exists());
     }
 
     #[test]
-    fn both_ends_are_kept() {
+    fn whole_lines_cuts_at_either_end() {
         let table: &[(&[u8], usize, KeepEnd, &[u8])] = &[
             (b"a\nb\nc\n", 2, KeepEnd::Head, b"a\nb\n"),
             (b"a\nb\nc", 9, KeepEnd::Head, b"a\nb\n"),

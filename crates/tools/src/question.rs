@@ -1,6 +1,6 @@
-//! `question`: asks the user something and waits for the answer. Nothing needs to be allowed for it:
-//! the question is what the user is asked. Whoever cannot be asked (no editor, a subagent) is not
-//! offered it.
+//! `question`: asks the user and waits for the answer. It needs no permission, because the question
+//! itself is shown to the user. It is not offered if the user cannot be asked (without an editor,
+//! in a subagent).
 
 use std::collections::HashSet;
 
@@ -15,16 +15,16 @@ use base::text;
 use events::{self, QuestionReply, QuestionRequest, ToolKind, TurnMessage};
 use permission::Need;
 
-/// How many questions are asked at once.
+/// The maximum number of questions of a call.
 const QUESTIONS: usize = 5;
 
-/// How many answers one can offer.
+/// The maximum number of options of a question.
 const OPTIONS: usize = 12;
 
-/// The longest header, in characters.
+/// The maximum length of a header, in characters.
 const HEADER: usize = 30;
 
-/// The longest label, in characters.
+/// The maximum length of a label, in characters.
 const LABEL: usize = 100;
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ pub struct Input {
     pub questions: Vec<QuestionInput>,
 }
 
-// What stands in a schema is paid for with every request: names that say enough have no words here.
+// A schema costs tokens in every request, so self-explanatory names have no descriptions here.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct QuestionInput {
     pub question: String,
@@ -60,7 +60,7 @@ impl Tool for QuestionTool {
     const NAME: &'static str = "question";
     const DESCRIPTION: &'static str = prompts::tool::QUESTION;
     const KIND: ToolKind = ToolKind::Other;
-    // Two forms at once would be answered in the wrong order.
+    // Two forms at once could be answered in the wrong order.
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
     const ALIASES: Aliases =
@@ -85,21 +85,21 @@ impl Tool for QuestionTool {
     }
 
     async fn run(&self, questions: Vec<events::Question>, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let (reply, said) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let inquiry = QuestionRequest { call: context.call.id.clone(), questions: questions.clone(), reply };
         if !context.client.outlet.send(TurnMessage::AskQuestions(Box::new(inquiry))).await {
             return Err(Failure::Cancelled);
         }
-        let said = tokio::select! {
-            said = said => said,
+        let answer = tokio::select! {
+            answer = answer => answer,
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
         };
-        match said {
+        match answer {
             Ok(QuestionReply::Answers(answers)) => Ok(output(&questions, &answers)),
             Ok(QuestionReply::Dismissed) => Err(Failure::Stopped(
                 "The user dismissed the question. Do not ask it again; wait for what they say.".into(),
             )),
-            // Nobody took it: there is no way to show it.
+            // The question was dropped, or the editor cannot show it.
             Ok(QuestionReply::Unshown) | Err(_) => Err(Failure::tell(
                 "The user's editor cannot show this question. Ask it in your answer, the options as a numbered list, and end your turn there.",
             )),
@@ -107,7 +107,7 @@ impl Tool for QuestionTool {
     }
 }
 
-/// A question as it is shown, or what is wrong with it.
+/// Checks a question and returns it as it is shown.
 fn checked(item: QuestionInput) -> Result<events::Question, String> {
     let words = text::escaped(item.question.trim()).replace("\\n", "\n");
     if words.is_empty() {
@@ -138,7 +138,7 @@ fn checked(item: QuestionInput) -> Result<events::Question, String> {
     Ok(events::Question { header, text: words, options: shown, multiple })
 }
 
-/// The answers, for the model and for people.
+/// Formats the answers for the model and for people.
 fn output(questions: &[events::Question], answers: &[Vec<String>]) -> ToolOutput {
     let none = Vec::new();
     let answer = |at: usize| answers.get(at).unwrap_or(&none);
@@ -146,21 +146,21 @@ fn output(questions: &[events::Question], answers: &[Vec<String>]) -> ToolOutput
         words if words.is_empty() => "(no answer)".to_owned(),
         words => words,
     };
-    let told = questions.iter().enumerate().map(|(at, question)| match answer(at).as_slice() {
+    let lines = questions.iter().enumerate().map(|(at, question)| match answer(at).as_slice() {
         [] => format!("\"{}\": no answer", question.text),
         given => {
             let given: Vec<String> = given.iter().map(|words| format!("\"{words}\"")).collect();
             format!("\"{}\": {}", question.text, given.join(", "))
         }
     });
-    let told: Vec<String> = told.collect();
+    let lines: Vec<String> = lines.collect();
     let display: Vec<String> =
         questions.iter().enumerate().map(|(at, question)| format!("{}: {}", question.header, joined(at))).collect();
     let all: Vec<Value> = (0..questions.len()).map(|at| json!(answer(at))).collect();
     ToolOutput {
         display: Some(display.join("\n")),
         metadata: Map::from_iter([("answers".to_owned(), Value::Array(all))]),
-        ..ToolOutput::text(format!("The user has answered.\n\n{}", told.join("\n")))
+        ..ToolOutput::text(format!("The user has answered.\n\n{}", lines.join("\n")))
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_come_back() {
+    async fn answers_are_returned_to_the_model() {
         let answers = QuestionReply::Answers(vec![vec!["B".into()], vec![]]);
         let output = ask(which(), Some(answers)).await.unwrap();
         assert_eq!(output.text, "The user has answered.\n\n\"Which one?\": \"B\"\n\"Why?\": no answer");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_asked() {
+    async fn invalid_questions_are_refused() {
         let one = |question: Value| json!({ "questions": [question] });
         let label = |label: &str| json!({ "label": label });
         let table = [

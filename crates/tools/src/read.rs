@@ -1,4 +1,4 @@
-//! `read`: a file with line numbers, a directory's entries, an image, a PDF or a recording.
+//! `read`: shows a file with line numbers, a directory's entries, an image, a PDF or a recording.
 
 mod large;
 
@@ -23,13 +23,13 @@ use permission::sight::Sight;
 use project::instruction;
 use transcript::File;
 
-/// The longest line shown, in characters.
+/// The maximum length of a line, in characters.
 const LINE: usize = 2_000;
-/// How many lines are shown where the model does not say.
+/// The default number of lines.
 const LINES: usize = 2_000;
-/// The largest image, in bytes: it is made smaller on its way.
+/// The maximum size of an image, in bytes; it is reduced later.
 const IMAGE: usize = 50 << 20;
-/// The largest PDF, and the largest recording, in bytes.
+/// The maximum size of a PDF or a recording, in bytes.
 const PDF: usize = 20 << 20;
 
 #[derive(Default)]
@@ -48,7 +48,7 @@ pub struct Input {
     pub column: Option<u64>,
 }
 
-/// A place and which part of it.
+/// A path, and the part of it to show.
 #[derive(Debug)]
 pub struct Ready {
     place: ResolvedPath,
@@ -57,14 +57,14 @@ pub struct Ready {
 
 #[derive(Debug, Clone, Copy)]
 struct Excerpt {
-    /// The first line, from 1; below 0 counted from the end.
+    /// The first line, from 1; if negative, counted from the end.
     offset: i64,
     limit: usize,
     column: usize,
 }
 
 impl Excerpt {
-    /// The number of the first line, from 1, in a text of so many lines.
+    /// Returns the number of the first line, from 1, in a text with `total` lines.
     fn first(self, total: usize) -> usize {
         let size = usize::try_from(self.offset.unsigned_abs()).unwrap_or(usize::MAX);
         if self.offset < 0 { total.saturating_sub(size) + 1 } else { size.max(1) }
@@ -173,7 +173,7 @@ impl Tool for ReadTool {
     }
 }
 
-/// Adds the instructions that stand beside the file, each once.
+/// Adds the instructions that apply to the file's directory, each once.
 async fn instructed(output: &mut ToolOutput, place: &ResolvedPath, context: &ToolContext) {
     let known = |path: &Path| !context.call.instructions.claim(path);
     let sight = Sight::new(&context.policy);
@@ -196,9 +196,10 @@ async fn instructed(output: &mut ToolOutput, place: &ResolvedPath, context: &Too
     output.facts.loaded = found.entries.into_iter().map(|entry| entry.source.into()).collect();
 }
 
-/// Lines of a file that is too large to be held, and to be edited.
+/// Reads lines of a file that is too large for memory, and for editing.
 async fn large_file(place: ResolvedPath, part: Excerpt, context: &ToolContext) -> Result<ToolOutput, Failure> {
-    let (path, cancelled) = (place.real.path.clone(), context.cancelled.clone());
+    let path = place.real.path.clone();
+    let cancelled = context.cancelled.clone();
     let window = match blocking(context, move || large::window(&path, part, &cancelled)).await? {
         Ok(Some(window)) => window,
         Ok(None) => return Err(Failure::Cancelled),
@@ -222,7 +223,7 @@ async fn large_file(place: ResolvedPath, part: Excerpt, context: &ToolContext) -
     Ok(output)
 }
 
-/// The part of a file that was asked for, with line numbers. `lines` begin with its first one.
+/// Formats the requested part of a file with line numbers. `lines` begin with its first one.
 fn page<'a>(
     place: &ResolvedPath,
     lines: impl Iterator<Item = &'a str>,
@@ -240,8 +241,11 @@ fn page<'a>(
             text::count(total, "line")
         )));
     }
-    let (mut numbered, mut display, mut preview) = (String::new(), String::new(), String::new());
-    let (mut next, mut capped) = (offset, false);
+    let mut numbered = String::new();
+    let mut display = String::new();
+    let mut preview = String::new();
+    let mut next = offset;
+    let mut capped = false;
     for line in lines.take(limit) {
         let from = line.char_indices().nth(column - 1).map_or(line.len(), |(at, _)| at);
         let rest = &line[from..];
@@ -284,10 +288,11 @@ fn page<'a>(
     })
 }
 
-/// Which lines of how many are shown, which are not, and how to go on. `most` is how many bytes a result has at
-/// most, where that is what ended this one.
+/// Describes the lines that are shown, those that are not, and how to continue. `most` is the
+/// maximum bytes of a result, if that has ended this one.
 fn ending(part: Excerpt, total: usize, last: usize, most: Option<usize>) -> String {
-    let (offset, column) = (part.first(total), part.column);
+    let offset = part.first(total);
+    let column = part.column;
     let columns = if column > 1 { format!(", from column {column}") } else { String::new() };
     if offset == 1 && last == total {
         return format!("(End of file - total {total} lines{columns})");
@@ -309,7 +314,8 @@ fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure>
     }
     entries.sort_by_key(|name| (name.to_lowercase(), name.clone()));
     let total = entries.len();
-    let (offset, limit) = (part.first(total), part.limit);
+    let offset = part.first(total);
+    let limit = part.limit;
     if offset > total && offset > 1 {
         return Err(Failure::Tell(format!("Offset {offset} is out of range for this directory ({total} entries).")));
     }
@@ -349,7 +355,7 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
     Ok(ToolOutput { attachments: vec![file], ..ToolOutput::text(format!("{what} read successfully")) })
 }
 
-/// What a file is by its first bytes, if it is something models can look at.
+/// Returns the MIME type of a file by its first bytes, if it is of a kind that models can process.
 pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
@@ -365,7 +371,7 @@ pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The text of bytes, with a note for the model where it is not exactly what is in the file.
+/// Decodes the text, with a note for the model if the result is not exactly the file's content.
 fn decode(place: &ResolvedPath, bytes: Vec<u8>) -> Result<(String, Option<String>), Failure> {
     let bytes = match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') && !mostly_control(text.as_bytes()) => return Ok((text, None)),
@@ -398,7 +404,7 @@ fn mostly_control(bytes: &[u8]) -> bool {
     control * 10 > sample.len() * 3
 }
 
-/// That it is not there, and what may be meant.
+/// Returns the error for a missing file, with similar paths.
 async fn missing(place: &ResolvedPath, context: &ToolContext) -> Failure {
     let instead = elsewhere(context, &place.real.path).await;
     Failure::Tell(format!("File not found: {}{instead}", text::escaped(&place.path.display().to_string())))
@@ -422,7 +428,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_of_a_file_that_is_too_large_to_be_held() {
+    async fn large_file_is_read_by_lines() {
         let stage = TestProject::new();
         let lines = |range: std::ops::Range<usize>| range.map(|n| format!("line {n:>20}\n")).collect::<String>();
         let most = usize::try_from(disk::LARGEST).unwrap();
@@ -510,7 +516,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_kinds_of_files() {
+    async fn binary_files_images_and_directories_are_handled() {
         let stage = TestProject::new();
         stage.write_bytes("p.txt", b"\x89PNG\r\n\x1a\nrest");
         stage.write_bytes("d.pdf", b"%PDF-1.7\n%\xe2\xe3");
@@ -567,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn titles() {
+    fn title_shows_the_requested_lines() {
         let stage = TestProject::new();
         let context = stage.context();
         let table = [

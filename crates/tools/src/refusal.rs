@@ -1,4 +1,4 @@
-//! Why something is not allowed, for the model: so that its next call is the right one.
+//! Messages to the model on denied calls, so that its next call can be a valid one.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,8 @@ use permission::{Action, Denial, Need, Rules, Verdict, evaluate};
 
 use super::Failure;
 
-/// What is not allowed, which rule forbids it, and what to do instead. `rules` are those of the agent.
+/// Describes the denied access, the rule that denies it, and the alternative. `rules` are those of
+/// the agent.
 pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
     let what = format!("{} {}", need.permission, text::title(&verdict.pattern));
     if by_posture(verdict) && only_reads(rules) {
@@ -41,8 +42,8 @@ pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
     }
 }
 
-/// That nobody could be asked about a call, why it is asked, and what needs no question. A call that was made again
-/// and again ends the turn.
+/// Returns the failure of a call if nobody could be asked: the question, and the alternatives that
+/// need no question. A repeated call ends the turn.
 pub fn unanswered(asked: &[(&Need, &Verdict)], wording: &Wording) -> Failure {
     let Some((need, verdict)) = asked.last() else { return Failure::Denied(Denial::Rejected) };
     let means = match need.permission.as_str() {
@@ -73,7 +74,8 @@ pub fn unanswered(asked: &[(&Need, &Verdict)], wording: &Wording) -> Failure {
     )))
 }
 
-/// Whether it is forbidden because the agent only reads, and not by a rule of the user or for its own sake.
+/// Whether it is denied because the agent only reads, not by a rule of the user or because of the
+/// access itself.
 fn by_posture(verdict: &Verdict) -> bool {
     match &verdict.rule {
         Some(rule) => rule.source == BUILT_IN && matches!(rule.permission.as_str(), "edit" | "task"),
@@ -81,7 +83,7 @@ fn by_posture(verdict: &Verdict) -> bool {
     }
 }
 
-/// Whether an address plainly names the user's own machine.
+/// Whether an address obviously names the user's own machine.
 fn is_this_machine(need: &Need, verdict: &Verdict) -> bool {
     let Some(address) = (need.permission == url::PERMISSION).then(|| Address::read(&verdict.pattern).ok()).flatten()
     else {
@@ -98,7 +100,7 @@ mod tests {
     use permission::Rule;
 
     #[test]
-    fn what_to_do_instead_is_said() {
+    fn denial_names_the_alternative() {
         use Action::{Allow, Ask, Deny};
         let plan = Rules::built_in(&[("*", "*", Allow), ("edit", "*", Deny), ("plan_exit", "*", Ask)]);
         let explore = Rules::built_in(&[("*", "*", Deny), ("read", "*", Allow)]);

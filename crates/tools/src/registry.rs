@@ -1,4 +1,4 @@
-//! The list of tools, and which of them an agent and a model get to see.
+//! The list of tools, and the selection for an agent and a model.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::{AnyTool, Offer, Tool, erase};
 use permission::{Action, Need, Rules, evaluate};
 use providers::Model;
 
-/// What a tool says of itself, whatever it is called with.
+/// The properties of a tool that do not depend on a call.
 #[derive(Debug)]
 pub struct ToolProperties {
     pub name: &'static str,
@@ -58,24 +58,24 @@ pub static PROPERTIES: &[ToolProperties] = &[
     properties::<super::todoread::TodoreadTool>(),
 ];
 
-/// What the tool of exactly this name says of itself; none for those of servers.
+/// Returns the properties of the tool of exactly this name; `None` for external tools.
 pub fn find_properties(name: &str) -> Option<&'static ToolProperties> {
     PROPERTIES.iter().find(|tool| tool.name == name)
 }
 
-/// The tools of a session, in the order they were added.
+/// The tools of a session, in the order in which they were added.
 #[derive(Clone, Default)]
 pub struct ToolRegistry {
     tools: Vec<Arc<dyn AnyTool>>,
 }
 
 impl ToolRegistry {
-    /// The tools that need nothing but files and processes.
+    /// Returns the tools that need nothing but files and processes.
     pub fn built_in() -> Self {
         Self { tools: PROPERTIES.iter().map(|tool| (tool.make)()).collect() }
     }
 
-    /// The tool of exactly this name.
+    /// Returns the tool of exactly this name.
     pub fn find(&self, name: &str) -> Option<&Arc<dyn AnyTool>> {
         self.tools.iter().find(|tool| tool.name() == name)
     }
@@ -85,9 +85,9 @@ impl ToolRegistry {
         self.tools.iter()
     }
 
-    /// What a model may call, sorted by name: nothing that is denied altogether, and one way of
-    /// editing, the one the model was trained on. `made` are the tools that were made for this step:
-    /// those that know who asks.
+    /// Returns the tools that a model may call, sorted by name: no tool that is denied for
+    /// everything, and only the kind of edit tools that the model was trained on. `made` are the
+    /// tools that were created for this step.
     pub fn callable(&self, rules: &Rules, model: &Model, made: Vec<Arc<dyn AnyTool>>) -> Vec<Arc<dyn AnyTool>> {
         let patches = patches(&model.api_id);
         let by_name = |name: &str| evaluate(rules, &Rules::default(), &Need::new(name, "*")).action != Action::Deny;
@@ -123,9 +123,9 @@ mod tests {
         tools.iter().filter(|tool| tool.listed()).map(|tool| tool.name()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Who denies a name that models use for a tool means that tool.
+    /// A rule for a name that models use for a tool applies to that tool.
     #[test]
-    fn a_name_that_models_use_is_known_among_rules() {
+    fn rules_know_the_names_that_models_use() {
         let acts = ["bash", "edit", "read", "list", "glob", "grep", "webfetch", "websearch", "task", "skill", "lsp"];
         let tools = PROPERTIES.iter().filter(|tool| acts.contains(&tool.name) || tool.permission == "edit");
         let names = tools.flat_map(|tool| tool.aliases.also);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered() {
+    fn tools_are_offered_by_rules_and_model() {
         let all =
             "bash bash_output bash_stop edit glob grep plan_enter plan_exit question read todowrite webfetch write";
         let patch =
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_there_once() {
+    fn tool_names_are_unique() {
         let registry = ToolRegistry::built_in();
         assert!(registry.find("read").is_some() && registry.find("Read").is_none());
         let names: std::collections::BTreeSet<&str> = registry.all().map(|tool| tool.name()).collect();
@@ -172,7 +172,7 @@ mod tests {
 
     /// A description, and a permission that settings may name, belong to a tool.
     #[test]
-    fn each_tool_is_whole() {
+    fn each_tool_has_description_and_schema() {
         for tool in PROPERTIES.iter().filter(|tool| tool.name != "invalid") {
             let file = format!("{}/../../prompts/tool/{}.md", env!("CARGO_MANIFEST_DIR"), tool.name);
             let words = std::fs::read_to_string(&file).unwrap();

@@ -1,9 +1,9 @@
-//! Finds the text a model wants replaced, although models remember blanks, indentation and typography
-//! badly, and makes the change where it is, in the file's own spelling and line ends. Pure.
+//! Finds the text that a model wants replaced, although models reproduce blanks, indentation and
+//! typography inexactly, and makes the change in the file's own characters and line ends. Pure.
 //!
-//! Ways of looking are tried in a fixed order, the strictest first. The first way that
-//! finds anything decides: one place is replaced, several are an error that lists them. It is never
-//! guessed which one was meant.
+//! Strategies are tried in a fixed order, the strictest first. The first one with a match decides:
+//! a single match is replaced, several are an error that lists them. There is never a guess which
+//! one was meant.
 
 mod line_ends;
 mod strategies;
@@ -17,59 +17,59 @@ use base::text;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
     pub text: String,
-    /// The first line of each place that was replaced, from 1.
+    /// The first line of each replaced match, from 1.
     pub lines: Vec<usize>,
-    /// The first and last line of each place as it is now, from 1.
+    /// The first and last line of each replacement, from 1.
     pub now: Vec<(usize, usize)>,
-    /// How the place was found, where it was not by the exact text.
+    /// The inexact match, if the exact text was not found.
     pub fuzzy: Option<FuzzyMatch>,
-    /// The line numbers of a listing were taken off the old and the new text.
+    /// Whether the line numbers of a listing were removed from the old and the new text.
     pub numbers: bool,
 }
 
-/// How a place was found that is not the text that was looked for.
+/// An inexact match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FuzzyMatch {
-    /// The way, for the model.
+    /// The name of the strategy, for the model.
     pub way: &'static str,
     pub differences: Vec<String>,
-    /// What was there, place by place, each with the line it began in.
+    /// The original text of each match, with its first line.
     pub was: Vec<(usize, String)>,
 }
 
-/// Why nothing was replaced. The words are for the model.
+/// The reason why nothing was replaced, as a message for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("oldString and newString are the same; there is nothing to change.")]
     Same,
-    /// There is nothing to look for.
+    /// The old text is empty.
     #[error("oldString is empty. Name the text to replace, or use the write tool to replace the whole file.")]
     Empty,
-    /// No way of looking found it.
+    /// No strategy has found it.
     #[error("Could not find oldString in the file.")]
     Missing,
     #[error("Found multiple matches for oldString, at lines {}. Provide more surrounding context to make the match unique, or set replaceAll.", list(.0))]
     Ambiguous(Vec<usize>),
     #[error("oldString is at more than {MOST} places. Write more of its surroundings, or set replaceAll.")]
     TooMany,
-    /// In the way it was looked for, the places that resemble it are too many.
+    /// The strategy has too many candidates.
     #[error(
         "oldString is not in the file exactly, and {0} too much resembles it. Write it as it stands in the file, with more of its surroundings."
     )]
     TooAlike(&'static str),
-    /// Only a much larger piece of text was found.
+    /// The only match is much larger than the old text.
     #[error(
         "The only match for oldString is much larger than oldString itself (lines {0}-{1}). Write oldString in full."
     )]
     TooLarge(usize, usize),
-    /// The old text came with line numbers, and the new one with some.
+    /// The old text has line numbers, and the new one has some.
     #[error(
         "oldString has the line numbers of a listing, and newString has them on some lines only. Send both without."
     )]
     Numbers,
 }
 
-/// Line numbers, the first twenty.
+/// Lists line numbers, at most twenty.
 pub fn list(lines: &[usize]) -> String {
     let shown: Vec<String> = lines.iter().take(20).map(usize::to_string).collect();
     let more = if lines.len() > 20 { format!(" and {} more", lines.len() - 20) } else { String::new() };
@@ -79,10 +79,11 @@ pub fn list(lines: &[usize]) -> String {
 /// Replaces `old` by `new` in a text, once or everywhere.
 ///
 /// # Errors
-/// When it is not clear what to replace; see [`Error`].
+/// An error if the match is not unique; see [`Error`].
 pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replacement, Error> {
     let file = NormalizedText::of(content);
-    let (old, new) = (NormalizedText::of(old).text, NormalizedText::of(new).text);
+    let old = NormalizedText::of(old).text;
+    let new = NormalizedText::of(new).text;
     if old == new {
         return Err(Error::Same);
     }
@@ -109,7 +110,7 @@ fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool)
     }
     let line_of = |at: usize| memchr::memchr_iter(b'\n', &file.text.as_bytes()[..at]).count() + 1;
     for (name, way) in STRATEGIES {
-        // Blanks alone would match anywhere once blanks are ignored.
+        // Blanks alone would match anywhere if blanks are ignored.
         if name.is_some() && old.trim().is_empty() {
             break;
         }
@@ -165,7 +166,8 @@ fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool)
     Err(Error::Missing)
 }
 
-/// What a line of a listing is without its number: `12: text` as read shows it, `12\ttext` as `cat -n`.
+/// Splits a line of a listing into number and text: `12: text` as from `read`, `12\ttext` as from
+/// `cat -n`.
 fn number(line: &str) -> Option<(usize, &str)> {
     let line = line.trim_start_matches(' ');
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
@@ -174,7 +176,7 @@ fn number(line: &str) -> Option<(usize, &str)> {
     Some((number.parse().ok()?, bare.or_else(|| (rest == ":").then_some(""))?))
 }
 
-/// Whether a text is in a file, and only as whole lines.
+/// Whether a text occurs in a file, and only as whole lines.
 fn is_lines(file: &str, text: &str) -> bool {
     let whole = |at: usize| {
         let rest = &file[at + text.len()..];
@@ -184,8 +186,8 @@ fn is_lines(file: &str, text: &str) -> bool {
     !text.is_empty() && places.peek().is_some() && places.all(whole)
 }
 
-/// A text without the numbers before its lines; none where they are not those of a listing, one after
-/// the other.
+/// Removes the numbers of a listing from a text. Returns `None` if its lines do not have
+/// consecutive numbers.
 fn without_numbers(text: &str) -> Option<String> {
     let mut bare = Vec::new();
     let mut next = None;
@@ -201,9 +203,11 @@ fn without_numbers(text: &str) -> Option<String> {
     Some(bare.join("\n") + end)
 }
 
-/// The line each place begins in, counted from one; the places are in order, so the text is gone through once.
+/// Returns the first line of each match, from 1. The matches are in order, so the text is scanned
+/// once.
 fn lines_of(text: &str, found: &[Match]) -> Vec<usize> {
-    let (mut line, mut counted) = (1, 0);
+    let mut line = 1;
+    let mut counted = 0;
     let line_of = |found: &Match| {
         line += memchr::memchr_iter(b'\n', &text.as_bytes()[counted..found.span.start]).count();
         counted = found.span.start;
@@ -212,7 +216,7 @@ fn lines_of(text: &str, found: &[Match]) -> Vec<usize> {
     found.iter().map(line_of).collect()
 }
 
-/// What the model is told about a match that was not exact, in a sentence or two.
+/// Describes an inexact match for the model, in a sentence or two.
 pub fn remark(replaced: &Replacement) -> Option<String> {
     let numbers = replaced.numbers.then(|| "The line numbers in oldString were left out.".to_owned());
     let fuzzy = replaced.fuzzy.as_ref().map(|fuzzy| {
@@ -225,8 +229,8 @@ pub fn remark(replaced: &Replacement) -> Option<String> {
             list(&replaced.lines)
         )
     });
-    let told: Vec<String> = numbers.into_iter().chain(fuzzy).collect();
-    (!told.is_empty()).then(|| told.join(" "))
+    let remarks: Vec<String> = numbers.into_iter().chain(fuzzy).collect();
+    (!remarks.is_empty()).then(|| remarks.join(" "))
 }
 
 #[cfg(test)]
@@ -235,16 +239,17 @@ mod tests {
     use super::line_ends::shared;
     use super::*;
 
-    /// However many places resemble what is looked for, the work is bounded, and the answer says how to go on.
+    /// However many candidates there are, the work is bounded, and the error explains how to
+    /// continue.
     #[test]
-    fn places_without_number_are_no_answer() {
+    fn too_many_matches_are_refused() {
         let file = "call( a,  b );\n".repeat(6_000);
         let many = |old: &str, all| replace(&file, old, "x", all).unwrap_err().to_string();
         assert!(many("call( a, b );", true).contains("ignoring how wide the spaces are too much resembles it"));
         assert!(many("call( a, b );", false).contains("too much resembles it"));
         assert!(many("call( a,  b );", false).starts_with("oldString is at more than 5000 places. Write more"));
         assert_eq!(replace(&file, "call( a,  b );", "x", true).unwrap().lines.len(), 6_000);
-        // All in one line, lines that are all alike, a text that fits itself at every letter.
+        // All in one line; equal lines; a text that matches itself at every character.
         let line = file.replace('\n', " ");
         assert!(matches!(replace(&line, "call( a, b );", "x", true), Err(Error::TooAlike(_))));
         let braces = "}\n".repeat(4_000);
@@ -256,13 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn replacements() {
+    fn matches_are_replaced() {
         // File, old, new, all, result.
         let table = [
             ("a b c", "b", "x", false, "a x c"),
             ("aaa", "aa", "b", true, "ba"),
             ("x = 1\nx = 1\n", "x = 1", "y", true, "y\ny\n"),
-            // Blanks around lines; the file's indentation is kept.
+            // Blanks around lines; the file's indentation remains.
             (
                 "fn f() {\n    a();\n    b();\n}\n",
                 "a();\nb();\n",
@@ -281,7 +286,7 @@ mod tests {
             ("a  \nb\n", "a\nb\n", "c\n", false, "c\n"),
             ("a  \nb\n", "a\nb\n", "a\nc\n", false, "a  \nc\n"),
             ("  one\n  two", "one\ntwo\n", "one\n2\n", false, "  one\n  2"),
-            // First and last line. What differs in between stays.
+            // First and last line. Differences in between remain.
             (
                 "fn a() {\n  let x = 11;\n  done()\n}\n",
                 "fn a() {\n  let x = 12;\n  done()\n}",
@@ -333,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn unclear_replacements_are_refused() {
         let far = format!("start\n{}end\n", "unrelated line of text\n".repeat(30));
         let table = [
             ("a", "a", "a", Error::Same),
@@ -344,7 +349,7 @@ mod tests {
             ("x\ny\nx\n", "x", "z", Error::Ambiguous(vec![1, 3])),
             (" a\nb\n  a\n", "a \n", "c\n", Error::Ambiguous(vec![1, 3])),
             (&far, "start\nsomething else\nend", "x", Error::Missing),
-            // What would be lost was not named.
+            // Text would be lost that was not quoted.
             ("f {\n  x = 11;\n  y();\n}\n", "f {\n  x = 12;\n  y();\n}", "f {}", Error::Missing),
             ("f {\n  x = 11;\n  y();\n}\n", "f {\n  x = 12;\n  y();\n}", "f {\n  x = 13;\n  y();\n}", Error::Missing),
             ("foo\nbar\n", "1: foo\n2: bar", "1: x\nbar", Error::Numbers),
@@ -358,9 +363,9 @@ mod tests {
         assert!(replace(&many, "x", "y", false).unwrap_err().to_string().contains("and 10 more"));
     }
 
-    /// All bytes outside of the edited span stay, whatever the lines end in.
+    /// All bytes outside the edited range are unchanged, whatever the line ends.
     #[test]
-    fn bytes_outside_the_edit_stay() {
+    fn bytes_outside_the_edit_are_unchanged() {
         let bodies = [
             "a1 x\nb2 x\nc3 x\nd4 x\n",
             "a1 x\nb2 x\nc3 x\nd4 x",
@@ -403,7 +408,7 @@ mod tests {
                     let (head, tail) = shared(&file, &replaced.text);
                     let gone = NormalizedText::of(&file[head..file.len() - tail]).text;
                     let came = NormalizedText::of(&replaced.text[head..replaced.text.len() - tail]).text;
-                    // What differs is no more than what the edit changes.
+                    // The only differences are those of the edit.
                     assert!(gone.len() <= old.len() + 1, "{file:?} {old:?} -> {:?}", replaced.text);
                     assert!(came.len() <= new.len() + 1, "{file:?} {new:?} -> {:?}", replaced.text);
                     let naive = NormalizedText::of(&file).text.replacen(old, new, 1);
@@ -422,10 +427,10 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config { cases: 3_000, failure_persistence: None, ..Default::default() })]
 
-        /// Against a naive reference: what an exact replacement makes of the plain file, in the words of it, the
-        /// fuzzy one makes of the file in another spelling, or it refuses.
+        /// Against a naive reference: a fuzzy replacement in a typographic variant of a file equals
+        /// the exact replacement in the plain file, or is refused.
         #[test]
-        fn a_file_in_another_spelling_gets_the_same_change(
+        fn typographic_variant_gets_the_same_change(
             lines in proptest::collection::vec("[a-d]{1,2}[ \"-]?[a-d]", 1..8),
             spelling in proptest::collection::vec(0_usize..4, 64),
             (from, size) in (0_usize..8, 1_usize..4),
@@ -463,10 +468,10 @@ mod tests {
 
         /// FW06. Against a naive reference: an exact single match is replaced, several are refused.
         #[test]
-        fn as_a_naive_search_would(file in "[ab \n]{0,40}", old in "[ab\n]{1,4}", new in "[abc]{0,3}") {
+        fn search_agrees_with_a_naive_reference(file in "[ab \n]{0,40}", old in "[ab\n]{1,4}", new in "[abc]{0,3}") {
             let places = (0..file.len()).filter(|at| file[*at..].starts_with(&old)).count();
             match (places, replace(&file, &old, &new, false)) {
-                // Also when the difference is only in what the search ignored.
+                // Even if the difference is only one that the search ignored.
                 (n, Err(Error::Same)) => proptest::prop_assert!(old == new || n == 0),
                 (1, Ok(replaced)) => {
                     proptest::prop_assert_eq!(replaced.text, file.replacen(&old, &new, 1));

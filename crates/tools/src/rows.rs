@@ -1,5 +1,5 @@
-//! The rows of `editor-tests/data/path_cases.csv` that no judgement of one path can show, because they
-//! are about what a tool does with what it was allowed. `gate.rs` runs all others.
+//! The rows of `editor-tests/data/path_cases.csv` that judging a single path cannot test, because
+//! they depend on the behaviour of a tool after permission. `gate.rs` runs all others.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::test::{TestProject, call};
 use super::{AnyTool, bash, disk, edit, erase, glob, grep, list, read};
 use permission::{Action, Need, Rules, evaluate, rule};
 
-/// What the rules that come with the program say.
+/// Returns the verdict of the built-in rules.
 fn verdict(stage: &TestProject, needs: &[Need]) -> Action {
     let rules: Rules = rule::base(&stage.home().join("data"), Path::new("/scratch"), &[] as &[PathBuf]);
     let verdicts = needs.iter().map(|need| evaluate(&rules, &Rules::default(), need).action);
@@ -18,7 +18,7 @@ fn verdict(stage: &TestProject, needs: &[Need]) -> Action {
 }
 
 #[tokio::test]
-async fn p67_searches_leave_secrets_out_and_say_so() {
+async fn p67_searches_leave_out_secrets_with_a_note() {
     let stage = TestProject::new();
     for name in [".env", "conf/prod.env", "deep/id_rsa", "tls.key", ".npmrc", ".ENV.local", ".aws/credentials"] {
         stage.write(name, "token=swordfish\n");
@@ -48,7 +48,7 @@ async fn p67_searches_leave_secrets_out_and_say_so() {
 }
 
 #[tokio::test]
-async fn p107_a_helper_that_starts_outside_is_asked_about() {
+async fn p107_workdir_outside_is_asked_about() {
     let stage = TestProject::new();
     let context = stage.context();
     std::os::unix::fs::symlink(stage.outside(), stage.cwd().join("link")).unwrap();
@@ -64,7 +64,7 @@ async fn p107_a_helper_that_starts_outside_is_asked_about() {
 }
 
 #[tokio::test]
-async fn p111_what_was_swapped_since_the_question_is_not_written() {
+async fn p111_file_replaced_after_the_question_is_not_written() {
     let stage = TestProject::new();
     stage.write("a.txt", "mine\n");
     std::fs::write(stage.outside().join("a.txt"), "mine\n").unwrap();
@@ -77,13 +77,13 @@ async fn p111_what_was_swapped_since_the_question_is_not_written() {
     let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
     assert!(failure.contains("another place"), "{failure}");
     assert_eq!(std::fs::read(stage.outside().join("a.txt")).unwrap(), b"mine\n");
-    // Looked at again, it is what it is now: a file outside, which is asked about.
+    // When read again, it is a file outside, which needs permission.
     let again = erase(read::ReadTool).prepare(json!({"filePath": "a.txt"}), &context).await.unwrap();
     assert_eq!(verdict(&stage, &again.needs), Action::Ask);
 }
 
 #[test]
-fn p112_a_folder_that_is_moved_between_two_moves_is_not_written_to() {
+fn p112_directory_moved_during_a_write_is_not_written_to() {
     let stage = TestProject::new();
     stage.write("deep/a.txt", "old");
     let file = stage.cwd().join("deep/a.txt");
@@ -95,9 +95,9 @@ fn p112_a_folder_that_is_moved_between_two_moves_is_not_written_to() {
     assert_eq!(std::fs::read_dir(stage.outside().join("deep")).unwrap().count(), 1);
 }
 
-/// Searching and listing see nothing through a folder that became a link after it was judged.
+/// Searches and listings see nothing through a directory that was replaced by a link after it was judged.
 #[tokio::test]
-async fn searches_stay_in_what_was_judged() {
+async fn searches_stay_in_judged_directory() {
     let stage = TestProject::new();
     stage.write("src/a.txt", "needle\n");
     std::fs::write(stage.outside().join("b.txt"), "needle\n").unwrap();
@@ -118,7 +118,7 @@ async fn searches_stay_in_what_was_judged() {
         let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
         assert!(failure.contains("another place"), "{name}: {failure}");
     }
-    // And had it happened a moment later, the handle would still be on what was judged.
+    // If it happens a moment later, the handle still refers to the judged directory.
     assert!(held.looker().open(&stage.cwd().join("src/b.txt")).is_none());
     assert!(held.looker().open(&stage.cwd().join("src/a.txt")).is_some());
 }

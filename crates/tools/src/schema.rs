@@ -1,30 +1,33 @@
-//! The schema of a tool that others wrote (an MCP server, a plugin), as providers take it.
+//! Normalises the schema of an external tool (of an MCP server or a plugin) for providers.
 //!
-//! Providers refuse a request as a whole if one schema in it is not what they expect: OpenAI an array without `items`
-//! and anything but an object at the top, Anthropic what is no JSON Schema of draft 2020-12, all of them a reference to
-//! nothing. So what has one meaning is written in the form that all take, and a keyword that cannot be taken is left
-//! out: the server checks the arguments anyway. Gemini's subset is made of this (`model/gemini/schema.rs`).
+//! Providers reject a whole request if one schema in it is not as they expect: OpenAI an array
+//! without `items` and anything but an object at the top, Anthropic anything but JSON Schema draft
+//! 2020-12, all of them a dangling reference. So a construct with one meaning is written in the
+//! form that all accept, and an unsupported keyword is left out, since the server checks the
+//! arguments anyway. Gemini's subset is derived from this (`model/gemini/schema.rs`).
 //!
-//! A server writes what it likes: the work is bounded by `MAX_VALUES`, after which the rest may be anything.
+//! A schema is untrusted: the work is limited by `MAX_VALUES`, after which the rest accepts any
+//! value.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// How deep a schema is read. What lies deeper may be anything.
+/// The maximum depth of a schema. Deeper parts accept any value.
 const MAX_DEPTH: usize = 64;
 
-/// How many values of a schema are looked at, those behind references once for each.
+/// The maximum number of values of a schema that are processed, counting those behind references
+/// each time.
 const MAX_VALUES: usize = 50_000;
 
-/// How many references are followed one behind another that are replaced by what they mean.
+/// The maximum length of a chain of references that are replaced by their targets.
 const MAX_INLINED: usize = 3;
 
-/// The most forms that one argument may have in alternatives.
+/// The maximum number of forms of one argument in alternatives.
 const MAX_FORMS: usize = 32;
 
-/// Names of types that are none, and what is meant.
+/// Invalid names of types, with the intended ones.
 const TYPES: [(&str, &str); 24] = [
     ("int", "integer"),
     ("int32", "integer"),
@@ -54,23 +57,23 @@ const TYPES: [(&str, &str); 24] = [
 
 const KNOWN_TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
 
-/// Keywords whose value must be a number, and those of which it must be a whole one that is not negative.
+/// Keywords whose value must be a number, and those whose value must be a non-negative integer.
 const NUMBERS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 const COUNTS: [&str; 8] =
     ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"];
 
-/// Keywords whose value must be a text, and those of which it must be true or false.
+/// Keywords whose value must be a string, and those whose value must be a boolean.
 const TEXTS: [&str; 6] = ["title", "description", "pattern", "format", "contentEncoding", "contentMediaType"];
 const FLAGS: [&str; 4] = ["uniqueItems", "deprecated", "readOnly", "writeOnly"];
 
-/// Keywords with one schema, with a list of them, and with schemas by name.
+/// Keywords with one schema, with a list of schemas, and with schemas by name.
 const ONE: [&str; 8] =
     ["not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties", "contentSchema"];
 const LISTS: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 const NAMED: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
 
-/// Keywords about the document and not about the value, of older drafts with another meaning in this one, or written
-/// by themselves.
+/// Keywords about the document instead of the value, of older drafts with another meaning now, or
+/// written separately.
 const DROPPED: [&str; 17] = [
     "$defs",
     "definitions",
@@ -91,7 +94,8 @@ const DROPPED: [&str; 17] = [
     "nullable",
 ];
 
-/// Keywords of the schema of all arguments that stay: the others at the top are read, or mean nothing for an object.
+/// Keywords that are preserved in the schema of all arguments. The others are merged, or have no
+/// meaning for an object.
 const AT_TOP: [&str; 8] = [
     "title",
     "description",
@@ -103,8 +107,8 @@ const AT_TOP: [&str; 8] = [
     "examples",
 ];
 
-/// Writes the schema of a tool's arguments in the form that providers take: an object with properties, none of the
-/// alternatives at its top.
+/// Returns the schema of a tool's arguments in the form that providers accept: an object with
+/// properties, without alternatives at the top.
 pub fn normalised(schema: &Value) -> Value {
     let normaliser = Normaliser { root: schema, left: Cell::new(MAX_VALUES) };
     let mut arguments = ToolArguments::default();
@@ -114,7 +118,7 @@ pub fn normalised(schema: &Value) -> Value {
     rest.insert("type".into(), "object".into());
     rest.insert("properties".into(), properties.into());
     if !required.is_empty() {
-        // In the order in which they are written.
+        // In their original order.
         let mut written = names(schema.get("required"));
         written.retain(|name| required.contains(name));
         written.extend(required);
@@ -135,7 +139,7 @@ pub fn normalised(schema: &Value) -> Value {
     Value::Object(out)
 }
 
-/// The arguments that any of a schema's alternatives takes.
+/// The arguments that any alternative of a schema accepts.
 #[derive(Default)]
 struct ToolArguments {
     properties: Map<String, Value>,
@@ -144,7 +148,7 @@ struct ToolArguments {
 }
 
 impl ToolArguments {
-    /// Adds a property: in an alternative as another form of it, else as a further condition.
+    /// Adds a property: in an alternative as another form, otherwise as a further condition.
     fn add(&mut self, name: &str, one: &Value, is_alternative: bool) {
         let Some(known) = self.properties.get_mut(name) else {
             self.properties.insert(name.to_owned(), one.clone());
@@ -167,7 +171,7 @@ impl ToolArguments {
     }
 }
 
-/// Whether a schema takes any value.
+/// Whether a schema accepts any value.
 fn is_anything(schema: &Value) -> bool {
     match schema {
         Value::Object(map) => map.is_empty(),
@@ -188,19 +192,19 @@ fn target<'a>(path: &str, root: &'a Value) -> Option<&'a Value> {
 
 struct Normaliser<'a> {
     root: &'a Value,
-    /// How many more values are looked at.
+    /// The number of values that may still be processed.
     left: Cell<usize>,
 }
 
 impl<'a> Normaliser<'a> {
-    /// Takes note that a value is looked at; false when there were too many.
+    /// Counts a value; returns false if there were too many.
     fn spend(&self) -> bool {
         let left = self.left.get();
         self.left.set(left.saturating_sub(1));
         left > 0
     }
 
-    /// Copies a value; nothing in the place of one that is too large.
+    /// Copies a value; returns null for the parts beyond the limit.
     fn copy(&self, value: &Value) -> Value {
         if !self.spend() {
             return Value::Null;
@@ -212,9 +216,9 @@ impl<'a> Normaliser<'a> {
         }
     }
 
-    /// Gathers the arguments of a schema and of what stands in its parts and alternatives: arguments are one object,
-    /// which may hold whatever one of them would. Gives the names that all of them require. `way` has the references
-    /// that led here.
+    /// Collects the arguments of a schema and of its parts and alternatives into one object, which
+    /// accepts the values of any of them. Returns the names that all of them require. `way` has the
+    /// references that led here.
     fn collect(
         &self,
         schema: &'a Value,
@@ -231,7 +235,7 @@ impl<'a> Normaliser<'a> {
             if !self.spend() {
                 break;
             }
-            // As an older draft says it: in the property.
+            // An older draft has `required` in the property.
             if one.get("required") == Some(&Value::Bool(true)) {
                 required.insert(name.clone());
             }
@@ -326,7 +330,8 @@ impl<'a> Normaliser<'a> {
         out
     }
 
-    /// Members of alternatives or parts; none where one of the alternatives takes anything.
+    /// Converts the members of alternatives or parts. Returns `None` if one of the alternatives
+    /// accepts any value.
     fn list(&self, key: &str, value: &Value, depth: usize, inlined: usize) -> Option<Value> {
         let members = value.as_array()?;
         if key != "allOf" && members.contains(&Value::Bool(true)) {
@@ -337,7 +342,8 @@ impl<'a> Normaliser<'a> {
         (!members.is_empty()).then(|| members.into())
     }
 
-    /// A reference: to a definition by its name, else to what it means, as deep as that is followed.
+    /// Converts a reference: to the name of a definition, otherwise to its target, up to a maximum
+    /// depth.
     fn reference(
         &self,
         reference: &Value,
@@ -361,8 +367,8 @@ impl<'a> Normaliser<'a> {
         None
     }
 
-    /// Returns the schema of the items of an array. A list of schemas, one for each place, becomes a choice between
-    /// them.
+    /// Returns the schema of the items of an array. A list of schemas, one for each position,
+    /// becomes a choice between them.
     fn items(&self, schema: &Map<String, Value>, depth: usize, inlined: usize) -> Option<Value> {
         let list = |key: &str| schema.get(key).and_then(Value::as_array);
         let places = list("prefixItems").or_else(|| list("items"));
@@ -382,7 +388,7 @@ impl<'a> Normaliser<'a> {
     }
 }
 
-/// Whether a schema says that its value may be of this type.
+/// Whether a schema explicitly allows values of this type.
 fn admits(schema: &Map<String, Value>, kind: &str) -> bool {
     match schema.get("type") {
         Some(Value::String(only)) => only == kind,
@@ -391,11 +397,11 @@ fn admits(schema: &Map<String, Value>, kind: &str) -> bool {
     }
 }
 
-/// Writes types by the names that JSON Schema has for them.
+/// Converts types to the names of JSON Schema.
 fn types(written: &Value) -> Option<Value> {
     let known = |name: &Value| {
         let name = name.as_str()?.to_ascii_lowercase();
-        let meant = TYPES.iter().find(|(said, _)| *said == name).map(|(_, meant)| *meant);
+        let meant = TYPES.iter().find(|(alias, _)| *alias == name).map(|(_, meant)| *meant);
         meant.or_else(|| KNOWN_TYPES.into_iter().find(|known| *known == name))
     };
     let mut seen = BTreeSet::new();
@@ -410,7 +416,7 @@ fn types(written: &Value) -> Option<Value> {
     }
 }
 
-/// Lets a schema take null as well, which OpenAPI says in another way.
+/// Allows null, which OpenAPI expresses differently.
 fn admit_null(out: &mut Map<String, Value>) {
     if let Some(values) = out.get_mut("enum").and_then(Value::as_array_mut)
         && !values.contains(&Value::Null)
@@ -442,7 +448,7 @@ fn admit_null(out: &mut Map<String, Value>) {
     }
 }
 
-/// Names the properties that are required; as an older draft says it, in the property, too.
+/// Lists the required properties; an older draft marks them in the property.
 fn require(schema: &Map<String, Value>, out: &mut Map<String, Value>) {
     let in_property =
         |(name, one): (&String, &Value)| (one.get("required") == Some(&Value::Bool(true))).then(|| name.clone());
@@ -457,8 +463,8 @@ fn require(schema: &Map<String, Value>, out: &mut Map<String, Value>) {
     }
 }
 
-/// Lists values each once, of the type that is said; where the values of an array's items stand beside the array, as
-/// those of the items.
+/// Removes duplicate values and adapts the type to them. Values that belong to the items of an
+/// array but are listed beside it are moved to the items.
 fn literals(out: &mut Map<String, Value>) {
     let Some(written) = out.get("enum") else { return };
     let mut seen = BTreeSet::new();
@@ -480,7 +486,7 @@ fn literals(out: &mut Map<String, Value>) {
         admits(out, kind) || (kind == "integer" && admits(out, "number"))
     };
     if out.contains_key("type") && !all.iter().all(fits) {
-        // The values say which type is meant.
+        // The values determine the intended type.
         let kinds: BTreeSet<&str> = all.iter().map(kind).collect();
         let kinds: Vec<&str> = kinds.into_iter().collect();
         out.insert("type".into(), if let [only] = kinds.as_slice() { json!(only) } else { json!(kinds) });
@@ -488,7 +494,7 @@ fn literals(out: &mut Map<String, Value>) {
     out.insert("enum".into(), all.into());
 }
 
-/// The type of a value.
+/// Returns the type of a value.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -501,7 +507,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Leaves limits and words only of the kind that JSON Schema wants; those of older drafts become as this one has them.
+/// Removes limits and texts of an invalid type, and converts the exclusive limits of older drafts.
 fn ranges(out: &mut Map<String, Value>) {
     for (flag, limit) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         if let Some(Value::Bool(is_exclusive)) = out.get(flag) {
@@ -527,11 +533,11 @@ fn ranges(out: &mut Map<String, Value>) {
     out.retain(|key, value| is_right(key, value));
 }
 
-/// Gives an object properties, and among them those that it requires.
+/// Gives an object properties, including those that it requires.
 fn object(out: &mut Map<String, Value>) {
     let is_object = admits(out, "object") || out.contains_key("properties");
     if !is_object {
-        // In a union of schemas it may stand alone.
+        // In a union it may stand alone.
         return;
     }
     if !["properties", "patternProperties", "additionalProperties"].iter().any(|key| out.contains_key(*key)) {

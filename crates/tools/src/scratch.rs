@@ -1,9 +1,10 @@
-//! The directory for short-lived files that the commands of a session have to themselves, their `TMPDIR`.
+//! The directory for temporary files of a session's commands, their `TMPDIR`.
 //!
-//! It lies in the system's temporary directory under a short name, because the path of a socket may have no more than
-//! 108 bytes, and belongs to one session in one process: another process that takes the session over has its own, and
-//! the end of the first takes nothing from it. It is its owner's alone, and removed when the session ends; what a killed
-//! process leaves goes with the other old files.
+//! It is in the system's temporary directory under a short name, because the path of a socket is
+//! limited to 108 bytes. It belongs to one session in one process: another process that takes over
+//! the session has its own, which the end of the first does not affect. Only its owner can access
+//! it. It is removed at the end of the session; directories of killed processes are removed with
+//! other old files.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use base::environment::{Environment, private_dir};
 
-/// How many bytes the path of the system's temporary directory may have; a longer one is not used.
+/// The maximum length of the path of the system's temporary directory; a longer one is not used.
 const MAX_SYSTEM: usize = 40;
 
 /// Returns the directory of a session. It may not exist yet.
@@ -22,8 +23,8 @@ pub fn directory(environment: &Environment, session: &str) -> PathBuf {
     above(environment).join(format!("{:016x}", name.finish()))
 }
 
-/// Returns the directory that holds those of all sessions of this user. If somebody else has taken its name, they lie
-/// among the user's own data.
+/// Returns the parent of the directories of all of this user's sessions. If another user has taken
+/// its name, the parent is among the user's own data.
 pub fn above(environment: &Environment) -> PathBuf {
     let system = environment.tmp();
     let system = if system.as_os_str().len() <= MAX_SYSTEM { system } else { PathBuf::from("/tmp") };
@@ -35,7 +36,7 @@ pub fn above(environment: &Environment) -> PathBuf {
     }
 }
 
-/// Whether a directory is the user's own and no link; an error if there is nothing of the name.
+/// Whether a directory is the user's own and no link; an error if it does not exist.
 fn is_ours(directory: &Path) -> io::Result<bool> {
     let found = std::fs::symlink_metadata(directory)?;
     Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw())
@@ -46,10 +47,10 @@ fn among_data(environment: &Environment) -> PathBuf {
     std::fs::canonicalize(data).unwrap_or_else(|_| data.clone()).join("scratch")
 }
 
-/// Makes the directory of a session, for its owner alone.
+/// Creates the directory of a session, accessible only to its owner.
 ///
 /// # Errors
-/// The system's; that somebody else has taken its place.
+/// The system's errors, and an error if another user has taken its name.
 pub fn make(directory: &Path) -> io::Result<()> {
     let above = directory.parent().unwrap_or(directory);
     private_dir(above)?;
@@ -59,21 +60,21 @@ pub fn make(directory: &Path) -> io::Result<()> {
     private_dir(directory)
 }
 
-/// Removes the directory of a session that has ended, and what holds it if it is the last.
+/// Removes the directory of a session that has ended, and its parent if it is empty then.
 pub fn remove(directory: &Path) {
-    // What cannot be removed goes with the old ones.
+    // Files that cannot be removed are removed with old ones later.
     std::fs::remove_dir_all(directory).ok();
     if let Some(above) = directory.parent() {
         std::fs::remove_dir(above).ok();
     }
 }
 
-/// Removes what killed processes left, once that is old.
+/// Removes old directories of killed processes.
 pub fn clean(environment: &Environment, old: impl Fn(&Path) -> bool) {
     for above in [above(environment), among_data(environment)] {
         let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
-            // What cannot be removed stays for the next time.
+            // Files that cannot be removed are tried again the next time.
             std::fs::remove_dir_all(path).ok();
         }
     }
@@ -91,10 +92,12 @@ mod tests {
     }
 
     #[test]
-    fn directory_is_short_private_and_goes() {
-        let (tmp, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fn directory_is_short_private_and_removed() {
+        let tmp = tempfile::tempdir().unwrap();
+        let home = tempfile::tempdir().unwrap();
         let environment = environment(tmp.path(), home.path());
-        let (one, other) = (directory(&environment, "ses_one"), directory(&environment, "ses_other"));
+        let one = directory(&environment, "ses_one");
+        let other = directory(&environment, "ses_other");
         assert_ne!(one, other);
         assert_eq!(one, directory(&environment, "ses_one"));
         assert!(one.starts_with(std::fs::canonicalize(tmp.path()).unwrap()));
@@ -102,7 +105,7 @@ mod tests {
         make(&other).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&one), mode(one.parent().unwrap())), (0o700, 0o700));
-        // A socket of an ordinary name fits.
+        // The path of a socket with an ordinary name fits.
         let socket = one.join("a-socket-of-a-test-with-a-long-name.sock");
         drop(std::os::unix::net::UnixListener::bind(socket).unwrap());
         remove(&one);
@@ -116,8 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn name_that_somebody_has_taken_is_not_used() {
-        let (tmp, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fn name_taken_by_another_user_is_not_used() {
+        let tmp = tempfile::tempdir().unwrap();
+        let home = tempfile::tempdir().unwrap();
         let environment = environment(tmp.path(), home.path());
         let taken = above(&environment);
         let elsewhere = tmp.path().join("elsewhere");
@@ -129,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn long_system_directory_is_left_alone() {
+    fn long_system_directory_is_not_used() {
         let home = tempfile::tempdir().unwrap();
         let long = home.path().join("a".repeat(60));
         assert!(directory(&environment(&long, home.path()), "ses").as_os_str().len() < 50);

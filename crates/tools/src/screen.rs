@@ -1,8 +1,8 @@
-//! What a terminal would show of what a program prints: a line that is written over counts as it ends, and
-//! escape sequences do what they are there for, or nothing. A progress bar is its last state.
+//! A terminal emulator that renders output as text: an overwritten line counts in its last state,
+//! and escape sequences take effect or are dropped. A progress bar becomes its last state.
 //!
-//! The last lines can still change and are held; what scrolls away from them is done. Text without a
-//! control character passes as the bytes it is, so that a flood of it costs next to nothing.
+//! The last lines can still change and are held; lines that scroll off are final. Text without
+//! control characters passes as the bytes it is, so that a flood of it costs almost nothing.
 
 use std::collections::VecDeque;
 
@@ -10,17 +10,19 @@ use vte::{Params, Parser, Perform};
 
 use base::text::Utf8Decoder;
 
-/// How many lines can still change: the height of a terminal.
+/// The number of lines that can still change: the height of the terminal.
 const ROWS: usize = 24;
-/// How many bytes can still change.
+/// The maximum bytes that can still change.
 const MOST: usize = 64 << 10;
-/// The last column a cursor can be sent to. Text may go on beyond it: no line is wrapped.
+/// The last column to which the cursor can be moved. Text may continue beyond it, because lines are
+/// not wrapped.
 const COLUMNS: usize = 1_000;
 
-/// What ends an escape sequence wherever it stands.
+/// The control character that aborts an escape sequence.
 const CANCEL: u8 = 0x18;
 
-/// A terminal. 100 MB of plain lines take 0.1 s in a release build, of lines with colours or of a progress bar 1 s.
+/// A terminal. 100 MB of plain lines take 0.1 s in a release build, of coloured lines or a progress
+/// bar 1 s.
 #[derive(Default)]
 pub(super) struct TerminalScreen {
     parser: Parser,
@@ -29,23 +31,23 @@ pub(super) struct TerminalScreen {
 
 /// The lines that can still change, and the cursor.
 struct Viewport {
-    /// At least one.
+    /// The lines; at least one.
     lines: VecDeque<ScreenLine>,
     row: usize,
-    /// None at the end of the line.
+    /// The column of the cursor; `None` at the end of the line.
     column: Option<usize>,
     saved: (usize, Option<usize>),
-    /// A character that has not come whole.
+    /// The decoder, which holds an incomplete character.
     lossy: Utf8Decoder,
-    /// No escape sequence has begun.
+    /// Whether the parser is outside an escape sequence.
     ground: bool,
     done: Vec<u8>,
 }
 
 enum ScreenLine {
-    /// Nothing was written over: the bytes as they came.
+    /// The original bytes of a line that was not overwritten.
     Plain(Vec<u8>),
-    /// A character a column.
+    /// One character per column.
     Cells(Vec<char>),
 }
 
@@ -64,11 +66,11 @@ impl Default for Viewport {
 }
 
 impl TerminalScreen {
-    /// Takes more of what is printed. Gives what cannot change any more.
+    /// Takes more output. Returns the text that cannot change any more.
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> Vec<u8> {
         while let Some(first) = bytes.first() {
             if !self.page.ground {
-                // A sequence that is never ended, as in what is not text, must not swallow all that follows.
+                // An unterminated sequence, as in binary data, must not swallow the rest.
                 let byte = if *first == b'\n' { CANCEL } else { *first };
                 self.parser.advance(&mut self.page, &[byte]);
                 if byte == *first {
@@ -91,7 +93,7 @@ impl TerminalScreen {
                     self.page.ground = false;
                     self.parser.advance(&mut self.page, &rest[..1]);
                 }
-                // What is not text has many of them, and they show nothing.
+                // Binary data has many of them, and they show nothing.
                 Some(0) => {
                     bytes = &rest[rest.iter().take_while(|byte| **byte == 0).count()..];
                     continue;
@@ -104,7 +106,7 @@ impl TerminalScreen {
         std::mem::take(&mut self.page.done)
     }
 
-    /// What can still change, as it is now.
+    /// Returns the text that can still change, in its present state.
     pub(super) fn live(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for (n, line) in self.page.lines.iter().enumerate() {
@@ -116,7 +118,7 @@ impl TerminalScreen {
         text
     }
 
-    /// Nothing more comes: gives what could have changed.
+    /// Ends the output. Returns the rest.
     pub(super) fn end(&mut self) -> Vec<u8> {
         self.page.settle();
         let rest = self.live();
@@ -125,13 +127,14 @@ impl TerminalScreen {
     }
 }
 
-/// What is neither text nor the end of a line.
+/// Whether a byte is a control character other than a line feed or a tab.
 fn is_control(byte: u8) -> bool {
     byte < 0x20 && byte != b'\n' && byte != b'\t' || byte == 0x7f
 }
 
-/// How many bytes at the beginning are text and ends of lines. Looks at many at once, for most output is nothing
-/// else, unless the first few tell already: what is not text has runs of a few bytes.
+/// Returns the number of bytes at the beginning that are text and line ends. Checks many bytes at
+/// once, because most output is nothing else, unless one of the first is a control character:
+/// binary data has runs of a few bytes.
 fn plain_run(bytes: &[u8]) -> usize {
     const FEW: usize = 16;
     const CHUNK: usize = 64;
@@ -143,7 +146,8 @@ fn plain_run(bytes: &[u8]) -> usize {
     sure + bytes[sure..].iter().position(|byte| is_control(*byte)).unwrap_or(bytes.len() - sure)
 }
 
-/// How long a sequence is that sets colours, which most of them do: nothing of it is seen in a text.
+/// Returns the length of a sequence that sets colours, as most sequences do; it has no effect on
+/// text.
 fn colour(bytes: &[u8]) -> Option<usize> {
     let rest = bytes.strip_prefix(b"\x1b[")?;
     let numbers = rest.iter().take(32).take_while(|byte| matches!(byte, b'0'..=b'9' | b';' | b':')).count();
@@ -167,7 +171,7 @@ impl ScreenLine {
         }
     }
 
-    /// As it stands, without what was blanked at its end.
+    /// Appends the line without blanks at its end.
     fn put(&self, to: &mut Vec<u8>) {
         match self {
             Self::Plain(bytes) => to.extend_from_slice(bytes),
@@ -193,7 +197,7 @@ impl Viewport {
         &mut self.lines[self.row]
     }
 
-    /// Text without control characters but for the ends of lines.
+    /// Writes text that has no control characters except line ends.
     fn text(&mut self, mut bytes: &[u8]) {
         let fresh = self.row + 1 == self.lines.len() && (self.column.is_none() || self.line().is_empty());
         if fresh && matches!(self.line(), ScreenLine::Plain(_)) {
@@ -224,7 +228,7 @@ impl Viewport {
         }
     }
 
-    /// A piece of a line where the cursor is.
+    /// Writes a piece of a line at the cursor.
     fn write(&mut self, piece: &[u8]) {
         if self.line().is_empty() && self.column == Some(0) {
             self.column = None;
@@ -237,7 +241,7 @@ impl Viewport {
         self.put(text.chars());
     }
 
-    /// Letters where the cursor is, over what stands there.
+    /// Writes characters at the cursor, over the existing ones.
     fn put(&mut self, letters: impl Iterator<Item = char>) {
         let mut column = self.column();
         let cells = self.line().cells();
@@ -254,7 +258,7 @@ impl Viewport {
         self.column = Some(column);
     }
 
-    /// The column as a number.
+    /// Returns the column as a number.
     fn column(&mut self) -> usize {
         match self.column {
             Some(column) => column,
@@ -262,7 +266,7 @@ impl Viewport {
         }
     }
 
-    /// What was left of a character belongs to the line it began in.
+    /// Writes an incomplete character to the line in which it began.
     fn settle(&mut self) {
         let rest = self.lossy.end();
         if !rest.is_empty() {
@@ -283,7 +287,7 @@ impl Viewport {
         }
     }
 
-    /// The first line cannot change any more.
+    /// Moves the first line to the final text.
     fn scroll(&mut self) {
         if let Some(line) = self.lines.pop_front() {
             line.put(&mut self.done);
@@ -293,7 +297,7 @@ impl Viewport {
         self.saved.0 = self.saved.0.saturating_sub(1);
     }
 
-    /// Keeps what can still change small.
+    /// Limits the size of the text that can still change.
     fn bound(&mut self) {
         while self.row > 0 && self.lines.iter().map(ScreenLine::len).sum::<usize>() > MOST {
             self.scroll();
@@ -315,7 +319,7 @@ impl Viewport {
         self.column = Some(column.min(COLUMNS.max(self.line().len())));
     }
 
-    /// Erases from one column to another of the line with the cursor.
+    /// Erases a range of columns in the line of the cursor.
     fn erase(&mut self, from: usize, to: Option<usize>) {
         if from == 0 && to.is_none() {
             let column = self.column();
@@ -330,7 +334,7 @@ impl Viewport {
         }
     }
 
-    /// Everything that is seen goes.
+    /// Erases the whole screen.
     fn clear(&mut self) {
         self.lines = VecDeque::from([ScreenLine::EMPTY]);
         self.row = 0;
@@ -340,7 +344,8 @@ impl Viewport {
     fn csi(&mut self, action: char, first: Option<usize>, second: Option<usize>) {
         self.settle();
         let n = first.filter(|n| *n > 0).unwrap_or(1);
-        let (row, last) = (self.row, self.lines.len() - 1);
+        let row = self.row;
+        let last = self.lines.len() - 1;
         match action {
             'A' | 'F' | 'B' | 'E' => {
                 let column = if matches!(action, 'E' | 'F') { 0 } else { self.column() };
@@ -409,7 +414,7 @@ impl Viewport {
             }
             's' => self.save(),
             'u' => self.restore(),
-            // Colours, modes, questions to the terminal: nothing that is seen in a text.
+            // Colours, modes and queries have no effect on text.
             _ => {}
         }
     }
@@ -443,7 +448,7 @@ impl Perform for Viewport {
                 self.settle();
                 self.column = Some(0);
             }
-            // Vertical tab and form feed go down like a line feed.
+            // Vertical tab and form feed act like a line feed.
             b'\n' | 0x0b | 0x0c => self.feed_line(),
             0x08 => {
                 self.settle();
@@ -458,7 +463,8 @@ impl Perform for Viewport {
     fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], ignore: bool, action: char) {
         self.ground = true;
         let mut numbers = params.iter().map(|part| part.first().map(|n| usize::from(*n)));
-        let (first, second) = (numbers.next().flatten(), numbers.next().flatten());
+        let first = numbers.next().flatten();
+        let second = numbers.next().flatten();
         if !ignore && intermediates.is_empty() {
             self.csi(action, first, second);
         }
@@ -475,7 +481,8 @@ impl Perform for Viewport {
             b'c' => self.clear(),
             b'D' | b'E' => self.feed_line(),
             b'M' => {
-                let (row, column) = (self.row.saturating_sub(1), self.column());
+                let row = self.row.saturating_sub(1);
+                let column = self.column();
                 self.go(row, column);
             }
             _ => {}
@@ -483,7 +490,7 @@ impl Perform for Viewport {
     }
 
     fn osc_dispatch(&mut self, _params: &[&[u8]], bell_terminated: bool) {
-        // Otherwise the rest of what ends it is still to come.
+        // Otherwise the rest of the terminator is still to come.
         self.ground |= bell_terminated;
     }
 }
@@ -501,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_a_terminal_shows() {
+    fn output_is_rendered_as_by_a_terminal() {
         let table: &[(&str, &str)] = &[
             ("", ""),
             ("a\nb\n", "a\nb\n"),
@@ -528,7 +535,7 @@ mod tests {
             ("grün\rG\n", "Grün\n"),
             ("a\0b\x07c\x7fd\n", "abcd\n"),
             ("page\x0cnext\n", "page\nnext\n"),
-            // A string that never ends costs its line, not all that follows.
+            // An unterminated string costs only its line.
             ("\x1bPbinary \x1b]dirt\nnext\n", "\nnext\n"),
             ("\x1b[38;5;1;2;3;4;5;6;7;8;9;1;2;3;4;5;6;7;8;9;1;2;3;4;5;6;7;8;9;1;2;3;4;5;6mtext\n", "text\n"),
             ("\x1b[99999999999C|\x1b[99999999BX\n", "|"),
@@ -542,7 +549,7 @@ mod tests {
         for (printed, expected) in table {
             let whole = shown([printed]);
             assert!(whole == *expected || whole.contains(expected) && *expected == "|", "{printed:?}: {whole:?}");
-            // However it comes.
+            // The result does not depend on the pieces.
             for size in [1, 2, 3, 7] {
                 assert_eq!(shown(printed.as_bytes().chunks(size)), whole, "{printed:?} by {size}");
             }
@@ -550,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_stays_as_it_is() {
+    fn binary_data_is_unchanged() {
         let mut screen = TerminalScreen::default();
         let bytes = b"caf\xe9 \xff\xfe\n".repeat(100);
         let mut out = screen.take(&bytes);
@@ -559,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_change_is_bounded() {
+    fn changeable_text_is_bounded() {
         let mut screen = TerminalScreen::default();
         let mut done = 0;
         for n in 0..2_000 {
@@ -571,7 +578,7 @@ mod tests {
             screen.take(&[b'x'; 60_000]);
             assert!(screen.live().len() <= MOST);
         }
-        // A line that is written over and over takes no room.
+        // A line that is overwritten repeatedly takes no additional memory.
         let bar: String = (0..100_000).map(|n| format!("\r[{n:>6}/100000]")).collect();
         let mut screen = TerminalScreen::default();
         assert!(screen.take(bar.as_bytes()).is_empty());

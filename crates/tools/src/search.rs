@@ -1,6 +1,6 @@
-//! Walking directories the way `git` sees them: ignored files are left out, hidden ones are not,
-//! `.git` is never entered, symlinks are not followed. In parallel; blocks, so it is called through
-//! [`blocking`].
+//! Directory walks with git's view of files: ignored files are left out, hidden ones are not,
+//! `.git` is never entered, symlinks are not followed. Parallel and blocking, so it is called
+//! through [`blocking`].
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,27 +23,28 @@ use permission::path_gate::{self, Barred};
 use permission::paths::PathRefusal;
 use permission::sight::{LeftOut, Sight};
 
-/// How many results are shown.
+/// The maximum number of results that are shown.
 pub const LIMIT: usize = 100;
 
-/// A place in the order of results: the newest file first, then by path.
+/// The sort key of a result: the newest file first, then by path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// Modification time, the latest first.
+    /// The modification time, the latest first.
     pub modified: std::cmp::Reverse<SystemTime>,
-    /// Absolute.
+    /// The absolute path.
     pub path: PathBuf,
 }
 
 impl Rank {
-    /// The rank of a file; none where it is not below the directory that is searched.
+    /// Returns the rank of a file; `None` if it is not below the searched directory.
     pub fn of(path: &Path, look: &mut SearchReader) -> Option<Self> {
         Some(Self { modified: std::cmp::Reverse(look.modified(path)?), path: path.into() })
     }
 }
 
-/// Visits every regular file below `root` that is `wanted`, from several threads, until `cancelled`.
-/// Each thread gets a visitor of its own. Returns what was left out because it may not be read.
+/// Visits every regular file below `root` that is `wanted`, from several threads, until
+/// `cancelled`. Each thread has a visitor of its own. Returns the files that were left out because
+/// they may not be read.
 pub fn files<V: FnMut(&Path) + Send>(
     root: &Path,
     cancelled: &CancellationToken,
@@ -53,20 +54,22 @@ pub fn files<V: FnMut(&Path) + Send>(
 ) -> LeftOut {
     let left_out: Mutex<LeftOut> = Mutex::default();
     walker(root).build_parallel().run(|| {
-        let (mut visit, mut reader) = (visitor(), sight.reader());
-        let (left_out, wanted) = (&left_out, &wanted);
+        let mut visit = visitor();
+        let mut reader = sight.reader();
+        let left_out = &left_out;
+        let wanted = &wanted;
         Box::new(move |entry| {
             if cancelled.is_cancelled() {
                 return WalkState::Quit;
             }
-            // What cannot be read is skipped; a search is not the place to report permissions.
+            // Unreadable entries are skipped; a search does not report permissions.
             let Ok(entry) = entry else {
                 return WalkState::Continue;
             };
             if entry.file_type().is_some_and(|kind| kind.is_file()) && wanted(entry.path()) {
                 match reader.judge(entry.path()) {
                     Action::Allow => visit(entry.path()),
-                    // A leaf lock: naming takes no other.
+                    // A leaf lock: naming the file takes no other lock.
                     action => locked(left_out).add(action, || sight.name(entry.path())),
                 }
             }
@@ -76,14 +79,14 @@ pub fn files<V: FnMut(&Path) + Send>(
     unlocked(left_out)
 }
 
-/// How many files are looked at for a name that is missing elsewhere.
+/// The maximum number of files that are compared with a missing name, and of proposals.
 const FAR: usize = 200_000;
 const PROPOSED: usize = 3;
 
-/// The place a model means, for looking at: as [`resolve`], but for what may be meant where there is nothing.
+/// Resolves a path for reading, like [`resolve`], and proposes similar paths if it does not exist.
 ///
 /// # Errors
-/// As [`resolve`].
+/// Those of [`resolve`].
 pub async fn look_up(context: &ToolContext, written: &str, access: Access) -> Result<ResolvedPath, Failure> {
     let admitted = path_gate::admit(&context.policy, access, written);
     if let Err(Barred::Refused(missing @ PathRefusal::Missing(path))) = &admitted {
@@ -93,14 +96,15 @@ pub async fn look_up(context: &ToolContext, written: &str, access: Access) -> Re
     resolve(context, written, access)
 }
 
-/// Where the name of a place that is missing is found elsewhere in the project, or one that is nearly it: lines
-/// for the model, empty where there is none. What a search would not show is not proposed.
+/// Proposes paths of the project that have the name of a missing one, or a similar name: lines for
+/// the model, empty if there are none. Files that a search would leave out are not proposed.
 pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
     let root = context.policy.place.root.clone();
     let sight = Sight::new(&context.policy);
     let enough = context.cancelled.child_token();
     let missing = missing.to_path_buf();
-    let (from, cwd) = (root.clone(), context.policy.place.cwd.clone());
+    let from = root.clone();
+    let cwd = context.policy.place.cwd.clone();
     let found = blocking(context, move || {
         let found: Mutex<BTreeSet<SimilarPath>> = Mutex::default();
         let seen = AtomicUsize::new(0);
@@ -136,18 +140,19 @@ pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
     format!("\n\nDid you mean one of these?\n{}", lines.join("\n"))
 }
 
-/// A path that may be meant by another one, the likelier the less.
+/// A path that may have been meant; smaller is likelier.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SimilarPath {
-    /// 0 for the same name, 1 for one that begins like it in the same folder, 2 for one that is nearly it.
+    /// 0 for the same name, 1 for a name in the same directory with the same beginning, 2 for a
+    /// similar name.
     name: u8,
-    /// How many folders before the name are not the same.
+    /// The number of parent directories that differ.
     folders: usize,
     path: PathBuf,
 }
 
 impl SimilarPath {
-    /// What a file says about a missing path: it, or a folder it lies in, may be meant.
+    /// Compares a file, and the directories that contain it, with a missing path.
     fn of(path: &Path, root: &Path, missing: &Path) -> Option<Self> {
         let wanted = missing.file_name()?.to_str()?;
         let near = |path: &Path| {
@@ -161,7 +166,8 @@ impl SimilarPath {
             } else {
                 return None;
             };
-            let (one, other) = (path.components().rev().skip(1), missing.components().rev().skip(1));
+            let one = path.components().rev().skip(1);
+            let other = missing.components().rev().skip(1);
             let same = one.zip(other).take_while(|(one, other)| one == other).count();
             let folders = missing.components().count().saturating_sub(same + 1);
             Some(Self { name, folders, path: path.into() })
@@ -170,7 +176,7 @@ impl SimilarPath {
     }
 }
 
-/// Whether it is worth comparing two names letter by letter.
+/// Whether two names are similar enough to compare them by character.
 fn close(name: &str, wanted: &str) -> bool {
     let first = |name: &str| name.chars().next().map(|c| c.to_ascii_lowercase());
     first(name) == first(wanted) && name.len().abs_diff(wanted.len()) <= 2
@@ -178,7 +184,8 @@ fn close(name: &str, wanted: &str) -> bool {
 
 fn begins_alike(name: &str, wanted: &str) -> bool {
     let stem = |name: &str| name.split('.').find(|part| !part.is_empty()).unwrap_or_default().to_lowercase();
-    let (name, wanted) = (stem(name), stem(wanted));
+    let name = stem(name);
+    let wanted = stem(wanted);
     !name.is_empty() && !wanted.is_empty() && (name.starts_with(&wanted) || wanted.starts_with(&name))
 }
 
@@ -186,11 +193,12 @@ pub fn walker(root: &Path) -> WalkBuilder {
     base::git::walker(root, |entry| entry.depth() == 0 || entry.file_name() != ".git")
 }
 
-/// A filter by glob, as people write it: without a slash it is about the file's name, anywhere; with
-/// one it is about the path below the root. `{a,b}`, `[ab]`, `*`, `**` and `?` as usual.
+/// Compiles globs in their usual form: without a slash a glob applies to the file's name, in any
+/// directory; with one it applies to the path below the root. Supports `{a,b}`, `[ab]`, `*`, `**`
+/// and `?`.
 ///
 /// # Errors
-/// To the model, for what is no glob.
+/// A message for the model on an invalid glob.
 pub fn globs(patterns: &[&str]) -> Result<GlobSet, Failure> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
@@ -207,10 +215,10 @@ pub fn globs(patterns: &[&str]) -> Result<GlobSet, Failure> {
     set.build().map_err(|e| Failure::Tell(format!("The glob cannot be used: {e}")))
 }
 
-/// Does blocking work on a thread for it. The work looks at `context.cancelled` itself.
+/// Runs blocking work on a thread for it. The work must check `context.cancelled` itself.
 ///
 /// # Errors
-/// Cancelled when the user did; broken when the work panicked.
+/// `Cancelled` after a cancel by the user; `Broken` if the work panicked.
 pub async fn blocking<T: Send + 'static>(
     context: &ToolContext,
     work: impl FnOnce() -> T + Send + 'static,
@@ -252,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_are_about_names_or_paths() {
+    fn globs_match_names_or_paths() {
         let table = [
             ("*.rs", "src/a.rs", true),
             ("*.rs", "a.rs", true),

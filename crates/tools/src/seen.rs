@@ -1,9 +1,9 @@
-//! What the model has seen in this session: files it has read, and in what state; and every line that
-//! a result has shown it, whichever tool that was.
+//! The files and lines that the model has seen in this session: the files it has read, with their
+//! state; and every line that a result has shown, whichever the tool.
 //!
-//! What counts is the content, not the modification time, and not how lines end: an editor shows
-//! the same text with other line ends. What a command of the agent's changes in a file that was as the
-//! model knew it is the agent's own change.
+//! The content matters, not the modification time and not the line ends, because an editor may show
+//! the same text with other line ends. If a command of the agent changes a file that was as the
+//! model knew it, the change counts as the agent's own.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,7 +15,7 @@ use super::disk;
 
 use base::lock::locked;
 
-/// The state of a text: equal for equal content, whatever its line ends and byte order mark.
+/// A fingerprint of a text, independent of line ends and byte order mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextFingerprint(u64);
 
@@ -35,17 +35,17 @@ impl TextFingerprint {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownFile {
-    /// What the model has seen.
+    /// The text that the model has seen.
     pub text: TextFingerprint,
-    /// What lay on disk at that time; differs when the editor held unsaved changes.
+    /// The text on disk at that time; it differs if the editor held unsaved changes.
     pub disk: Option<TextFingerprint>,
-    /// The text itself, where it is kept: to say what has changed since.
+    /// The text itself, if it is stored, to describe later changes.
     pub was: Option<Arc<str>>,
-    /// The file on disk at that time.
+    /// The state of the file on disk at that time.
     stamp: Option<DiskStamp>,
 }
 
-/// Tells two states of a file on disk apart without reading it: its length and when it was written.
+/// The length and modification time of a file, which distinguish two states without reading it.
 type DiskStamp = (u64, SystemTime);
 
 fn stamp(real: &Path) -> Option<DiskStamp> {
@@ -53,22 +53,24 @@ fn stamp(real: &Path) -> Option<DiskStamp> {
     Some((data.len(), data.modified().ok()?))
 }
 
-/// The longest text that is kept to say what has changed in it, in bytes, and how much all may have.
+/// The maximum bytes of a stored text, and of all stored texts.
 const KEPT: usize = 128 << 10;
 const ALL_KEPT: usize = 8 << 20;
 
-/// How many lines are remembered. Beyond that all are forgotten, and some may have to be read again.
+/// The maximum number of remembered lines. Beyond it all are forgotten, and some may have to be
+/// read again.
 const LINES: usize = 400_000;
 
 impl KnownFile {
-    /// The model has seen this text, while this lay on disk.
+    /// Returns the state of a file whose text the model has seen, with its text on disk.
     pub fn of(text: &str, disk: Option<TextFingerprint>) -> Self {
         let was = (text.len() <= KEPT).then(|| text.into());
         Self { text: TextFingerprint::of(text), disk, was, stamp: None }
     }
 }
 
-/// The memory of one session. Leaf locks, held only for a look-up.
+/// The files and lines that one session has shown. The mutexes are leaf locks, held only for a
+/// look-up.
 #[derive(Debug, Default)]
 pub struct SeenFiles {
     files: Mutex<FileTable>,
@@ -78,11 +80,11 @@ pub struct SeenFiles {
 #[derive(Debug, Default)]
 struct FileTable {
     known: HashMap<PathBuf, KnownFile>,
-    /// Bytes of the texts that are kept.
+    /// The total bytes of stored texts.
     kept: usize,
 }
 
-/// Lines, and which two followed each other; lines without words do not count.
+/// Hashes of lines, and of pairs of consecutive lines; empty lines do not count.
 #[derive(Debug, Default)]
 struct ShownLines {
     lines: HashSet<u64>,
@@ -94,7 +96,7 @@ impl SeenFiles {
         locked(&self.files)
     }
 
-    /// The model has seen this file, or has written it. `real` has its symlinks resolved.
+    /// Records that the model has seen or written this file. `real` has its symlinks resolved.
     pub fn note(&self, real: &Path, mut known: KnownFile) {
         known.stamp = stamp(real);
         let mut files = self.files();
@@ -108,7 +110,7 @@ impl SeenFiles {
         }
     }
 
-    /// What the model knows of a file.
+    /// Returns the last known state of a file.
     pub fn known(&self, real: &Path) -> Option<KnownFile> {
         self.files().known.get(real).cloned()
     }
@@ -120,7 +122,7 @@ impl SeenFiles {
         }
     }
 
-    /// The files that lie on disk as the model knows them. Looks at the disk.
+    /// Returns the files whose state on disk is the known one. Reads metadata from the disk.
     pub fn as_known(&self) -> Vec<PathBuf> {
         let known: Vec<(PathBuf, Option<DiskStamp>)> = {
             let files = self.files();
@@ -130,8 +132,8 @@ impl SeenFiles {
         known.into_iter().filter(|(path, was)| was.is_some() && stamp(path) == *was).map(|(path, _)| path).collect()
     }
 
-    /// What has changed in these files since [`SeenFiles::as_known`], the agent has changed: they are known as
-    /// they are now. Reads those that have.
+    /// Adopts changes to these files since [`SeenFiles::as_known`] as the agent's own: their
+    /// present state becomes the known one. Reads the changed files.
     pub fn adopt(&self, paths: Vec<PathBuf>) {
         for path in paths {
             let now = stamp(&path);
@@ -143,13 +145,13 @@ impl SeenFiles {
                     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
                     self.note(&path, KnownFile::of(text, Some(TextFingerprint::of(text))));
                 }
-                // The next look says what is wrong with it.
+                // The next read reports the error.
                 Ok(Err(_)) | Err(_) => self.forget(&path),
             }
         }
     }
 
-    /// The model has been shown this, by whatever tool.
+    /// Records that the model has been shown this result of a tool.
     pub fn show(&self, result: &str) {
         let mut lines = Vec::new();
         let mut pairs = Vec::new();
@@ -176,7 +178,7 @@ impl SeenFiles {
         shown.pairs.extend(pairs);
     }
 
-    /// Whether all lines of a text have been shown, and those that follow each other together.
+    /// Whether all lines of a text have been shown, and consecutive ones together.
     pub fn shows(&self, text: &str) -> bool {
         let shown = locked(&self.shown);
         let lines: Vec<u64> = text.lines().filter_map(mark).collect();
@@ -185,7 +187,7 @@ impl SeenFiles {
     }
 }
 
-/// What a line is remembered by, if it has words.
+/// Returns the hash of a line unless it is empty.
 fn mark(line: &str) -> Option<u64> {
     let line = line.trim_end();
     let mut hasher = DefaultHasher::new();
@@ -197,22 +199,28 @@ fn as_it_is(line: &str) -> Option<&str> {
     Some(line)
 }
 
-/// How results write the lines of a file, and what is left of a line without that: as they are; after a
-/// number; after a path and a number; as in a diff.
+/// The formats of file lines in results, each as a function that removes the format: unchanged;
+/// with a line number; with a path and a number; as in a diff.
 const DRESS: [fn(&str) -> Option<&str>; 4] = [
     as_it_is,
     |line| {
         let line = line.trim_start();
         let rest = line.strip_prefix("Line ").unwrap_or(line).trim_start_matches(|c: char| c.is_ascii_digit());
+        if rest.len() == line.len() {
+            return None;
+        }
         let bare = rest.strip_prefix(": ").or_else(|| rest.strip_prefix("- "));
-        bare.or_else(|| rest.strip_prefix([':', '-', '\t', '|', '\u{2192}'])).filter(|_| rest.len() < line.len())
+        bare.or_else(|| rest.strip_prefix([':', '-', '\t', '|', '\u{2192}']))
     },
     |line| {
         let ends = |separator: char| {
             line.match_indices(separator).find_map(|(at, _)| {
                 let rest = &line[at + 1..];
                 let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-                rest[digits..].strip_prefix(separator).filter(|_| digits > 0)
+                if digits == 0 {
+                    return None;
+                }
+                rest[digits..].strip_prefix(separator)
             })
         };
         ends(':').or_else(|| ends('-'))
@@ -225,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_ends_and_marks_do_not_count() {
+    fn fingerprint_ignores_line_ends_and_mark() {
         assert_eq!(TextFingerprint::of("a\r\nb\r\n"), TextFingerprint::of("a\nb\n"));
         assert_eq!(TextFingerprint::of("\u{feff}a\n"), TextFingerprint::of("a\n"));
         assert_eq!(TextFingerprint::of("a\r\n"), TextFingerprint::of("a\n"));
@@ -235,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_results_show_counts_whoever_shows_it() {
+    fn shown_lines_count_for_every_tool() {
         let file = "fn a() {\n\n    b();\n}\n";
         // A result, and whether it shows the file.
         let table = [
@@ -261,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_changes_is_known() {
+    fn change_by_a_command_is_adopted() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let seen = SeenFiles::default();

@@ -1,4 +1,4 @@
-//! `skill`: loads one of the session's skills. Which there are, `skill.rs` says.
+//! `skill`: loads one of the session's skills, which `skill.rs` finds.
 
 use std::sync::Arc;
 
@@ -13,16 +13,17 @@ use events::ToolKind;
 use permission::{Need, Rules};
 use project::skill::{self, Skills};
 
-/// See the module. Made anew for every step: it knows who asks.
+/// The tool, created for every step with the skills that the agent may load.
 #[derive(Default)]
 pub struct SkillTool {
     skills: Arc<Skills>,
-    /// The names of those that may be loaded.
+    /// The names of the skills that may be loaded.
     allowed: Vec<String>,
 }
 
 impl SkillTool {
-    /// For one step of an agent with these rules; none where there is nothing to load.
+    /// Creates the tool for a step of an agent with these rules; `None` if there is nothing to
+    /// load.
     pub fn new(skills: &Arc<Skills>, rules: &Rules) -> Option<Self> {
         let allowed: Vec<String> = skills.allowed(rules).map(|skill| skill.name.clone()).collect();
         (!allowed.is_empty()).then(|| Self { skills: skills.clone(), allowed })
@@ -56,7 +57,8 @@ impl Tool for SkillTool {
 
     async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, skill::Skill), Failure> {
         let Some(skill) = self.skills.get(input.name.trim()) else {
-            let (name, there) = (text::title(&input.name), self.allowed.join(", "));
+            let name = text::title(&input.name);
+            let there = self.allowed.join(", ");
             return Err(Failure::Tell(format!("There is no skill \"{name}\". There are: {there}.")));
         };
         let need = Need::new(Self::NAME, skill.name.as_str()).always(skill.name.as_str());

@@ -1,7 +1,7 @@
-//! The same words in other characters: a typographic quote for a plain one, a hyphen that does not
-//! break, an accent as a character of its own, tabs for blanks. Models write what they mean; files have
-//! what they have. Here the two are compared, what differs is named, and a change that was written
-//! against the one is carried over to the other. Pure.
+//! Comparison of texts that differ only in typographic variants: a typographic quote for a plain
+//! one, a non-breaking hyphen, a decomposed accent, tabs for blanks. Models often write one variant
+//! although the file has another. This module compares both, names the differences, and carries a
+//! change that was written against one variant over to the other. Pure.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,33 +11,33 @@ use icu_normalizer::properties::CanonicalCombiningClassMapBorrowed;
 
 use base::text;
 
-/// The longest text that is compared in another spelling than its own, in bytes: it takes some 40 times that
-/// in memory.
+/// The maximum size of a text that is folded, in bytes; folding takes about 40 times that in
+/// memory.
 pub(super) const LONGEST: usize = 1 << 20;
 
-/// How much is taken for the same.
+/// The differences that are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FoldLevel {
-    /// Characters: quotes, dashes, composed and decomposed letters, what cannot be seen.
+    /// Characters: quotes, dashes, composed and decomposed letters, invisible characters.
     Characters,
-    /// How much blank there is, too: any within a line is one, and at the ends of a line none.
+    /// Blanks too: any run of them within a line counts as one, and at the ends of a line as none.
     Blanks,
 }
 
-/// A text in plain characters, and the way back.
+/// A text in plain characters, with its mapping to the original.
 pub(super) struct FoldedText {
     pub text: String,
     units: Vec<FoldedUnit>,
 }
 
-/// What stands for itself: a letter with its accents, a run of blanks.
+/// The smallest unit of the mapping: a letter with its accents, or a run of blanks.
 #[derive(Debug, Clone)]
 struct FoldedUnit {
     plain: Range<usize>,
     original: Range<usize>,
 }
 
-/// The plain characters for one that is not, if it has any. Nothing for what cannot be seen.
+/// Returns the plain form of a character, if it has one; empty for an invisible character.
 fn plain(c: char) -> Option<&'static str> {
     Some(match c {
         '\u{2018}'..='\u{201b}' | '\u{2032}' => "'",
@@ -54,12 +54,13 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t') || plain(c) == Some(" ")
 }
 
-/// Blank, or nothing that could be seen: what a run of blanks is made of.
+/// Whether a character can be part of a run of blanks: it is blank or invisible.
 fn is_empty(c: char) -> bool {
     is_blank(c) || plain(c) == Some("")
 }
 
-/// Whether a character belongs to the one before it: an accent, the later parts of a Korean syllable.
+/// Whether a character belongs to the one before it: an accent, or a later part of a Korean
+/// syllable.
 fn continues(c: char) -> bool {
     const CLASSES: CanonicalCombiningClassMapBorrowed<'static> = CanonicalCombiningClassMapBorrowed::new();
     c >= '\u{300}' && (CLASSES.get_u8(c) != 0 || ('\u{1160}'..='\u{11ff}').contains(&c))
@@ -98,56 +99,65 @@ impl FoldedText {
         Self { text: out, units }
     }
 
-    /// Where a piece of the plain text is in the original; none where it begins or ends within
-    /// what stands for one thing. What has no plain text at its ends is not part of it.
+    /// Maps a range of the plain text to the original. Returns `None` if it begins or ends within a
+    /// unit. Invisible characters at its ends are not included.
     pub(super) fn original(&self, piece: &Range<usize>) -> Option<Range<usize>> {
         let first = self.units.partition_point(|unit| unit.plain.end <= piece.start);
         let last = self.units.partition_point(|unit| unit.plain.start < piece.end);
-        let (first, last) = (self.units.get(first)?, self.units[..last].iter().rfind(|unit| !unit.plain.is_empty())?);
+        let first = self.units.get(first)?;
+        let last = self.units[..last].iter().rfind(|unit| !unit.plain.is_empty())?;
         (first.plain.start == piece.start && last.plain.end == piece.end)
             .then_some(first.original.start..last.original.end)
     }
 }
 
-/// A piece of two texts that are the same but for their spelling: where it is in each.
+/// The ranges of a piece in two texts with the same plain form.
 struct AlignedPair {
     one: Range<usize>,
     other: Range<usize>,
 }
 
-/// The smallest pieces of two texts with the same plain text, in order: what has plain text, and what
-/// lies between. None where the texts are not the same.
+/// Returns the smallest pieces of two texts with the same plain form, in order: visible pieces, and
+/// the gaps between them. Returns `None` if the plain forms differ.
 fn pairs(one: &str, other: &str) -> Option<Vec<AlignedPair>> {
-    let (a, b) = (FoldedText::of(one, FoldLevel::Blanks), FoldedText::of(other, FoldLevel::Blanks));
+    let a = FoldedText::of(one, FoldLevel::Blanks);
+    let b = FoldedText::of(other, FoldLevel::Blanks);
     if a.text != b.text {
         return None;
     }
-    let (mut found, mut n, mut m) = (Vec::new(), 0, 0);
-    let (mut from, mut other_from) = (0, 0);
-    let skip = |units: &[FoldedUnit], n: &mut usize| {
-        while units.get(*n).is_some_and(|unit| unit.plain.is_empty()) {
-            *n += 1;
-        }
-    };
+    let mut found = Vec::new();
+    let mut n = 0;
+    let mut m = 0;
+    let mut from = 0;
+    let mut other_from = 0;
     loop {
-        skip(&a.units, &mut n);
-        skip(&b.units, &mut m);
+        n = next_visible(&a.units, n);
+        m = next_visible(&b.units, m);
         let (Some(first), Some(other_first)) = (a.units.get(n), b.units.get(m)) else { break };
         found.push(AlignedPair { one: from..first.original.start, other: other_from..other_first.original.start });
-        let (start, other_start) = (first.original.start, other_first.original.start);
-        // "…" beside "...": as many units of each as it takes for both to end at one point.
+        let start = first.original.start;
+        let other_start = other_first.original.start;
+        // For "…" and "...", take as many units of each as are needed for both to end at the same
+        // point.
         while a.units[n].plain.end != b.units[m].plain.end {
             if a.units[n].plain.end < b.units[m].plain.end { n += 1 } else { m += 1 }
         }
-        (from, other_from) = (a.units[n].original.end, b.units[m].original.end);
+        from = a.units[n].original.end;
+        other_from = b.units[m].original.end;
         found.push(AlignedPair { one: start..from, other: other_start..other_from });
-        (n, m) = (n + 1, m + 1);
+        n += 1;
+        m += 1;
     }
     found.push(AlignedPair { one: from..one.len(), other: other_from..other.len() });
     Some(found)
 }
 
-/// Words, and everything else character by character.
+/// Returns the index of the first unit from `n` on that has plain text.
+fn next_visible(units: &[FoldedUnit], n: usize) -> usize {
+    n + units[n..].iter().take_while(|unit| unit.plain.is_empty()).count()
+}
+
+/// Splits a text into words and single other characters.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -162,17 +172,24 @@ fn tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
-/// A change of `old` into `new`, made to `found`, which is `old` in another spelling: what the change
-/// keeps, keeps the spelling of `found`. `new` as it is where `found` is something else.
+/// Returns the byte index of each token.
+fn starts(tokens: &[&str]) -> Vec<usize> {
+    tokens.iter().scan(0, |at, token| Some(std::mem::replace(at, *at + token.len()))).collect()
+}
+
+/// Applies the change of `old` into `new` to `found`, which is a variant of `old`. Text that the
+/// change preserves remains as in `found`. Returns `new` if `found` is not a variant of `old`.
 pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
-    let Some(pairs) = pairs(old, found).filter(|_| old != found) else { return new.to_owned() };
-    // For each byte of `old`, where it is in `new`, if the change keeps it.
+    if old == found {
+        return new.to_owned();
+    }
+    let Some(pairs) = pairs(old, found) else { return new.to_owned() };
+    // The position in `new` of each byte of `old` that the change preserves.
     let mut kept: Vec<Option<usize>> = vec![None; old.len()];
-    let (a, b) = (tokens(old), tokens(new));
-    let starts = |tokens: &[&str]| -> Vec<usize> {
-        tokens.iter().scan(0, |at, token| Some(std::mem::replace(at, *at + token.len()))).collect()
-    };
-    let (a_starts, b_starts) = (starts(&a), starts(&b));
+    let a = tokens(old);
+    let b = tokens(new);
+    let a_starts = starts(&a);
+    let b_starts = starts(&b);
     for op in text::diff::pieces(&a, &b) {
         if let similar::DiffOp::Equal { old_index, new_index, len } = op {
             for n in 0..len {
@@ -182,7 +199,7 @@ pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
             }
         }
     }
-    // Where a piece that is kept begins in `new`.
+    // The position in `new` of a preserved piece.
     let place = |range: &Range<usize>| -> Option<usize> {
         let first = kept.get(range.start).copied().flatten()?;
         kept[range.clone()].iter().enumerate().all(|(n, at)| *at == Some(first + n)).then_some(first)
@@ -198,7 +215,8 @@ pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
             }
             continue;
         }
-        // What `old` has nothing of stays where both its neighbours do, side by side.
+        // Invisible text of `found` remains if both its neighbours are preserved and still
+        // adjacent.
         let before = pairs[..n].iter().rfind(|pair| !pair.one.is_empty());
         let after = pairs[n + 1..].iter().find(|pair| !pair.one.is_empty());
         let before = before.map_or(Some(0), |pair| place(&pair.one).map(|start| start + pair.one.len()));
@@ -211,12 +229,13 @@ pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
     out
 }
 
-/// What differs between two texts that are the same but for their spelling, for the model: "U+2011
-/// (non-breaking hyphen) where you wrote \"-\"". Empty where they are not, or nothing differs.
+/// Lists the differences between two variants of a text, for the model: "U+2011 (non-breaking
+/// hyphen) where you wrote \"-\"". Empty if the texts are not variants of each other, or equal.
 pub(super) fn differences(wanted: &str, found: &str) -> Vec<String> {
     let mut all: BTreeMap<String, usize> = BTreeMap::new();
     for pair in pairs(wanted, found).unwrap_or_default() {
-        let (wanted, found) = (&wanted[pair.one], &found[pair.other]);
+        let wanted = &wanted[pair.one];
+        let found = &found[pair.other];
         if wanted != found {
             *all.entry(difference(wanted, found)).or_default() += 1;
         }
@@ -251,7 +270,7 @@ fn difference(wanted: &str, found: &str) -> String {
     format!("{has} where you wrote {wrote}")
 }
 
-/// Characters by number and, where it is one of those that are mistaken, by name.
+/// Names characters by code point, and those that are often confused also by name.
 fn named(text: &str) -> String {
     if text.is_ascii() {
         return format!("{text:?}");
@@ -282,8 +301,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_the_same_but_for_their_spelling() {
-        // One, other, from which level on they are the same.
+    fn variants_are_equal_from_their_level_on() {
+        // One, other, the first level at which they are equal.
         let table = [
             ("a-b", "a\u{2011}b", Some(FoldLevel::Characters)),
             ("\"x\" 'y'", "\u{201c}x\u{201d} \u{2018}y\u{2019}", Some(FoldLevel::Characters)),
@@ -308,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_change_keeps_keeps_its_spelling() {
+    fn carried_change_preserves_variants() {
         // Old, new, found, result.
         let table = [
             ("say \"hi\"", "say \"hello\"", "say \u{201c}hi\u{201d}", "say \u{201c}hello\u{201d}"),
@@ -355,10 +374,10 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config { cases: 10_000, failure_persistence: None, ..Default::default() })]
 
-        /// A change that is carried over is the change: its plain text is that of the new text, and
-        /// against the text it was written for it is the new text to the letter.
+        /// The plain form of a carried change is that of the new text, and a change that is carried
+        /// to its own text is the new text itself.
         #[test]
-        fn a_carried_change_is_the_change(
+        fn carried_change_equals_the_change(
             found in "[ab \t\n\u{2011}\u{201c}\u{e9}\u{2026}\u{200b}-]{0,20}",
             cuts in proptest::collection::vec((0_usize..20, "[abx \n-]{0,3}"), 0..3),
         ) {

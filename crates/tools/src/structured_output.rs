@@ -1,5 +1,5 @@
-//! `structured_output`: the model hands over a result in the shape that was asked for. Offered only
-//! for a prompt that asks for one; what does not fit is sent back with what is wrong.
+//! `structured_output`: the model returns a result in the requested form. Only offered for a prompt
+//! that requests one; an invalid result is sent back with its mistakes.
 
 use std::sync::Arc;
 
@@ -13,29 +13,29 @@ use transcript::CallFacts;
 
 pub const NAME: &str = "structured_output";
 
-/// How many things that are wrong are named.
+/// The maximum number of mistakes that are named.
 const NAMED: usize = 10;
 
 pub struct StructuredOutputTool {
     validator: jsonschema::Validator,
-    /// As the model sees it: an object.
+    /// The schema as the model sees it: an object.
     schema: Arc<Value>,
-    /// What was asked for is not an object, and is wrapped in one.
+    /// Whether the requested schema is not an object, and is wrapped in one.
     wrapped: bool,
 }
 
 impl StructuredOutputTool {
-    /// A tool that takes what fits a JSON Schema.
+    /// Returns a tool that accepts values of a JSON Schema.
     ///
     /// # Errors
-    /// What is wrong with the schema.
+    /// The mistake in the schema.
     pub fn new(schema: &Value) -> Result<Self, String> {
         match schema {
             Value::Object(_) | Value::Bool(true) => {}
             Value::Bool(false) => return Err("nothing fits `false`".into()),
             _ => return Err("a schema is an object, such as {\"type\": \"object\", \"properties\": {…}}".into()),
         }
-        // With options, which are generic, the whole validator would be compiled once more here.
+        // With options, which are generic, the whole validator would be compiled again here.
         let validator = jsonschema::validator_for(schema).map_err(|e| wrong(&e))?;
         let mut plain = schema.clone();
         if let Some(members) = plain.as_object_mut() {
@@ -66,13 +66,13 @@ impl StructuredOutputTool {
     }
 }
 
-/// A schema in an object, which the arguments of a call are. What it refers to within itself is still
-/// found: definitions stay where they are looked for, and the rest of it has moved.
+/// Wraps a schema in an object, because the arguments of a call are one. Its internal references
+/// remain valid: definitions stay at the top, and references to other parts are moved.
 fn wrap(mut schema: Value) -> Value {
     const PLACE: &str = "#/properties/result";
     let mut outer = Map::new();
     if let Some(members) = schema.as_object_mut() {
-        // References within what has a name of its own would begin there.
+        // With an identifier, references would be relative to it.
         members.remove("$id");
         outer.extend(DEFINITIONS.into_iter().filter_map(|name| Some((name.to_owned(), members.remove(name)?))));
     }
@@ -84,10 +84,10 @@ fn wrap(mut schema: Value) -> Value {
     Value::Object(outer)
 }
 
-/// Where schemas keep what is referred to.
+/// The keywords that hold definitions.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 
-/// Makes references to anything but definitions begin at another place.
+/// Moves references to anything but definitions to another position.
 fn move_references(schema: &mut Value, place: &str) {
     match schema {
         Value::Object(members) => {
@@ -105,7 +105,8 @@ fn move_references(schema: &mut Value, place: &str) {
     }
 }
 
-/// Nothing is read or fetched for a schema: what would do it is not compiled in, and `.deny.toml` keeps it out.
+/// Describes a mistake. Nothing is read or fetched for a schema: the code for that is not compiled
+/// in, and `.deny.toml` excludes it.
 fn wrong(error: &ValidationError<'_>) -> String {
     match error.kind() {
         ValidationErrorKind::Referencing(ReferencingError::Unretrievable { uri, .. }) => {
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn invalid_result_is_refused_with_its_mistakes() {
         let object = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "type": "object",
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schema_is_refused() {
+    fn invalid_schema_is_refused() {
         let table = [
             (json!({ "type": "nothing" }), "nothing"),
             (json!([1]), "a schema is an object"),
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapped_schema_refers_to_itself_as_before() {
+    fn wrapped_schema_keeps_its_internal_references() {
         let tree = json!({
             "$id": "https://example.com/tree",
             "type": "array",

@@ -1,5 +1,5 @@
-//! `task`: hands work to a subagent. The session does it ([`SpawnSubagent`]); this file says who
-//! may be asked, and what the result looks like.
+//! `task`: delegates work to a subagent. The session runs it ([`SpawnSubagent`]); this module
+//! decides which agents may be used, and formats the result.
 
 use std::sync::Arc;
 
@@ -16,44 +16,46 @@ use permission::Need;
 use project::agent::Agent;
 use transcript::{CallFacts, ChildSession, File, ModelRef};
 
-/// The longest description that is kept, in characters.
+/// The maximum length of a stored description, in characters.
 const DESCRIPTION: usize = 100;
 
-/// See the module. Made anew for every step: it knows who asks, and whom they may ask.
+/// The tool, created for every step with the calling agent and the agents that it may use.
 #[derive(Default)]
 pub struct TaskTool {
-    /// Whom the caller may ask; the model is shown those that are not hidden.
+    /// The agents that the caller may use; the model sees those that are not hidden.
     agents: Vec<Arc<Agent>>,
-    /// Whom the user has named in this turn: they need no permission.
+    /// The agents that the user has named in this turn: they need no permission.
     named: Vec<String>,
     caller: Option<Arc<Agent>>,
     model: Option<ModelRef>,
-    /// The model the user wants it done with.
+    /// The model that the user has requested for the work.
     wanted: Option<ModelRef>,
     files: Vec<File>,
 }
 
 impl TaskTool {
-    /// For one step of `caller`, who may hand work to `agents`, and to those whom the user `named`.
+    /// Creates the tool for a step of `caller`, which may use `agents` and those that the user
+    /// `named`.
     pub fn new(mut agents: Vec<Arc<Agent>>, named: &[String], caller: &Arc<Agent>, model: &ModelRef) -> Self {
         agents.retain(|agent| agent.name != caller.name);
-        let (caller, model) = (Some(caller.clone()), Some(model.clone()));
+        let caller = Some(caller.clone());
+        let model = Some(model.clone());
         Self { agents, named: named.to_vec(), caller, model, ..Self::default() }
     }
 
-    /// For work the user ordered: with a model, and with what was attached.
+    /// Adds the model and the attachments of work that the user has ordered.
     #[must_use]
     pub fn ordered(self, wanted: Option<ModelRef>, files: Vec<File>) -> Self {
         Self { wanted, files, ..self }
     }
 
-    /// Whether there is anybody to ask.
+    /// Whether there is any agent to use.
     pub fn offers_something(&self) -> bool {
         !self.agents.is_empty() || !self.named.is_empty()
     }
 
-    /// What the model is told when it asks for somebody it may not ask.
-    fn nobody(&self, name: &str) -> Failure {
+    /// Returns the error for a request for an unavailable agent.
+    fn unavailable(&self, name: &str) -> Failure {
         let shown = self.agents.iter().filter(|agent| !agent.hidden);
         let mut names: Vec<&str> = shown.map(|agent| agent.name.as_str()).collect();
         names.extend(
@@ -123,7 +125,7 @@ impl Tool for TaskTool {
             return Ok((Vec::new(), input));
         }
         if !self.agents.iter().any(|agent| agent.name == *name) {
-            return Err(self.nobody(name));
+            return Err(self.unavailable(name));
         }
         let need = Need::new(Self::NAME, name.as_str()).always(name.as_str());
         Ok((vec![need], input))
@@ -151,7 +153,7 @@ impl Tool for TaskTool {
             reply,
         };
         let sent = context.client.session_requests.send(SessionRequest::Spawn(Box::new(spawn))).await.is_ok();
-        // The session ends the child when the turn is cancelled, and answers then.
+        // The session ends the child when the turn is cancelled, and then answers.
         match answer.await {
             Ok(Ok(report)) => result(report, title, &context),
             Ok(Err(why)) => Err(Failure::Tell(why)),
@@ -165,10 +167,10 @@ fn title(input: &Input) -> String {
     text::title(&format!("{}: {}", input.subagent_type, input.description))
 }
 
-/// What came back, for the model and for people.
+/// Formats the result for the model and for people.
 fn result(report: SubagentReport, title: String, context: &ToolContext) -> Result<ToolOutput, Failure> {
     let SubagentReport { session, model, text, calls, end } = report;
-    let said = if text.is_empty() { String::new() } else { format!(" Its last words were:\n{text}") };
+    let last_words = if text.is_empty() { String::new() } else { format!(" Its last words were:\n{text}") };
     match end {
         SubagentEnd::Done => {}
         SubagentEnd::Cancelled if context.cancelled.is_cancelled() => {
@@ -181,17 +183,17 @@ fn result(report: SubagentReport, title: String, context: &ToolContext) -> Resul
         }
         SubagentEnd::Cancelled => {
             return Err(Failure::Tell(format!(
-                "The user stopped the subagent (task id {session}). What it had done by then stands. Do not start it again unless the user asks for it.{said}"
+                "The user stopped the subagent (task id {session}). What it had done by then stands. Do not start it again unless the user asks for it.{last_words}"
             )));
         }
         SubagentEnd::Rejected(what) => {
             return Err(Failure::Stopped(format!(
-                "The user rejected a call of the subagent ({what}), which ended it (task id {session}).{said}"
+                "The user rejected a call of the subagent ({what}), which ended it (task id {session}).{last_words}"
             )));
         }
         SubagentEnd::Failed(why) => {
             return Err(Failure::Tell(format!(
-                "The subagent did not get to the end: {why} What it had done by then stands. To let it go on, call task with task_id {session}.{said}"
+                "The subagent did not get to the end: {why} What it had done by then stands. To let it go on, call task with task_id {session}.{last_words}"
             )));
         }
     }

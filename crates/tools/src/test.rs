@@ -1,4 +1,4 @@
-//! A stage for the tests of tools: a project, a directory outside of it, a pretended editor.
+//! A fixture for tests of tools: a project, a directory outside it, a fake editor.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -26,13 +26,13 @@ pub(super) struct TestProject {
     root: PathBuf,
 }
 
-/// How the pretended editor takes a write.
+/// The fake editor's reaction to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EditorReply {
     Saves,
     Refuses,
     Declines,
-    /// Says yes, does nothing.
+    /// Reports success without writing.
     Lies,
     Formats,
 }
@@ -117,7 +117,7 @@ impl TestProject {
         std::fs::read(self.cwd().join(path)).unwrap()
     }
 
-    /// A context whose events nobody hears.
+    /// Returns a context whose events are dropped.
     pub(super) fn context(&self) -> ToolContext {
         self.listened().0
     }
@@ -149,7 +149,7 @@ impl TestProject {
     }
 }
 
-/// A context where these rules hold; nobody hears its events.
+/// Returns a context with this policy, whose events are dropped.
 pub(super) fn context_in(policy: Policy) -> ToolContext {
     let PermissionContext { root, home, .. } = &policy.place;
     let home = home.as_ref().unwrap().display().to_string();
@@ -195,7 +195,8 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
     (context, up)
 }
 
-/// Prepares and runs, as if everything were allowed; the model sees what comes of it.
+/// Prepares and runs a call as if everything were allowed, and records its result as seen by the
+/// model.
 pub(super) async fn call(
     tool: &Arc<dyn AnyTool>,
     input: Value,

@@ -1,4 +1,4 @@
-//! `todoread`: the plan as it stands.
+//! `todoread`: returns the present plan.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use transcript::{Todo, TodoStatus};
 #[derive(Default)]
 pub struct TodoreadTool;
 
-/// Nothing.
+/// The tool has no arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {}
 

@@ -1,18 +1,18 @@
-//! The plan of a session, as the model last wrote it.
+//! The plan of a session, as last written by the model.
 
 use std::sync::Mutex;
 
 use base::lock::locked;
 use transcript::Todo;
 
-/// The plan. A leaf lock, held only to copy the list in or out.
+/// The plan. The mutex is a leaf lock, held only to copy the list.
 #[derive(Debug, Default)]
 pub struct Todos {
     list: Mutex<Vec<Todo>>,
 }
 
 impl Todos {
-    /// A plan that was kept before.
+    /// Returns a stored plan.
     pub fn new(list: Vec<Todo>) -> Self {
         Self { list: Mutex::new(list) }
     }

@@ -1,4 +1,4 @@
-//! `todowrite`: the model writes down its plan, whole.
+//! `todowrite`: the model writes its complete plan.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -62,13 +62,13 @@ fn title(todos: &[Todo]) -> String {
     text::count(open, "todo")
 }
 
-/// What is said about a plan: `text` to the model, all of it to the editor.
+/// Returns the result for a plan: `text` for the model, the whole plan for the editor.
 pub(super) fn output(todos: &[Todo], text: String) -> ToolOutput {
     let metadata = Map::from_iter([("todos".to_owned(), serde_json::to_value(todos).unwrap_or(Value::Null))]);
     ToolOutput { title: title(todos), metadata, ..ToolOutput::text(text) }
 }
 
-/// How far a plan is, in a line: the model has written it and needs no more.
+/// Summarises the progress of a plan in a line; the model has written the plan and needs no more.
 fn standing(todos: &[Todo]) -> String {
     let states = [
         (TodoStatus::Completed, "completed"),
@@ -98,7 +98,7 @@ mod tests {
     use events::TurnMessage;
 
     #[tokio::test]
-    async fn the_plan_is_kept_and_shown() {
+    async fn plan_is_stored_and_shown() {
         let stage = TestProject::new();
         let (context, mut up) = stage.listened();
         let todos = json!([

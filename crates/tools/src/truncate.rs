@@ -1,5 +1,5 @@
-//! Keeps tool results short for the model: at most 2,000 lines or 50 KiB, the rest in a file that
-//! the model may read. The one place every result passes through is [`finish`].
+//! Shortens tool results for the model: at most 2,000 lines or 50 KiB, the rest in a file that the
+//! model may read. Every result passes through [`finish`].
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,16 +12,17 @@ use base::environment::{Dirs, Environment, private_dir, private_file};
 use base::text;
 use config::settings::OutputLimits;
 
-/// How long the files with the whole results are kept.
+/// The age at which files with whole results are removed.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The most bytes that all kept results may have together.
+/// The maximum total size of all stored results, in bytes.
 pub const ALL_KEPT: u64 = 512 << 20;
 
-/// A kept result that was written to within this time may still grow, and is not removed to make room.
+/// A result that was written to within this time may still grow, so it is not removed to free
+/// space.
 const IN_USE: Duration = Duration::from_secs(10 * 60);
 
-/// Which end of a long result is kept.
+/// The end of a long result that remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeepEnd {
     #[default]
@@ -33,16 +34,16 @@ pub enum KeepEnd {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Truncation {
     pub shown: String,
-    /// How much is missing; none when nothing is.
+    /// The size of the omitted part; `None` if the text is complete.
     pub missing: Option<Remainder>,
 }
 
-/// How much of a text is missing, in the unit that says more.
+/// The size of the omitted part of a text, in the more informative unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remainder {
     /// Whole lines.
     Lines(usize),
-    /// A part of a line as well.
+    /// Bytes, if a line was cut.
     Bytes(usize),
 }
 
@@ -55,14 +56,15 @@ impl std::fmt::Display for Remainder {
     }
 }
 
-/// Cuts a text to whole lines within the limits; inside a line where that would leave less than half of what
-/// fits, as beside a line that is very long.
+/// Cuts a text to whole lines within the limits; within a line if less than half of the limit would
+/// remain, for instance next to a very long line.
 pub fn cut(text: &str, limits: OutputLimits, keep: KeepEnd) -> Truncation {
     let lines = text.split_inclusive('\n').count();
     if lines <= limits.lines && text.len() <= limits.bytes {
         return Truncation { shown: text.to_owned(), missing: None };
     }
-    let (mut taken, mut bytes) = (0, 0);
+    let mut taken = 0;
+    let mut bytes = 0;
     let mut take = |line: &str| {
         let fits = taken < limits.lines && bytes + line.len() <= limits.bytes;
         if fits {
@@ -89,8 +91,8 @@ pub fn cut(text: &str, limits: OutputLimits, keep: KeepEnd) -> Truncation {
     Truncation { shown: shown.to_owned(), missing: Some(Remainder::Lines(lines - taken)) }
 }
 
-/// Cuts a result to what may go to the model; the whole text goes to a file, and the model is told
-/// where. Titles become one line.
+/// Cuts a result to the limits for the model. The whole text is stored in a file, whose path is
+/// added to the note. Titles become one line.
 pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
     output.title = text::title(&output.title);
     if let Some(display) = output.display.take() {
@@ -102,13 +104,14 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
         });
     }
     let text = std::mem::take(&mut output.text);
-    output.text = match output.cut {
-        true => text,
-        false => shorten(text, output.keep, context, |hint, path| {
+    output.text = if output.cut {
+        text
+    } else {
+        shorten(text, output.keep, context, |hint, path| {
             output.facts.output_path = path.or(output.facts.output_path.take());
             output.metadata.insert("truncated".into(), Value::Bool(true));
             output.note = if output.note.is_empty() { hint } else { format!("{hint}\n{}", output.note) };
-        }),
+        })
     };
     output.cut = true;
     output.text = context.session.mark.data(output.text);
@@ -123,13 +126,14 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
     output
 }
 
-/// A text that fits the limits. What is left out is kept in a file, and `told` in a sentence where that is.
-fn shorten(text: String, keep: KeepEnd, context: &ToolContext, told: impl FnOnce(String, Option<PathBuf>)) -> String {
+/// Cuts a text to the limits. The whole text is stored in a file, and `on_cut` gets a sentence
+/// about it.
+fn shorten(text: String, keep: KeepEnd, context: &ToolContext, on_cut: impl FnOnce(String, Option<PathBuf>)) -> String {
     let cut = cut(&text, context.limits, keep);
     let Some(missing) = cut.missing else { return text };
     match self::keep(&text, context) {
-        Ok(path) => told(hint(&path), Some(path)),
-        Err(e) => told(format!("The rest could not be kept: {e}."), None),
+        Ok(path) => on_cut(hint(&path), Some(path)),
+        Err(e) => on_cut(format!("The rest could not be kept: {e}."), None),
     }
     match keep {
         KeepEnd::Head => format!("{}\n\n{missing}", cut.shown.trim_end_matches('\n')),
@@ -137,15 +141,15 @@ fn shorten(text: String, keep: KeepEnd, context: &ToolContext, told: impl FnOnce
     }
 }
 
-/// Why a call failed, cut like a result: what a server or a program has to say may be long.
+/// Cuts the reason for a failure like a result, since servers and programs may send long messages.
 pub fn failure(why: String, context: &ToolContext) -> String {
-    let mut told = None;
-    let shown = shorten(why, KeepEnd::Head, context, |hint, _| told = Some(hint));
+    let mut stored = None;
+    let shown = shorten(why, KeepEnd::Head, context, |hint, _| stored = Some(hint));
     let shown = context.session.mark.data(shown);
-    told.map_or(shown.clone(), |hint| format!("{shown}\n\n{hint}"))
+    stored.map_or(shown.clone(), |hint| format!("{shown}\n\n{hint}"))
 }
 
-/// Says where the whole text is.
+/// Names the file with the whole text, for the model.
 pub fn hint(path: &Path) -> String {
     format!(
         "The full output is in {}. Use Grep on that file, or Read with offset and limit; do not read all of it.",
@@ -153,10 +157,10 @@ pub fn hint(path: &Path) -> String {
     )
 }
 
-/// Files a whole result.
+/// Stores a whole result in a file.
 ///
 /// # Errors
-/// The system's, when it cannot be written.
+/// The system's error if the file cannot be written.
 pub fn keep(text: &str, context: &ToolContext) -> io::Result<PathBuf> {
     if !has_room(&context.project.environment, u64::try_from(text.len()).unwrap_or(u64::MAX)) {
         return Err(full());
@@ -166,10 +170,10 @@ pub fn keep(text: &str, context: &ToolContext) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Makes an empty file for a whole result, for its owner's eyes only.
+/// Creates an empty file for a whole result, readable only by its owner.
 ///
 /// # Errors
-/// The system's, when it cannot be made.
+/// The system's error if it cannot be created.
 pub fn create(environment: &Environment) -> io::Result<(std::fs::File, PathBuf)> {
     let dir = folder(&environment.dirs);
     private_dir(&dir)?;
@@ -177,7 +181,7 @@ pub fn create(environment: &Environment) -> io::Result<(std::fs::File, PathBuf)>
     Ok((private_file().write(true).create_new(true).open(&path)?, path))
 }
 
-/// Whether `more` bytes of results can be kept. The oldest results go where that makes the room.
+/// Whether `more` bytes of results can be stored. Removes the oldest results if necessary.
 pub fn has_room(environment: &Environment, more: u64) -> bool {
     let now = Duration::from_millis(environment.now().0);
     let entries = std::fs::read_dir(folder(&environment.dirs)).into_iter().flatten().flatten();
@@ -199,28 +203,29 @@ pub fn has_room(environment: &Environment, more: u64) -> bool {
     sum.saturating_add(more) <= ALL_KEPT
 }
 
-/// Why a result is not kept where there is no room for it.
+/// Returns the error for a result that is not stored for lack of space.
 pub fn full() -> io::Error {
     io::Error::other(format!("the outputs kept so far take {} MiB, which is the most they may", ALL_KEPT >> 20))
 }
 
-/// Where whole results are kept.
+/// Returns the directory of whole results.
 pub fn folder(dirs: &Dirs) -> PathBuf {
     dirs.data.join("tool-output")
 }
 
-/// How often old files are looked for, by whichever process comes to it first.
+/// The interval between searches for old files, over all processes.
 pub const EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// Removes whole results, and sessions' short-lived files, that are older than a week, unless that was done within the hour or another
-/// process is at it. What cannot be removed stays for the next time.
+/// Removes whole results and sessions' temporary files that are older than a week, unless that was
+/// done within the hour or another process is doing it. Files that cannot be removed are tried
+/// again the next time.
 pub fn clean(environment: &Environment) {
     let path = environment.dirs.data.join(STAMP);
-    // Where there is no such directory there is nothing in it.
+    // Without the directory there is nothing to remove.
     let Ok(stamp) = private_file().create(true).write(true).truncate(false).open(&path) else {
         return;
     };
-    // Held until the file is closed. Whoever does not get it has nothing to do.
+    // Locked until the file is closed. A process that does not get the lock has nothing to do.
     if stamp.try_lock().is_err() {
         return;
     }
@@ -236,7 +241,7 @@ pub fn clean(environment: &Environment) {
     }
 }
 
-/// The file that says when old ones were looked for last, and is locked meanwhile.
+/// The file whose modification time is that of the last search. It is locked during a search.
 const STAMP: &str = ".cleaned";
 
 fn age(data: &std::fs::Metadata, now: Duration) -> Option<Duration> {
@@ -262,7 +267,7 @@ mod tests {
     use base::environment::Timestamp;
 
     #[test]
-    fn cuts() {
+    fn cut_keeps_whole_lines_of_one_end() {
         let limits = |lines, bytes| OutputLimits { lines, bytes };
         let table = [
             ("", 2, 10, KeepEnd::Head, "", None),
@@ -285,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn long_results_are_filed() {
+    fn long_results_are_stored_and_expire() {
         let stage = TestProject::new();
         let context = stage.context();
         let whole: String = (0..3000).map(|n| format!("line {n}\n")).collect();
@@ -301,7 +306,7 @@ mod tests {
         clean(&context.project.environment);
         assert!(path.exists());
         context.project.environment.set_now(Timestamp(context.project.environment.now().0 + 8 * 24 * 3_600_000));
-        // Another process is at it.
+        // Another process is searching.
         let stamp =
             std::fs::File::options().write(true).open(context.project.environment.dirs.data.join(STAMP)).unwrap();
         stamp.lock().unwrap();
@@ -310,7 +315,7 @@ mod tests {
         stamp.unlock().unwrap();
         clean(&context.project.environment);
         assert!(!path.exists());
-        // It was done within the hour.
+        // The last search was within the hour.
         std::fs::write(&path, "old").unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH).unwrap();
         clean(&context.project.environment);

@@ -1,9 +1,10 @@
-//! Files that decide what runs on this machine or what an agent may do: which of them a project has,
-//! and whether a command has changed any. What the system cannot protect is at least seen.
+//! Control files: files that decide what runs on this machine or what an agent may do. Finds those
+//! of a project, and detects whether a command has changed any, since the system cannot protect all
+//! of them.
 //!
-//! They are compared by what they hold, because sizes and times can be made to look the same. A new
-//! one below the project cannot be kept from being made by any mechanism: bubblewrap hides only what
-//! is there, and files made to be hidden would be seen by everybody else who works in the project.
+//! They are compared by content, because sizes and times can be forged. No mechanism can prevent a
+//! new one below the project: bubblewrap hides only existing files, and placeholders would be
+//! visible to everyone who works in the project.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, Metadata};
@@ -16,9 +17,9 @@ use ring::digest::{SHA256, digest};
 use base::worktree::Worktree;
 use permission::protected;
 
-/// The control files and directories that a project has: what `permission/protected.rs` calls so among
-/// the entries of its directories and of the hidden ones in them, and in its git directories what git
-/// obeys. Looks at the disk.
+/// Returns the control files and directories of a project: the entries of its directories, and of
+/// hidden directories in them, that `permission/protected.rs` lists; and in its git directories the
+/// files that git obeys. Reads the disk.
 pub fn control_files(worktree: &Worktree) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for root in std::iter::once(&worktree.root).chain(&worktree.extra) {
@@ -26,7 +27,7 @@ pub fn control_files(worktree: &Worktree) -> Vec<PathBuf> {
             let name = PathBuf::from(name);
             let hidden = name.as_os_str().as_encoded_bytes().starts_with(b".");
             if name.as_os_str().eq_ignore_ascii_case(".git") && path.is_dir() {
-                // Most of it changes with every commit: what matters follows.
+                // Most of it changes with every commit; the relevant files follow below.
             } else if protected::control(&name) {
                 found.push(path);
             } else if hidden && path.is_dir() {
@@ -41,17 +42,19 @@ pub fn control_files(worktree: &Worktree) -> Vec<PathBuf> {
     found
 }
 
-/// The project's git directories, and those that they hold for submodules and linked work trees.
+/// Returns the project's git directories, with those for submodules and linked worktrees.
 fn git_dirs(worktree: &Worktree) -> Vec<PathBuf> {
-    /// So many are looked into, and no deeper.
+    /// The maximum number of directories that are searched.
     const MOST: usize = 64;
     let mut dirs: Vec<PathBuf> = worktree.git_dirs();
     dirs.extend(worktree.extra.iter().map(|root| root.join(".git")).filter(|dir| dir.is_dir()));
     let mut waiting: VecDeque<PathBuf> = dirs.iter().map(|dir| dir.join("modules")).collect();
     let trees: Vec<PathBuf> = dirs.iter().map(|dir| dir.join("worktrees")).collect();
     dirs.extend(trees.iter().flat_map(|trees| entries(trees)).map(|(_, path)| path));
-    while let Some(folder) = waiting.pop_front().filter(|_| dirs.len() < MOST) {
-        // A submodule's name may have slashes in it.
+    while dirs.len() < MOST
+        && let Some(folder) = waiting.pop_front()
+    {
+        // A submodule's name may contain slashes.
         for (_, path) in entries(&folder) {
             if path.join("HEAD").is_file() {
                 waiting.push_back(path.join("modules"));
@@ -65,13 +68,13 @@ fn git_dirs(worktree: &Worktree) -> Vec<PathBuf> {
     dirs
 }
 
-/// Makes the places in git directories that can only be protected when they are there. Git makes most of
-/// them by itself; empty, they mean nothing, and they are no part of the work tree.
+/// Creates the paths in git directories that can only be protected if they exist. Git creates most
+/// of them by itself; empty ones have no effect, and they are not part of the work tree.
 pub fn prepare(worktree: &Worktree) {
     for dir in
         worktree.git_dirs().into_iter().filter(|dir| dir.join("HEAD").is_file() && !dir.join("commondir").exists())
     {
-        // What cannot be made is watched all the same.
+        // A path that cannot be created is still observed.
         fs::create_dir(dir.join("hooks")).ok();
         fs::create_dir(dir.join("info")).ok();
         fs::OpenOptions::new().write(true).create_new(true).open(dir.join("info/attributes")).ok();
@@ -79,45 +82,47 @@ pub fn prepare(worktree: &Worktree) {
 }
 
 fn entries(dir: &Path) -> Vec<(std::ffi::OsString, PathBuf)> {
-    /// More entries than this in one directory are not looked at.
+    /// The maximum number of entries of a directory that are read.
     const MOST: usize = 4096;
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().take(MOST);
     entries.map(|entry| (entry.file_name(), entry.path())).collect()
 }
 
-/// What the control files of a project were before a command.
+/// The state of a project's control files before a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ControlFiles(BTreeMap<PathBuf, WatchedFile>);
 
 #[derive(Debug, PartialEq, Eq)]
 enum WatchedFile {
     Directory,
-    /// Its mode and the digest of what it holds.
+    /// Its mode and the digest of its content.
     File(u32, [u8; 32]),
-    /// Where it points, and what is there.
+    /// Its target, and the state of the target.
     Link(PathBuf, Option<Box<WatchedFile>>),
-    /// Too large, too many, or no file to be read: its mode, size, number and time of change, which
-    /// nobody can set.
+    /// Not read, because it is too large, one too many, or not a regular file: its mode, size,
+    /// inode and change time, which cannot be forged.
     Unread(u32, u64, u64, (i64, i64)),
 }
 
 impl ControlFiles {
-    /// At most so much is read of them.
+    /// The maximum bytes that are read.
     const MOST_BYTES: u64 = 8 << 20;
-    /// The rest is told apart by its time of change, up to so many.
+    /// The maximum number of files; those beyond the byte limit are compared by their change time.
     const MOST_ENTRIES: usize = 4096;
 
-    /// Looks at the control files. What a directory of modules holds is not looked at.
+    /// Records the state of the control files, without the content of `node_modules`.
     pub fn look(worktree: &Worktree) -> Self {
         let mut left = Self::MOST_BYTES;
         let mut seen = BTreeMap::new();
         let mut waiting: VecDeque<PathBuf> = control_files(worktree).into();
-        while let Some(path) = waiting.pop_front().filter(|_| seen.len() < Self::MOST_ENTRIES) {
+        while seen.len() < Self::MOST_ENTRIES
+            && let Some(path) = waiting.pop_front()
+        {
             let Some(what) = WatchedFile::look(&path, &mut left) else { continue };
             if what == WatchedFile::Directory {
                 let wanted = |(name, path): &(std::ffi::OsString, PathBuf)| {
                     let shown = path.strip_prefix(&worktree.root).unwrap_or(path);
-                    // Plans are for agents to write; samples of hooks are not run.
+                    // Agents may write plans, and sample hooks do not run.
                     name != "node_modules"
                         && !protected::is_plan(shown)
                         && !name.as_encoded_bytes().ends_with(b".sample")
@@ -129,7 +134,7 @@ impl ControlFiles {
         Self(seen)
     }
 
-    /// What is new, changed or gone since, relative to the project.
+    /// Returns the paths that are new, changed or removed since, relative to the project.
     pub fn changes(&self, worktree: &Worktree) -> Vec<String> {
         let now = Self::look(worktree);
         let paths = self.0.keys().chain(now.0.keys().filter(|path| !self.0.contains_key(*path)));
@@ -157,7 +162,7 @@ impl WatchedFile {
         if !data.is_file() || data.len() > *left {
             return unread();
         }
-        // It may have become a pipe since, which must not be waited for.
+        // It may have become a pipe since, and opening a pipe must not block.
         let open = fs::OpenOptions::new()
             .read(true)
             .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
@@ -181,7 +186,7 @@ mod tests {
     use super::super::test::TestProject;
     use super::*;
 
-    /// What is there before, what is done to the project, which paths are told.
+    /// The files before, the changes to the project, the reported paths.
     type Row = (&'static str, &'static [&'static str], fn(&Path), &'static [&'static str]);
 
     fn put(path: PathBuf, text: &str) {
@@ -267,7 +272,7 @@ mod tests {
     ];
 
     #[test]
-    fn changed_control_files_are_seen() {
+    fn changed_control_files_are_detected() {
         for (what, before, act, told) in TABLE {
             let stage = TestProject::new();
             fs::create_dir_all(stage.cwd().join(".git")).unwrap();
@@ -286,9 +291,9 @@ mod tests {
         }
     }
 
-    /// A pipe in the place of a file is not waited for, a flood is not read.
+    /// A pipe in place of a file does not block, and a large file is not read.
     #[test]
-    fn what_cannot_be_read_is_seen_all_the_same() {
+    fn unreadable_control_files_are_detected() {
         let stage = TestProject::new();
         stage.write(".git/HEAD", "x");
         let tree = Worktree::find(&stage.cwd(), &[], None);
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_protected_is_made() {
+    fn protectable_paths_are_created() {
         let stage = TestProject::new();
         stage.write(".git/HEAD", "x");
         let tree = Worktree::find(&stage.cwd(), &[], None);

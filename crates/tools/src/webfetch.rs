@@ -1,6 +1,6 @@
-//! `webfetch`: a page of the web, for the model to read. Every address on the way is judged before
-//! anything is sent to it: by the rules, by its name, and by where the name leads. A redirect to
-//! another host is another question.
+//! `webfetch`: fetches a web page for the model. Every address on the way is judged before anything
+//! is sent to it: by the rules, by its name, and by the addresses of the name. A redirect to
+//! another host needs another permission.
 
 mod markdown;
 mod page;
@@ -31,16 +31,16 @@ use providers::auth::Auth;
 use transcript::File;
 use visit::Web;
 
-/// The largest page, in bytes, unpacked.
+/// The maximum size of a page after decompression, in bytes.
 const LARGEST: usize = 5 << 20;
 
-/// How long fetching takes at most, unless the model says otherwise.
+/// The default timeout, in seconds.
 const PATIENCE: u32 = 30;
 
-/// The longest timeout a call may ask for, in seconds.
+/// The maximum timeout that a call may request, in seconds.
 const LONGEST: u32 = 120;
 
-/// How many redirects are followed.
+/// The maximum number of redirects.
 const HOPS: usize = 8;
 
 #[derive(Default)]
@@ -58,7 +58,7 @@ pub struct Input {
     pub timeout: Option<u32>,
 }
 
-// What is made of a page.
+// The format of the result. A plain comment, because a doc comment would become part of the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PageFormat {
@@ -71,11 +71,11 @@ pub enum PageFormat {
     Html,
 }
 
-/// One address that may be asked, and how the call came to it.
+/// A checked address, and the state of the call.
 pub struct Visit {
     web: Arc<Web>,
     address: Address,
-    /// The hosts of this machine and network that the settings open.
+    /// The local and private hosts that the settings allow.
     private: Vec<String>,
     secrets: Arc<[String]>,
     format: PageFormat,
@@ -172,14 +172,16 @@ impl Visit {
         loop {
             let piece = timeout_at(until, response.chunk()).await.map_err(|_| fail(late(bytes.len())))?;
             let Some(piece) = piece.map_err(|e| fail(visit::broken(&e)))? else { break };
-            // What is counted is what was packed, not its package.
+            // The limit applies to the decompressed size.
             if bytes.len() + piece.len() > LARGEST {
                 return Err(too_large());
             }
             bytes.extend_from_slice(&piece);
         }
-        let (format, size) = (self.format, bytes.len());
-        let (at, kind) = (url.clone(), content_type.clone());
+        let format = self.format;
+        let size = bytes.len();
+        let at = url.clone();
+        let kind = content_type.clone();
         let read = base::task::spawn_blocking(move || {
             let page = page::read(&bytes, &kind, &at, format);
             let picture = matches!(page, FetchedPage::Picture(_)).then(|| STANDARD.encode(&bytes));
@@ -214,7 +216,7 @@ impl Visit {
         })
     }
 
-    /// Goes on to where a redirect leads, once that is allowed.
+    /// Returns the request for permission to follow a redirect.
     fn follow(self, to: &str, left: Duration) -> Failure {
         let from = self.address.url.clone();
         let fail = |why: String| Failure::Tell(format!("{from} could not be fetched: {why}."));
@@ -244,14 +246,15 @@ impl Visit {
     }
 }
 
-/// Whether an answer for one address is one for another: the same host, and nothing less private.
+/// Whether permission for one address covers another: the same host, and no less secure.
 fn same_place(from: &reqwest::Url, to: &reqwest::Url) -> bool {
     let upgraded = from.scheme() == "http" && to.scheme() == "https" && from.port().is_none() && to.port().is_none();
     from.host_str() == to.host_str() && to.username().is_empty() && (from.origin() == to.origin() || upgraded)
 }
 
-/// What must not leave in an address: the keys in the settings, in the environment and in `auth.json`, and what lets
-/// in at MCP servers. A few small files are read where it stands, so that calls made side by side keep their order.
+/// Returns the secrets that must not be sent in an address: the keys in the settings, in the
+/// environment and in `auth.json`, and the credentials of MCP servers. Reads a few small files
+/// synchronously, so that parallel calls keep their order.
 pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     let configured = settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
     let mut secrets: Vec<String> = configured.map(|key| key.expose().to_owned()).collect();
@@ -263,8 +266,8 @@ pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     secrets
 }
 
-/// What is secret in the settings of an MCP server: a header that lets in, a variable that is named like a key, the
-/// secret of a client.
+/// Returns the secrets in the settings of an MCP server: headers with credentials, variables that
+/// are named like a key, the client secret.
 fn server_secrets(entry: &McpEntry) -> Vec<String> {
     match &entry.transport {
         Transport::Local { environment, .. } => environment
@@ -274,7 +277,7 @@ fn server_secrets(entry: &McpEntry) -> Vec<String> {
             .collect(),
         Transport::Remote { headers, oauth, .. } => {
             let named = headers.iter().filter(|(name, _)| is_secret(name));
-            // What stands behind the name of a scheme: `Bearer …`.
+            // The part after the name of a scheme: `Bearer …`.
             let headers = named.map(|(_, value)| value.rsplit(' ').next().unwrap_or_default().to_owned());
             headers.chain(oauth.as_ref().and_then(|oauth| oauth.client_secret.clone())).collect()
         }
@@ -293,7 +296,8 @@ mod tests {
     use super::*;
     use config::Settings;
 
-    /// A server that answers once with a head and a body, and then, if it is `slow`, says no more.
+    /// A server that answers once with a head and a body. If it is `slow`, it then sends nothing
+    /// more.
     async fn server(head: &'static str, body: Vec<u8>, slow: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -302,7 +306,7 @@ mod tests {
             let mut request = [0; 2048];
             let _ = stream.read(&mut request).await;
             stream.write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n").as_bytes()).await.unwrap();
-            // Whoever has enough hangs up.
+            // The client may close the connection early.
             let _ = stream.write_all(&body).await;
             if slow {
                 let _ = stream.read(&mut request).await;
@@ -329,9 +333,10 @@ mod tests {
         }
     }
 
-    /// U36 and U37: neither an endless page nor one that unpacks to gigabytes is waited for, or kept.
+    /// U36 and U37: an endless page, and one that decompresses to gigabytes, are neither awaited
+    /// nor stored.
     #[tokio::test]
-    async fn pages_without_measure() {
+    async fn endless_pages_are_refused() {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         for _ in 0..64 {
             packed.write_all(&[b' '; 1 << 20]).unwrap();
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_asked_for() {
+    async fn request_asks_for_the_wanted_format() {
         let stage = TestProject::new();
         let settings = Settings { webfetch_private: vec!["127.0.0.1".into()], ..Settings::default() };
         let context = with_settings(stage.context(), settings);
@@ -388,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lets_in_at_servers_is_secret() {
+    fn credentials_of_mcp_servers_are_secret() {
         let dir = tempfile::tempdir().unwrap();
         let environment = Environment::from_vars([("HOME".to_owned(), dir.path().display().to_string())].into());
         let kept = json!({"a": {"tokens": {"accessToken": "access-1", "refreshToken": "refresh-1"},
@@ -423,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_place() {
+    fn permission_covers_only_the_same_host() {
         let table = [
             ("http://a.example/x", "http://a.example/y", true),
             ("http://a.example/x", "https://a.example/x", true),

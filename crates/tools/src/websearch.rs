@@ -1,7 +1,7 @@
-//! `websearch`: what a search engine finds, by the user's own key, else what the search of the model's own provider
-//! does. Offered only where there is one of them.
+//! `websearch`: results of a search engine with the user's key, otherwise of the search of the
+//! model's provider. Only offered if there is one of them.
 //!
-//! To add an engine: an entry in `ENGINES`.
+//! To add an engine, add an entry to `ENGINES`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -25,39 +25,41 @@ use providers::FoundPage;
 use providers::http::HttpClient;
 use providers::request::{ModelInput as Asked, ModelMessage};
 
-/// How long a search may take, and how long one by the model's provider, which reads pages.
+/// The maximum duration of a search, and of one by the model's provider, which reads pages.
 const PATIENCE: Duration = Duration::from_secs(25);
 const READING: Duration = Duration::from_secs(120);
-/// Tokens of what the provider says of what it found.
+/// The maximum tokens of the provider's answer.
 const ANSWER: u64 = 4_000;
-/// The largest answer, in bytes.
+/// The maximum size of an answer, in bytes.
 const LARGEST: usize = 4 << 20;
-/// How many results are asked for, and at most.
+/// The default and the maximum number of results.
 const RESULTS: u32 = 8;
 const MOST: u32 = 20;
-/// How much of each is shown, in characters.
+/// The maximum length of an extract, in characters.
 const EXTRACT: usize = 1_200;
-/// The longest query, in characters: nothing longer is one.
+/// The maximum length of a query, in characters.
 const QUERY: usize = 500;
 
-/// A search engine: where it is, and what its answers look like.
+/// A search engine: its address and the format of its answers.
 #[derive(Debug)]
 struct SearchEngine {
     name: &'static str,
-    /// The variables that may hold its key; for one of the user's own, its address.
+    /// The variables that may hold its key, or the address of the user's own engine.
     keys: &'static [&'static str],
-    /// In it `{query}`, `{count}` and, for one of the user's own, `{base}` are filled in.
+    /// The URL, with the placeholders `{query}`, `{count}` and, for the user's own engine,
+    /// `{base}`.
     url: &'static str,
-    /// Sent with POST; without one it is asked with GET. `{query}` and `{count}` stand for values.
+    /// The body of a POST, with the values `{query}` and `{count}`; empty for GET.
     body: &'static str,
-    /// The header that carries the key, and what stands before it there.
+    /// The header for the key, and its prefix.
     header: Option<(&'static str, &'static str)>,
-    /// Where the list of results is, and in each of them the title, address, date and extract.
+    /// The pointer to the list of results, and the names of title, address, date and extract in
+    /// each.
     list: &'static str,
     fields: [&'static str; 4],
 }
 
-/// In this order they are chosen where several have a key.
+/// The engines, in the order of preference.
 const ENGINES: &[SearchEngine] = &[
     SearchEngine {
         name: "exa",
@@ -109,7 +111,7 @@ const ENGINES: &[SearchEngine] = &[
 #[derive(Default)]
 pub struct WebsearchTool;
 
-/// What the model sends.
+/// The arguments of the tool.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
@@ -118,7 +120,7 @@ pub struct Input {
     pub num_results: Option<u32>,
 }
 
-/// A search that may be made.
+/// A checked search.
 pub struct Ready {
     by: Searcher,
     query: String,
@@ -127,13 +129,13 @@ pub struct Ready {
 
 #[derive(Debug, Clone)]
 enum Searcher {
-    /// An engine, with its key.
+    /// An engine with its key.
     Engine(&'static SearchEngine, String),
     /// The provider of the session's model.
     Provider,
 }
 
-/// Whether somebody searches here; `provider` says whether the model's own does.
+/// Whether there is a search engine; `provider` returns whether the model's provider searches.
 pub fn offered(environment: &Environment, provider: impl FnOnce() -> bool) -> bool {
     match chosen(environment) {
         Some(Searcher::Engine(..)) => true,
@@ -142,7 +144,8 @@ pub fn offered(environment: &Environment, provider: impl FnOnce() -> bool) -> bo
     }
 }
 
-/// Who the user named (`model` for its provider), else the first engine that has a key, else the model's provider.
+/// Returns the engine that the user named (`model` for the model's provider), otherwise the first
+/// engine with a key, otherwise the model's provider.
 fn chosen(environment: &Environment) -> Option<Searcher> {
     let key = |engine: &'static SearchEngine| {
         let key = engine.keys.iter().find_map(|name| environment.var(name)).map(str::trim);
@@ -224,22 +227,22 @@ impl Ready {
                 let pages = together(sample.found);
                 let (words, _) = text::visible(sample.text.trim());
                 let cut = if sample.cut { " It was cut off." } else { "" };
-                Ok(match (words.is_empty(), pages.is_empty()) {
-                    (true, _) => shown(&pages, self.count),
-                    (false, true) => format!("No page was found. {} says:{cut}\n{words}", sample.model),
-                    (false, false) => {
-                        let pages = shown(&pages, self.count);
-                        format!("What {} says of the pages below:{cut}\n{words}\n\n{pages}", sample.model)
-                    }
+                Ok(if words.is_empty() {
+                    shown(&pages, self.count)
+                } else if pages.is_empty() {
+                    format!("No page was found. {} says:{cut}\n{words}", sample.model)
+                } else {
+                    let pages = shown(&pages, self.count);
+                    format!("What {} says of the pages below:{cut}\n{words}\n\n{pages}", sample.model)
                 })
             }
         }
     }
 
-    /// Has the provider of the session's model search.
+    /// Searches through the provider of the session's model.
     async fn have_searched(&self, context: &ToolContext) -> Result<Sample, String> {
         let none = || "there is no model to ask now".to_owned();
-        let (reply, said) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let wanted = SampleRequest {
             system: Some(prompts::wire::SEARCH.into()),
             messages: vec![ModelMessage::User(vec![Asked::Text(format!("Search the web for: {}", self.query).into())])],
@@ -250,7 +253,7 @@ impl Ready {
         };
         let request = SessionRequest::Sample(Box::new(wanted));
         context.client.session_requests.send(request).await.map_err(|_| none())?;
-        said.await.unwrap_or_else(|_| Err(none()))
+        answer.await.unwrap_or_else(|_| Err(none()))
     }
 
     async fn ask(&self, engine: &SearchEngine, key: &str, environment: &Environment) -> Result<Value, String> {
@@ -280,7 +283,7 @@ impl Ready {
             (Method::POST, self.body(engine)?)
         };
         let environment = environment.clone();
-        // Reading certificates takes milliseconds that nobody should wait for.
+        // Reading certificates takes milliseconds, so it runs on a thread of its own.
         let client = base::task::spawn_blocking(move || {
             let client = HttpClient::new(&environment);
             client.warm();
@@ -290,8 +293,8 @@ impl Ready {
         let answer = client.exchange(engine.name, &method, &url, headers, body, LARGEST).await;
         let (status, _, body) = answer.map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
         if !status.is_success() {
-            let said = text::title(&String::from_utf8_lossy(&body));
-            return Err(format!("{} answered {status}: {said}", engine.name));
+            let message = text::title(&String::from_utf8_lossy(&body));
+            return Err(format!("{} answered {status}: {message}", engine.name));
         }
         serde_json::from_slice(&body).map_err(|_| format!("{} answered with something that is not JSON", engine.name))
     }
@@ -310,7 +313,7 @@ impl Ready {
 }
 
 impl SearchEngine {
-    /// The results of an answer.
+    /// Reads the results of an answer.
     fn pages(&self, answer: &Value) -> Vec<FoundPage> {
         let results = answer.pointer(self.list).and_then(Value::as_array).into_iter().flatten();
         let page = |result: &Value| {
@@ -324,7 +327,7 @@ impl SearchEngine {
     }
 }
 
-/// Pages that were named several times, each once: with all that was said of it.
+/// Merges results for the same page.
 fn together(found: Vec<FoundPage>) -> Vec<FoundPage> {
     let mut pages: Vec<FoundPage> = Vec::new();
     for page in found {
@@ -344,7 +347,7 @@ fn together(found: Vec<FoundPage>) -> Vec<FoundPage> {
     pages
 }
 
-/// Pages as data for the model.
+/// Formats pages as data for the model.
 fn shown(pages: &[FoundPage], count: u32) -> String {
     let mut out = String::new();
     let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_engine_is_asked() {
+    fn own_engine_is_queried() {
         let name = |vars: &[(&str, &str)]| {
             chosen(&environment(vars)).map(|by| match by {
                 Searcher::Engine(engine, _) => engine.name,
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn each_engine_is_asked_and_read_in_its_way() {
+    fn each_engine_gets_its_request_format() {
         for engine in ENGINES {
             let by = Searcher::Engine(engine, "k".into());
             let ready = Ready { by, query: "a \"b\"".into(), count: 3 };
@@ -434,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_named_twice_is_one() {
+    fn duplicate_pages_are_merged() {
         let page = |title: &str, url: &str, date: &str, extract: &str| FoundPage {
             title: title.into(),
             url: url.into(),
@@ -454,7 +457,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_search_is_made() {
+    async fn search_returns_pages() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let served = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! `write`: makes a file, or replaces all of it.
+//! `write`: creates a file, or replaces its whole content.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn files_are_written() {
+    async fn files_are_created_and_replaced() {
         let stage = TestProject::new();
         let context = stage.context();
         let tool = erase(WriteTool);

@@ -1,4 +1,4 @@
-//! A command that runs, followed until its call is over, and how it ends.
+//! The execution of a command until the end of its call.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -17,25 +17,27 @@ use super::shell_line::noted;
 use events::ProgramExit;
 use sandbox::process::Child;
 
-/// How long a command may take to end when its time is over.
+/// The maximum time for a command to end after its time limit.
 const GRACE: Duration = Duration::from_secs(2);
-/// The same when the user is waiting.
+/// The maximum time for a command to end when the user waits.
 const SHORT_GRACE: Duration = Duration::from_millis(50);
-/// How long a command is watched before it is left in the background.
+/// The time for which a command is observed before it is left in the background.
 const WATCHED: Duration = Duration::from_secs(1);
-/// It has said its first words when it has printed nothing for so long after them.
+/// The time without output after which the first output of a command is complete.
 const QUIET: Duration = Duration::from_millis(300);
-/// How many pieces of 64 KiB are still read of what was printed before a cancel.
+/// The maximum number of 64 KiB pieces that are read after a cancel.
 const DRAINED: usize = 64;
-/// How often it is looked whether a shell is done but for what it has started with `&`.
+/// The interval for checking whether a shell has finished except for commands that it has started
+/// with `&`.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What is to become of a command.
+/// The options of a command.
 pub(super) struct CommandOptions {
     pub(super) limit: Option<Duration>,
     pub(super) background: bool,
     pub(super) keep: bool,
-    /// Where its shell notes the exit code when all that is left to do is to wait for what it has started.
+    /// The file in which the shell writes its exit code before it waits for its background
+    /// commands.
     pub(super) note: Option<PathBuf>,
 }
 
@@ -48,21 +50,21 @@ pub(super) struct RunningCommand {
     pub(super) keeping: OutputKeeping,
 }
 
-/// When what a command has printed is kept, for whoever finds it cut off: not often, and in all not much more than what
-/// was printed. Each time all that is to be shown of it is written.
+/// The schedule for storing a command's output in case the call is interrupted. Each time the whole
+/// shown output is stored, so the schedule limits the total to not much more than was printed.
 #[derive(Default)]
 pub(super) struct OutputKeeping {
-    /// When it was kept last, or the command has printed for the first time since.
+    /// The time when it was last stored, or of the first output since the start.
     last: Option<Instant>,
-    /// How many bytes were printed since, and kept then.
+    /// The bytes printed since then, and the bytes stored then.
     news: usize,
     size: usize,
 }
 
 impl OutputKeeping {
-    /// After how long the first words are kept, and more where as much was printed as is written again.
+    /// The interval for the first output, and if as much was printed as is stored again.
     const INTERVAL: Duration = Duration::from_secs(1);
-    /// The same where only little was printed since.
+    /// The interval if less was printed since.
     const LONG_INTERVAL: Duration = Duration::from_secs(30);
 
     fn take(&mut self, bytes: usize) {
@@ -70,23 +72,28 @@ impl OutputKeeping {
         self.last.get_or_insert_with(Instant::now);
     }
 
-    /// When it is to be kept again. `None` if there is nothing new.
+    /// Returns the time at which to store next. `None` if there is no new output.
     fn next(&self) -> Option<Instant> {
         let interval = if self.news >= self.size { Self::INTERVAL } else { Self::LONG_INTERVAL };
-        self.last.filter(|_| self.news > 0).map(|last| last + interval)
+        if self.news == 0 {
+            return None;
+        }
+        self.last.map(|last| last + interval)
     }
 
     fn keep(&mut self, printed: &CapturedOutput, context: &ToolContext) {
         let ShownOutput { text, hint, .. } = printed.kept();
         let text = context.session.mark.data(text);
         let text = hint.map_or(text.clone(), |hint| format!("{text}\n\n{hint}"));
-        (self.last, self.news, self.size) = (Some(Instant::now()), 0, text.len());
+        self.last = Some(Instant::now());
+        self.news = 0;
+        self.size = text.len();
         context.call.facts.print(text.into());
     }
 }
 
 impl RunningCommand {
-    /// Follows it until its call is over.
+    /// Runs the command until the end of its call.
     pub(super) async fn follow(
         mut self,
         plan: &CommandOptions,
@@ -94,9 +101,9 @@ impl RunningCommand {
     ) -> Result<(CommandEnd, Self), Failure> {
         let begun = Instant::now();
         let far = begun + Duration::from_secs(60 * 60 * 24 * 365);
-        // A limit beyond what the clock can count is no limit.
+        // A limit that the clock cannot represent is no limit.
         let deadline = plan.limit.and_then(|limit| begun.checked_add(limit)).map_or(far, |at| at.min(far));
-        // Until when it is watched, once its call waits for nothing else.
+        // The end of the observation, after which the call waits for nothing else.
         let mut watched = plan.background.then_some(begun + WATCHED);
         let mut left = None;
         let mut quiet = far;
@@ -128,7 +135,7 @@ impl RunningCommand {
                 status = self.child.wait() => {
                     let status = status
                         .map_err(|e| Failure::Broken(format!("the shell could not be waited for: {e}")))?;
-                    // What it was waiting for has ended in time to be part of this call.
+                    // The background commands have ended in time to be part of this call.
                     let left = left.or_else(|| plan.note.as_deref().and_then(noted));
                     return Ok((left.map_or(CommandEnd::Status(status), |code| CommandEnd::Done(code, status)), self));
                 }
@@ -148,12 +155,13 @@ impl RunningCommand {
                 }
                 () = self.live.sent(), if self.live.sending.is_some() => {}
                 () = due(beat), if self.live.has_news() => self.live.send(),
-                // Last: there is always more to read of a flood, and what it shows is to be seen meanwhile.
+                // Last, because a flood always has more to read, and its output must be shown
+                // meanwhile.
                 read = self.pipe.read(&mut buffer), if self.open => match read {
                     Ok(0) | Err(_) => self.open = false,
                     Ok(n) => {
-                        // This runs on a thread of its own: a flood is read until the pipe is empty, and a cancel and
-                        // the clock are looked at after each piece.
+                        // The command has a thread of its own, so a flood is read until the pipe is
+                        // empty; cancellation and time limits are checked after each piece.
                         self.take(&buffer[..n]);
                         quiet = Instant::now() + QUIET;
                     }
@@ -168,7 +176,8 @@ impl RunningCommand {
         self.keeping.take(bytes.len());
     }
 
-    /// How it ends at a cancel: with what it has printed until then, before its shell is told to end and says so.
+    /// Returns the failure after a cancel, with the output so far. Called before the shell is
+    /// killed, so that its own message is not included.
     fn cut_off(&mut self) -> Failure {
         let mut buffer = vec![0; 64 << 10];
         for _ in 0..DRAINED {
@@ -182,7 +191,7 @@ impl RunningCommand {
         if text.trim().is_empty() { Failure::Cancelled } else { Failure::CutOff(text) }
     }
 
-    /// What is still in the pipe when the shell has ended.
+    /// Reads the rest of the pipe after the end of the shell.
     pub(super) async fn last_words(&mut self, context: &ToolContext) -> Result<(), Failure> {
         if !self.open {
             return Ok(());
@@ -209,16 +218,16 @@ impl RunningCommand {
 
 pub(super) enum CommandEnd {
     Status(ExitStatus),
-    /// Its shell was done with this code, and what it had started has ended as well.
+    /// The shell ended with this code, and its background commands have ended too.
     Done(i32, ExitStatus),
     Timeout(Duration),
-    /// Its shell is done with this code, and waits for what it has started.
+    /// The shell is done with this code, and waits for its background commands.
     Left(i32),
-    /// It goes on in the background.
+    /// The command continues in the background.
     Kept(BackgroundedAt),
 }
 
-/// Since when a command is in the background.
+/// The time from which a command is in the background.
 pub(super) enum BackgroundedAt {
     Start,
     Limit(Duration),
@@ -234,7 +243,7 @@ impl CommandEnd {
         }
     }
 
-    /// What goes on in the background, and under which name.
+    /// Describes what continues in the background, and under which id.
     pub(super) fn stays(&self, id: &str) -> String {
         match self {
             Self::Kept(BackgroundedAt::Limit(limit)) => {
@@ -251,16 +260,19 @@ mod tests {
     use super::*;
     use crate::test::TestProject;
 
-    /// Half an hour of a command that prints a little every 50 ms, and of one that floods.
+    /// Five minutes of a command that prints a little every 50 ms, and of one that floods.
     #[tokio::test(start_paused = true)]
-    async fn output_kept_costs_not_much_more_than_was_printed() {
+    async fn stored_output_is_bounded_by_printed_output() {
         let stage = TestProject::new();
         let context = stage.context();
         for piece in [20, 2_000, 60_000] {
             let mut printed = CapturedOutput::new(context.limits, context.project.environment.clone());
             let mut keeping = OutputKeeping::default();
             let line = "x".repeat(piece - 1) + "\n";
-            let (mut all, mut kept, mut times, begun) = (0, 0, 0, Instant::now());
+            let mut all = 0;
+            let mut kept = 0;
+            let mut times = 0;
+            let begun = Instant::now();
             let mut longest = Duration::ZERO;
             while begun.elapsed() < Duration::from_secs(300) {
                 tokio::time::advance(Duration::from_millis(50)).await;
@@ -270,7 +282,8 @@ mod tests {
                 longest = longest.max(keeping.last.unwrap().elapsed());
                 if keeping.next().is_some_and(|next| next <= Instant::now()) {
                     keeping.keep(&printed, &context);
-                    (kept, times) = (kept + keeping.size, times + 1);
+                    kept += keeping.size;
+                    times += 1;
                 }
             }
             let bound = all + context.limits.bytes * 300 / 30;

@@ -1,14 +1,15 @@
-//! What a shell is given to run, so that it does not end before what it has started with `&`.
+//! The command line for a shell that must not end before its background commands.
 
 use std::path::{Path, PathBuf};
 
 use crate::scratch;
 use base::text;
 
-/// What a program can be given as one argument on Linux has fewer bytes than this.
+/// The size limit of a single argument on Linux, in bytes; arguments must be shorter.
 pub(super) const LONGEST: usize = 128 << 10;
 
-/// Whether a command line may start something with `&`; where it stands in quotes it does no harm to think so.
+/// Whether a command line may start a background command with `&`. A wrong answer for a quoted `&`
+/// is harmless.
 pub(super) fn starts_others(command: &str) -> bool {
     let bytes = command.as_bytes();
     memchr::memchr_iter(b'&', bytes).any(|at| {
@@ -18,7 +19,8 @@ pub(super) fn starts_others(command: &str) -> bool {
     })
 }
 
-/// Where a shell may note its exit code; none where that cannot be written into a command line as it is.
+/// Returns the file for a shell's exit code; `None` if its path would need quoting in a command
+/// line.
 pub(super) fn notebook(directory: &Path, work: &str) -> Option<PathBuf> {
     scratch::make(directory).ok()?;
     let path = directory.join(format!("exit-{}", text::plain(work)));
@@ -27,20 +29,22 @@ pub(super) fn notebook(directory: &Path, work: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// The command line for a shell that outlives what it has started: at its end it notes its exit code, and
-/// waits. Its own end is that of what it started last. Some sandboxes end everything with their shell.
+/// Returns the command line for a shell that waits for its background commands: at its end it
+/// writes its exit code and waits. It ends with the code of the last background command. Some
+/// sandboxes kill all processes when their shell ends.
 ///
-/// Nothing of this is done where the command sets a trap for the end itself, or becomes another program.
+/// This has no effect if the command sets a trap for the exit itself, or replaces the shell by
+/// another program.
 pub(super) fn staying(command: &str, note: &Path) -> Option<String> {
     let note = note.to_str()?;
     let last = r#"{ c=$?; set +ex; } 2>/dev/null; [ "$(jobs -rp)" ] || exit $c; "#;
     let wait = "wait $!; c=$?; wait; exit $c";
     let line = format!("trap '{last}{{ echo $c >|\"{note}\"; }} 2>/dev/null || exit $c; {wait}' EXIT; {command}");
-    // It must still be given as one argument.
+    // It must still fit into one argument.
     (line.len() < LONGEST).then_some(line)
 }
 
-/// The exit code a shell has noted.
+/// Reads the exit code that a shell has written.
 pub(super) fn noted(note: &Path) -> Option<i32> {
     std::fs::read_to_string(note).ok()?.strip_suffix('\n')?.parse().ok()
 }
@@ -50,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ampersands_that_start_something() {
+    fn only_background_ampersands_start_others() {
         for (command, starts) in [
             ("a &", true),
             ("a & b", true),

@@ -1,5 +1,5 @@
-//! What is done to a file's name: it is removed, or moved. Nobody has to read for that what the file holds, so it may be
-//! anything, of any size.
+//! Operations on a file's name: removal and move. They do not need the content, so the file may be
+//! of any kind and size.
 
 use super::super::disk::{self, SetAside};
 use super::super::path::{Access, PathKind, ResolvedPath, resolve};
@@ -8,11 +8,11 @@ use super::super::{Failure, ToolContext};
 use super::{Document, target};
 use base::text;
 
-/// Resolves the place of a file to be removed or moved, or the name that one is to get, and reads what is there. What is no
-/// text exists, and has none.
+/// Resolves the path of a file to be removed or moved, or its new path, and reads the file. A file
+/// that is not text exists, but has no text.
 ///
 /// # Errors
-/// As [`target`], but for what a file holds; and for links.
+/// Those of [`target`], except for unsupported content; and an error for links.
 pub async fn itself(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     let place = resolve(context, path, Access::Edit)?;
     own_name(context, path, &place)?;
@@ -30,18 +30,19 @@ pub async fn itself(context: &ToolContext, path: &str) -> Result<Document, Failu
     opened
 }
 
-/// That a path ends in a file's own name. Where it is a link's, what it leads to is judged, shown and kept for an undo, while
-/// whoever removes or moves a link means the link.
+/// Checks that a path ends in a file's own name. For a link, the target would be judged, shown and
+/// stored for undo, while the removal or move of a link means the link itself.
 fn own_name(context: &ToolContext, path: &str, place: &ResolvedPath) -> Result<(), Failure> {
     if !place.real.linked {
         return Ok(());
     }
-    let (given, shown) = (text::escaped(path), &place.shown);
+    let given = text::escaped(path);
+    let shown = &place.shown;
     match std::fs::symlink_metadata(context.absolute(path)) {
         Ok(data) if data.is_symlink() => Err(Failure::Tell(format!(
             "{given} is a link that leads to {shown}. A patch removes and moves files by their own names only: name {shown} if that file is meant, or use rm or mv in bash for the link itself."
         ))),
-        // It is written in a way that does not say where its links are: as an address, for instance.
+        // The path is in a form, such as a URL, that does not show its links.
         Err(_) if !place.real.is_absent() => Err(Failure::Tell(format!(
             "A link on the way of {given} leads to {shown}. A patch removes and moves files by their own names only: name {shown} if that file is meant."
         ))),
@@ -50,21 +51,24 @@ fn own_name(context: &ToolContext, path: &str, place: &ResolvedPath) -> Result<(
 }
 
 impl Document {
-    /// Whether it was read as text, or is to become one. Anything else has no text here, although it exists.
+    /// Whether the file was read as text, or is to be created. Any other file has no text here,
+    /// although it exists.
     pub fn is_text(&self) -> bool {
         self.raw.is_none()
     }
 
-    /// Whether an undo could bring back what it holds: larger files are not kept (`crates/snapshot/src/lib.rs`).
+    /// Whether undo could restore the content: larger files are not stored
+    /// (`crates/snapshot/src/lib.rs`).
     pub fn can_be_kept(&self) -> bool {
         self.raw.is_none_or(|raw| raw.length <= disk::LARGEST)
     }
 
-    /// That the file may get another name, by which it might be read without asking. What comes back is a note for the model
-    /// where the file has changed since it was read.
+    /// Checks that the file may be moved to a name under which it may be read without asking.
+    /// Returns a note for the model if the file has changed since it was read.
     ///
     /// # Errors
-    /// To the model, for files that are not read without asking: read it (again), if that can be.
+    /// A message for the model on files that it may not read without asking: read the file
+    /// (again), if possible.
     pub fn check_movable(&mut self, context: &ToolContext) -> Result<Option<String>, Failure> {
         if self.is_text() {
             return self.check_quoted(context);
@@ -78,16 +82,16 @@ impl Document {
         )))
     }
 
-    /// This place, where nothing is yet, as the place of a file that will be moved here.
+    /// Returns this unused path as the destination of a moved file.
     #[must_use]
     pub fn for_moved(self, file: &Self) -> Self {
         Self { mark: file.mark, told: file.told, ..self }
     }
 
-    /// Moves the file to a place where nothing is, with its bytes and its mode. Directories are made.
+    /// Moves the file to an unused path, with its bytes and its mode. Creates missing directories.
     ///
     /// # Errors
-    /// To the model, with the system's reason; the file is where it was then.
+    /// A message for the model, with the system's reason; the file keeps its path then.
     pub fn rename(&self, to: &Self, context: &ToolContext) -> Result<(), Failure> {
         to.make_directory()?;
         disk::rename(&self.place.real.path, &to.place.real.path)
@@ -99,10 +103,10 @@ impl Document {
         Ok(())
     }
 
-    /// Takes back [`Document::rename`].
+    /// Undoes [`Document::rename`].
     ///
     /// # Errors
-    /// The system's.
+    /// The system's errors.
     pub fn rename_back(&self, to: &Self, context: &ToolContext) -> Result<(), disk::Error> {
         disk::rename(&to.place.real.path, &self.place.real.path)?;
         context.session.seen.forget(&to.place.real.path);
@@ -110,20 +114,20 @@ impl Document {
         Ok(())
     }
 
-    /// Removes the file in a way that can be taken back.
+    /// Removes the file in a way that can be undone.
     ///
     /// # Errors
-    /// To the model, with the system's reason.
+    /// A message for the model, with the system's reason.
     pub fn set_aside(&self, context: &ToolContext) -> Result<SetAside, Failure> {
         let aside = disk::set_aside(&self.place.real.path).map_err(|e| self.undeletable(&e))?;
         context.session.seen.forget(&self.place.real.path);
         Ok(aside)
     }
 
-    /// Takes back [`Document::set_aside`].
+    /// Undoes [`Document::set_aside`].
     ///
     /// # Errors
-    /// Where the file is instead, and why.
+    /// The name that the file has instead, and the reason.
     pub fn put_back(&self, aside: SetAside, context: &ToolContext) -> Result<(), String> {
         aside.back().map_err(|(name, e)| format!("it is called {name} now, because {e}"))?;
         self.note_if_told(context);
@@ -136,7 +140,7 @@ impl Document {
         }
     }
 
-    /// Why it cannot be removed.
+    /// Returns the error for a file that cannot be removed.
     pub(super) fn undeletable(&self, e: &disk::Error) -> Failure {
         Failure::Tell(format!("Cannot delete {}: {e}.", self.place.shown))
     }

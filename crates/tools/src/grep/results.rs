@@ -1,59 +1,59 @@
-//! What a search has found, bounded, and how it is shown.
+//! The bounded results of a search, and their text form.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::search::{LIMIT, Rank};
 use base::text;
 
-/// The longest line searched, in bytes.
+/// The maximum length of a searched line, in bytes.
 pub(super) const LONGEST: usize = 64 << 20;
 
-/// How many files are counted by name that have no line among those shown.
+/// The maximum number of further files whose matches are only counted.
 const COUNTED: usize = 20;
 
-/// How many of the files that were not searched are named.
+/// The maximum number of names of files that were not searched.
 const NAMED: usize = 3;
 
-/// What of the matches is shown, and what was asked for.
+/// The options of a search that affect its output.
 #[derive(Debug)]
 pub(super) struct GrepOptions {
-    /// Lines around each match.
+    /// The number of lines shown around each match.
     pub(super) around: usize,
     pub(super) files_only: bool,
     pub(super) pattern: String,
     pub(super) include: Option<String>,
-    /// A line break in the pattern made it match across lines.
+    /// Whether a line break in the pattern made it match across lines.
     pub(super) broken: bool,
 }
 
-/// What was found: the lines of the newest files, at most [`LIMIT`], and how many there are of all. Bounded,
+/// The results: at most [`LIMIT`] matches in the newest files, and the total counts. Bounded,
 /// whatever the number of matches.
 #[derive(Debug, Default)]
 pub(super) struct BestFiles {
-    /// The newest files. Those with lines to be shown come first.
+    /// The newest files. Those whose lines are shown come first.
     files: BTreeMap<Rank, FileMatches>,
     pub(super) kept: usize,
-    /// Of all files: those that were searched to their ends, those with matches, and the matches.
+    /// Counts of all files: those searched to the end, those with matches, and the matches.
     pub(super) searched: usize,
     found: usize,
     pub(super) matches: usize,
-    /// Files that were not.
+    /// The files that were not searched to the end.
     pub(super) unsearched: BTreeMap<SearchGap, NamedFiles>,
 }
 
-/// Why there may be matches in a file that were not found.
+/// The reason why matches in a file may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SearchGap {
     Unreadable,
-    /// It has a NUL byte, and was not asked for by name.
+    /// The file has a NUL byte, and was not named in the call.
     Binary,
-    /// As such, but with matches before that byte.
+    /// Like `Binary`, but with matches before the NUL byte.
     BinaryEnd,
-    /// It has a line that is longer than what is searched at once, or is itself, where that is all of it.
+    /// A line, or with multiline the file, exceeds the maximum length.
     TooLong,
 }
 
-/// A number of files, and the first names of them.
+/// A number of files, and some of their names.
 #[derive(Debug, Default)]
 pub(super) struct NamedFiles {
     count: usize,
@@ -63,24 +63,24 @@ pub(super) struct NamedFiles {
 #[derive(Debug, Default)]
 pub(super) struct FileMatches {
     pub(super) lines: Vec<GrepLine>,
-    /// How many of these are matches, and how many there are.
+    /// The number of matches in `lines`, and of all matches.
     pub(super) kept: usize,
     pub(super) count: usize,
 }
 
 #[derive(Debug)]
 pub(super) enum GrepLine {
-    /// The first line of a match, or all of one: number from 1, text.
+    /// The first line of a match, or all of it: number from 1, text.
     Match(u64, String),
-    /// A further line of it.
+    /// A further line of a match.
     Further(u64, String),
     Around(u64, String),
-    /// Lines between are not shown.
+    /// Lines in between are not shown.
     Gap,
 }
 
 impl FileMatches {
-    /// Keeps the first matches, with what belongs to them.
+    /// Limits the lines to the first matches with their context.
     fn keep(&mut self, most: usize) {
         let mut matches = 0;
         let more = self.lines.iter().position(|line| {
@@ -88,7 +88,7 @@ impl FileMatches {
             matches > most
         });
         if let Some(more) = more {
-            // What stands before it belongs to it.
+            // The context before a removed match is removed too.
             let before =
                 self.lines[..more].iter().rposition(|line| matches!(line, GrepLine::Match(..) | GrepLine::Further(..)));
             self.lines.truncate(before.map_or(0, |last| last + 1));
@@ -98,12 +98,12 @@ impl FileMatches {
 }
 
 impl BestFiles {
-    /// Whether a file's rank decides if its lines have a place here.
+    /// Whether lines are only added for files with a better rank.
     pub(super) fn full(&self) -> bool {
         self.kept >= LIMIT
     }
 
-    /// How many matches of a file would have a place here.
+    /// Returns the number of matches of a file that could be shown.
     pub(super) fn room(&self, rank: &Rank) -> usize {
         let last = self.files.iter().rev().find(|(_, hits)| hits.kept > 0);
         if self.full() && last.is_some_and(|(last, _)| last < rank) { 0 } else { LIMIT }
@@ -135,7 +135,7 @@ impl BestFiles {
         }
     }
 
-    /// Sentences for the model after a result, as of files that may not be read.
+    /// Describes files that were not searched, for the model.
     pub(super) fn gaps(&self) -> String {
         let one = |(why, files): (&SearchGap, &NamedFiles)| {
             let mut names = files.names.iter().map(|name| text::escaped(name)).collect::<Vec<_>>().join(", ");

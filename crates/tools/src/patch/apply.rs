@@ -1,4 +1,4 @@
-//! Finds the places of a patch's hunks in a file, and makes the changes.
+//! Finds the positions of a patch's hunks in a file, and makes the changes.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -12,9 +12,9 @@ use super::{Error, Hunk};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedPatch {
     pub text: String,
-    /// How hunks were found whose lines are not exactly in the file.
+    /// The hunks whose lines are not exactly in the file.
     pub fuzzy: Vec<FuzzyMatch>,
-    /// The first and last line of what they have become, from 1.
+    /// The first and last line of their new text, from 1.
     pub now: Vec<(usize, usize)>,
 }
 
@@ -25,11 +25,12 @@ struct PlacedHunk<'a> {
     fuzzy: Option<FuzzyMatch>,
 }
 
-/// Applies changes to a text. Line ends and a missing final line break stay as they are. Hunks go from top to bottom; one that
-/// is not below the one before it is found above where there is one place for it.
+/// Applies hunks to a text. Line ends and a missing final line break are preserved. Hunks go from
+/// top to bottom; a hunk that is not below the previous one is searched above it, if there is
+/// exactly one match.
 ///
 /// # Errors
-/// What does not fit, hunk by hunk; `name` says in which file.
+/// An error for each hunk that does not fit; `name` is the file in the messages.
 pub fn apply(text: &str, hunks: &[Hunk], name: &str) -> Result<AppliedPatch, Vec<Error>> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let file = FileLines::of(lines.iter().map(|line| bare(line)).collect());
@@ -53,12 +54,14 @@ pub fn apply(text: &str, hunks: &[Hunk], name: &str) -> Result<AppliedPatch, Vec
     if wrong.is_empty() { Ok(written(text, &lines, placed)) } else { Err(wrong) }
 }
 
-/// The lines with the hunks in their places.
+/// Builds the new text from the lines and the placed hunks.
 fn written(text: &str, lines: &[&str], placed: Vec<PlacedHunk<'_>>) -> AppliedPatch {
     let dominant = if text.matches("\r\n").count() * 2 > text.matches('\n').count() { "\r\n" } else { "\n" };
     let mut out = String::with_capacity(text.len());
-    let (mut done, mut come) = (0, 0);
-    let (mut fuzzy, mut now) = (Vec::new(), Vec::new());
+    let mut done = 0;
+    let mut come = 0;
+    let mut fuzzy = Vec::new();
+    let mut now = Vec::new();
     for PlacedHunk { at, length, new, fuzzy: how } in placed {
         out.extend(lines[done..at].iter().copied());
         come += at - done;
@@ -110,19 +113,20 @@ fn bare(line: &str) -> &str {
     line.strip_suffix('\r').unwrap_or(line)
 }
 
-/// A hunk's lines as they are looked for, and where they are.
+/// The position of a hunk, with the lines that were found.
 struct FoundLines<'h> {
     at: usize,
-    /// How they were found, if not exactly.
+    /// The name of the comparison, if not exact.
     way: Option<&'static str>,
     old: &'h [String],
     new: &'h [String],
 }
 
-/// What is compared of a line.
+/// A function that returns the part of a line to compare.
 type LineKey = fn(&str) -> Cow<'_, str>;
 
-/// Ways two lines can be the same, strictest first; all but the first have a name that the model is told.
+/// The comparisons of lines, strictest first. All but the first have a name that the model is
+/// shown.
 const SAME: [(Option<&str>, LineKey); 5] = [
     (None, |line| line.into()),
     (Some("ignoring spaces after lines"), |line| line.trim_end().into()),
@@ -131,13 +135,13 @@ const SAME: [(Option<&str>, LineKey); 5] = [
     (Some("ignoring how wide the spaces are"), |line| FoldedText::of(line, FoldLevel::Blanks).text.into()),
 ];
 
-/// The first way that looks at the spelling.
+/// The first comparison that ignores typographic variants.
 const SPELLED: usize = 3;
 
-/// The lines of a file, and what is compared of them in each way, once it is needed.
+/// The lines of a file, with their keys for each comparison, computed at the first use.
 struct FileLines<'a> {
     lines: Vec<&'a str>,
-    /// Bytes of all of them.
+    /// The total bytes of the lines.
     length: usize,
     keys: [OnceCell<Vec<Cow<'a, str>>>; SAME.len()],
 }
@@ -148,7 +152,7 @@ impl<'a> FileLines<'a> {
         Self { lines, length, keys: Default::default() }
     }
 
-    /// Where lines are, in one way.
+    /// Returns the positions of lines in one comparison.
     fn places(&self, way: usize, from: usize, wanted: &[String]) -> Vec<usize> {
         let key = SAME[way].1;
         if way >= SPELLED && self.length > LONGEST {
@@ -160,23 +164,24 @@ impl<'a> FileLines<'a> {
         (from..last).filter(|at| keys[*at..at + wanted.len()] == wanted[..]).collect()
     }
 
-    /// After which line a hunk is to be looked for.
+    /// Returns the line after the contexts, from which a hunk is to be searched.
     fn after(&self, contexts: &[String], from: usize) -> Option<usize> {
         contexts.iter().try_fold(from, |from, context| {
             let wanted = std::slice::from_ref(context);
             let whole = (0..SAME.len()).find_map(|way| self.places(way, from, wanted).first().copied());
-            // A head without its parameters: one line only that begins so.
+            // A head without its parameters matches if exactly one line begins with it.
             let begins = || {
                 let mut lines =
                     (from..self.lines.len()).filter(|at| self.lines[*at].trim().starts_with(context.trim()));
-                lines.next().filter(|_| lines.next().is_none())
+                let line = lines.next()?;
+                if lines.next().is_some() { None } else { Some(line) }
             };
             whole.or_else(begins).map(|at| at + 1)
         })
     }
 
-    /// Where a hunk goes: below `done`, where the one before it ends, else anywhere that is not taken, where
-    /// there is one place only.
+    /// Returns the position of a hunk: below `done`, the end of the previous hunk; otherwise
+    /// anywhere that is not taken, if there is exactly one match.
     fn place<'h>(
         &self,
         hunk: &'h Hunk,
@@ -185,13 +190,14 @@ impl<'a> FileLines<'a> {
         name: &str,
     ) -> Result<PlacedHunk<'h>, Error> {
         let known = |from: usize| self.after(&hunk.contexts, from);
-        let (below, above) = (known(done), known(0).filter(|_| done > 0));
+        let below = known(done);
+        let above = if done > 0 { known(0) } else { None };
         if below.is_none() && above.is_none() {
             return Err(Error::Context(hunk.contexts.join("' … '"), name.into()));
         }
         if hunk.old.is_empty() {
-            // Nothing to find: right after the context and the empty lines there that the hunk begins with, else at the
-            // end.
+            // A pure insertion goes after the context and the empty lines with which the hunk
+            // begins, otherwise to the end.
             let at = if hunk.contexts.is_empty() || hunk.last {
                 self.lines.len()
             } else {
@@ -206,7 +212,7 @@ impl<'a> FileLines<'a> {
         let there = &self.lines[at..at + length];
         let borrowed = |lines: &'h [String]| -> Vec<&'h str> { lines.iter().map(String::as_str).collect() };
         let missing = || Error::Lines(hunk.old.join("\n"), name.into());
-        // No lines at all are no empty line.
+        // No lines are not the same as an empty line.
         let changed = match new {
             [] => Vec::new(),
             new => merged(&borrowed(old), &borrowed(new), there).ok_or_else(missing)?,
@@ -216,7 +222,8 @@ impl<'a> FileLines<'a> {
         Ok(PlacedHunk { at, length, new: Cow::Owned(changed), fuzzy })
     }
 
-    /// Where a hunk's old lines are. Empty ones at their end may be missing: they are often only the space before what follows.
+    /// Finds a hunk's old lines. Empty lines at their end may be missing: they often only separate
+    /// the hunk from the next.
     fn found<'h>(
         &self,
         hunk: &'h Hunk,
@@ -224,7 +231,8 @@ impl<'a> FileLines<'a> {
         taken: &[Range<usize>],
         name: &str,
     ) -> Result<FoundLines<'h>, Error> {
-        let (mut old, mut new) = (&hunk.old[..], &hunk.new[..]);
+        let mut old = &hunk.old[..];
+        let mut new = &hunk.new[..];
         let mut found = self.find(old, hunk, from, taken, name);
         while matches!(found, Err(Error::Lines(..)))
             && let [rest @ .., last] = old
@@ -236,7 +244,8 @@ impl<'a> FileLines<'a> {
             found = self.find(old, hunk, from, taken, name);
         }
         let (at, way) = found?;
-        // After a context the first place counts. Which one that is must not hang on a line that may be none of the file's.
+        // After a context the first match counts. It must not depend on lines that may not belong
+        // to the file.
         let (head, tail) = hunk.loose;
         if head + tail > 0 && !hunk.contexts.is_empty() && !hunk.last {
             let marked = &hunk.old[head..hunk.old.len() - tail];
@@ -251,8 +260,8 @@ impl<'a> FileLines<'a> {
         Ok(FoundLines { at, way, old, new })
     }
 
-    /// Where lines are. Without a context, more than one place is an error: the next one might
-    /// not be the one that is meant. With a context or at the end it is the first one there.
+    /// Finds lines. Without a context, several matches are an error, because the first may not be
+    /// the intended one. With a context or at the end of the file, the first match counts.
     fn find(
         &self,
         old: &[String],
@@ -268,7 +277,7 @@ impl<'a> FileLines<'a> {
                 let Some(from) = from else { continue };
                 let mut found = places(way, from);
                 if found.is_empty() && in_order && !hunk.contexts.is_empty() {
-                    // The context is repeated as the first line.
+                    // The context may be repeated as the first line.
                     found = places(way, from - 1).into_iter().filter(|at| *at + 1 == from).collect();
                 }
                 if let Some(at) = found.last().filter(|at| hunk.last && **at + old.len() == self.lines.len()) {

@@ -1,4 +1,5 @@
-//! Lines of a file that is too large to be held: it is read piece by piece, and only what was asked for is kept.
+//! Reads lines of a file that is too large for memory: piece by piece, storing only the requested
+//! lines.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -10,27 +11,27 @@ use tokio_util::sync::CancellationToken;
 use super::Excerpt;
 use crate::disk;
 
-/// How many bytes are read at a time.
+/// The number of bytes that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// The most bytes of lines that are kept.
+/// The maximum bytes of stored lines.
 const KEPT: usize = 16 << 20;
 
 /// Lines of a file.
 pub(super) struct FileExcerpt {
-    /// The lines that were asked for, from the first one on, as far as there is room.
+    /// The requested lines, from the first one on, as far as they fit.
     pub(super) bytes: Vec<u8>,
-    /// The number of the first line; from 1.
+    /// The number of the first line, from 1.
     pub(super) first: usize,
-    /// How many lines the file has.
+    /// The number of lines of the file.
     pub(super) total: usize,
-    /// The first bytes of the file, by which its kind is told.
+    /// The first bytes of the file, which determine its kind.
     pub(super) sample: Vec<u8>,
-    /// There is one line, and only its beginning.
+    /// Whether `bytes` is only the beginning of a single line.
     pub(super) is_cut: bool,
 }
 
-/// Reads some lines of a file of any size. None where that was cancelled.
+/// Reads some lines of a file of any size. Returns `None` if cancelled.
 ///
 /// # Errors
 /// Those of [`disk::open`].
@@ -47,12 +48,12 @@ pub(super) fn window(
     }
     let Some(total) = count(&mut file, cancelled)? else { return Ok(None) };
     let first = part.first(total);
-    // It may have grown since.
+    // The file may have grown since.
     let end = first.saturating_add(part.limit).min(total + 1);
     let Some(mut bytes) = lines(&mut file, first..end, cancelled)? else { return Ok(None) };
     let mut is_cut = false;
     if bytes.len() >= KEPT && bytes.last() != Some(&b'\n') {
-        // Of the last line only the beginning is there: it is left for the next call, if it is not the only one.
+        // An incomplete last line is left for the next call, unless it is the only one.
         match bytes.iter().rposition(|byte| *byte == b'\n') {
             Some(end) => bytes.truncate(end + 1),
             None => is_cut = true,
@@ -61,11 +62,12 @@ pub(super) fn window(
     Ok(Some(FileExcerpt { bytes, first, total, sample, is_cut }))
 }
 
-/// The number of lines; the last one need not end.
+/// Counts the lines; the last one may lack a line break.
 fn count(file: &mut File, cancelled: &CancellationToken) -> io::Result<Option<usize>> {
     file.seek(SeekFrom::Start(0))?;
     let mut piece = vec![0; PIECE];
-    let (mut ends, mut last) = (0, b'\n');
+    let mut ends = 0;
+    let mut last = b'\n';
     loop {
         if cancelled.is_cancelled() {
             return Ok(None);
@@ -80,12 +82,13 @@ fn count(file: &mut File, cancelled: &CancellationToken) -> io::Result<Option<us
     }
 }
 
-/// Some lines, by their numbers.
+/// Reads a range of lines.
 fn lines(file: &mut File, wanted: Range<usize>, cancelled: &CancellationToken) -> io::Result<Option<Vec<u8>>> {
     file.seek(SeekFrom::Start(0))?;
     let mut reader = BufReader::with_capacity(PIECE, file);
-    let (mut line, mut kept) = (1, Vec::new());
-    while line < wanted.end && kept.len() < KEPT {
+    let mut line = 1;
+    let mut bytes = Vec::new();
+    while line < wanted.end && bytes.len() < KEPT {
         if cancelled.is_cancelled() {
             return Ok(None);
         }
@@ -99,12 +102,12 @@ fn lines(file: &mut File, wanted: Range<usize>, cancelled: &CancellationToken) -
             let length = rest.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
             let text = &rest[..length.unwrap_or(rest.len())];
             if line >= wanted.start {
-                kept.extend_from_slice(&text[..text.len().min(KEPT - kept.len())]);
+                bytes.extend_from_slice(&text[..text.len().min(KEPT - bytes.len())]);
             }
             used += text.len();
             line += usize::from(length.is_some());
         }
         reader.consume(used);
     }
-    Ok(Some(kept))
+    Ok(Some(bytes))
 }

@@ -1,11 +1,12 @@
-//! Line ends that differ, in the text and in what is put into it.
+//! Texts and replacements with different line ends.
 
 use super::strategies::Match;
 
-/// A text with `\n` for `\r\n`, and the way back. A lone `\r` is an ordinary character.
+/// A text with `\n` for `\r\n`, and its mapping to the original. A lone `\r` is an ordinary
+/// character.
 pub(super) struct NormalizedText {
     pub(super) text: String,
-    /// Where in `text` a `\r` is missing, before the `\n` there.
+    /// The positions in `text` of each `\n` that was a `\r\n`.
     missing: Vec<usize>,
 }
 
@@ -23,20 +24,21 @@ impl NormalizedText {
         Self { text: out, missing }
     }
 
-    /// The same point in the original text; before a `\r\n`, not inside it.
+    /// Returns the position in the original text; before a `\r\n`, not inside it.
     fn original(&self, at: usize) -> usize {
         at + self.missing.partition_point(|missing| *missing < at)
     }
 
-    /// Puts new texts in their places. Only the bytes that differ are replaced, and line breaks in
-    /// them are those of the neighbourhood: everything else stays as it is to the byte.
+    /// Applies replacements to the original. Only differing bytes are replaced, with the line ends
+    /// of their surroundings; all other bytes are unchanged.
     pub(super) fn put(&self, original: &str, places: &[Match]) -> String {
         let mut out = String::with_capacity(original.len());
         let mut copied = 0;
         for Match { span, new } in places {
             let old = &self.text[span.clone()];
             let (same, rest) = shared(old, new);
-            let (start, end) = (span.start + same, span.end - rest);
+            let start = span.start + same;
+            let end = span.end - rest;
             let fresh = &new[same..new.len() - rest];
             out.push_str(&original[copied..self.original(start)]);
             if self.returns_near(start) {
@@ -50,7 +52,7 @@ impl NormalizedText {
         out
     }
 
-    /// Whether the line at this point, else the one before it, ends in `\r\n`.
+    /// Whether the line at this position, or without a line end the previous one, ends in `\r\n`.
     fn returns_near(&self, at: usize) -> bool {
         let next = self.text[at..].find('\n').map(|found| at + found);
         let near = next.or_else(|| self.text[..at].rfind('\n'));
@@ -58,11 +60,13 @@ impl NormalizedText {
     }
 }
 
-/// How many bytes two texts share at their beginning and at their end, in whole characters.
+/// Returns the number of bytes that two texts share at their beginning and at their end, in whole
+/// characters.
 pub(super) fn shared(old: &str, new: &str) -> (usize, usize) {
     let same = |(a, b): &(char, char)| a == b;
     let start: usize = old.chars().zip(new.chars()).take_while(same).map(|(c, _)| c.len_utf8()).sum();
-    let (old, new) = (&old[start..], &new[start..]);
+    let old = &old[start..];
+    let new = &new[start..];
     let end = old.chars().rev().zip(new.chars().rev()).take_while(same).map(|(c, _)| c.len_utf8()).sum();
     (start, end)
 }

@@ -1,4 +1,4 @@
-//! The ways of looking for a text that a model remembers badly, the strictest first.
+//! The strategies for finding a text that the model has quoted inexactly, the strictest first.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -7,40 +7,40 @@ use std::ops::Range;
 use super::super::merge::merged;
 use super::super::spelling::{FoldLevel, FoldedText, LONGEST};
 
-/// A place, and what goes there.
+/// A range of the file, and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Match {
     pub(super) span: Range<usize>,
     pub(super) new: String,
 }
 
-/// What is looked for, and where; all with line breaks alike.
+/// A text to be found in a file and its replacement; all have the same line ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SoughtText<'a> {
     pub(super) file: &'a str,
     pub(super) old: &'a str,
     pub(super) new: &'a str,
-    /// Every place is to be replaced, not the only one.
+    /// Whether every occurrence is to be replaced; otherwise there must be exactly one.
     pub(super) all: bool,
 }
 
-/// How many places are found at most that are not the very text, and how many of the very text where one is wanted.
+/// The maximum number of inexact matches, and of exact ones if only one is wanted.
 pub(super) const MOST: usize = 5_000;
 
-/// How many letters, or lines, are compared at most.
+/// The maximum number of character or line comparisons.
 const COMPARED: usize = 50_000_000;
 
-/// The longest line that is compared for likeness, in characters.
+/// The maximum length of a line that is compared for similarity, in characters.
 const LONGEST_LINE: usize = 1_000;
 
-/// In how many bytes the change is tried at most, all places together.
+/// The maximum bytes, over all matches, in which the change is tried.
 const TRIED: usize = 2_000_000;
 
-/// None where there is too much that resembles what is sought.
+/// A strategy. Returns `None` if there are too many candidates.
 pub(super) type MatchStrategy = fn(&SoughtText<'_>) -> Option<Vec<Match>>;
 
 impl SoughtText<'_> {
-    /// Makes the change in each of these places where it fits; none where they are too many.
+    /// Makes the change in each candidate that it fits. Returns `None` if there are too many.
     fn tried<T>(&self, places: impl Iterator<Item = T>, change: impl Fn(T) -> Option<Match>) -> Option<Vec<Match>> {
         let most = (TRIED / self.old.len().max(1)).clamp(2, 2 * MOST);
         let mut found = Vec::new();
@@ -54,7 +54,7 @@ impl SoughtText<'_> {
     }
 }
 
-/// The ways of looking; all but the first have a name that the model is told.
+/// The strategies. All but the first have a name that the model is shown.
 pub(super) const STRATEGIES: &[(Option<&str>, MatchStrategy)] = &[
     (None, exact),
     (Some("ignoring spaces around lines"), trimmed_lines),
@@ -68,14 +68,16 @@ pub(super) const STRATEGIES: &[(Option<&str>, MatchStrategy)] = &[
 
 fn exact(&SoughtText { file, old, new, all }: &SoughtText<'_>) -> Option<Vec<Match>> {
     let found = |start| Match { span: start..start + old.len(), new: new.to_owned() };
-    // Of places that overlap, the first is replaced where all are; else there is not one place only.
+    // Of overlapping occurrences the first is replaced if all are wanted; otherwise they count as
+    // several.
     if all {
         return Some(memchr::memmem::find_iter(file.as_bytes(), old).map(found).collect());
     }
     Some(starts(file, old).take(MOST + 1).map(found).collect())
 }
 
-/// Where a text begins in another. Overlapping places count: "aa" in "aaa" is not one place.
+/// Returns the byte offsets of a text in another. Overlapping occurrences count: "aa" occurs twice
+/// in "aaa".
 pub(super) fn starts(text: &str, wanted: &str) -> impl Iterator<Item = usize> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -86,7 +88,8 @@ pub(super) fn starts(text: &str, wanted: &str) -> impl Iterator<Item = usize> {
 }
 
 fn trimmed_lines(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
-    let (all, lines) = (LineSpans::of(wanted.file), trimmed_of(wanted.old));
+    let all = LineSpans::of(wanted.file);
+    let lines = trimmed_of(wanted.old);
     let left = Cell::new(COMPARED);
     let fits = |window: &LineWindow<'_, '_>| {
         let same = window.texts().zip(&lines).take_while(|(line, wanted)| line.trim() == **wanted).count();
@@ -94,32 +97,35 @@ fn trimmed_lines(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
         same == lines.len()
     };
     let fitting = all.windows(lines.len()).take_while(|_| left.get() > 0).filter(fits);
-    wanted.tried(fitting, |window| window.found(wanted)).filter(|_| left.get() > 0)
+    let found = wanted.tried(fitting, |window| window.found(wanted));
+    if left.get() > 0 { found } else { None }
 }
 
 fn trimmed_of(text: &str) -> Vec<&str> {
     lines(text).into_iter().map(str::trim).collect()
 }
 
-/// The same in another spelling: whole lines, or a piece of some.
+/// Finds typographic variants of the text: whole lines, or a piece of them.
 fn respelled(wanted: &SoughtText<'_>, level: FoldLevel) -> Option<Vec<Match>> {
     let SoughtText { file, old, new, .. } = *wanted;
     if file.len().max(old.len()) > LONGEST {
         return Some(Vec::new());
     }
-    let (folded, plain) = (FoldedText::of(file, level), FoldedText::of(old, level).text);
+    let folded = FoldedText::of(file, level);
+    let plain = FoldedText::of(old, level).text;
     if plain.trim().is_empty() {
         return Some(Vec::new());
     }
     let all = LineSpans::of(file);
-    let (old_lines, new_lines): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
+    let old_lines: Vec<&str> = old.split('\n').collect();
+    let new_lines: Vec<&str> = new.split('\n').collect();
     let height = lines(old).len();
     let spans = starts(&folded.text, &plain).filter_map(|start| folded.original(&(start..start + plain.len())));
     wanted.tried(spans, |span| {
         let end = span.end - usize::from(file[span.clone()].ends_with('\n'));
         let first = all.line_at(span.start);
         if all.begins(first, span.start) && all.ends(all.line_at(end), end) && !old.starts_with('\n') {
-            // Whole lines, which may have to be indented otherwise.
+            // Whole lines, which may need another indentation.
             return all.window(first, height)?.found(wanted);
         }
         let there: Vec<&str> = file[span.clone()].split('\n').collect();
@@ -129,7 +135,8 @@ fn respelled(wanted: &SoughtText<'_>, level: FoldLevel) -> Option<Vec<Match>> {
 }
 
 fn anchored(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
-    let (all, lines) = (LineSpans::of(wanted.file), trimmed_of(wanted.old));
+    let all = LineSpans::of(wanted.file);
+    let lines = trimmed_of(wanted.old);
     let [first, .., last] = lines.as_slice() else { return Some(Vec::new()) };
     if lines.len() < 3 || first.is_empty() || last.is_empty() {
         return Some(Vec::new());
@@ -146,18 +153,20 @@ fn anchored(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     });
     let fitting =
         ended.filter_map(|(at, size)| all.window(at, size)).filter(|window| alike(window, &lines, &left) >= 0.65);
-    wanted.tried(fitting, |window| window.found(wanted)).filter(|_| left.get() > 0)
+    let found = wanted.tried(fitting, |window| window.found(wanted));
+    if left.get() > 0 { found } else { None }
 }
 
-/// How alike the lines between the first and the last are, 0 to 1. `left` is how much may be compared; 0 where that is
-/// not enough.
+/// Returns the similarity of the lines between the first and the last, from 0 to 1. `left` is the
+/// remaining number of comparisons; it becomes 0 if they do not suffice.
 fn alike(window: &LineWindow<'_, '_>, wanted: &[&str], left: &Cell<usize>) -> f64 {
     let middle = window.lines.len().min(wanted.len()).saturating_sub(2);
     if middle == 0 {
         return 1.0;
     }
     let each = (1..=middle).map(|n| {
-        let (one, other) = (window.line(n).trim(), wanted[n]);
+        let one = window.line(n).trim();
+        let other = wanted[n];
         let compared = one != other && one.len().max(other.len()) <= 4 * LONGEST_LINE;
         left.set(left.get().saturating_sub(if compared { one.len() * other.len() } else { 0 } + 1));
         if left.get() == 0 { 0.0 } else { similarity(one, other) }
@@ -165,12 +174,14 @@ fn alike(window: &LineWindow<'_, '_>, wanted: &[&str], left: &Cell<usize>) -> f6
     each.sum::<f64>() / f64::from(u32::try_from(middle).unwrap_or(u32::MAX))
 }
 
-/// 1 − edit distance / longer length, in characters. Very long lines are alike or not.
+/// Returns 1 − edit distance / longer length, in characters. For very long lines the result is 0 or
+/// 1.
 fn similarity(one: &str, other: &str) -> f64 {
     if one == other {
         return 1.0;
     }
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let one: Vec<char> = one.chars().collect();
+    let other: Vec<char> = other.chars().collect();
     let longer = one.len().max(other.len());
     if longer > LONGEST_LINE {
         return 0.0;
@@ -190,8 +201,9 @@ fn similarity(one: &str, other: &str) -> f64 {
 }
 
 fn unescaped(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
-    let (old, new) = (unescape(wanted.old), unescape(wanted.new));
-    // Who escaped the one will have escaped the other.
+    let old = unescape(wanted.old);
+    let new = unescape(wanted.new);
+    // If the old text was escaped, the new one is too.
     if old == wanted.old { Some(Vec::new()) } else { exact(&SoughtText { old: &old, new: &new, ..*wanted }) }
 }
 
@@ -221,7 +233,7 @@ fn trimmed(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     if bare == old {
         return Some(Vec::new());
     }
-    // What blanks the new text shares with the old one around it are in the file already, in some form.
+    // Whitespace at the ends that both texts share is in the file already, in some form.
     let lead = &old[..old.len() - old.trim_start().len()];
     let trail = &old[old.trim_end().len()..];
     let new = new.strip_prefix(lead).unwrap_or(new);
@@ -230,7 +242,8 @@ fn trimmed(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
 }
 
 fn context(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
-    let (all, lines) = (LineSpans::of(wanted.file), trimmed_of(wanted.old));
+    let all = LineSpans::of(wanted.file);
+    let lines = trimmed_of(wanted.old);
     if lines.len() < 3 {
         return Some(Vec::new());
     }
@@ -247,26 +260,29 @@ fn context(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
         same * 2 >= all
     };
     let fitting = all.windows(lines.len()).take_while(|_| left.get() > 0).filter(fits);
-    wanted.tried(fitting, |window| window.found(wanted)).filter(|_| left.get() > 0)
+    let found = wanted.tried(fitting, |window| window.found(wanted));
+    if left.get() > 0 { found } else { None }
 }
 
 pub(super) fn too_large(found: &str, old: &str) -> bool {
-    let (has, wants) = (lines(found).len(), lines(old).len());
+    let has = lines(found).len();
+    let wants = lines(old).len();
     has >= (wants + 3).max(2 * wants)
         || wants > 1 && found.trim().len() > (old.trim().len() + 500).max(4 * old.trim().len())
 }
 
-/// The lines of a text; what follows a final line break is no line.
+/// Returns the lines of a text; nothing after a final line break counts as a line.
 pub(super) fn lines(text: &str) -> Vec<&str> {
     text.strip_suffix('\n').unwrap_or(text).split('\n').collect()
 }
 
-/// All between line breaks; without the last one where the text is not to end in one.
+/// Splits a text at line breaks; ignores a final one if `unended`.
 fn split(text: &str, unended: bool) -> Vec<&str> {
-    text.strip_suffix('\n').filter(|_| unended).unwrap_or(text).split('\n').collect()
+    let text = if unended { text.strip_suffix('\n').unwrap_or(text) } else { text };
+    text.split('\n').collect()
 }
 
-/// All lines of a text: start and text of each, without its line break.
+/// The lines of a text: start and text of each, without its line break.
 struct LineSpans<'a>(Vec<(usize, &'a str)>);
 
 impl<'a> LineSpans<'a> {
@@ -284,27 +300,27 @@ impl<'a> LineSpans<'a> {
         self.0.windows(size.max(1)).map(|lines| LineWindow { lines })
     }
 
-    /// So many lines from one on, counted from 0; none where there are fewer.
+    /// Returns `size` lines from line `first` on, counted from 0; `None` if there are fewer.
     fn window(&self, first: usize, size: usize) -> Option<LineWindow<'a, '_>> {
         self.0.get(first..first.checked_add(size)?).map(|lines| LineWindow { lines })
     }
 
-    /// The lines that are this text but for blanks at their ends.
+    /// Returns the lines that equal this text except for whitespace at their ends.
     fn places_of<'s>(&'s self, text: &'s str) -> impl Iterator<Item = usize> + 's {
         self.0.iter().enumerate().filter(move |(_, (_, line))| line.trim() == text).map(|(n, _)| n)
     }
 
-    /// The line that a place in the text belongs to.
+    /// Returns the line that contains an offset.
     fn line_at(&self, at: usize) -> usize {
         self.0.partition_point(|(start, _)| *start <= at).saturating_sub(1)
     }
 
-    /// Whether nothing but blanks stands before a place in its line.
+    /// Whether only whitespace precedes an offset in its line.
     fn begins(&self, line: usize, at: usize) -> bool {
         self.0.get(line).is_none_or(|(start, text)| at <= start + (text.len() - text.trim_start().len()))
     }
 
-    /// Whether nothing but blanks stands behind a place in its line.
+    /// Whether only whitespace follows an offset in its line.
     fn ends(&self, line: usize, at: usize) -> bool {
         self.0.get(line).is_none_or(|(start, text)| at >= start + text.trim_end().len())
     }
@@ -323,16 +339,16 @@ impl<'a> LineWindow<'a, '_> {
         self.lines.iter().map(|(_, text)| *text)
     }
 
-    /// The change of `old` into `new`, made to these lines: with the last line break where `old` has one.
-    /// None where the change replaces what these lines do not have.
+    /// Applies the change of `old` into `new` to these lines, with the last line break if `old` has
+    /// one. Returns `None` if the change replaces text that these lines do not have.
     fn found(&self, &SoughtText { file, old, new, .. }: &SoughtText<'_>) -> Option<Match> {
         let start = self.lines.first().map_or(0, |(start, _)| *start);
         let end = self.lines.last().map_or(0, |(start, text)| start + text.len());
         let breaks = old.ends_with('\n') && file[end..].starts_with('\n');
-        // Where the file ends without a line break, it goes on doing so.
+        // If the file ends without a line break, it still does after the change.
         let unended = old.ends_with('\n') && !breaks;
-        let split = |text| split(text, unended);
-        let (old, new) = (split(old), split(new));
+        let old = split(old, unended);
+        let new = split(new, unended);
         let there: Vec<&str> = self.texts().chain(breaks.then_some("")).collect();
         let new = merged(&old, &new, &there)?.join("\n");
         Some(Match { span: start..end + usize::from(breaks), new })

@@ -34,7 +34,7 @@ fn each(schema: &Value, root: &Value) -> Result<(), String> {
 }
 
 #[test]
-fn what_servers_publish_is_written_as_providers_take_it() {
+fn published_schemas_are_normalised_for_providers() {
     let object = |properties: Value| json!({ "type": "object", "properties": properties });
     let table = [
         ("nothing", json!(null), object(json!({}))),
@@ -150,7 +150,7 @@ fn what_servers_publish_is_written_as_providers_take_it() {
         assert_eq!(made, wanted, "{what}");
         assert_eq!(is_taken(&made), Ok(()), "{what}: {made}");
     }
-    // A definition with what is said beside it, and null beside a form.
+    // A definition with further keywords next to the reference, and null next to a form.
     let table = [
         (
             json!({ "$ref": "#/$defs/A", "default": "x", "nullable": true }),
@@ -183,7 +183,7 @@ fn what_servers_publish_is_written_as_providers_take_it() {
 }
 
 #[test]
-fn a_hostile_schema_ends() {
+fn hostile_schema_is_bounded() {
     let all = |one: Value| Value::from(vec![one; 1_000]);
     let chain = |n: usize| {
         let definitions: Map<String, Value> = (0..n)
@@ -207,12 +207,12 @@ fn a_hostile_schema_ends() {
         let made = normalised(&schema);
         assert_eq!(is_taken(&made), Ok(()));
     }
-    // What each level of many requires is kept.
+    // The required names of each of many levels remain.
     let made = normalised(&chain(20));
     assert_eq!(made["required"].as_array().map(Vec::len), Some(20));
 }
 
-/// Any value, with the words of schemas as keys.
+/// Any value, with schema keywords as keys.
 fn schemas() -> impl Strategy<Value = Value> {
     let words = [
         "object",
@@ -249,7 +249,7 @@ fn schemas() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn whatever_is_published_is_taken(schema in schemas()) {
+    fn any_schema_is_normalised_to_a_valid_one(schema in schemas()) {
         let made = normalised(&schema);
         prop_assert_eq!(is_taken(&made), Ok(()), "{}", made);
         let again = normalised(&made);

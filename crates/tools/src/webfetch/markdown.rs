@@ -1,7 +1,8 @@
-//! HTML as Markdown, or as plain text. A page is read once, tag by tag, and no tree is built: what
-//! strangers nest a hundred thousand deep, or never close, costs no more than what they wrote.
+//! Conversion of HTML to Markdown or plain text. A page is read once, tag by tag, without building
+//! a tree: elements that are nested a hundred thousand deep, or never closed, cost no more than
+//! their text.
 //!
-//! Marks are written with the first word they are about, so that an empty link or a bold nothing
+//! Marks are written with the first word they apply to, so that an empty link or empty bold text
 //! leaves no trace, and line breaks with the first word after them.
 
 mod elements;
@@ -11,19 +12,20 @@ mod tests;
 use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
 use reqwest::Url;
 
-/// Where writing stops: addresses and indentation can make a text longer than its page.
+/// The maximum size of the output, because addresses and indentation can make it longer than the
+/// page.
 const LONGEST: usize = 16 << 20;
 
-/// How deep lists and quotes are indented; deeper ones are not indented further.
+/// The maximum depth of indented lists and quotes.
 const DEEPEST: usize = 24;
 
-/// How many marks may be open at once.
+/// The maximum number of open marks.
 const MARKS: usize = 32;
 
-/// After how many bytes a link that nobody closed ends.
+/// The number of bytes after which an unclosed link ends.
 const LINK: usize = 600;
 
-/// The longest address that is worth repeating.
+/// The maximum length of an address that is included.
 const ADDRESS: usize = 1_000;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +34,7 @@ pub(super) struct ParsedPage {
     pub title: String,
 }
 
-/// Reads a page that lies at `base`. `plain` leaves the marks of Markdown out.
+/// Converts a page with the address `base`. `plain` omits the marks of Markdown.
 pub(super) fn read(html: &str, base: &Url, plain: bool) -> ParsedPage {
     let mut emitter = DefaultEmitter::<()>::default();
     emitter.naively_switch_states(true);
@@ -61,21 +63,21 @@ fn attribute(tag: &StartTag<()>, name: &[u8]) -> Option<String> {
     tag.attributes.get(name).map(|value| String::from_utf8_lossy(value).trim().to_owned())
 }
 
-/// What a line is inside of.
+/// A block that contains the current line.
 enum OpenBlock {
     Quote,
-    /// The number of its next item, where they are numbered.
+    /// The number of the next item, if the list is numbered.
     List(Option<u64>),
-    /// What its first line begins with, and whether that was written.
+    /// The prefix of the item's first line, and whether it was written.
     Item(String, bool),
 }
 
-/// Something that has an end.
+/// An element that has an end.
 struct OpenMark {
     kind: ElementKind,
-    /// Its beginning was written, when the text was this long.
+    /// The length of the text at which its beginning was written, if it was.
     written: Option<usize>,
-    /// How many of the same kind are open inside of it.
+    /// The number of open elements of the same kind inside it.
     inner: usize,
 }
 
@@ -98,15 +100,15 @@ impl ElementKind {
 
 #[derive(Default)]
 struct OpenTable {
-    /// It only arranges the page: its cells are blocks.
+    /// Whether the table only arranges the page, so that its cells are blocks.
     layout: bool,
     rows: usize,
-    /// Cells of this row so far, and how many of them were written.
+    /// The number of cells of this row so far, and of those that were written.
     cells: usize,
     written: usize,
 }
 
-/// Text that is kept as it is.
+/// Preformatted text.
 #[derive(Default)]
 struct OpenCodeBlock {
     text: String,
@@ -121,11 +123,11 @@ struct MarkdownWriter<'a> {
     in_title: bool,
     has_title: bool,
     has_heading: bool,
-    /// An element whose words are not shown, and how many of its name are open.
+    /// An element whose text is omitted, and the number of open elements of its name.
     skipped: Option<(String, usize)>,
-    /// Line breaks before the next word: 2 make an empty line.
+    /// The number of line breaks before the next word: 2 make an empty line.
     breaks: usize,
-    /// A space before the next word.
+    /// Whether a space precedes the next word.
     space: bool,
     marks: Vec<OpenMark>,
     containers: Vec<OpenBlock>,
@@ -203,7 +205,7 @@ impl<'a> MarkdownWriter<'a> {
         }
     }
 
-    /// Whether what is written stands in a table's cell: there are no line breaks in it.
+    /// Whether the output is in a cell of a table, which has no line breaks.
     fn in_cell(&self) -> bool {
         self.tables.last().is_some_and(|table| !table.layout && table.cells > 0)
     }
@@ -212,7 +214,7 @@ impl<'a> MarkdownWriter<'a> {
         self.containers.iter().rev().take(DEEPEST).any(|container| matches!(container, OpenBlock::Item(..)))
     }
 
-    /// Writes what has to stand before a word.
+    /// Writes the line breaks and marks that precede a word.
     fn begin(&mut self) {
         if self.breaks > 0 || self.out.is_empty() {
             if !self.out.is_empty() {
@@ -225,7 +227,8 @@ impl<'a> MarkdownWriter<'a> {
             }
             let prefix = self.prefix(true);
             self.out.push_str(&prefix);
-            (self.breaks, self.space) = (0, false);
+            self.breaks = 0;
+            self.space = false;
         }
         if let Some(table) = self.tables.last_mut().filter(|table| !table.layout) {
             while table.written < table.cells {
@@ -253,7 +256,8 @@ impl<'a> MarkdownWriter<'a> {
         }
     }
 
-    /// What a line begins with. `words`: it is not empty, so items begin with it.
+    /// Returns the prefix of a line. `words` is set unless the line is empty; only then an item's
+    /// marker is written.
     fn prefix(&mut self, words: bool) -> String {
         let mut prefix = String::new();
         for container in self.containers.iter_mut().take(DEEPEST) {
@@ -270,7 +274,7 @@ impl<'a> MarkdownWriter<'a> {
         prefix
     }
 
-    /// A block begins or ends here: line breaks, as far as there is room for them.
+    /// Begins or ends a block, with line breaks if they are possible here.
     fn block(&mut self, breaks: usize) {
         self.end_code();
         let link = |mark: &OpenMark| matches!(mark.kind, ElementKind::Link(_)) && mark.inner == 0;
@@ -326,7 +330,7 @@ impl<'a> MarkdownWriter<'a> {
         }
     }
 
-    /// Where an address of the page leads; none for what leads nowhere.
+    /// Resolves an address of the page; `None` if it is of no use.
     fn address(&self, text: &str) -> Option<String> {
         if text.is_empty() || text.starts_with('#') || text.len() > ADDRESS || self.plain {
             return None;

@@ -1,5 +1,5 @@
-//! What came over the wire, made fit for a model: words as words, pictures as pictures, and of
-//! everything else only what it is.
+//! Converts a response body for a model: text as text, images as images, and only the kind of
+//! everything else.
 
 use reqwest::Url;
 
@@ -10,14 +10,14 @@ use base::text;
 
 #[derive(Debug, PartialEq)]
 pub(super) enum FetchedPage {
-    /// Words, and how many hidden characters were taken out of them.
+    /// The text, and the number of hidden characters that were removed from it.
     Words(String, usize),
-    /// Something models can look at, of this type.
+    /// A file of this type, which models can process.
     Picture(&'static str),
     Binary,
 }
 
-/// Reads a body that came from `url` with this `content-type`, which may lie.
+/// Reads the body of a response from `url`. The `content-type` may be wrong.
 pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: PageFormat) -> FetchedPage {
     let kind = kind(content_type);
     if let Some(mime) = picture(bytes) {
@@ -42,7 +42,7 @@ pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: PageForm
     FetchedPage::Words(words, hidden)
 }
 
-/// `text/html` of `Text/HTML; charset=utf-8`.
+/// Returns the media type: `text/html` of `Text/HTML; charset=utf-8`.
 pub(super) fn kind(content_type: &str) -> String {
     content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
@@ -63,25 +63,26 @@ fn is_html(kind: &str, bytes: &[u8]) -> bool {
         || matches!(kind, "" | "application/octet-stream" | "text/xml" | "application/xml") && start()
 }
 
-/// Types that are no text, whatever their bytes look like.
+/// Whether a type is not text, whatever its bytes.
 fn is_media(kind: &str) -> bool {
     let text = kind == "image/svg+xml";
     !text && ["image/", "audio/", "video/", "font/"].iter().any(|group| kind.starts_with(group))
 }
 
-/// Whether nobody could read it: a NUL, or more than a tenth of what is not text, at the beginning.
+/// Whether a body is unreadable: its beginning has a NUL, or more than a tenth of control
+/// characters.
 fn is_binary(bytes: &[u8]) -> bool {
     let start = &bytes[..bytes.len().min(8 << 10)];
     let odd = |byte: &&u8| **byte < 0x20 && !matches!(**byte, b'\n' | b'\r' | b'\t' | 0x0c | 0x1b | 0x08);
     start.contains(&0) || start.iter().filter(odd).count() * 10 > start.len()
 }
 
-/// What a page says about its own encoding, in its first kilobyte.
+/// Returns the encoding that a page declares in its first kilobyte.
 fn declared(bytes: &[u8]) -> Option<&'static encoding_rs::Encoding> {
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(1 << 10)]).to_ascii_lowercase();
     let rest = start.split("charset=").nth(1)?;
     let label = rest.trim_start_matches(['"', '\'']).split(['"', '\'', ' ', '>', ';', '/']).next()?;
-    // A page that could be read this far is not in UTF-16, whatever it says.
+    // A page that was readable up to here is not in UTF-16, whatever it declares.
     encoding_rs::Encoding::for_label(label.as_bytes()).filter(|encoding| encoding.is_ascii_compatible())
 }
 
@@ -92,8 +93,8 @@ fn decoded(bytes: &[u8], encoding: Option<&'static encoding_rs::Encoding>) -> St
     cut_off(bom.map(|(encoding, _)| encoding).or(encoding).unwrap_or_else(usual))
 }
 
-/// A text without what cannot be seen, and how much of that there was. Marks that pages set between
-/// letters to help with line breaks are not counted.
+/// Removes invisible characters from a text, and counts them. Marks that pages put between letters
+/// for line breaks are not counted.
 fn visible(words: &str) -> (String, usize) {
     let mut controls = 0;
     let mut plain = String::with_capacity(words.len());
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_what_they_are() {
+    fn body_kind_is_detected_from_bytes() {
         let png = b"\x89PNG\r\n\x1a\nrest";
         let table: &[(&[u8], &str, &str)] = &[
             (b"<p>hi</p>", "text/html", "hi"),
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn formats() {
+    fn html_is_converted_to_the_wanted_format() {
         let page = b"<h1>A</h1><p><b>b</b>";
         for (format, expected) in [
             (PageFormat::Markdown, "# A\n\n**b**"),

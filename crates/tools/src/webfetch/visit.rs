@@ -1,6 +1,6 @@
-//! The way to the web. A name is resolved once, what comes out is judged, and the connection goes to
-//! exactly those addresses: nobody answers with a harmless address first and with another one later.
-//! Redirects are never followed here.
+//! HTTP requests to the web. A name is resolved once, the addresses are judged, and the connection
+//! goes to exactly those addresses, so that a name server cannot return a harmless address first
+//! and another later. Redirects are never followed here.
 
 use std::error::Error as _;
 use std::io;
@@ -17,20 +17,20 @@ use base::environment::Environment;
 use permission::url::{Address, forbidden_address};
 use providers::http;
 
-/// How long a connection may take.
+/// The maximum time to connect.
 const CONNECT: Duration = Duration::from_secs(15);
 
-/// Whatever turns a name into addresses.
+/// A function that resolves a name to addresses.
 type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>> + Send + Sync>;
 
-/// The clients, each made when it is first needed: reading certificates takes milliseconds.
+/// The clients, each created at its first use, because reading certificates takes milliseconds.
 #[derive(Default)]
 pub(super) struct Web {
-    /// For the public: goes nowhere else.
+    /// The client for public addresses only.
     public: OnceLock<Made>,
-    /// For the hosts that the user named: goes wherever they lead.
+    /// The client for the hosts that the user has named, whatever their addresses.
     named: OnceLock<Made>,
-    /// For what goes through a proxy, which resolves names by itself.
+    /// The client for requests through a proxy, which resolves names itself.
     proxied: OnceLock<Made>,
     proxies: OnceLock<Matcher>,
 }
@@ -45,10 +45,10 @@ enum Egress {
 }
 
 impl Web {
-    /// Asks for a page. `named`: the user lets it be fetched from wherever its host leads.
+    /// Requests a page. If `named` is set, the user allows any address of its host.
     ///
     /// # Errors
-    /// Why there is no answer, for a person: a sentence without its end.
+    /// The reason, for people: a sentence without its end.
     pub(super) async fn get(
         self: &Arc<Self>,
         environment: &Environment,
@@ -57,7 +57,8 @@ impl Web {
         accept: &'static str,
     ) -> Result<reqwest::Response, String> {
         let way = self.way(address, named).await?;
-        let (web, environment) = (self.clone(), environment.clone());
+        let web = self.clone();
+        let environment = environment.clone();
         let client = base::task::spawn_blocking(move || web.client(way, &environment));
         let client = client.await.map_err(|e| e.to_string())??;
         let request = client.get(address.url.clone()).header(ACCEPT, accept).header(ACCEPT_LANGUAGE, "en-US,en;q=0.9");
@@ -71,7 +72,7 @@ impl Web {
             return Ok(if named { Egress::Named } else { Egress::Public });
         }
         if !named && let Ok(found) = lookup(address.host.clone()).await {
-            // Where only the proxy knows the name, the proxy decides.
+            // If only the proxy can resolve the name, the proxy decides.
             judged(&address.host, &found, forbidden_address).map_err(|e| e.to_string())?;
         }
         Ok(Egress::Proxied)
@@ -102,11 +103,11 @@ fn build(builder: reqwest::ClientBuilder) -> Made {
 
 async fn lookup(host: String) -> io::Result<Vec<SocketAddr>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    // The port is the address's, whatever stands here.
+    // The port is replaced by that of the address.
     Ok(tokio::net::lookup_host((bare, 0)).await?.collect())
 }
 
-/// Resolves names, and gives no address that must not be connected to.
+/// A resolver that fails for names with forbidden addresses.
 struct Guard {
     lookup: Lookup,
     forbidden: fn(IpAddr) -> Option<&'static str>,
@@ -115,7 +116,8 @@ struct Guard {
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
-        let (found, forbidden) = ((self.lookup)(host.clone()), self.forbidden);
+        let found = (self.lookup)(host.clone());
+        let forbidden = self.forbidden;
         Box::pin(async move {
             let found = found.await?;
             judged(&host, &found, forbidden)?;
@@ -124,7 +126,7 @@ impl Resolve for Guard {
     }
 }
 
-/// A name that leads where nothing is fetched from.
+/// The error for a name with a forbidden address.
 #[derive(Debug, thiserror::Error)]
 #[error("{host} leads to {address}, which {why}")]
 struct Forbidden {
@@ -133,7 +135,7 @@ struct Forbidden {
     why: &'static str,
 }
 
-/// One forbidden address among several is enough.
+/// Fails if at least one of the addresses is forbidden.
 fn judged(host: &str, found: &[SocketAddr], forbidden: fn(IpAddr) -> Option<&'static str>) -> Result<(), Forbidden> {
     let bad = found.iter().find_map(|address| Some((address.ip(), forbidden(address.ip())?)));
     bad.map_or(Ok(()), |(address, why)| Err(Forbidden { host: host.to_owned(), address, why }))
@@ -160,12 +162,12 @@ mod tests {
 
     use super::*;
 
-    // A home in which nothing can be made.
+    // A home directory in which nothing can be created.
     fn environment() -> Environment {
         Environment::from_vars(BTreeMap::from([("HOME".to_owned(), "/proc/nobody".to_owned())]))
     }
 
-    /// A server that says the same to everyone, and closes.
+    /// A server that sends the same answer to every connection and closes it.
     async fn server(answer: &'static str) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -180,7 +182,7 @@ mod tests {
     }
 
     fn guarded(lookup: Lookup) -> Arc<Web> {
-        // 127.0.0.1 plays a public address, 127.0.0.2 a private one.
+        // 127.0.0.1 stands for a public address, 127.0.0.2 for a private one.
         let forbidden = |ip: IpAddr| (ip == IpAddr::from([127, 0, 0, 2])).then_some("is on a private network");
         let builder = http::builder(&environment()).unwrap().no_proxy().dns_resolver(Guard { lookup, forbidden });
         let web = Web::default();
@@ -193,10 +195,10 @@ mod tests {
         Address::read(&text).unwrap()
     }
 
-    /// U26: the first answer is harmless, the second is not. There is no second question as long as the
-    /// first connection is what is used; and when there is one, it is judged like the first.
+    /// U26: the first lookup returns a harmless address, the second does not. There is no second
+    /// lookup while the first connection is in use; a later one is judged like the first.
     #[tokio::test]
-    async fn the_judged_address_is_the_connected_one() {
+    async fn connection_goes_to_the_judged_address() {
         let port = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi").await;
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
@@ -214,7 +216,7 @@ mod tests {
 
     /// U25, and the mixed case: one bad address is enough.
     #[tokio::test]
-    async fn a_name_that_leads_inside_is_refused() {
+    async fn name_with_private_address_is_refused() {
         for inside in [vec![2], vec![1, 2], vec![2, 1]] {
             let found: Vec<SocketAddr> = inside.iter().map(|last| ([127, 0, 0, *last], 0).into()).collect();
             let web = guarded(Arc::new(move |_| {
@@ -229,14 +231,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_that_are_unknown_are_told() {
+    async fn unknown_name_is_reported() {
         let web = guarded(Arc::new(|_| Box::pin(async { Err(io::Error::other("no such host")) })));
         let refused = web.get(&environment(), &address("http://nowhere.example/".into()), false, "*/*").await;
         assert_eq!(refused.unwrap_err(), "no such host");
     }
 
     #[tokio::test]
-    async fn named_hosts_and_proxies_have_ways_of_their_own() {
+    async fn named_hosts_and_proxies_have_their_own_clients() {
         let web = Web::default();
         let matcher = Matcher::builder().all("http://127.0.0.1:9").no("a.example").build();
         web.proxies.set(matcher).map_err(drop).unwrap();
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!(way("http://a.example/", false).await, Ok(Egress::Public));
         assert_eq!(way("http://a.example/", true).await, Ok(Egress::Named));
         assert_eq!(way("http://b.invalid/", false).await, Ok(Egress::Proxied));
-        // What we can see to lead inside is refused, proxy or not.
+        // A name that resolves to a private address here is refused, with or without a proxy.
         assert!(way("http://127.0.0.1/", false).await.is_err());
         assert_eq!(way("http://127.0.0.1/", true).await, Ok(Egress::Proxied));
     }

@@ -1,17 +1,17 @@
-//! What each element does to the text.
+//! The effects of HTML elements on the text.
 
 use html5gum::StartTag;
 
 use super::{DEEPEST, ElementKind, MarkdownWriter, OpenBlock, OpenCodeBlock, OpenTable, attribute, name};
 
-/// Elements whose words are not shown.
+/// Elements whose text is omitted.
 const UNSHOWN: [&str; 15] = [
     "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "textarea", "canvas",
     "audio", "video", "datalist", "map",
 ];
 
 impl MarkdownWriter<'_> {
-    /// Whether an element shows nothing here, or what is inside of it.
+    /// Whether an element, or the element that contains it, shows nothing.
     fn skips(&mut self, name: &str, tag: &StartTag<()>) -> bool {
         if let Some((skipped, open)) = &mut self.skipped {
             *open += usize::from(skipped == name && !tag.self_closing);
@@ -32,7 +32,7 @@ impl MarkdownWriter<'_> {
             return;
         }
         match name {
-            // Only the first one names the page.
+            // Only the first title counts.
             "title" => self.in_title = !std::mem::replace(&mut self.has_title, true),
             "p" | "section" | "article" | "figure" | "main" | "dl" | "details" => self.paragraph(2),
             "div" | "header" | "footer" | "nav" | "aside" | "address" | "form" | "fieldset" | "center"
@@ -159,10 +159,14 @@ impl MarkdownWriter<'_> {
         }
     }
 
-    /// A block that no cell of a table of facts has: where there is one, the table arranges the page.
+    /// Begins a block that cells of data tables do not have: a table that contains one only
+    /// arranges the page.
     pub(super) fn paragraph(&mut self, breaks: usize) {
         let in_cell = self.in_cell();
-        if let Some(table) = self.tables.last_mut().filter(|_| in_cell && breaks > 1) {
+        if in_cell
+            && breaks > 1
+            && let Some(table) = self.tables.last_mut()
+        {
             table.layout = true;
             self.breaks = self.breaks.max(usize::from(table.written > 0));
         }
@@ -182,13 +186,13 @@ impl MarkdownWriter<'_> {
     }
 
     pub(super) fn push(&mut self, container: OpenBlock) {
-        // What is nested deeper is counted all the same, so that its end finds its beginning.
+        // Deeper containers count too, so that each end matches its beginning.
         if self.containers.len() < 100_000 {
             self.containers.push(container);
         }
     }
 
-    /// Ends the innermost container of a kind, and what is inside of it.
+    /// Ends the innermost container of a kind, and everything inside it.
     pub(super) fn pop(&mut self, kind: fn(&OpenBlock) -> bool, border: fn(&OpenBlock) -> bool) {
         let inner = self.containers.iter().rev().take_while(|container| !border(container));
         if let Some(back) = inner.take(1_000).position(kind) {
@@ -231,7 +235,8 @@ impl MarkdownWriter<'_> {
     pub(super) fn end_row(&mut self) {
         self.end_code();
         let Some(OpenTable { layout, rows, cells, written }) = self.tables.last_mut() else { return };
-        let (cells, written) = (std::mem::take(cells), std::mem::take(written));
+        let cells = std::mem::take(cells);
+        let written = std::mem::take(written);
         if *layout || written == 0 {
             return;
         }
@@ -295,7 +300,8 @@ impl MarkdownWriter<'_> {
         if words.is_empty() {
             return;
         }
-        let place = attribute(tag, b"src").and_then(|src| self.address(&src)).filter(|_| !self.plain);
+        let src = if self.plain { None } else { attribute(tag, b"src") };
+        let place = src.and_then(|src| self.address(&src));
         self.begin();
         match place {
             Some(place) => self.out.extend(["![", &words, "](", &place, ")"]),
@@ -304,7 +310,7 @@ impl MarkdownWriter<'_> {
     }
 }
 
-/// The language of a piece of code, as pages name it.
+/// Returns the language of a code block, from the class names that are common on pages.
 fn language(tag: &StartTag<()>) -> String {
     let class = attribute(tag, b"class").unwrap_or_default();
     let named = class.split_whitespace().find_map(|word| {
@@ -313,7 +319,7 @@ fn language(tag: &StartTag<()>) -> String {
     named.unwrap_or_default().chars().filter(|c| c.is_ascii_alphanumeric() || "+-#".contains(*c)).take(20).collect()
 }
 
-/// The longest run of backticks in a text.
+/// Returns the length of the longest run of backticks in a text.
 fn longest_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or_default()
 }

@@ -67,9 +67,9 @@ fn plain_text_has_no_marks() {
     }
 }
 
-/// What would take a tree's time, or a stack.
+/// Pages that would cost a tree builder much time or stack.
 #[test]
-fn hostile_pages_end() {
+fn hostile_pages_are_bounded() {
     let deep = 50_000;
     let table = [
         ("<div>".repeat(deep) + "x", "x".to_owned()),
@@ -92,8 +92,8 @@ fn hostile_pages_end() {
     assert!(text.len() < LONGEST + (64 << 10) && text.ends_with("left out.)"), "{}", text.len());
 }
 
-/// Whatever is opened, closed or left open: no word is lost, none changes places, and what is not
-/// shown stays hidden.
+/// For any sequence of elements: no word is lost, the order is preserved, and omitted text stays
+/// hidden.
 fn keeps_its_words(pieces: &[&str], plain: bool) -> Result<(), String> {
     let mut words = Vec::new();
     let mut html = String::new();
@@ -118,7 +118,7 @@ fn keeps_its_words(pieces: &[&str], plain: bool) -> Result<(), String> {
 
 proptest::proptest! {
     #[test]
-    fn no_word_is_lost(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..80), plain: bool) {
+    fn visible_words_are_never_lost(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..80), plain: bool) {
         keeps_its_words(&pieces, plain).map_err(proptest::test_runner::TestCaseError::fail)?;
     }
 }
