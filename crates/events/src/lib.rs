@@ -148,8 +148,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether the event is about something stored under an id, or about a choice. Such an event is
-    /// sent after it is stored.
+    /// Returns whether the event is about something stored under an id, or about a choice. Such an
+    /// event is sent after it is stored.
     pub fn is_kept(&self) -> bool {
         match self {
             // Streamed output is stored when its call ends.
@@ -167,11 +167,11 @@ impl Event {
     /// Appends the text of the following event if it continues the same part. Returns whether it
     /// did. Pieces are not merged beyond a limit, so that no line grows large.
     pub fn absorb(&mut self, next: &Self) -> bool {
-        const LARGE: usize = 64 << 10;
+        const MAX_MERGED_BYTES: usize = 64 << 10;
         match (self, next) {
             (Self::Text { part, delta }, Self::Text { part: same, delta: more })
             | (Self::Thought { part, delta }, Self::Thought { part: same, delta: more })
-                if part == same && delta.len() + more.len() <= LARGE =>
+                if part == same && delta.len() + more.len() <= MAX_MERGED_BYTES =>
             {
                 delta.push_str(more);
                 true
@@ -404,7 +404,7 @@ impl Outlet {
         (Self { up }, arrives)
     }
 
-    /// Returns an outlet with room for one message, so that other tasks run between events.
+    /// Returns an outlet with a capacity of one message, so that other tasks run between events.
     #[cfg(any(test, feature = "testing"))]
     pub fn narrow() -> (Self, Receiver<TurnMessage>) {
         let (up, arrives) = channel::channel(1);

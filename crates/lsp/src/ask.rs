@@ -29,10 +29,10 @@ impl LspClient {
         if !self.offers(provider) {
             return Err("it cannot tell that".into());
         }
-        match timeout_at(until, self.ask(method, params)).await {
+        match timeout_at(until, self.request(method, params)).await {
             Ok(answer) => answer,
             Err(_) => {
-                self.waited_in_vain();
+                self.mark_silent();
                 Err("it did not answer in time".into())
             }
         }

@@ -12,8 +12,8 @@ use super::peer::LspClient;
 use super::shape::{Position, Symbol};
 
 /// The maximum number of declarations whose uses are searched, and of files that are checked.
-const DECLARATIONS: usize = 8;
-const FILES: usize = 16;
+const MAX_DECLARATIONS: usize = 8;
+const MAX_FILES: usize = 16;
 
 impl LspClient {
     /// Returns the files that use the declarations in the lines that are about to change, the
@@ -37,7 +37,7 @@ impl LspClient {
             std::cmp::Reverse(shared)
         };
         found.sort_by_key(near);
-        found.truncate(FILES);
+        found.truncate(MAX_FILES);
         found
     }
 }
@@ -49,9 +49,8 @@ fn declared(symbols: Vec<Symbol>, old: &str, new: Option<&str>) -> Vec<Symbol> {
     let first = above;
     let last = lines.saturating_sub(below);
     let touched = |symbol: &Symbol| {
-        let line = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
-        let start = line(symbol.range.start.line);
-        let end = line(symbol.range.end.line);
+        let start = to_index(symbol.range.start.line);
+        let end = to_index(symbol.range.end.line);
         // If lines are only inserted, the declaration that contains them.
         if first == last { start < first && first <= end } else { start < last && first <= end }
     };
@@ -62,8 +61,12 @@ fn declared(symbols: Vec<Symbol>, old: &str, new: Option<&str>) -> Vec<Symbol> {
     if new.is_none() {
         all.sort_by_key(|symbol| symbol.depth);
     }
-    all.truncate(DECLARATIONS);
+    all.truncate(MAX_DECLARATIONS);
     all
+}
+
+fn to_index(n: u32) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
 }
 
 /// Returns the position of a declaration's name. If a server gives only the whole range, other text

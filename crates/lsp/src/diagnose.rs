@@ -11,12 +11,12 @@ use super::peer::{LspClient, TSSERVER};
 use super::shape::{self, Diagnostic, Judged};
 
 /// The time after the last diagnostics of a file in which a server may publish more.
-const SETTLED: Duration = Duration::from_millis(150);
+const SETTLE_TIME: Duration = Duration::from_millis(150);
 /// The time to wait for published diagnostics of other files, after those of the changed file.
-const OTHERS: Duration = Duration::from_secs(2);
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time to wait for a server that reports work in progress, in addition to the time of its
 /// answers.
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl LspClient {
     /// Returns the diagnostics of open files: the most important ones first, `others` after them.
@@ -26,25 +26,26 @@ impl LspClient {
         let until = if self.is_silent() { Instant::now() } else { until };
         let mut judged = join_all(first.iter().map(|path| self.one(path, until))).await;
         if judged.iter().any(|judged| judged.all.is_none()) && !self.is_busy() {
-            self.waited_in_vain();
+            self.mark_silent();
         }
         let ability = self.abilities();
         let mut later = until;
         if !ability.pull && !ability.tsserver {
             // The server does not report when the others are done, so it must check them again.
             others.iter().for_each(|path| self.nudge(path));
-            later = until.min(Instant::now() + OTHERS);
+            later = until.min(Instant::now() + OTHERS_TIMEOUT);
         }
         judged.extend(join_all(others.iter().map(|path| self.one(path, later))).await);
         if self.is_busy() && !self.is_silent() {
-            self.rested(until.max(Instant::now()) + BUSY).await;
-            judged = join_all(judged.iter().map(|judged| self.one(&judged.path, Instant::now() + OTHERS))).await;
+            self.wait_until_idle(until.max(Instant::now()) + BUSY_TIMEOUT).await;
+            judged =
+                join_all(judged.iter().map(|judged| self.one(&judged.path, Instant::now() + OTHERS_TIMEOUT))).await;
         }
         judged
     }
 
     /// Waits until the server has analysed a file that was just opened.
-    pub async fn acquainted(&self, path: &Path, until: Instant) {
+    pub async fn wait_until_analysed(&self, path: &Path, until: Instant) {
         let until = if self.is_silent() { Instant::now() } else { until };
         self.one(path, until).await;
     }
@@ -52,22 +53,22 @@ impl LspClient {
     async fn one(&self, path: &Path, until: Instant) -> Judged {
         let ability = self.abilities();
         let all = if ability.tsserver {
-            self.asked_tsserver(path, until).await
+            self.pull_from_tsserver(path, until).await
         } else if ability.pull {
-            self.asked(path, until).await
+            self.pull_diagnostics(path, until).await
         } else {
-            self.waited(path, until).await
+            self.wait_for_published(path, until).await
         };
         Judged { path: path.to_owned(), all }
     }
 
     /// Requests the diagnostics from tsserver, which does not publish anything for a file that was
     /// clean and still is.
-    async fn asked_tsserver(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
+    async fn pull_from_tsserver(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
         let one = async |command: &str| {
             let arguments = json!([command, {"file": path}]);
             let params = json!({"command": TSSERVER, "arguments": arguments});
-            let answer = timeout_at(until, self.ask("workspace/executeCommand", params)).await.ok()?.ok()?;
+            let answer = timeout_at(until, self.request("workspace/executeCommand", params)).await.ok()?.ok()?;
             let body = answer.get("body")?.as_array()?.clone();
             Some(body.iter().filter_map(Diagnostic::of_tsserver).collect::<Vec<_>>())
         };
@@ -79,36 +80,37 @@ impl LspClient {
     }
 
     /// Requests the diagnostics, and adds the published ones.
-    async fn asked(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
+    async fn pull_diagnostics(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
         let params = json!({"textDocument": {"uri": shape::uri(path)}});
         let mut answer = Err(String::new());
         // A request that was interrupted by a change is repeated.
         for _ in 0..3 {
-            answer = timeout_at(until, self.ask("textDocument/diagnostic", params.clone())).await.ok()?;
+            answer = timeout_at(until, self.request("textDocument/diagnostic", params.clone())).await.ok()?;
             if answer.is_ok() {
                 break;
             }
         }
         let items = answer.ok()?.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
         let mut all: Vec<Diagnostic> = items.iter().filter_map(Diagnostic::read).collect();
-        for said in self.heard(path).filter(|said| said.fresh).into_iter().flat_map(|said| said.all) {
-            if !all.contains(&said) {
-                all.push(said);
+        let published = self.published_for(path).filter(|published| published.fresh);
+        for diagnostic in published.into_iter().flat_map(|published| published.all) {
+            if !all.contains(&diagnostic) {
+                all.push(diagnostic);
             }
         }
         Some(all)
     }
 
-    async fn waited(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
+    async fn wait_for_published(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
         let mut news = self.news();
         loop {
             news.mark_unchanged();
-            let heard = self.heard(path).filter(|heard| heard.fresh);
-            let settled = heard.as_ref().map(|heard| heard.when + SETTLED);
-            if let Some(heard) = heard
+            let published = self.published_for(path).filter(|published| published.fresh);
+            let settled = published.as_ref().map(|published| published.when + SETTLE_TIME);
+            if let Some(published) = published
                 && (settled <= Some(Instant::now()) || until <= Instant::now())
             {
-                return Some(heard.all);
+                return Some(published.all);
             }
             tokio::select! {
                 () = sleep_until(settled.map_or(until, |settled| settled.min(until))) => {
@@ -121,7 +123,7 @@ impl LspClient {
     }
 
     /// Waits until the server reports that its work is done.
-    pub async fn rested(&self, until: Instant) {
+    pub async fn wait_until_idle(&self, until: Instant) {
         let mut news = self.news();
         let done = async {
             while self.is_busy() {

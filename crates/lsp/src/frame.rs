@@ -4,12 +4,12 @@ use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 
 /// The maximum size of a message that is read, in bytes.
-const LONGEST: usize = 32 << 20;
+const MAX_MESSAGE_BYTES: usize = 32 << 20;
 /// The maximum length of a header line.
-const LINE: usize = 4 << 10;
+const MAX_HEADER_LINE_BYTES: usize = 4 << 10;
 /// The maximum bytes to skip before a header: some programs print a greeting before they use the
 /// protocol.
-const CHATTER: usize = 64 << 10;
+const MAX_PREAMBLE_BYTES: usize = 64 << 10;
 
 /// Encodes a message.
 pub(super) fn frame(message: &Value) -> Vec<u8> {
@@ -23,7 +23,7 @@ pub(super) fn frame(message: &Value) -> Vec<u8> {
 /// The reason why there is none, in words that follow "it".
 pub(super) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Value, String> {
     let mut length = None;
-    let mut chatter = 0;
+    let mut preamble = 0;
     let mut line = Vec::new();
     loop {
         next_line(from, &mut line).await?;
@@ -39,8 +39,8 @@ pub(super) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Value
             let number = std::str::from_utf8(&text[name.len() + 1..]).ok().and_then(|text| text.trim().parse().ok());
             length = Some(number.ok_or("sends a message without a length")?);
         } else if !name.eq_ignore_ascii_case(b"content-type") {
-            chatter += line.len();
-            if chatter > CHATTER {
+            preamble += line.len();
+            if preamble > MAX_PREAMBLE_BYTES {
                 return Err("does not speak the language server protocol".into());
             }
         }
@@ -48,7 +48,7 @@ pub(super) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Value
 }
 
 async fn body(from: &mut (impl AsyncBufRead + Unpin), length: usize) -> Result<Value, String> {
-    if length > LONGEST {
+    if length > MAX_MESSAGE_BYTES {
         return Err(format!("sends a message of {} MiB", length >> 20));
     }
     // Grows with the received bytes, not with the announced length.
@@ -70,9 +70,9 @@ async fn next_line(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -
             return Err("ended".into());
         }
         let end = there.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
-        let take = end.unwrap_or(there.len()).min(LINE - line.len());
+        let take = end.unwrap_or(there.len()).min(MAX_HEADER_LINE_BYTES - line.len());
         line.extend_from_slice(&there[..take]);
-        let over = end == Some(take) || line.len() == LINE;
+        let over = end == Some(take) || line.len() == MAX_HEADER_LINE_BYTES;
         from.consume(take);
         if over {
             return Ok(());
@@ -108,7 +108,7 @@ mod tests {
             (b"Content-Length: 99999999999\r\n\r\n".to_vec(), "sends a message of 95367 MiB"),
             (b"Content-Length: 5\r\n\r\n{}".to_vec(), "ended"),
             (b"Content-Length: 3\r\n\r\nabc".to_vec(), "sends what is not JSON"),
-            (vec![b'x'; CHATTER + LINE + 1], "does not speak the language server protocol"),
+            (vec![b'x'; MAX_PREAMBLE_BYTES + MAX_HEADER_LINE_BYTES + 1], "does not speak the language server protocol"),
             (b"\r\n".repeat(9), "ended"),
         ];
         for (bytes, why) in table {

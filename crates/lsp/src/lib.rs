@@ -41,7 +41,7 @@ pub struct LanguageServers(Mutex<HashMap<String, Weak<ServerHandle>>>);
 pub struct SessionServers {
     shared: Arc<LanguageServers>,
     used: Mutex<BTreeMap<String, Arc<ServerHandle>>>,
-    told: Mutex<BTreeSet<String>>,
+    notices: Mutex<BTreeSet<String>>,
 }
 
 /// A reference to a server, which runs as long as there is one.
@@ -53,7 +53,7 @@ pub struct ServerHandle {
 impl SessionServers {
     /// Returns the state for a session that has used no server yet.
     pub fn new(shared: &Arc<LanguageServers>) -> Self {
-        Self { shared: shared.clone(), used: Mutex::default(), told: Mutex::default() }
+        Self { shared: shared.clone(), used: Mutex::default(), notices: Mutex::default() }
     }
 
     /// Returns the server of this command; starts it if no session uses it. `confined` describes
@@ -84,7 +84,7 @@ impl SessionServers {
 
     /// Records a notice to the user. Returns whether it is the first with this text.
     pub fn tells(&self, what: &str) -> bool {
-        locked(&self.told).insert(what.to_owned())
+        locked(&self.notices).insert(what.to_owned())
     }
 
     /// Drops the references; servers that no other session uses end.
@@ -108,7 +108,7 @@ impl LanguageServers {
         let program = program()?;
         let link = LspLink::new(&run.name, run.root.clone(), run.initialization.clone());
         let stop = CancellationToken::new();
-        base::task::spawn(server::keep(link.clone(), program, stop.clone()));
+        base::task::spawn(server::supervise(link.clone(), program, stop.clone()));
         let server = Arc::new(ServerHandle { link, _stop: stop.drop_guard() });
         all.insert(key, Arc::downgrade(&server));
         Ok(server)

@@ -17,12 +17,12 @@ use base::lock::locked;
 use config::language_server;
 
 /// The maximum number of messages that wait for a server that does not read.
-pub(super) const QUEUE: usize = 256;
+pub(super) const MAX_QUEUED_MESSAGES: usize = 256;
 /// The maximum number of files that are open in a server.
-const OPEN: usize = 64;
+const MAX_OPEN_FILES: usize = 64;
 /// The maximum number of files whose published diagnostics are stored, and of diagnostics for each.
-const FILES: usize = 2_000;
-const OF_EACH: usize = 500;
+const MAX_FILES: usize = 2_000;
+const MAX_DIAGNOSTICS_PER_FILE: usize = 500;
 
 /// The connection to a server, with the state of its open files and diagnostics.
 pub struct LspClient {
@@ -34,7 +34,7 @@ pub struct LspClient {
     configuration: Value,
     // Leaf locks around maps.
     waiting: Mutex<HashMap<u64, oneshot::Sender<Result<Value, String>>>>,
-    said: Mutex<BTreeMap<PathBuf, PublishedDiagnostics>>,
+    published: Mutex<BTreeMap<PathBuf, PublishedDiagnostics>>,
     open: Mutex<HashMap<PathBuf, OpenFile>>,
     busy: Mutex<HashSet<String>>,
     /// A counter of diagnostics and changes of activity.
@@ -96,7 +96,7 @@ impl LspClient {
             root,
             configuration,
             waiting: Mutex::default(),
-            said: Mutex::default(),
+            published: Mutex::default(),
             open: Mutex::default(),
             busy: Mutex::default(),
             news: watch::Sender::new(0),
@@ -111,7 +111,7 @@ impl LspClient {
     ///
     /// # Errors
     /// The reason why there is no valid answer.
-    pub(super) async fn greet(&self, options: Option<&Value>) -> Result<(), String> {
+    pub(super) async fn initialize(&self, options: Option<&Value>) -> Result<(), String> {
         let uri = shape::uri(&self.root);
         let folder = json!([{"uri": uri, "name": self.root.file_name().map(|name| name.to_string_lossy())}]);
         let mut greeting = json!({
@@ -121,7 +121,7 @@ impl LspClient {
             "rootUri": uri, "rootPath": self.root, "workspaceFolders": folder, "capabilities": capabilities(),
         });
         greeting["initializationOptions"] = options.cloned().unwrap_or_else(|| json!({}));
-        let answer = self.ask("initialize", greeting).await?;
+        let answer = self.request("initialize", greeting).await?;
         let all = answer.get("capabilities").cloned().unwrap_or_default();
         let units = match all.get("positionEncoding").and_then(Value::as_str) {
             Some("utf-8") => Units::Bytes,
@@ -135,9 +135,9 @@ impl LspClient {
             || sync.is_some_and(Value::is_number);
         let pull = all.get("diagnosticProvider").is_some_and(Value::is_object);
         self.abilities.send_replace(Abilities { all, units, pull, tsserver, saves });
-        self.tell("initialized", json!({}));
+        self.notify("initialized", json!({}));
         if self.configuration != Value::Null {
-            self.tell("workspace/didChangeConfiguration", json!({"settings": self.configuration}));
+            self.notify("workspace/didChangeConfiguration", json!({"settings": self.configuration}));
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl LspClient {
         &self.root
     }
 
-    /// Whether the server has a capability, by its name.
+    /// Returns whether the server has a capability, by its name.
     pub(super) fn offers(&self, provider: &str) -> bool {
         let all = &self.abilities.borrow().all;
         all.get(provider).is_some_and(|offer| !matches!(offer, Value::Null | Value::Bool(false)))
@@ -165,7 +165,7 @@ impl LspClient {
     ///
     /// # Errors
     /// The server's message, or that it has ended.
-    pub(super) async fn ask(&self, method: &str, params: Value) -> Result<Value, String> {
+    pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, String> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         locked(&self.waiting).insert(id, reply);
@@ -179,7 +179,7 @@ impl LspClient {
         answer
     }
 
-    fn tell(&self, method: &str, params: Value) {
+    fn notify(&self, method: &str, params: Value) {
         // A failure is noticed by the next request.
         self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params})).ok();
     }
@@ -192,12 +192,12 @@ impl LspClient {
     }
 
     /// Handles a message from the server.
-    pub(super) fn take(&self, message: &Value) {
+    pub(super) fn handle(&self, message: &Value) {
         let method = message.get("method").and_then(Value::as_str);
         let params = message.get("params").unwrap_or(&Value::Null);
         match (method, message.get("id")) {
             (Some(method), Some(id)) => {
-                let answer = match self.reply(method, params) {
+                let answer = match self.answer_request(method, params) {
                     Some(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
                     None => {
                         let error = json!({"code": -32601, "message": format!("{method} is not known here")});
@@ -206,13 +206,13 @@ impl LspClient {
                 };
                 self.send(&answer).ok();
             }
-            (Some(method), None) => self.hear(method, params),
+            (Some(method), None) => self.handle_notification(method, params),
             (None, Some(id)) => {
                 let Some(waiting) = id.as_u64().and_then(|id| locked(&self.waiting).remove(&id)) else { return };
                 let answer = match message.get("error") {
                     Some(error) => {
-                        let said = error.get("message").and_then(Value::as_str).unwrap_or("it failed");
-                        Err(base::text::title(said))
+                        let text = error.get("message").and_then(Value::as_str).unwrap_or("it failed");
+                        Err(base::text::title(text))
                     }
                     None => Ok(message.get("result").cloned().unwrap_or_default()),
                 };
@@ -226,7 +226,7 @@ impl LspClient {
         }
     }
 
-    fn reply(&self, method: &str, params: &Value) -> Option<Value> {
+    fn answer_request(&self, method: &str, params: &Value) -> Option<Value> {
         let section = |item: &Value| {
             let name = item.get("section").and_then(Value::as_str).unwrap_or_default();
             let mut parts = name.split('.').filter(|part| !part.is_empty());
@@ -240,7 +240,7 @@ impl LspClient {
             "workspace/applyEdit" => json!({"applied": false, "failureReason": "nobody was asked"}),
             "window/showDocument" => json!({"success": false}),
             "workspace/diagnostic/refresh" => {
-                self.stir();
+                self.count_news();
                 Value::Null
             }
             "client/registerCapability"
@@ -256,15 +256,15 @@ impl LspClient {
         })
     }
 
-    fn hear(&self, method: &str, params: &Value) {
+    fn handle_notification(&self, method: &str, params: &Value) {
         match method {
             "textDocument/publishDiagnostics" => {
                 let Some(path) = params.get("uri").and_then(Value::as_str).and_then(shape::path) else { return };
                 let sent = params.get("diagnostics").and_then(Value::as_array).into_iter().flatten();
-                let all = sent.filter_map(Diagnostic::read).take(OF_EACH).collect();
+                let all = sent.filter_map(Diagnostic::read).take(MAX_DIAGNOSTICS_PER_FILE).collect();
                 self.note(path.clone(), params.get("version").and_then(Value::as_i64), all);
                 // Diagnostics of an earlier text are not an answer.
-                if self.heard(&path).is_some_and(|heard| heard.fresh) {
+                if self.published_for(&path).is_some_and(|file| file.fresh) {
                     self.silent.store(false, Ordering::Relaxed);
                 }
             }
@@ -275,7 +275,7 @@ impl LspClient {
                     Some("end") => _ = locked(&self.busy).remove(&token),
                     _ => return,
                 }
-                self.stir();
+                self.count_news();
             }
             "experimental/serverStatus" => {
                 let quiet = params.get("quiescent").and_then(Value::as_bool) != Some(false);
@@ -283,7 +283,7 @@ impl LspClient {
                 let mut busy = locked(&self.busy);
                 let _known = if quiet { busy.remove(&token) } else { busy.insert(token) };
                 drop(busy);
-                self.stir();
+                self.count_news();
             }
             _ => {}
         }
@@ -292,15 +292,15 @@ impl LspClient {
     fn note(&self, path: PathBuf, version: Option<i64>, all: Vec<Diagnostic>) {
         let at = *self.news.borrow() + 1;
         {
-            let mut said = locked(&self.said);
-            if said.len() < FILES || said.contains_key(&path) {
-                said.insert(path, PublishedDiagnostics { version, at, when: Instant::now(), all });
+            let mut published = locked(&self.published);
+            if published.len() < MAX_FILES || published.contains_key(&path) {
+                published.insert(path, PublishedDiagnostics { version, at, when: Instant::now(), all });
             }
         }
-        self.stir();
+        self.count_news();
     }
 
-    fn stir(&self) {
+    fn count_news(&self) {
         self.news.send_modify(|news| *news += 1);
     }
 
@@ -308,17 +308,17 @@ impl LspClient {
         self.news.subscribe()
     }
 
-    /// Whether the server reports work in progress.
+    /// Returns whether the server reports work in progress.
     pub(super) fn is_busy(&self) -> bool {
         !locked(&self.busy).is_empty()
     }
 
     /// Records that a wait has timed out: there are no further waits until the next message.
-    pub(super) fn waited_in_vain(&self) {
+    pub(super) fn mark_silent(&self) {
         self.silent.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has answered before, so that a delay is not due to its start.
+    /// Returns whether it has answered before, so that a delay is not due to its start.
     pub fn is_warm(&self) -> bool {
         self.warm.load(Ordering::Relaxed)
     }
@@ -335,16 +335,16 @@ impl LspClient {
         let at = *self.news.borrow();
         let mut open = locked(&self.open);
         let Some(file) = open.get_mut(path) else {
-            if open.len() >= OPEN
+            if open.len() >= MAX_OPEN_FILES
                 && let Some(oldest) = open.iter().min_by_key(|(_, file)| file.used).map(|(path, _)| path.clone())
             {
                 open.remove(&oldest);
-                self.tell("textDocument/didClose", json!({"textDocument": {"uri": shape::uri(&oldest)}}));
+                self.notify("textDocument/didClose", json!({"textDocument": {"uri": shape::uri(&oldest)}}));
             }
             open.insert(path.to_owned(), OpenFile { version: 1, text: text.into(), at, used });
             let language = language_server::language(path);
             let document = json!({"uri": uri, "languageId": language, "version": 1, "text": text});
-            self.tell("textDocument/didOpen", json!({"textDocument": document}));
+            self.notify("textDocument/didOpen", json!({"textDocument": document}));
             return true;
         };
         file.used = used;
@@ -355,7 +355,7 @@ impl LspClient {
         file.text = text.into();
         file.at = at;
         let document = json!({"uri": uri, "version": file.version});
-        self.tell("textDocument/didChange", json!({"textDocument": document, "contentChanges": [{"text": text}]}));
+        self.notify("textDocument/didChange", json!({"textDocument": document, "contentChanges": [{"text": text}]}));
         true
     }
 
@@ -369,13 +369,13 @@ impl LspClient {
         for (path, how) in files {
             let document = json!({"textDocument": {"uri": shape::uri(path)}});
             if *how == 3 && open.remove(path).is_some() {
-                self.tell("textDocument/didClose", document);
+                self.notify("textDocument/didClose", document);
             } else if saves && open.contains_key(path) {
-                self.tell("textDocument/didSave", document);
+                self.notify("textDocument/didSave", document);
             }
         }
         let all: Vec<Value> = files.iter().map(|(path, how)| json!({"uri": shape::uri(path), "type": how})).collect();
-        self.tell("workspace/didChangeWatchedFiles", json!({"changes": all}));
+        self.notify("workspace/didChangeWatchedFiles", json!({"changes": all}));
     }
 
     /// Returns the open files with their texts.
@@ -392,25 +392,25 @@ impl LspClient {
         file.at = at;
         let document = json!({"uri": shape::uri(path), "version": file.version});
         let whole = json!([{"text": *file.text}]);
-        self.tell("textDocument/didChange", json!({"textDocument": document, "contentChanges": whole}));
+        self.notify("textDocument/didChange", json!({"textDocument": document, "contentChanges": whole}));
     }
 
     /// Returns the published diagnostics of a file.
-    pub(super) fn heard(&self, path: &Path) -> Option<FileDiagnostics> {
+    pub(super) fn published_for(&self, path: &Path) -> Option<FileDiagnostics> {
         let open = locked(&self.open).get(path).map(|file| (file.version, file.at));
-        let said = locked(&self.said);
-        let said = said.get(path)?;
-        let fresh = match (open, said.version) {
-            (Some((ours, at)), Some(theirs)) => theirs >= ours && said.at > at,
-            (Some((_, at)), None) => said.at > at,
+        let published = locked(&self.published);
+        let published = published.get(path)?;
+        let fresh = match (open, published.version) {
+            (Some((ours, at)), Some(theirs)) => theirs >= ours && published.at > at,
+            (Some((_, at)), None) => published.at > at,
             (None, _) => true,
         };
-        Some(FileDiagnostics { all: said.all.clone(), fresh, when: said.when })
+        Some(FileDiagnostics { all: published.all.clone(), fresh, when: published.when })
     }
 
     /// Returns all published diagnostics.
-    pub fn said(&self) -> BTreeMap<PathBuf, Vec<Diagnostic>> {
-        locked(&self.said).iter().map(|(path, said)| (path.clone(), said.all.clone())).collect()
+    pub fn published(&self) -> BTreeMap<PathBuf, Vec<Diagnostic>> {
+        locked(&self.published).iter().map(|(path, published)| (path.clone(), published.all.clone())).collect()
     }
 }
 
@@ -423,7 +423,7 @@ struct PendingRequest<'a> {
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         if locked(&self.peer.waiting).remove(&self.id).is_some() {
-            self.peer.tell("$/cancelRequest", json!({"id": self.id}));
+            self.peer.notify("$/cancelRequest", json!({"id": self.id}));
         }
     }
 }

@@ -13,28 +13,28 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::frame;
-use super::peer::{LspClient, QUEUE};
+use super::peer::{LspClient, MAX_QUEUED_MESSAGES};
 use base::lock::{locked, unlocked};
 use base::text;
 use sandbox::process::{Program, StdioMode};
 
 /// The maximum time until a server answers `initialize`.
-const GREETING: Duration = Duration::from_secs(45);
+const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(45);
 /// The time without requests after which a server is stopped.
-const IDLE: Duration = Duration::from_secs(600);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// The number of failures after which a server is left alone, and for how long.
-const FAILURES: u32 = 3;
-const REST: Duration = Duration::from_secs(300);
+const MAX_FAILURES: u32 = 3;
+const FAILURE_PAUSE: Duration = Duration::from_secs(300);
 /// A server that has run this long starts with a clean record of failures.
-const STEADY: Duration = Duration::from_secs(60);
+const STABLE_TIME: Duration = Duration::from_secs(60);
 /// The maximum time for a server to end after the request to do so.
-const GRACE: Duration = Duration::from_millis(500);
+const STOP_GRACE: Duration = Duration::from_millis(500);
 /// The time for reading the standard error of a server that has ended by itself.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const STDERR_GRACE: Duration = Duration::from_millis(200);
 /// The maximum bytes that are stored of a server's standard error.
-const COMPLAINT: usize = 2 << 10;
+const MAX_STDERR_BYTES: usize = 2 << 10;
 /// The maximum number of messages that are read from a server per second.
-const FLOOD: u32 = 2_000;
+const MAX_MESSAGES_PER_SECOND: u32 = 2_000;
 
 /// The state of a server as its users see it.
 pub(super) struct LspLink {
@@ -114,7 +114,7 @@ impl LspLink {
                     // The server has ended; its task is about to notice.
                     LinkState::Ready(_) | LinkState::Starting => {}
                     LinkState::Asleep => self.wake.notify_one(),
-                    LinkState::Failed(breakdown) if breakdown.since.elapsed() < REST => {
+                    LinkState::Failed(breakdown) if breakdown.since.elapsed() < FAILURE_PAUSE => {
                         return Err(Unready::Failed(breakdown.clone()));
                     }
                     LinkState::Failed(_) => self.wake.notify_one(),
@@ -144,7 +144,7 @@ impl LspLink {
     /// Waits until there was no request for a while.
     async fn idle(&self) {
         loop {
-            let until = *locked(&self.used) + IDLE;
+            let until = *locked(&self.used) + IDLE_TIMEOUT;
             if until <= Instant::now() {
                 return;
             }
@@ -154,11 +154,11 @@ impl LspLink {
 }
 
 /// Runs a server, again and again if necessary, until it is stopped.
-pub(super) async fn keep(link: Arc<LspLink>, program: Program, stop: CancellationToken) {
+pub(super) async fn supervise(link: Arc<LspLink>, program: Program, stop: CancellationToken) {
     let mut failures = 0;
     loop {
-        let complaint = Mutex::new(String::new());
-        let end = run(&link, &program, &stop, &complaint).await;
+        let stderr_tail = Mutex::new(String::new());
+        let end = run(&link, &program, &stop, &stderr_tail).await;
         let (why, worked) = match end {
             End::Stopped => return,
             End::Idle => {
@@ -174,16 +174,16 @@ pub(super) async fn keep(link: Arc<LspLink>, program: Program, stop: Cancellatio
             End::Broke(why, worked) => (why, worked),
         };
         tracing::warn!("language server {}: {why}", link.name);
-        failures = if worked.is_some_and(|since| since.elapsed() >= STEADY) { 1 } else { failures + 1 };
+        failures = if worked.is_some_and(|since| since.elapsed() >= STABLE_TIME) { 1 } else { failures + 1 };
         // A server that has worked is restarted at once; one that never did would fail in the same
         // way again.
-        if worked.is_some() && failures < FAILURES {
+        if worked.is_some() && failures < MAX_FAILURES {
             link.set(LinkState::Starting);
             continue;
         }
         let rests = worked.is_some();
         let since = Instant::now();
-        let wrote = unlocked(complaint);
+        let wrote = unlocked(stderr_tail);
         link.set(LinkState::Failed(Arc::new(LspFailure { why, wrote, rests, since })));
         tokio::select! {
             () = link.wake.notified() => {}
@@ -195,7 +195,7 @@ pub(super) async fn keep(link: Arc<LspLink>, program: Program, stop: Cancellatio
 }
 
 /// Runs the program from its start to its end.
-async fn run(link: &LspLink, program: &Program, stop: &CancellationToken, complaint: &Mutex<String>) -> End {
+async fn run(link: &LspLink, program: &Program, stop: &CancellationToken, stderr_tail: &Mutex<String>) -> End {
     /// Each server has a name of its own, by which the processes that it starts are found.
     static STARTED: AtomicU64 = AtomicU64::new(0);
     let work = format!("lsp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
@@ -207,26 +207,26 @@ async fn run(link: &LspLink, program: &Program, stop: &CancellationToken, compla
         return End::Broke("it has no pipes".into(), None);
     };
     let end = {
-        let talk = talk(link, stdin, stdout);
-        let listen = listen(&link.name, stderr, complaint);
-        tokio::pin!(talk, listen);
+        let exchange = exchange(link, stdin, stdout);
+        let read_stderr = read_stderr(&link.name, stderr, stderr_tail);
+        tokio::pin!(exchange, read_stderr);
         let mut silent = false;
         let end = loop {
             tokio::select! {
-                end = &mut talk => break end,
+                end = &mut exchange => break end,
                 () = stop.cancelled() => break End::Stopped,
-                () = &mut listen, if !silent => silent = true,
+                () = &mut read_stderr, if !silent => silent = true,
             }
         };
         if matches!(end, End::Broke(..)) && !silent {
             // The reason for its end may still be unread on its standard error.
-            tokio::time::timeout(LAST_WORDS, listen).await.ok();
+            tokio::time::timeout(STDERR_GRACE, read_stderr).await.ok();
         }
         end
     };
-    child.kill(GRACE).await;
+    child.kill(STOP_GRACE).await;
     let End::Broke(mut why, worked) = end else { return end };
-    let wrote = locked(complaint).clone();
+    let wrote = locked(stderr_tail).clone();
     let last = wrote.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     if !last.is_empty() {
         why = format!("{why} (it wrote: {})", text::title(last));
@@ -234,16 +234,16 @@ async fn run(link: &LspLink, program: &Program, stop: &CancellationToken, compla
     End::Broke(why, worked)
 }
 
-async fn talk(link: &LspLink, stdin: impl AsyncWrite + Unpin, stdout: impl AsyncRead + Unpin) -> End {
-    let (out, queue) = mpsc::channel(QUEUE);
+async fn exchange(link: &LspLink, stdin: impl AsyncWrite + Unpin, stdout: impl AsyncRead + Unpin) -> End {
+    let (out, queue) = mpsc::channel(MAX_QUEUED_MESSAGES);
     let options = link.options.as_ref();
     let peer = Arc::new(LspClient::new(out, link.root.clone(), options.cloned().unwrap_or_default()));
     let mut worked = None;
-    let greet = async {
-        match tokio::time::timeout(GREETING, peer.greet(options)).await {
+    let initialize = async {
+        match tokio::time::timeout(INITIALIZE_TIMEOUT, peer.initialize(options)).await {
             Ok(Ok(())) => {}
             Ok(Err(why)) => return Some(format!("it refuses to work here: {why}")),
-            Err(_) => return Some(format!("it did not answer within {} s", GREETING.as_secs())),
+            Err(_) => return Some(format!("it did not answer within {} s", INITIALIZE_TIMEOUT.as_secs())),
         }
         worked = Some(Instant::now());
         link.set(LinkState::Ready(peer.clone()));
@@ -251,26 +251,26 @@ async fn talk(link: &LspLink, stdin: impl AsyncWrite + Unpin, stdout: impl Async
         None
     };
     let why = tokio::select! {
-        why = hear(&peer, stdout) => Some(format!("it {why}")),
-        why = speak(queue, stdin) => Some(why),
-        why = greet => why,
+        why = read_messages(&peer, stdout) => Some(format!("it {why}")),
+        why = write_messages(queue, stdin) => Some(why),
+        why = initialize => why,
     };
     peer.gone.cancel();
     why.map_or(End::Idle, |why| End::Broke(why, worked))
 }
 
 /// Reads the server's messages until its output ends. Returns the reason.
-async fn hear(peer: &LspClient, from: impl AsyncRead + Unpin) -> String {
+async fn read_messages(peer: &LspClient, from: impl AsyncRead + Unpin) -> String {
     let mut from = BufReader::with_capacity(64 << 10, from);
     let mut since = Instant::now();
     let mut count = 0;
     loop {
         match frame::read(&mut from).await {
-            Ok(message) => peer.take(&message),
+            Ok(message) => peer.handle(&message),
             Err(why) => return why,
         }
         count += 1;
-        if count >= FLOOD {
+        if count >= MAX_MESSAGES_PER_SECOND {
             // A server that floods is read more slowly, so that other work continues.
             tokio::time::sleep_until(since + Duration::from_secs(1)).await;
             since = Instant::now();
@@ -285,7 +285,7 @@ async fn hear(peer: &LspClient, from: impl AsyncRead + Unpin) -> String {
     }
 }
 
-async fn speak(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWrite + Unpin) -> String {
+async fn write_messages(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWrite + Unpin) -> String {
     while let Some(bytes) = queue.recv().await {
         let sent = async {
             to.write_all(&bytes).await?;
@@ -300,20 +300,20 @@ async fn speak(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWrite + Unp
 }
 
 /// Stores the end of a server's standard error, until it is closed.
-async fn listen(name: &str, stderr: Option<impl AsyncRead + Unpin>, complaint: &Mutex<String>) {
+async fn read_stderr(name: &str, stderr: Option<impl AsyncRead + Unpin>, stderr_tail: &Mutex<String>) {
     let mut buffer = vec![0; 4 << 10];
     if let Some(mut stderr) = stderr {
         while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
-            let said = String::from_utf8_lossy(&buffer[..n]);
-            tracing::debug!("language server {name} writes: {}", text::title(&said));
-            keep_end(complaint, &said);
+            let text = String::from_utf8_lossy(&buffer[..n]);
+            tracing::debug!("language server {name} writes: {}", text::title(&text));
+            append_tail(stderr_tail, &text);
             tokio::task::yield_now().await;
         }
     }
 }
 
-fn keep_end(complaint: &Mutex<String>, said: &str) {
-    let mut kept = locked(complaint);
-    kept.push_str(said);
-    *kept = text::tail(&kept, COMPLAINT).to_owned();
+fn append_tail(stderr_tail: &Mutex<String>, text: &str) {
+    let mut tail = locked(stderr_tail);
+    tail.push_str(text);
+    *tail = text::tail(&tail, MAX_STDERR_BYTES).to_owned();
 }

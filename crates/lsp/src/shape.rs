@@ -32,7 +32,7 @@ pub struct Diagnostic {
 }
 
 /// The maximum length of a stored message, in bytes.
-const MESSAGE: usize = 2 << 10;
+const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
 impl Diagnostic {
     pub fn is_error(&self) -> bool {
@@ -41,15 +41,14 @@ impl Diagnostic {
 
     /// Reads a diagnostic as a server sends it; `None` if it is not one.
     pub(super) fn read(sent: &Value) -> Option<Self> {
-        let text = |value: &Value| value.as_str().or_else(|| value.get("value")?.as_str()).map(str::to_owned);
-        let message = text(sent.get("message")?)?;
+        let message = string_or_value(sent.get("message")?)?;
         let code = sent.get("code").filter(|code| !code.is_null());
         Some(Self {
             range: Range::deserialize(sent.get("range")?).ok()?,
             // The default is an error.
             severity: sent.get("severity").and_then(Value::as_u64).and_then(|n| u8::try_from(n).ok()).unwrap_or(1),
-            message: base::text::head(&message, MESSAGE).to_owned(),
-            code: code.map(|code| text(code).unwrap_or_else(|| code.to_string())).unwrap_or_default(),
+            message: base::text::head(&message, MAX_MESSAGE_BYTES).to_owned(),
+            code: code.map(|code| string_or_value(code).unwrap_or_else(|| code.to_string())).unwrap_or_default(),
         })
     }
 
@@ -68,7 +67,7 @@ impl Diagnostic {
         Some(Self {
             range: Range { start: place("start")?, end: place("end")? },
             severity,
-            message: base::text::head(sent.get("text")?.as_str()?, MESSAGE).to_owned(),
+            message: base::text::head(sent.get("text")?.as_str()?, MAX_MESSAGE_BYTES).to_owned(),
             code: sent.get("code").map(Value::to_string).unwrap_or_default(),
         })
     }
@@ -77,6 +76,11 @@ impl Diagnostic {
     pub fn to_json(&self) -> Value {
         json!({"range": self.range, "severity": self.severity, "message": self.message, "code": self.code})
     }
+}
+
+/// Reads a string, or the `value` of an object.
+fn string_or_value(value: &Value) -> Option<String> {
+    value.as_str().or_else(|| value.get("value")?.as_str()).map(str::to_owned)
 }
 
 /// The diagnostics of a file.
@@ -136,7 +140,7 @@ impl Symbol {
         let mut waiting: Vec<(&Value, usize)> =
             sent.as_array().into_iter().flatten().rev().map(|one| (one, 0)).collect();
         while let Some((one, depth)) = waiting.pop() {
-            if found.len() == MOST {
+            if found.len() == MAX_SYMBOLS {
                 break;
             }
             let place = one.get("location").and_then(FileRange::read);
@@ -174,7 +178,7 @@ impl Range {
 }
 
 /// The maximum number of symbols that are read from an answer.
-const MOST: usize = 5_000;
+const MAX_SYMBOLS: usize = 5_000;
 
 /// The kinds of symbols, from 1.
 const KINDS: &[&str] = &[
@@ -208,14 +212,14 @@ const KINDS: &[&str] = &[
 
 /// Returns the text of a hover in any of its four forms.
 pub(super) fn hover(sent: &Value) -> String {
-    fn words(value: &Value) -> String {
+    fn text_of(value: &Value) -> String {
         match value {
             Value::String(text) => text.clone(),
-            Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join("\n\n"),
+            Value::Array(all) => all.iter().map(text_of).collect::<Vec<_>>().join("\n\n"),
             other => other.get("value").and_then(Value::as_str).unwrap_or_default().to_owned(),
         }
     }
-    sent.get("contents").map(words).unwrap_or_default()
+    sent.get("contents").map(text_of).unwrap_or_default()
 }
 
 /// A replacement in a file.

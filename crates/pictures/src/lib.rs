@@ -14,13 +14,13 @@ use config::settings::ImageSettings;
 use transcript::File;
 
 /// The maximum memory for decoding an image, in bytes.
-const MEMORY: u64 = 512 << 20;
+const MAX_DECODED_BYTES: u64 = 512 << 20;
 /// The JPEG qualities to try, in this order.
 const QUALITIES: [u8; 5] = [80, 85, 70, 55, 40];
 /// The maximum number of reductions in size.
-const TRIES: u32 = 32;
+const MAX_REDUCTIONS: u32 = 32;
 
-/// Whether a file is an image, by its MIME type.
+/// Returns whether a file is an image, by its MIME type.
 pub fn is_picture(file: &File) -> bool {
     file.mime.starts_with("image/")
 }
@@ -77,7 +77,7 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
         return Err(format!("{is}; {most}"));
     }
     let mut room = image::Limits::default();
-    room.max_alloc = Some(MEMORY);
+    room.max_alloc = Some(MAX_DECODED_BYTES);
     reader.limits(room);
     let picture = reader.decode().map_err(|e| match e {
         image::ImageError::Limits(_) => format!("{is}, which is too much to make it smaller"),
@@ -94,7 +94,7 @@ fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static s
     let height = f64::from(picture.height());
     let mut scale = (f64::from(limits.max_width) / width).min(f64::from(limits.max_height) / height).min(1.0);
     let room = limits.max_base64_bytes / 4 * 3;
-    for _ in 0..TRIES {
+    for _ in 0..MAX_REDUCTIONS {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the size it has")]
         let side = |length: f64| (length * scale).round().max(1.0) as u32;
         let to_width = side(width);

@@ -14,10 +14,10 @@ use base::text;
 use events::ToolKind;
 
 /// The prefixes of tool names in the formats that some models were trained on.
-const BEFORE: &[&str] = &["functions.", "default_api.", "default_api:", "tools."];
+const NAME_PREFIXES: &[&str] = &["functions.", "default_api.", "default_api:", "tools."];
 
 /// Fields that comment on the call and are ignored by the tool.
-const TALK: &[&str] = &[
+const COMMENT_FIELDS: &[&str] = &[
     "description",
     "explanation",
     "reason",
@@ -82,7 +82,7 @@ fn spelled(tools: &[Arc<dyn AnyTool>], name: &str) -> Option<Arc<dyn AnyTool>> {
 
 /// Removes a known prefix from a name.
 fn bare(name: &str) -> &str {
-    BEFORE.iter().find_map(|before| name.strip_prefix(before)).unwrap_or(name)
+    NAME_PREFIXES.iter().find_map(|before| name.strip_prefix(before)).unwrap_or(name)
 }
 
 /// Returns the tools that have this name in other agents, ignoring case and separators.
@@ -179,7 +179,7 @@ fn object(
         if let Some(own) = own {
             let value = shaped(value, &known[own], names)?;
             match out.get(own) {
-                Some(_) if TALK.contains(&bare.as_str()) => {}
+                Some(_) if COMMENT_FIELDS.contains(&bare.as_str()) => {}
                 // For `-B 1 -A 3`, the lines before and after are one field; the larger number
                 // shows both.
                 Some(Value::Number(given)) if bare.len() == 1 && value.is_number() => {
@@ -209,7 +209,7 @@ fn object(
             Value::Object(fields) => fields.is_empty(),
             _ => false,
         };
-        if nothing || TALK.contains(&bare.as_str()) {
+        if nothing || COMMENT_FIELDS.contains(&bare.as_str()) {
             continue;
         }
         let slip = |field: &&String| !out.contains_key(*field) && is_slip(&bare, &folded(field));
@@ -221,8 +221,8 @@ fn object(
     Ok(out)
 }
 
-/// Whether two names differ by one typing error: a missing, additional or wrong character, or two
-/// swapped ones.
+/// Returns whether two names differ by one typing error: a missing, additional or wrong character,
+/// or two swapped ones.
 fn is_slip(one: &str, other: &str) -> bool {
     let one = one.as_bytes();
     let other = other.as_bytes();

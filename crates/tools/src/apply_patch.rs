@@ -76,7 +76,7 @@ impl PatchStep {
         let Some(from) = &self.from else { return needs };
         // Undo would remove the file from its new name and could not restore it under the old one. Without the change,
         // undo leaves the file and reports that the content under the old name was not stored.
-        if !from.can_be_kept()
+        if !from.can_be_restored()
             && let Some(edit) = needs.last_mut()
         {
             edit.changes.clear();
@@ -183,8 +183,7 @@ impl Tool for ApplyPatchTool {
     }
 
     async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
-        let failed = |why: String| Failure::Tell(format!("apply_patch verification failed: {why}"));
-        let sections = parse(&input.patch_text).map_err(|e| failed(e.to_string()))?;
+        let sections = parse(&input.patch_text).map_err(|e| verification_failed(&e.to_string()))?;
         let mut steps: Vec<PatchStep> = Vec::new();
         // All problems are reported at once.
         let mut wrong: Vec<String> = Vec::new();
@@ -197,7 +196,7 @@ impl Tool for ApplyPatchTool {
         }
         if !wrong.is_empty() {
             wrong.push("Nothing was changed: all of a patch is applied, or nothing.".into());
-            return Err(failed(wrong.join("\n\n")));
+            return Err(verification_failed(&wrong.join("\n\n")));
         }
         let ready = Ready { steps };
         Ok((ready.needs(), ready))
@@ -206,6 +205,10 @@ impl Tool for ApplyPatchTool {
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         ready.apply(&context).await
     }
+}
+
+fn verification_failed(why: &str) -> Failure {
+    Failure::Tell(format!("apply_patch verification failed: {why}"))
 }
 
 impl Ready {

@@ -19,7 +19,7 @@ use running::{BackgroundedAt, CommandEnd, CommandOptions, OutputKeeping, Running
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use shell_line::{LONGEST, notebook, starts_others, staying};
+use shell_line::{MAX_ARGUMENT_BYTES, notebook, starts_others, staying};
 
 use super::aliases::Aliases;
 use super::confinement::{CommandSandbox, Confinement};
@@ -42,7 +42,7 @@ use sandbox::process::{Program, StdioMode};
 use transcript::{BackgroundJob, CallFacts, JobState};
 
 /// The default timeout of a command, in milliseconds.
-const LIMIT: u64 = 120_000;
+const DEFAULT_TIMEOUT_MS: u64 = 120_000;
 
 #[derive(Default)]
 pub struct BashTool;
@@ -132,9 +132,9 @@ impl Tool for BashTool {
         if input.command.contains('\0') {
             return Err(Failure::tell("command contains a NUL character; no program can be given that."));
         }
-        if cfg!(target_os = "linux") && input.command.len() >= LONGEST {
+        if cfg!(target_os = "linux") && input.command.len() >= MAX_ARGUMENT_BYTES {
             return Err(Failure::Tell(format!(
-                "command has {} bytes; no program can be given {LONGEST} or more. Write it to a file, and run that.",
+                "command has {} bytes; no program can be given {MAX_ARGUMENT_BYTES} or more. Write it to a file, and run that.",
                 input.command.len()
             )));
         }
@@ -143,7 +143,7 @@ impl Tool for BashTool {
         }
         let background = input.run_in_background == Some(true);
         if background {
-            context.session.jobs.room().map_err(Failure::Tell)?;
+            context.session.jobs.check_capacity().map_err(Failure::Tell)?;
         }
         let place = resolve(context, input.workdir.as_deref().unwrap_or("."), Access::List)?;
         if place.real.found != PathKind::Directory {
@@ -176,7 +176,7 @@ impl Tool for BashTool {
         need.metadata.insert("command".into(), Value::String(input.command.clone()));
         need.metadata.insert("workdir".into(), Value::String(place.path.display().to_string()));
         let needs = place.needs(Access::List, need);
-        let limit = input.timeout.or_else(|| (!background).then_some(LIMIT)).map(Duration::from_millis);
+        let limit = input.timeout.or_else(|| (!background).then_some(DEFAULT_TIMEOUT_MS)).map(Duration::from_millis);
         let keep = input.keep_on_timeout == Some(true);
         let bash = find("bash", judged.system_path());
         Ok((needs, Ready { command: input.command, limit, background, keep, place, bash, confinement, lock }))
@@ -186,7 +186,7 @@ impl Tool for BashTool {
         ready.place.still()?;
         if ready.background {
             // Other jobs may have been started while the user was asked.
-            context.session.jobs.room().map_err(Failure::Tell)?;
+            context.session.jobs.check_capacity().map_err(Failure::Tell)?;
         }
         let (begun, note, watch) = start(&ready, &context)?;
         let Ready { command, limit, background, keep, lock, .. } = ready;
@@ -201,50 +201,50 @@ impl Tool for BashTool {
         let stays = match &end {
             CommandEnd::Kept(_) | CommandEnd::Left(_) => true,
             CommandEnd::Status(_) => {
-                begun.last_words(&context).await?;
+                begun.drain_pipe(&context).await?;
                 begun.open || begun.child.left_something()
             }
             CommandEnd::Timeout(_) | CommandEnd::Done(..) => {
-                begun.last_words(&context).await?;
+                begun.drain_pipe(&context).await?;
                 false
             }
         };
-        let mut told = ResultNotes { background: None, notes: Vec::new(), sandbox: lock.words.clone() };
+        let mut result_notes = ResultNotes { background: None, notes: Vec::new(), sandbox: lock.words.clone() };
         if background && !stays && !matches!(end, CommandEnd::Timeout(_)) {
-            told.notes.push("It has ended already: nothing runs in the background.".into());
+            result_notes.notes.push("It has ended already: nothing runs in the background.".into());
         }
-        told.notes.extend(context.call.order.clone());
+        result_notes.notes.extend(context.call.order.clone());
         let RunningCommand { child, pipe, open, mut printed, mut live, .. } = begun;
         if stays {
-            let kept = printed.kept();
+            let shown = printed.shown_output();
             let is_started = matches!(end, CommandEnd::Kept(BackgroundedAt::Start));
             let spent = if is_started { limit } else { None };
             let worktree = context.project.worktree.clone();
             let running = DetachedCommand { child, pipe, open, printed, lock, watch, worktree, limit: spent };
             let (id, path) = context.session.jobs.add(running, &command, &context.call.id);
             let words = end.stays(&id);
-            let apart = if kept.text.is_empty() { "" } else { "\n" };
+            let apart = if shown.text.is_empty() { "" } else { "\n" };
             live.take(format!("{apart}{words}\n").as_bytes());
             live.over(exit.clone(), &context).await;
-            told.background = Some((id, words, path));
-            return Ok(output(kept, &end, exit, told));
+            result_notes.background = Some((id, words, path));
+            return Ok(output(shown, &end, exit, result_notes));
         }
         printed.end();
         // The editor gets the last output even if it is slow, unless the user cancels.
         live.over(exit.clone(), &context).await;
-        let kept = printed.kept();
+        let shown = printed.shown_output();
         if exit.as_ref().is_none_or(|exit| exit.code != Some(0)) {
-            let missed = lock.misses(&kept.text, &command, &context.project.environment);
-            told.notes.extend(missed.or_else(|| lock.blame(&kept.text)));
+            let missed = lock.misses(&shown.text, &command, &context.project.environment);
+            result_notes.notes.extend(missed.or_else(|| lock.blame(&shown.text)));
         }
         let changed = watch.changes(&context.project.worktree);
         if !changed.is_empty() {
-            told.notes.push(changed_note(&changed));
+            result_notes.notes.push(changed_note(&changed));
             let title =
                 format!("A command changed files that decide what runs on this machine: {}.", changed.join(", "));
             context.client.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
         }
-        Ok(output(kept, &end, exit, told))
+        Ok(output(shown, &end, exit, result_notes))
     }
 }
 
@@ -304,8 +304,8 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
     ))
 }
 
-/// Whether a command of a read-only agent could read hidden paths because its sandbox cannot hide
-/// any: it names such a path, or continues in the background.
+/// Returns whether a command of a read-only agent could read hidden paths because its sandbox
+/// cannot hide any: it names such a path, or continues in the background.
 fn is_exposed(input: &Input, lock: &CommandSandbox, confinement: &Confinement, context: &ToolContext) -> bool {
     if lock.hides() {
         return false;
@@ -326,7 +326,7 @@ fn unasked(need: &Need, lock: &CommandSandbox, context: &ToolContext) -> Option<
     (asked && policy.judge(&held(need.clone())).action == Action::Allow).then_some(alone)
 }
 
-/// Whether a command line is known-harmless, and starts no background commands.
+/// Returns whether a command line is known-harmless, and starts no background commands.
 fn only_reads(need: &Need) -> bool {
     let verdict = evaluate(&Rules::default(), &Rules::default(), need);
     verdict.proven_read_only && !need.command.as_ref().is_some_and(|line| starts_others(&line.text))
@@ -340,15 +340,15 @@ struct ResultNotes {
     sandbox: Option<String>,
 }
 
-fn output(kept: ShownOutput, end: &CommandEnd, exit: Option<ProgramExit>, told: ResultNotes) -> ToolOutput {
-    let printed = !kept.text.trim().is_empty();
-    let mut display = kept.text.clone();
+fn output(shown: ShownOutput, end: &CommandEnd, exit: Option<ProgramExit>, result_notes: ResultNotes) -> ToolOutput {
+    let printed = !shown.text.trim().is_empty();
+    let mut display = shown.text.clone();
     let text = match (printed, end) {
-        (true, _) => kept.text,
+        (true, _) => shown.text,
         (false, CommandEnd::Kept(_)) => "(no output yet)".to_owned(),
         (false, _) => "(no output)".to_owned(),
     };
-    let mut notes: Vec<String> = kept.hint.into_iter().collect();
+    let mut notes: Vec<String> = shown.hint.into_iter().collect();
     match (end, &exit) {
         (CommandEnd::Timeout(limit), _) => notes.push(format!(
             "The command was terminated after exceeding its timeout of {} ms. If it needs longer, call it again with a larger timeout; if it does not end by itself, with run_in_background.",
@@ -365,12 +365,12 @@ fn output(kept: ShownOutput, end: &CommandEnd, exit: Option<ProgramExit>, told: 
     if let CommandEnd::Timeout(limit) = end {
         metadata.insert(CallFacts::TIME_LIMIT.into(), u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).into());
     }
-    let mut facts = CallFacts { sandbox: told.sandbox, output_path: kept.path, ..CallFacts::default() };
+    let mut facts = CallFacts { sandbox: result_notes.sandbox, output_path: shown.path, ..CallFacts::default() };
     if let Some(exit) = exit {
         metadata.insert("truncated".into(), Value::Bool(facts.output_path.is_some()));
         facts.exit = Some(exit);
     }
-    if let Some((id, words, all)) = told.background {
+    if let Some((id, words, all)) = result_notes.background {
         notes.push(format!(
             "{words} You will be told when it ends. bash_output reads what it prints, bash_stop ends it."
         ));
@@ -379,7 +379,7 @@ fn output(kept: ShownOutput, end: &CommandEnd, exit: Option<ProgramExit>, told: 
         facts.job = Some(BackgroundJob { id, state: JobState::Running });
         facts.output_path = all.or(facts.output_path);
     }
-    notes.extend(told.notes);
+    notes.extend(result_notes.notes);
     ToolOutput {
         text,
         note: notes.join("\n"),
@@ -398,7 +398,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::super::erase;
-    use super::super::live::{BEAT, PIECE};
+    use super::super::live::{MAX_UPDATE_BYTES, UPDATE_INTERVAL};
     use super::super::test::{TestProject, call};
     use super::*;
     use base::channel::Receiver;
@@ -409,7 +409,7 @@ mod tests {
     }
 
     /// Returns the events for the editor: the stream, the number of pieces, the exit.
-    async fn heard(mut up: Receiver<TurnMessage>) -> (String, usize, Option<ProgramExit>) {
+    async fn received_stream(mut up: Receiver<TurnMessage>) -> (String, usize, Option<ProgramExit>) {
         let mut text = String::new();
         let mut pieces = 0;
         let mut exit = None;
@@ -424,7 +424,7 @@ mod tests {
     }
 
     /// Returns the result for the model, without the tags of the note.
-    fn said(output: &ToolOutput) -> String {
+    fn text_of(output: &ToolOutput) -> String {
         format!("{}\n\n{}", output.text.trim_end_matches('\n'), output.note)
     }
 
@@ -444,14 +444,18 @@ mod tests {
         ];
         for (input, text, exit) in table {
             let output = bash(&context, input.clone()).await.unwrap();
-            assert!(said(&output).contains(text), "{input}: {}", said(&output));
+            assert!(text_of(&output).contains(text), "{input}: {}", text_of(&output));
             assert_eq!(output.facts.to_json()["exit"], exit, "{input}");
         }
         let rebase = "git init -q r && cd r && export GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=user.name GIT_CONFIG_VALUE_0=a \
             GIT_CONFIG_KEY_1=user.email GIT_CONFIG_VALUE_1=a@b && git commit -q --allow-empty -m a && \
             git commit -q --allow-empty -m b && git rebase -i HEAD~1; echo code $?";
         let output = bash(&context, json!({"command": rebase})).await.unwrap();
-        assert!(said(&output).contains("code 1") && !said(&output).contains("Successfully"), "{}", said(&output));
+        assert!(
+            text_of(&output).contains("code 1") && !text_of(&output).contains("Successfully"),
+            "{}",
+            text_of(&output)
+        );
         for (input, why) in [
             (json!({"command": " "}), "empty"),
             (json!({"command": "a\0b"}), "NUL"),
@@ -482,7 +486,7 @@ mod tests {
             let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else { panic!() };
             assert_eq!(update.stream.as_deref(), Some("first\n"));
             std::fs::write(cwd.join("go"), "").unwrap();
-            heard(up).await
+            received_stream(up).await
         });
         bash(&context, json!({"command": script})).await.unwrap();
         drop(context);
@@ -498,9 +502,9 @@ mod tests {
         let input = json!({"command": "trap '' TERM; echo so far; sleep 70 & sleep 71", "timeout": 200});
         let output = bash(&context, input).await.unwrap();
         assert!(
-            said(&output).starts_with("so far\n\nThe command was terminated after exceeding its timeout of 200 ms."),
+            text_of(&output).starts_with("so far\n\nThe command was terminated after exceeding its timeout of 200 ms."),
             "{}",
-            said(&output)
+            text_of(&output)
         );
         assert_eq!(output.facts.exit.unwrap().code, None);
         assert!(began.elapsed() < Duration::from_millis(3_200), "{:?}", began.elapsed());
@@ -618,14 +622,14 @@ mod tests {
         ];
         for (command, bytes, last) in table {
             let (context, up) = stage.listened();
-            let listener = base::task::spawn(heard(up));
+            let listener = base::task::spawn(received_stream(up));
             let began = Instant::now();
             let output = bash(&context, json!({"command": command})).await.unwrap();
             drop(context);
             let (streamed, pieces, _) = listener.await.unwrap();
-            let beats = usize::try_from(began.elapsed().as_millis() / BEAT.as_millis()).unwrap();
+            let beats = usize::try_from(began.elapsed().as_millis() / UPDATE_INTERVAL.as_millis()).unwrap();
             assert!(pieces <= beats + 2, "{pieces} in {beats} beats");
-            assert!(streamed.len() <= pieces * (2 * PIECE + 100));
+            assert!(streamed.len() <= pieces * (2 * MAX_UPDATE_BYTES + 100));
             assert!(output.text.len() < (50 << 10) + 1_000, "{}", output.text.len());
             assert!(output.text.lines().count() < 2_020);
             assert!(output.text.contains(" bytes truncated...") && output.text.contains(last), "{command}");

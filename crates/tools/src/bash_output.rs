@@ -19,9 +19,9 @@ use permission::Need;
 use transcript::CallFacts;
 
 /// The maximum wait, in milliseconds.
-const LONGEST: u64 = 600_000;
+const MAX_WAIT_MS: u64 = 600_000;
 /// The default wait for matching output, in milliseconds.
-const PATIENCE: u64 = 30_000;
+const DEFAULT_WAIT_MS: u64 = 30_000;
 
 #[derive(Default)]
 pub struct BashOutputTool;
@@ -68,7 +68,7 @@ impl Tool for BashOutputTool {
             None => WaitFor::End,
             Some(pattern) => WaitFor::Output(Box::new(SearchPattern::new("until", pattern, MatchOptions::default())?)),
         };
-        let wait = input.wait.unwrap_or(if pattern.is_some() { PATIENCE } else { 0 }).min(LONGEST);
+        let wait = input.wait.unwrap_or(if pattern.is_some() { DEFAULT_WAIT_MS } else { 0 }).min(MAX_WAIT_MS);
         Ok((Vec::new(), Ready { id: input.bash_id, wait: Duration::from_millis(wait), until, pattern }))
     }
 

@@ -31,7 +31,7 @@ impl SearchRoot {
     }
 
     /// Returns a reader for files below it; each thread has its own.
-    pub fn looker(&self) -> SearchReader {
+    pub fn reader(&self) -> SearchReader {
         SearchReader { root: self.clone(), last: None }
     }
 }
@@ -54,8 +54,8 @@ impl SearchReader {
         Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, rest))
     }
 
-    /// Whether a path is below the directory. A final symlink is not followed, so its target does
-    /// not matter.
+    /// Returns whether a path is below the directory. A final symlink is not followed, so its
+    /// target does not matter.
     pub fn finds(&mut self, path: &Path) -> bool {
         self.stat(path).is_some()
     }
@@ -132,7 +132,7 @@ mod tests {
         std::os::unix::fs::symlink("../out", root.join("link")).unwrap();
         std::os::unix::fs::symlink("../out/deep/f", root.join("linkf")).unwrap();
         let held = SearchRoot::open(&root).unwrap();
-        let mut look = held.looker();
+        let mut look = held.reader();
         let text = |file: Option<File>| {
             let mut text = String::new();
             file.map(|mut file| file.read_to_string(&mut text).unwrap());
@@ -150,7 +150,7 @@ mod tests {
         // A directory becomes a link during the search.
         std::fs::rename(root.join("sub"), root.join("aside")).unwrap();
         std::os::unix::fs::symlink("../out", root.join("sub")).unwrap();
-        let mut fresh = held.looker();
+        let mut fresh = held.reader();
         assert!(fresh.open(&root.join("sub/deep/f")).is_none() && fresh.modified(&root.join("sub/deep/f")).is_none());
         assert_eq!(text(look.open(&root.join("top"))), "inside");
 
@@ -158,7 +158,7 @@ mod tests {
         std::fs::rename(&root, top.join("moved")).unwrap();
         std::os::unix::fs::symlink("out", &root).unwrap();
         assert!(SearchRoot::open(&root).is_err());
-        assert!(held.looker().open(&root.join("deep/f")).is_none());
-        assert_eq!(text(held.looker().open(&root.join("top"))), "inside");
+        assert!(held.reader().open(&root.join("deep/f")).is_none());
+        assert_eq!(text(held.reader().open(&root.join("top"))), "inside");
     }
 }

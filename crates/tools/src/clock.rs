@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// The maximum duration of a call as a multiple of its limit, however often it reports progress: an
 /// hour for a limit of a minute.
-const ALTOGETHER: u32 = 60;
+const TOTAL_FACTOR: u32 = 60;
 
 /// The deadline of a call: its limit after the last sign of progress, and sixty times its limit in
 /// all. It is suspended while the user answers a question of the call; a question that is answered
@@ -23,7 +23,7 @@ pub struct CallClock {
 
 impl CallClock {
     pub fn start(limit: Duration, now: Instant) -> Self {
-        Self { limit, word: now + limit, end: now + limit.saturating_mul(ALTOGETHER), asked: None }
+        Self { limit, word: now + limit, end: now + limit.saturating_mul(TOTAL_FACTOR), asked: None }
     }
 
     /// Records that the call has reported progress.
@@ -60,7 +60,7 @@ impl CallClock {
     /// Returns the reason for the timeout, as the end of a sentence.
     pub fn why(&self, now: Instant) -> String {
         if now >= self.end {
-            format!("it took longer than {} s in all", self.limit.saturating_mul(ALTOGETHER).as_secs_f64())
+            format!("it took longer than {} s in all", self.limit.saturating_mul(TOTAL_FACTOR).as_secs_f64())
         } else {
             format!("nothing was heard of it for {} s", self.limit.as_secs_f64())
         }

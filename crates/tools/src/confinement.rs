@@ -31,11 +31,11 @@ pub struct Confinement {
     wish: settings::SandboxSettings,
     pub trusted: bool,
     /// Whether it is for a single command, so that the user need not be notified.
-    aside: bool,
+    is_single_command: bool,
     /// Whether the command is known to change nothing.
     proven: bool,
     /// Whether the user was notified, for each level.
-    told: Arc<[AtomicBool; 2]>,
+    is_notified: Arc<[AtomicBool; 2]>,
     /// The description for the model, for each level. It does not change, so that a provider's
     /// cache remains valid.
     reach: Arc<[OnceLock<String>; 2]>,
@@ -70,9 +70,9 @@ impl Confinement {
             level: Level::WorkspaceWrite,
             wish: settings::SandboxSettings::default(),
             trusted: false,
-            aside: false,
+            is_single_command: false,
             proven: false,
-            told: Arc::default(),
+            is_notified: Arc::default(),
             reach: Arc::default(),
         }
     }
@@ -99,7 +99,7 @@ impl Confinement {
     /// Chooses read-only for a command that only reads, of an agent that may do more.
     #[must_use]
     pub fn reading(&self) -> Self {
-        Self { level: Level::ReadOnly, aside: self.level != Level::ReadOnly, ..self.clone() }
+        Self { level: Level::ReadOnly, is_single_command: self.level != Level::ReadOnly, ..self.clone() }
     }
 
     /// Chooses read-only for a known-harmless command, which loses nothing by that.
@@ -112,7 +112,7 @@ impl Confinement {
     /// first call.
     #[must_use]
     pub fn quietly(&self) -> Self {
-        Self { told: Arc::new([AtomicBool::new(true), AtomicBool::new(true)]), ..self.clone() }
+        Self { is_notified: Arc::new([AtomicBool::new(true), AtomicBool::new(true)]), ..self.clone() }
     }
 
     /// Allows writing in the project, for a program that does not belong to a single agent.
@@ -121,7 +121,7 @@ impl Confinement {
         Self { level: Level::WorkspaceWrite, ..self.clone() }
     }
 
-    /// Whether the level is read-only.
+    /// Returns whether the level is read-only.
     pub fn reads_only(&self) -> bool {
         self.level == Level::ReadOnly
     }
@@ -130,8 +130,8 @@ impl Confinement {
     /// those of the settings.
     pub fn reach(&self) -> String {
         let [reading, writing] = &*self.reach;
-        let told = if self.reads_only() { reading } else { writing };
-        told.get_or_init(|| self.describe()).clone()
+        let reach = if self.reads_only() { reading } else { writing };
+        reach.get_or_init(|| self.describe()).clone()
     }
 
     /// Returns the confirmed restrictions of the agent's sandbox. The first call of a process makes
@@ -151,19 +151,19 @@ impl Confinement {
         SandboxGuarantee::of(held, network)
     }
 
-    /// Whether a sandbox restricts the agent's writes, protects control files, and blocks the
-    /// network if that is wanted. The first call of a process makes the trial run.
+    /// Returns whether a sandbox restricts the agent's writes, protects control files, and blocks
+    /// the network if that is wanted. The first call of a process makes the trial run.
     pub async fn holds(&self) -> bool {
         self.wish.mode != SandboxMode::Off && self.sandbox.held(self.level).await.is_whole()
     }
 
-    /// Whether the same is known from an earlier trial run.
+    /// Returns whether the same is known from an earlier trial run.
     pub fn is_known_to_hold(&self) -> bool {
         self.wish.mode != SandboxMode::Off && self.sandbox.known(self.level).is_some_and(ProvenSandbox::is_whole)
     }
 
-    /// Whether every write of the agent's commands in the project is reported beforehand, or no
-    /// writes are possible. The first call of a process makes the trial run.
+    /// Returns whether every write of the agent's commands in the project is reported beforehand,
+    /// or no writes are possible. The first call of a process makes the trial run.
     pub async fn reports(&self) -> bool {
         if self.wish.mode == SandboxMode::Off {
             return false;
@@ -172,7 +172,7 @@ impl Confinement {
         held.reported || self.reads_only() && held.mechanism.is_some()
     }
 
-    /// Whether writes may be reported, as far as is known; does not wait for a trial run.
+    /// Returns whether writes may be reported, as far as is known; does not wait for a trial run.
     pub fn may_report(&self, settings: &Settings) -> bool {
         let tried = self.sandbox.known(Level::WorkspaceWrite);
         settings.sandbox.mode != SandboxMode::Off && tried.is_none_or(|held| held.reported)
@@ -234,7 +234,7 @@ impl Confinement {
             line: None,
             hidden: OnceLock::new(),
         };
-        let telling = lock.words.is_some() && !(self.aside && lock.held.mechanism.is_some());
+        let telling = lock.words.is_some() && !(self.is_single_command && lock.held.mechanism.is_some());
         let notice = if telling { self.notice_of(&lock.held, network) } else { None };
         if let Some(notice) = notice {
             context.client.outlet.event(notice).await;
@@ -253,9 +253,9 @@ impl Confinement {
     }
 
     fn notice_of(&self, held: &ProvenSandbox, network: bool) -> Option<Event> {
-        let [reading, writing] = &*self.told;
-        let told = if self.reads_only() { reading } else { writing };
-        if told.swap(true, Ordering::Relaxed) {
+        let [reading, writing] = &*self.is_notified;
+        let is_notified = if self.reads_only() { reading } else { writing };
+        if is_notified.swap(true, Ordering::Relaxed) {
             return None;
         }
         if held.mechanism.is_some() {
@@ -369,8 +369,8 @@ impl Confinement {
                     watch::prepare(&context.project.worktree);
                 }
                 let protected = watch::control_files(&context.project.worktree).into_iter().filter(wanted);
-                let (mut writable, mut protected) =
-                    (existing(self.roots(context).into_iter().chain(scratch)), existing(protected));
+                let mut writable = existing(self.roots(context).into_iter().chain(scratch));
+                let mut protected = existing(protected);
                 for named in line
                     .map(|line| opened(line, &context.policy.place, &context.project.worktree.git_dirs()))
                     .unwrap_or_default()
@@ -435,7 +435,7 @@ impl CommandSandbox {
         self.held.is_whole().then(|| Self { network: false, words, ..self.clone() })
     }
 
-    /// Whether hidden paths are actually invisible for the command.
+    /// Returns whether hidden paths are actually invisible for the command.
     pub fn hides(&self) -> bool {
         matches!(self.held.mechanism, Some(Mechanism::Bubblewrap | Mechanism::Seatbelt))
     }
@@ -469,10 +469,9 @@ impl CommandSandbox {
             "ENETUNREACH",
             "failed to lookup address",
         ];
-        let any = |signs: &[&str]| signs.iter().any(|sign| output.contains(sign));
-        let what = if !self.network && any(&NETWORK) {
+        let what = if !self.network && contains_any(output, &NETWORK) {
             "has no network"
-        } else if any(&FILES) || (!self.network && output.contains("EPERM")) {
+        } else if contains_any(output, &FILES) || (!self.network && output.contains("EPERM")) {
             let network = if self.network { "" } else { "; it has no network" };
             &format!("may write {}{network}", writes(self.held.level, Some(self.held.control)))
         } else {
@@ -483,6 +482,10 @@ impl CommandSandbox {
             self.words.as_deref().unwrap_or_default()
         ))
     }
+}
+
+fn contains_any(output: &str, signs: &[&str]) -> bool {
+    signs.iter().any(|sign| output.contains(sign))
 }
 
 #[cfg(test)]
@@ -534,9 +537,9 @@ mod tests {
             (ReadOnly, false, None, "Permission denied", None),
         ];
         for (level, network, mechanism, output, wanted) in table {
-            let said = lock(level, network, mechanism).blame(output);
-            assert_eq!(said.is_some(), wanted.is_some(), "{output}");
-            assert!(said.unwrap_or_default().contains(wanted.unwrap_or_default()), "{output}");
+            let blame = lock(level, network, mechanism).blame(output);
+            assert_eq!(blame.is_some(), wanted.is_some(), "{output}");
+            assert!(blame.unwrap_or_default().contains(wanted.unwrap_or_default()), "{output}");
         }
     }
 
@@ -546,9 +549,9 @@ mod tests {
         let environment =
             Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home.path().display().to_string())]));
         let unknown = Confinement::new(&Sandbox::new(&environment));
-        let said = unknown.reach();
-        assert!(said.starts_with("Commands run in a sandbox where this system has one: they may write the project"));
-        assert!(said.contains("is refused, or reported to the user; they reach the network."), "{said}");
+        let reach = unknown.reach();
+        assert!(reach.starts_with("Commands run in a sandbox where this system has one: they may write the project"));
+        assert!(reach.contains("is refused, or reported to the user; they reach the network."), "{reach}");
         let reading = unknown.reading().reach();
         assert!(
             reading.contains("they may write only files below $TMPDIR; they have no network. $TMPDIR is this"),
@@ -556,7 +559,7 @@ mod tests {
         );
         // The text does not change with the settings.
         let wish = settings::SandboxSettings { mode: SandboxMode::Off, ..settings::SandboxSettings::default() };
-        assert_eq!(Confinement { wish, ..unknown }.reach(), said);
+        assert_eq!(Confinement { wish, ..unknown }.reach(), reach);
         let off = Confinement::none(&environment).reach();
         assert!(off.starts_with("Commands run without a sandbox"), "{off}");
     }

@@ -276,7 +276,7 @@ pub(super) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Re
     // A new file gets the mode 0666 minus the user's umask, as from any other program.
     let mode = old.as_ref().map_or(0o666, |old| old.st_mode & 0o7777);
     let first = if old.is_some() { 0o600 } else { mode };
-    let (mut fresh, name) = beside(&spot, first)?;
+    let (mut fresh, name) = create_sibling(&spot, first)?;
     let fill = || {
         fresh.write_all(bytes)?;
         if let Some(old) = &old {
@@ -300,7 +300,7 @@ fn discard(spot: &FileAt, name: &str) {
 }
 
 /// Creates a new file in the same directory.
-fn beside(spot: &FileAt, mode: RawMode) -> Result<(File, String), Error> {
+fn create_sibling(spot: &FileAt, mode: RawMode) -> Result<(File, String), Error> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut tries = 0;
     loop {
@@ -413,7 +413,7 @@ pub fn rename(real: &Path, to: &Path) -> Result<(), Error> {
 /// Copies a file with its metadata to an unused name.
 fn copy(spot: &FileAt, stat: &Stat, fresh: &FileAt, to: &Path) -> Result<(), Error> {
     let (mut file, data) = spot.open()?;
-    let (mut copied, name) = beside(fresh, 0o600)?;
+    let (mut copied, name) = create_sibling(fresh, 0o600)?;
     let mut fill = || {
         io::copy(&mut file, &mut copied)?;
         take_over(spot, stat, &copied);

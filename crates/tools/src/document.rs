@@ -39,7 +39,7 @@ pub struct Document {
     disk: Option<TextFingerprint>,
     /// Whether the model knows the whole file, or is about to be shown the parts that it does not
     /// know.
-    told: bool,
+    is_known: bool,
     /// The identity of the file when it was examined, if it is not text or its text is not read.
     raw: Option<disk::FileIdentity>,
 }
@@ -54,10 +54,10 @@ pub struct WrittenText {
 }
 
 /// The maximum lines and bytes of a shown change. For a longer one, only line numbers are shown.
-const CHANGED: (usize, usize) = (12, 1_000);
+const MAX_SHOWN_CHANGE: (usize, usize) = (12, 1_000);
 
 /// The maximum lines of a file that are shown when a change is refused because the file is unread.
-const WHOLE: usize = 400;
+const MAX_SHOWN_LINES: usize = 400;
 
 impl Document {
     /// Returns the error for the model when the file to be changed does not exist.
@@ -101,16 +101,16 @@ impl Document {
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) => choose(buffer, saved, known.as_ref()),
             (Some(text), None) | (None, Some(text)) => text,
-            (None, None) => return Ok(Self::nothing(place)),
+            (None, None) => return Ok(Self::absent(place)),
         };
         let mark = text.starts_with('\u{feff}');
         let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
-        let told = known.is_some_and(|known| known.text == TextFingerprint::of(&text));
-        Ok(Self { place, text, exists: true, mark, disk, told, raw: None })
+        let is_known = known.is_some_and(|known| known.text == TextFingerprint::of(&text));
+        Ok(Self { place, text, exists: true, mark, disk, is_known, raw: None })
     }
 
-    fn nothing(place: ResolvedPath) -> Self {
-        Self { place, text: String::new(), exists: false, mark: false, disk: None, told: true, raw: None }
+    fn absent(place: ResolvedPath) -> Self {
+        Self { place, text: String::new(), exists: false, mark: false, disk: None, is_known: true, raw: None }
     }
 
     /// Checks that the whole file may be replaced: the model has seen its content, in any way, and
@@ -131,14 +131,14 @@ impl Document {
                 None => Ok(()),
             };
         }
-        if self.told || self.readable(context) && self.is_familiar(known.as_ref(), context) {
-            self.told = true;
+        if self.is_known || self.readable(context) && self.is_familiar(known.as_ref(), context) {
+            self.is_known = true;
             return Ok(());
         }
         if !self.readable(context) {
             return Err(self.unread(known.is_some()));
         }
-        Err(self.shown_first("replaced", known.as_ref(), context))
+        Err(self.refuse_unseen("replaced", known.as_ref(), context))
     }
 
     /// Checks that the file may be removed, like [`Document::check_whole`]. The model need not have
@@ -152,16 +152,16 @@ impl Document {
         if !self.is_text() || known.is_none() && !self.readable(context) {
             return Ok(());
         }
-        if self.told || self.readable(context) && self.is_familiar(known.as_ref(), context) {
+        if self.is_known || self.readable(context) && self.is_familiar(known.as_ref(), context) {
             return Ok(());
         }
         if !self.readable(context) {
             return Err(self.unread(true));
         }
-        Err(self.shown_first("removed", known.as_ref(), context))
+        Err(self.refuse_unseen("removed", known.as_ref(), context))
     }
 
-    /// Whether the model has seen the content of the file, in any way.
+    /// Returns whether the model has seen the content of the file, in any way.
     fn is_familiar(&self, known: Option<&KnownFile>, context: &ToolContext) -> bool {
         // An empty file needs no reading, but the model must know if it had content before.
         let is_empty = self.text.trim().is_empty();
@@ -170,7 +170,7 @@ impl Document {
 
     /// Returns the error, with the file's content, for a file that the model does not know in its
     /// present state. `done` is the refused operation.
-    fn shown_first(&self, done: &str, known: Option<&KnownFile>, context: &ToolContext) -> Failure {
+    fn refuse_unseen(&self, done: &str, known: Option<&KnownFile>, context: &ToolContext) -> Failure {
         let shown = &self.place.shown;
         let total = self.text.lines().count();
         let why = match known.map(|known| known.was.as_deref().map(|was| changes(was, &self.text))) {
@@ -181,9 +181,10 @@ impl Document {
             ),
         };
         self.note(context);
-        let more = if total > WHOLE { format!("\n(lines 1-{WHOLE} of {total})") } else { String::new() };
+        let more =
+            if total > MAX_SHOWN_LINES { format!("\n(lines 1-{MAX_SHOWN_LINES} of {total})") } else { String::new() };
         let content: Vec<String> =
-            self.text.lines().take(WHOLE).enumerate().map(|(n, line)| format!("{}: {line}", n + 1)).collect();
+            self.text.lines().take(MAX_SHOWN_LINES).enumerate().map(|(n, line)| format!("{}: {line}", n + 1)).collect();
         Failure::Tell(format!(
             "{why}\n\nThis is what it contains; it counts as read now:\n{}{more}\n\nIf it is to be {done} all the same, send the call again; to change a part of it, edit that part.",
             content.join("\n")
@@ -210,7 +211,7 @@ impl Document {
     /// # Errors
     /// A message for the model on files that it may not read without asking: read the file (again).
     pub fn check_quoted(&mut self, context: &ToolContext) -> Result<Option<String>, Failure> {
-        if self.told {
+        if self.is_known {
             return Ok(None);
         }
         let known = context.session.seen.known(&self.place.real.path);
@@ -219,7 +220,7 @@ impl Document {
         }
         let Some(known) = known else { return Ok(None) };
         let what = known.was.as_deref().map(|was| changes(was, &self.text));
-        self.told = what.as_ref().is_some_and(|what| what.contains('\n'));
+        self.is_known = what.as_ref().is_some_and(|what| what.contains('\n'));
         let what = what.map_or(".".to_owned(), |what| format!(":{what}"));
         let shown = &self.place.shown;
         Ok(Some(format!("{shown} had changed since you last saw it (by the user, the editor or a command){what}")))
@@ -231,7 +232,7 @@ impl Document {
     /// # Errors
     /// A message for the model with that piece, which then counts as read.
     pub fn check_piece(&self, text: &str, context: &ToolContext, fuzzy: &FuzzyMatch) -> Result<(), Failure> {
-        if self.told || fuzzy.was.iter().all(|(_, was)| context.session.seen.shows(was)) {
+        if self.is_known || fuzzy.was.iter().all(|(_, was)| context.session.seen.shows(was)) {
             return Ok(());
         }
         let mut places = Vec::new();
@@ -255,7 +256,7 @@ impl Document {
     /// Describes, for the model, the text of the file that is most similar to a quote that was not
     /// found. Shows nothing of a file that may not be read without asking.
     pub fn nearest(&self, text: &str, wanted: &str, context: &ToolContext) -> String {
-        if !self.told && !self.readable(context) {
+        if !self.is_known && !self.readable(context) {
             return "Read the file again and copy the text from there, without the line numbers.".into();
         }
         match near(text, wanted) {
@@ -297,7 +298,7 @@ impl Document {
         context.session.seen.note(&self.place.real.path, KnownFile::of(&self.text, self.disk));
     }
 
-    /// Whether its text differs from the disk because the editor holds unsaved changes.
+    /// Returns whether its text differs from the disk because the editor holds unsaved changes.
     pub fn is_unsaved(&self) -> bool {
         self.exists && self.is_text() && self.disk != Some(TextFingerprint::of(&self.text))
     }
@@ -457,7 +458,7 @@ impl Document {
     /// Records that the model knows the text it has written. If it did not know the rest of the
     /// file, it still does not.
     fn written(&self, text: &str, context: &ToolContext) {
-        if self.told {
+        if self.is_known {
             let text = text.strip_prefix('\u{feff}').unwrap_or(text);
             context.session.seen.note(&self.place.real.path, KnownFile::of(text, Some(TextFingerprint::of(text))));
         } else {
@@ -511,7 +512,7 @@ pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failu
     }
     match Document::open(place.clone(), context).await {
         // Nothing is revealed about a file outside before it may be read; writing it fails later.
-        Err(Failure::Tell(_)) if !place.real.inside => Ok(Document::nothing(place)),
+        Err(Failure::Tell(_)) if !place.real.inside => Ok(Document::absent(place)),
         Ok(document) => {
             if document.exists && document.place.real.inside && document.readable(context) {
                 language::warm(&document.place.real.path, &document.text, context).await;
@@ -533,7 +534,7 @@ pub(super) fn choose(buffer: String, saved: String, known: Option<&KnownFile>) -
     if in_buffer == on_disk || stale || empty { saved } else { buffer }
 }
 
-/// Whether a file may be read without asking the user.
+/// Returns whether a file may be read without asking the user.
 fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
     let Policy { rules, grants, .. } = &*context.policy;
     place.real.needs(Access::Read).iter().all(|need| evaluate(rules, grants, need).action == Action::Allow)
@@ -558,7 +559,7 @@ fn changes(was: &str, now: &str) -> String {
             }
         }
     }
-    if lines.matches('\n').count() <= CHANGED.0 && lines.len() <= CHANGED.1 {
+    if lines.matches('\n').count() <= MAX_SHOWN_CHANGE.0 && lines.len() <= MAX_SHOWN_CHANGE.1 {
         return lines;
     }
     let more = if ranges.len() > 10 { " and more" } else { "" };

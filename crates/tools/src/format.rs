@@ -22,17 +22,17 @@ use events::{Event, Severity};
 use sandbox::process::Program;
 
 /// The maximum duration of a formatter.
-const LIMIT: Duration = Duration::from_secs(10);
+const FORMATTER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum bytes of a formatter's message in a report.
-const WORDS: usize = 600;
+const MAX_MESSAGE_BYTES: usize = 600;
 
 /// The names of the formatters that the user was notified of, for a session. The mutex is a leaf
 /// lock around a set.
 #[derive(Debug, Default)]
 pub struct ToldFormatters(Mutex<BTreeSet<String>>);
 
-/// Whether any formatter of the settings is for files of that name.
+/// Returns whether any formatter of the settings is for files of that name.
 pub fn any(settings: &Settings, path: &Path) -> bool {
     settings.formatters.iter().any(|entry| entry.is_for(path))
 }
@@ -114,26 +114,26 @@ async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<Str
         Err(why) => return Ok(Some(format!("was not run: {}", why.to_string().trim_end_matches('.')))),
     };
     let ran = tokio::select! {
-        ran = program.run(LIMIT) => ran,
+        ran = program.run(FORMATTER_TIMEOUT) => ran,
         () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
     };
     Ok(match ran {
         Ok(output) if output.status.success() => None,
         Ok(output) => {
-            let said = if output.stderr.trim_ascii().is_empty() { &output.stdout } else { &output.stderr };
+            let message = if output.stderr.trim_ascii().is_empty() { &output.stdout } else { &output.stderr };
             let mut screen = TerminalScreen::default();
-            let said = [screen.take(&said[..said.len().min(4 * WORDS)]), screen.end()].concat();
-            let (said, _) = text::visible(&String::from_utf8_lossy(&said));
-            let said = text::head(said.trim(), WORDS);
+            let message = [screen.take(&message[..message.len().min(4 * MAX_MESSAGE_BYTES)]), screen.end()].concat();
+            let (message, _) = text::visible(&String::from_utf8_lossy(&message));
+            let message = text::head(message.trim(), MAX_MESSAGE_BYTES);
             let code = output.status.code().map_or_else(|| "a signal".into(), |code| format!("exit code {code}"));
-            Some(if said.is_empty() {
+            Some(if message.is_empty() {
                 format!("failed: {code}")
             } else {
-                format!("failed: {code}: {}", said.trim_end_matches('.'))
+                format!("failed: {code}: {}", message.trim_end_matches('.'))
             })
         }
         Err(e) if e.kind() == std::io::ErrorKind::TimedOut => {
-            Some(format!("failed: it took longer than {} seconds", LIMIT.as_secs()))
+            Some(format!("failed: it took longer than {} seconds", FORMATTER_TIMEOUT.as_secs()))
         }
         Err(e) => Some(format!("failed: {e}")),
     })

@@ -20,10 +20,10 @@ use permission::sight::{LeftOut, Sight};
 use permission::{Need, paths};
 
 /// The maximum number of directories whose files are counted if not all files are shown.
-const COUNTED: usize = 20;
+const MAX_COUNTED_DIRECTORIES: usize = 20;
 
 /// The maximum number of alternatives that `{a,b}` may expand to.
-const ALTERNATIVES: usize = 64;
+const MAX_ALTERNATIVES: usize = 64;
 
 #[derive(Default)]
 pub struct GlobTool;
@@ -143,7 +143,7 @@ impl Tool for GlobTool {
                 let root = SearchRoot::open(&place.real.path)?;
                 let fits = |path: &Path| path.strip_prefix(&place.real.path).is_ok_and(|rest| set.is_match(rest));
                 let left = files(&place.real.path, &cancelled, fits, &sight, || {
-                    let mut look = root.looker();
+                    let mut look = root.reader();
                     let found = &found;
                     move |path: &Path| {
                         let Some(rank) = Rank::of(path, &mut look) else { return };
@@ -169,16 +169,15 @@ impl Tool for GlobTool {
             let place = if shown == "." { String::new() } else { format!(" in {shown}") };
             text = format!("No files match `{}`{place}. What git ignores is left out.", text::title(&pattern));
         }
-        let named = |path: &Path| text::escaped(&path.display().to_string());
-        let files: Vec<String> = found.newest.iter().take(LIMIT).map(|rank| named(&rank.path)).collect();
+        let files: Vec<String> = found.newest.iter().take(LIMIT).map(|rank| shown_path(&rank.path)).collect();
         text.push_str(&files.join("\n"));
         if truncated {
             text.push_str(&format!("\n\n(The {LIMIT} newest of {} files. By directory:", found.count));
-            for (folder, count) in found.places.iter().take(COUNTED) {
-                text.push_str(&format!("\n  {}: {count}", named(folder)));
+            for (folder, count) in found.places.iter().take(MAX_COUNTED_DIRECTORIES) {
+                text.push_str(&format!("\n  {}: {count}", shown_path(folder)));
             }
-            if found.places.len() > COUNTED {
-                text.push_str(&format!("\n  and {} more directories", found.places.len() - COUNTED));
+            if found.places.len() > MAX_COUNTED_DIRECTORIES {
+                text.push_str(&format!("\n  and {} more directories", found.places.len() - MAX_COUNTED_DIRECTORIES));
             }
             text.push_str("\nUse a more specific path or pattern.)");
         }
@@ -190,6 +189,11 @@ impl Tool for GlobTool {
         let locations = vec![Location { path: base.path, line: None }];
         Ok(ToolOutput { metadata, locations, ..ToolOutput::text(text) })
     }
+}
+
+/// Returns a path as shown to the model.
+fn shown_path(path: &Path) -> String {
+    text::escaped(&path.display().to_string())
 }
 
 impl NewestPaths {
@@ -227,13 +231,13 @@ pub(super) fn spelled(path: &Path, place: &ResolvedPath) -> PathBuf {
     }
 }
 
-/// Whether a pattern may match paths outside its base.
+/// Returns whether a pattern may match paths outside its base.
 fn leaves(pattern: &str) -> bool {
     pattern.split(['{', ',']).any(|part| part.starts_with(['/', '~']))
         || pattern.split(['/', '{', '}', ',']).any(|part| part == "..")
 }
 
-/// Whether a pattern begins with a directory behind a symlink.
+/// Returns whether a pattern begins with a directory behind a symlink.
 fn follows(pattern: &str, base: &ResolvedPath, context: &ToolContext) -> bool {
     alternatives(pattern).iter().map(|one| split(one).0).filter(|dir| !dir.is_empty()).any(|dir| {
         let dir = base.real.path.join(dir).display().to_string();
@@ -241,7 +245,7 @@ fn follows(pattern: &str, base: &ResolvedPath, context: &ToolContext) -> bool {
     })
 }
 
-/// Expands the alternatives `{a,b}` of a pattern, up to [`ALTERNATIVES`].
+/// Expands the alternatives `{a,b}` of a pattern, up to [`MAX_ALTERNATIVES`].
 fn alternatives(pattern: &str) -> Vec<String> {
     let mut open = vec![pattern.to_owned()];
     let mut done = Vec::new();
@@ -250,7 +254,7 @@ fn alternatives(pattern: &str) -> Vec<String> {
             done.push(pattern);
             continue;
         };
-        if open.len() + done.len() + options.len() > ALTERNATIVES {
+        if open.len() + done.len() + options.len() > MAX_ALTERNATIVES {
             done.push(pattern.clone());
             continue;
         }
@@ -405,7 +409,7 @@ mod tests {
     fn alternatives_are_split_into_directory_and_rest() {
         assert_eq!(alternatives("{a,b{c,d}}/x"), ["a/x", "bc/x", "bd/x"]);
         assert_eq!(alternatives("{a"), ["{a"]);
-        assert!(alternatives(&"{a,b,c,d}".repeat(20)).len() <= ALTERNATIVES);
+        assert!(alternatives(&"{a,b,c,d}".repeat(20)).len() <= MAX_ALTERNATIVES);
         assert_eq!(split("/a/b/*.c"), ("/a/b".into(), "/*.c".into()));
         assert_eq!(split("/*"), ("/".into(), "/*".into()));
         assert_eq!(split("../x"), ("../x".into(), String::new()));

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use results::{BestFiles, FileMatches, GrepLine, GrepOptions, LONGEST, SearchGap};
+use results::{BestFiles, FileMatches, GrepLine, GrepOptions, MAX_LINE_BYTES, SearchGap};
 
 use super::aliases::Aliases;
 use super::beneath::{SearchReader, SearchRoot};
@@ -30,9 +30,9 @@ use permission::Need;
 use permission::sight::{LeftOut, Sight};
 
 /// The maximum length of a shown line, in characters.
-const LINE: usize = 2_000;
+const MAX_LINE_CHARS: usize = 2_000;
 /// The maximum number of lines around a match.
-const AROUND: usize = 50;
+const MAX_CONTEXT_LINES: usize = 50;
 
 #[derive(Default)]
 pub struct GrepTool;
@@ -142,9 +142,8 @@ impl Tool for GrepTool {
             access = Access::Read;
             place = look_up(context, named, access).await?;
         }
-        let on = |flag: Option<bool>| flag == Some(true);
-        let multiline = on(input.multiline);
-        let style = MatchOptions { ignore_case: on(input.ignore_case), word: on(input.word), multiline };
+        let multiline = is_on(input.multiline);
+        let style = MatchOptions { ignore_case: is_on(input.ignore_case), word: is_on(input.word), multiline };
         let pattern = SearchPattern::new("pattern", &input.pattern, style)?;
         let written = input.include.filter(|include| !include.is_empty());
         let include = written.as_deref().map(|include| globs(&[include])).transpose()?;
@@ -153,8 +152,10 @@ impl Tool for GrepTool {
         own.metadata.insert("path".into(), Value::String(place.real.path.display().to_string()));
         own.metadata.insert("include".into(), written.clone().map_or(Value::Null, Value::String));
         let wanted = GrepOptions {
-            around: input.context.map_or(0, |lines| usize::try_from(lines).unwrap_or(AROUND).min(AROUND)),
-            files_only: on(input.files_only),
+            around: input
+                .context
+                .map_or(0, |lines| usize::try_from(lines).unwrap_or(MAX_CONTEXT_LINES).min(MAX_CONTEXT_LINES)),
+            files_only: is_on(input.files_only),
             pattern: input.pattern,
             include: written,
             broken: pattern.multiline && !multiline,
@@ -184,7 +185,7 @@ impl Tool for GrepTool {
             let root = SearchRoot::open(folder)?;
             let looker = || {
                 let mut searcher = searcher(by_name, &pattern, &wanted);
-                let mut look = root.looker();
+                let mut look = root.reader();
                 let best = &best;
                 let place = &place;
                 let pattern = &pattern;
@@ -198,7 +199,7 @@ impl Tool for GrepTool {
                     let ranked = if full { rank(&mut look) } else { None };
                     let most = match &ranked {
                         _ if files_only => 0,
-                        Some(rank) => locked(best).room(rank),
+                        Some(rank) => locked(best).remaining_capacity(rank),
                         None => LIMIT,
                     };
                     // It may have become a pipe or a link since it was listed.
@@ -250,6 +251,10 @@ impl Tool for GrepTool {
     }
 }
 
+fn is_on(flag: Option<bool>) -> bool {
+    flag == Some(true)
+}
+
 fn searcher(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Searcher {
     // Binary files are searched only if the call names them.
     let binary = if by_name { BinaryDetection::convert(0) } else { BinaryDetection::quit(0) };
@@ -257,7 +262,7 @@ fn searcher(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Sea
     SearcherBuilder::new()
         .line_number(true)
         .binary_detection(binary)
-        .heap_limit(Some(LONGEST))
+        .heap_limit(Some(MAX_LINE_BYTES))
         .multi_line(pattern.multiline)
         .before_context(around)
         .after_context(around)
@@ -305,8 +310,8 @@ impl Sink for MatchSink<'_> {
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         let hits = &mut self.hits;
         hits.count += 1;
-        if hits.kept < self.most {
-            hits.kept += 1;
+        if hits.collected < self.most {
+            hits.collected += 1;
             let first = found.line_number().unwrap_or(0);
             for (number, line) in (first..).zip(found.lines()) {
                 let line = shown(line, self.matcher);
@@ -320,8 +325,8 @@ impl Sink for MatchSink<'_> {
 
     fn context(&mut self, _: &Searcher, around: &SinkContext<'_>) -> io::Result<bool> {
         let belongs = match around.kind() {
-            SinkContextKind::After => self.hits.kept == self.hits.count,
-            SinkContextKind::Before | SinkContextKind::Other => self.hits.kept < self.most,
+            SinkContextKind::After => self.hits.collected == self.hits.count,
+            SinkContextKind::Before | SinkContextKind::Other => self.hits.collected < self.most,
         };
         if belongs {
             self.hits
@@ -332,7 +337,7 @@ impl Sink for MatchSink<'_> {
     }
 
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
-        if self.hits.kept < self.most && !self.hits.lines.is_empty() {
+        if self.hits.collected < self.most && !self.hits.lines.is_empty() {
             self.hits.lines.push(GrepLine::Gap);
         }
         Ok(true)
@@ -348,8 +353,8 @@ impl Sink for MatchSink<'_> {
 fn shown(line: &[u8], matcher: &RegexMatcher) -> String {
     let bytes = line.strip_suffix(b"\n").unwrap_or(line);
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-    let whole = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * LINE + 4)]);
-    let Some((end, _)) = whole.char_indices().nth(LINE) else {
+    let whole = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MAX_LINE_CHARS + 4)]);
+    let Some((end, _)) = whole.char_indices().nth(MAX_LINE_CHARS) else {
         return whole.into_owned();
     };
     let start = matcher.find(bytes).ok().flatten().map_or(0, |found| found.start());
@@ -357,7 +362,7 @@ fn shown(line: &[u8], matcher: &RegexMatcher) -> String {
         return format!("{}...", &whole[..end]);
     }
     let from = start.saturating_sub(200);
-    let part = String::from_utf8_lossy(&bytes[from..bytes.len().min(from + LINE)]);
+    let part = String::from_utf8_lossy(&bytes[from..bytes.len().min(from + MAX_LINE_CHARS)]);
     format!("...{}...", part.trim_matches('\u{fffd}'))
 }
 

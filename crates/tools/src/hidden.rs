@@ -19,7 +19,7 @@ use sandbox::Level;
 const MAX_ENTRIES: usize = 20_000;
 const MAX_SECRETS: usize = 200;
 /// Directories of third-party or generated files, which are not searched.
-const PASSED_BY: &[&str] = &[".git", ".hg", ".jj", "node_modules", "target", ".venv", "venv", "__pycache__"];
+const SKIPPED_DIRECTORIES: &[&str] = &[".git", ".hg", ".jj", "node_modules", "target", ".venv", "venv", "__pycache__"];
 
 /// The paths that are hidden from a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,7 +99,6 @@ impl Hidden {
     /// Explains, for the model, that a command may have failed because a path is hidden.
     pub fn blame(&self, printed: &str, command: &str, environment: &Environment) -> Option<String> {
         let home = environment.home.as_deref();
-        let row_of = |entry: &HiddenPlace| rows().iter().find(|row| Some(row.name) == entry.row);
         let says = |text: &str, entry: &HiddenPlace| {
             let below = home.and_then(|home| entry.place.strip_prefix(home).ok());
             text.contains(&*entry.place.to_string_lossy())
@@ -124,6 +123,10 @@ impl Hidden {
             None => format!("`{place}` is hidden from commands here; one that names it, and is allowed, sees it."),
         })
     }
+}
+
+fn row_of(entry: &HiddenPlace) -> Option<&'static CredentialRow> {
+    rows().iter().find(|row| Some(row.name) == entry.row)
 }
 
 /// Describes which commands see the paths of a row, for people and models.
@@ -192,7 +195,7 @@ fn secrets(root: &Path) -> Vec<PathBuf> {
             let path = entry.path();
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_dir() {
-                if !PASSED_BY.iter().any(|name| entry.file_name() == *name) {
+                if !SKIPPED_DIRECTORIES.iter().any(|name| entry.file_name() == *name) {
                     folders.push(path);
                 }
             } else if kind.is_file() && protected::secret(path.strip_prefix(root).unwrap_or(&path)) {

@@ -25,8 +25,7 @@ pub(super) fn reindented(new: &str, old: &[&str], found: &[&str]) -> String {
     {
         let from = from.len();
         let to = to.len();
-        let first = |lines: &[&str]| lines.iter().position(|line| !line.trim().is_empty()).unwrap_or(0);
-        pairs.push((&old[first(old)][..from], &found[first(found)][..to]));
+        pairs.push((&old[first_filled(old)][..from], &found[first_filled(found)][..to]));
     }
     if pairs.iter().all(|(from, to)| from == to) {
         return new.to_owned();
@@ -53,6 +52,11 @@ pub(super) fn reindented(new: &str, old: &[&str], found: &[&str]) -> String {
     out
 }
 
+/// Returns the index of the first line that is not blank, or 0.
+fn first_filled(lines: &[&str]) -> usize {
+    lines.iter().position(|line| !line.trim().is_empty()).unwrap_or(0)
+}
+
 /// Converts one indentation to that of the file.
 fn translated(has: &str, pairs: &[(&str, &str)]) -> String {
     if let Some((_, to)) = pairs.iter().find(|(from, _)| *from == has) {
@@ -73,16 +77,19 @@ fn translated(has: &str, pairs: &[(&str, &str)]) -> String {
 
 /// Converts further indentation between the model's and the file's use of spaces and tabs.
 fn steps(rest: &str, pairs: &[(&str, &str)]) -> String {
-    let all = |text: &str, byte: u8| !text.is_empty() && text.bytes().all(|b| b == byte);
-    if all(rest, b' ') && pairs.iter().any(|(_, to)| all(to, b'\t')) {
+    if consists_of(rest, b' ') && pairs.iter().any(|(_, to)| consists_of(to, b'\t')) {
         let wide = ratio(pairs.iter().map(|(from, to)| (from.len(), to.len())).collect());
         return "\t".repeat(rest.len().div_ceil(wide));
     }
-    if all(rest, b'\t') && pairs.iter().any(|(_, to)| all(to, b' ')) {
+    if consists_of(rest, b'\t') && pairs.iter().any(|(_, to)| consists_of(to, b' ')) {
         let wide = ratio(pairs.iter().map(|(from, to)| (to.len(), from.len())).collect());
         return " ".repeat(rest.len() * wide);
     }
     rest.to_owned()
+}
+
+fn consists_of(text: &str, byte: u8) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b == byte)
 }
 
 /// Returns the number of spaces for a tab: derived from the differences between two lines,

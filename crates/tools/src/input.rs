@@ -41,7 +41,7 @@ fn at(path: &str, input: &Value, schema: &Value) -> Result<(), String> {
                 // Null means an absent optional field; for a required one serde reports the error.
                 Some(_) if value.is_null() => {}
                 Some(schema) => at(&below(field), value, schema)?,
-                None if schema["additionalProperties"] == true => {}
+                None if schema["additionalProperties"].as_bool() == Some(true) => {}
                 None => {
                     let mut known: Vec<&str> = properties.keys().map(String::as_str).collect();
                     known.sort_unstable();

@@ -34,22 +34,22 @@ use events::ProgramExit;
 use sandbox::process::Child;
 
 /// The maximum number of running jobs of a session.
-pub const MOST: usize = 8;
+pub const MAX_RUNNING: usize = 8;
 /// The maximum number of ended jobs that remain readable.
-const KEPT: usize = 8;
+const MAX_ENDED: usize = 8;
 /// The maximum time for a job to end when it is stopped.
-const GRACE: Duration = Duration::from_secs(2);
+const STOP_GRACE: Duration = Duration::from_secs(2);
 /// The maximum time for a job to end at the end of the session.
-const SHORT_GRACE: Duration = Duration::from_millis(50);
+const SESSION_END_GRACE: Duration = Duration::from_millis(50);
 /// The maximum time to read output after the end of the shell.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum bytes that are read before a pause. No call waits for a job that floods, so it must
 /// not take time from calls that do wait.
-const BURST: usize = 1 << 20;
-const PAUSE: Duration = Duration::from_millis(50);
+const MAX_BURST_BYTES: usize = 1 << 20;
+const BURST_PAUSE: Duration = Duration::from_millis(50);
 /// The interval for checking whether processes that a shell has left behind are still running;
 /// there is no notification.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A command that is handed over to the background.
 pub(super) struct DetachedCommand {
@@ -182,14 +182,14 @@ impl Jobs {
     ///
     /// # Errors
     /// A message for the model that lists the running jobs.
-    pub fn room(&self) -> Result<(), String> {
+    pub fn check_capacity(&self) -> Result<(), String> {
         let running = self.running();
-        if running.len() < MOST {
+        if running.len() < MAX_RUNNING {
             return Ok(());
         }
         let lines: Vec<String> = running.iter().map(|(id, command)| format!("- {id}: {command}")).collect();
         Err(format!(
-            "{MOST} commands run in the background already, and no more may. End one with bash_stop, or run this in the foreground.\n{}",
+            "{MAX_RUNNING} commands run in the background already, and no more may. End one with bash_stop, or run this in the foreground.\n{}",
             lines.join("\n")
         ))
     }
@@ -239,7 +239,7 @@ impl Jobs {
         {
             let mut list = self.list();
             let ended = list.iter().filter(|job| job.state().end.is_some()).count();
-            if ended >= KEPT
+            if ended >= MAX_ENDED
                 && let Some(oldest) = list.iter().position(|job| job.over.is_cancelled() && job.state().settled)
             {
                 list.remove(oldest);
@@ -301,7 +301,7 @@ impl Jobs {
     /// A message for the caller if there is no job with this id.
     pub async fn stop(&self, id: &str, why: &'static str) -> Result<String, String> {
         let job = self.find(id)?;
-        job.state().halt.get_or_insert((why, GRACE));
+        job.state().halt.get_or_insert((why, STOP_GRACE));
         job.stop.cancel();
         job.over.cancelled().await;
         let how = job.state().end.as_ref().map(|(how, _)| how.clone());
@@ -319,7 +319,7 @@ impl Jobs {
     pub async fn end(&self) {
         let jobs = self.list().clone();
         for job in &jobs {
-            job.state().halt.get_or_insert(("ended with the session", SHORT_GRACE));
+            job.state().halt.get_or_insert(("ended with the session", SESSION_END_GRACE));
         }
         self.all.cancel();
         self.tasks.close();
@@ -331,8 +331,8 @@ impl Jobs {
         self.news.notified().await;
     }
 
-    /// Whether the history may contain an end that the model does not know of. Returns true only
-    /// once.
+    /// Returns whether the history may contain an end that the model does not know of. Returns true
+    /// only once.
     pub fn untold(&self) -> bool {
         self.untold.swap(false, Ordering::Relaxed)
     }
@@ -346,7 +346,7 @@ impl Jobs {
                     return None;
                 }
                 let (how, exit) = state.end.clone()?;
-                let tail = text::tail(&state.printed.kept().text, TAIL).to_owned();
+                let tail = text::tail(&state.printed.shown_output().text, MAX_TAIL_BYTES).to_owned();
                 Some(EndedJob {
                     id: job.id.clone(),
                     call: job.call.clone(),
@@ -396,7 +396,7 @@ impl Jobs {
 }
 
 /// The maximum bytes of an ended job's output that are shown in its call.
-const TAIL: usize = 8 << 10;
+const MAX_TAIL_BYTES: usize = 8 << 10;
 
 impl RunningJob {
     /// Returns id, command line and end, for people.
@@ -414,7 +414,7 @@ impl RunningJob {
         locked(&self.state)
     }
 
-    /// Whether the awaited condition is met.
+    /// Returns whether the awaited condition is met.
     fn shows(&self, until: &WaitFor) -> bool {
         match until {
             WaitFor::End => self.state().end.is_some(),
@@ -505,16 +505,16 @@ impl JobFollower {
         let mut shell = None;
         let mut look = Instant::now();
         let (how, exit) = loop {
-            let paused = burst >= BURST;
+            let paused = burst >= MAX_BURST_BYTES;
             tokio::select! {
                 biased;
                 () = job.stop.cancelled() => {
-                    let (why, grace) = job.state().halt.unwrap_or(("ended with the session", SHORT_GRACE));
+                    let (why, grace) = job.state().halt.unwrap_or(("ended with the session", SESSION_END_GRACE));
                     self.child.kill(grace).await;
                     break (why.to_owned(), ProgramExit { code: None, signal: Some("SIGTERM".into()) });
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                    self.child.kill(GRACE).await;
+                    self.child.kill(STOP_GRACE).await;
                     let limit = self.limit.unwrap_or_default().as_millis();
                     let how = format!("terminated after exceeding its timeout of {limit} ms");
                     break (how, ProgramExit { code: None, signal: Some("SIGTERM".into()) });
@@ -527,14 +527,14 @@ impl JobFollower {
                     if self.open {
                         let take = |bytes: &[u8]| job.take(bytes);
                         tokio::select! {
-                            open = last_words(&mut self.pipe, &mut buffer, take) => self.open = open,
+                            open = drain_pipe(&mut self.pipe, &mut buffer, take) => self.open = open,
                             () = job.stop.cancelled() => {}
                         }
                     }
                 }
                 // Processes that the shell has left behind continue, and may print.
                 () = sleep_until(look), if shell.is_some() && !self.open => {
-                    look = Instant::now() + LOOK;
+                    look = Instant::now() + POLL_INTERVAL;
                     if !self.child.left_something()
                         && let Some(shell) = shell.take()
                     {
@@ -546,7 +546,7 @@ impl JobFollower {
                     Ok(0) | Err(_) => self.open = false,
                     Ok(n) => {
                         burst += n;
-                        go_on = Instant::now() + PAUSE;
+                        go_on = Instant::now() + BURST_PAUSE;
                         job.take(&buffer[..n]);
                     }
                 },
@@ -561,7 +561,7 @@ impl JobFollower {
         let rest = state.printed.end();
         state.add(&rest);
         if exit.code != Some(0) {
-            notes.splice(0..0, self.lock.blame(&state.printed.kept().text));
+            notes.splice(0..0, self.lock.blame(&state.printed.shown_output().text));
         }
         state.notes = notes;
         state.end = Some((how, exit));
@@ -578,8 +578,8 @@ pub(super) fn changed_note(changed: &[String]) -> String {
 
 /// Reads the rest of the pipe of a command that has ended. Does not wait for a process that keeps
 /// the pipe open without output or prints without end. Returns whether the pipe is still open.
-pub(super) async fn last_words(pipe: &mut pipe::Receiver, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> bool {
-    let patience = Instant::now() + LAST_WORDS;
+pub(super) async fn drain_pipe(pipe: &mut pipe::Receiver, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> bool {
+    let patience = Instant::now() + DRAIN_TIMEOUT;
     while Instant::now() < patience {
         let read = tokio::select! {
             biased;

@@ -3,8 +3,8 @@
 //! are none if the settings have no language servers or the project is not trusted, since servers
 //! run its code.
 //!
-//! A call waits for servers before it writes and afterwards, never longer than `BEFORE` and
-//! `AFTER`; longer once, for a server that is starting.
+//! A call waits for servers before it writes and afterwards, never longer than `BEFORE_TIMEOUT` and
+//! `AFTER_TIMEOUT`; longer once, for a server that is starting.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,19 +27,19 @@ use permission::sight::Sight;
 use sandbox::process::Program;
 
 /// The maximum time that a change waits for the diagnostics before it.
-const BEFORE: Duration = Duration::from_secs(5);
+const BEFORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum time to wait for a server's start, and then for its first diagnostics.
-const START: Duration = Duration::from_secs(10);
-const COLD: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+const FIRST_DIAGNOSTICS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum time that a result waits for the diagnostics after the change.
-const AFTER: Duration = Duration::from_secs(5);
+const AFTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of a file that is sent to a server, in bytes.
-const LARGEST: usize = 2 << 20;
+const MAX_FILE_BYTES: usize = 2 << 20;
 /// The maximum number of errors per file in a result, and of other files.
-const ERRORS: usize = 20;
-const OTHERS: usize = 5;
+const MAX_ERRORS: usize = 20;
+const MAX_OTHER_FILES: usize = 5;
 /// The maximum length of a message in a result, in characters.
-const MESSAGE: usize = 600;
+const MAX_MESSAGE_CHARS: usize = 600;
 
 /// Returns the servers for a file, and starts them if necessary. Notifies the user once of each
 /// that is missing or cannot be started.
@@ -89,7 +89,7 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
                 let program = text::escaped(&missing.program);
                 let install = missing.install.map(|how| format!("The usual way to install it: {how}"));
                 let title = format!("There is no language server {}: no program {program}.", missing.name);
-                tell(context, title, install).await;
+                notify_once(context, title, install).await;
             }
         }
     }
@@ -98,11 +98,11 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
 
 /// Notifies the user once that a server was not started, with the reason.
 async fn unstarted(name: &str, why: Failure, context: &ToolContext) {
-    tell(context, format!("The language server {name} was not started: {why}"), None).await;
+    notify_once(context, format!("The language server {name} was not started: {why}"), None).await;
 }
 
 /// Notifies the user, once per session.
-async fn tell(context: &ToolContext, title: String, details: Option<String>) {
+async fn notify_once(context: &ToolContext, title: String, details: Option<String>) {
     if context.session.language.tells(&title) {
         context.client.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
     }
@@ -122,7 +122,7 @@ pub(super) async fn peer(
             let wrote = Some(down.wrote.trim()).filter(|wrote| wrote.lines().count() > 1);
             let details = wrote.map(|wrote| format!("It wrote:\n{}", text::escaped(wrote).replace("\\n", "\n")));
             let title = format!("The language server {} {what}: {}.", server.name(), down.why.trim_end_matches('.'));
-            tell(context, title, details).await;
+            notify_once(context, title, details).await;
             Err(format!("{} {what}: {}", server.name(), down.why))
         }
     }
@@ -130,7 +130,7 @@ pub(super) async fn peer(
 
 /// Opens a file in its servers, in the background, because a change or a request may follow.
 pub(super) async fn warm(real: &Path, text: &str, context: &ToolContext) {
-    if text.len() > LARGEST {
+    if text.len() > MAX_FILE_BYTES {
         return;
     }
     for server in servers(real, context).await {
@@ -138,7 +138,7 @@ pub(super) async fn warm(real: &Path, text: &str, context: &ToolContext) {
         let text = text.to_owned();
         // The task holds nothing of the turn, which may end before it.
         base::task::spawn(async move {
-            if let Ok(peer) = server.peer(Instant::now() + START).await {
+            if let Ok(peer) = server.peer(Instant::now() + START_TIMEOUT).await {
                 peer.show(&path, &text);
             }
         });
@@ -191,7 +191,7 @@ impl Check {
         let mut asked: Vec<AskedServer> = Vec::new();
         for file in files {
             let size = file.old.as_deref().unwrap_or_default().len().max(file.new.as_deref().unwrap_or_default().len());
-            if size > LARGEST {
+            if size > MAX_FILE_BYTES {
                 continue;
             }
             for server in servers(&file.real, context).await {
@@ -220,7 +220,7 @@ impl Check {
         if self.asked.is_empty() {
             return LanguageFindings::default();
         }
-        let until = Instant::now() + AFTER;
+        let until = Instant::now() + AFTER_TIMEOUT;
         let all = join_all(self.asked.iter().map(|asked| asked.again(written, until, context)));
         let all = tokio::select! {
             all = all => all,
@@ -241,15 +241,15 @@ impl Check {
                 None => drop(errors.insert(path, found)),
             }
         }
-        told(errors, notes, context)
+        findings(errors, notes, context)
     }
 }
 
 impl AskedServer {
     async fn look(&mut self, context: &ToolContext) {
-        let Ok(peer) = peer(&self.server, Instant::now() + START, context).await else { return };
+        let Ok(peer) = peer(&self.server, Instant::now() + START_TIMEOUT, context).await else { return };
         let warm = peer.is_warm();
-        let until = Instant::now() + if warm { BEFORE } else { COLD };
+        let until = Instant::now() + if warm { BEFORE_TIMEOUT } else { FIRST_DIAGNOSTICS_TIMEOUT };
         refresh(&peer, context).await;
         let there: Vec<PathBuf> =
             self.files.iter().filter(|file| file.old.is_some()).map(|file| file.real.clone()).collect();
@@ -262,7 +262,7 @@ impl AskedServer {
             let Some(old) = &file.old else { continue };
             if !warm {
                 // While tsserver loads a project, it does not find uses in other files.
-                peer.acquainted(&file.real, until).await;
+                peer.wait_until_analysed(&file.real, until).await;
             }
             let concerned = peer.concerned(&file.real, old, file.new.as_deref(), until).await;
             let wanted: Vec<PathBuf> = concerned.into_iter().filter(|path| !there.contains(path)).collect();
@@ -271,7 +271,7 @@ impl AskedServer {
         for (path, text) in &self.others {
             peer.show(path, text);
         }
-        self.known = peer.said();
+        self.known = peer.published();
         let others: Vec<PathBuf> = self.others.keys().cloned().collect();
         for Judged { path, all } in peer.judge(&there, &others, until).await {
             match all {
@@ -306,7 +306,7 @@ impl AskedServer {
         let mut judged = peer.judge(&first, &others, until).await;
         let silent = judged.iter().any(|judged| judged.all.is_none() && first.contains(&judged.path));
         // Published diagnostics of further files.
-        let more = peer.said().into_iter().filter(|(path, _)| !first.contains(path) && !others.contains(path));
+        let more = peer.published().into_iter().filter(|(path, _)| !first.contains(path) && !others.contains(path));
         judged.extend(more.map(|(path, all)| Judged { path, all: Some(all) }));
         let mut found = Vec::new();
         for Judged { path, all } in judged {
@@ -316,7 +316,7 @@ impl AskedServer {
             let now = written.iter().find(|(written, _)| *written == path).map_or("", |(_, now)| now.as_str());
             let known = self.known.get(&path);
             let unsure = file.is_some() && old.is_some() && known.is_none();
-            // Without diagnostics from before the change, new errors of another file cannot be told
+            // Without diagnostics from before the change, new errors of another file cannot be distinguished
             // from old ones.
             if file.is_none() && known.is_none() && self.others.contains_key(&path) {
                 continue;
@@ -360,7 +360,7 @@ pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMa
     let sight = Sight::new(&context.policy);
     let tree = context.project.worktree.clone();
     let read = move |path: PathBuf| {
-        let small = std::fs::metadata(&path).is_ok_and(|data| data.len() <= LARGEST as u64);
+        let small = std::fs::metadata(&path).is_ok_and(|data| data.len() <= MAX_FILE_BYTES as u64);
         if !small || !tree.contains(&path) || sight.judge(&path) != Action::Allow {
             return None;
         }
@@ -372,7 +372,7 @@ pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMa
 }
 
 /// Builds the text for the model and the facts for the editor.
-fn told(errors: BTreeMap<PathBuf, Errors>, notes: Vec<String>, context: &ToolContext) -> LanguageFindings {
+fn findings(errors: BTreeMap<PathBuf, Errors>, notes: Vec<String>, context: &ToolContext) -> LanguageFindings {
     let mut found = LanguageFindings::default();
     let (changed, others): (Vec<_>, Vec<_>) = errors.into_iter().partition(|(_, errors)| errors.changed);
     let unsure = changed.iter().any(|(_, errors)| errors.unsure);
@@ -387,19 +387,19 @@ fn told(errors: BTreeMap<PathBuf, Errors>, notes: Vec<String>, context: &ToolCon
     if !others.is_empty() {
         found.text.push_str("\n\nLSP errors that this change causes in other files:");
     }
-    for (path, errors) in others.iter().take(OTHERS) {
+    for (path, errors) in others.iter().take(MAX_OTHER_FILES) {
         found.text.push_str(&block(&context.relative(path), &errors.all));
     }
-    if others.len() > OTHERS {
-        let _ = write!(found.text, "\n... and in {} more", text::count(others.len() - OTHERS, "file"));
+    if others.len() > MAX_OTHER_FILES {
+        let _ = write!(found.text, "\n... and in {} more", text::count(others.len() - MAX_OTHER_FILES, "file"));
     }
     for note in notes {
         let _ = write!(found.text, "\n\n{note}");
     }
-    let kept = changed.iter().chain(others.iter().take(OTHERS));
-    found.errors = kept
+    let shown = changed.iter().chain(others.iter().take(MAX_OTHER_FILES));
+    found.errors = shown
         .map(|(path, errors)| {
-            let all = errors.all.iter().take(ERRORS).map(Diagnostic::to_json).collect();
+            let all = errors.all.iter().take(MAX_ERRORS).map(Diagnostic::to_json).collect();
             (path.display().to_string(), Value::Array(all))
         })
         .collect();
@@ -408,11 +408,11 @@ fn told(errors: BTreeMap<PathBuf, Errors>, notes: Vec<String>, context: &ToolCon
 
 fn block(name: &str, errors: &[Diagnostic]) -> String {
     let mut text = format!("\n<diagnostics file=\"{}\">\n", text::escaped(name));
-    for error in errors.iter().take(ERRORS) {
+    for error in errors.iter().take(MAX_ERRORS) {
         let _ = writeln!(text, "ERROR {}", line(error));
     }
-    if errors.len() > ERRORS {
-        let _ = writeln!(text, "... and {} more", errors.len() - ERRORS);
+    if errors.len() > MAX_ERRORS {
+        let _ = writeln!(text, "... and {} more", errors.len() - MAX_ERRORS);
     }
     text.push_str("</diagnostics>");
     text
@@ -421,7 +421,7 @@ fn block(name: &str, errors: &[Diagnostic]) -> String {
 /// Returns the position and the message in one line that cannot end a block.
 pub(super) fn line(diagnostic: &Diagnostic) -> String {
     let message: Vec<&str> = diagnostic.message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let message = text::cut_chars(&text::escaped(&message.join("; ")), MESSAGE).replace("</", "< /");
+    let message = text::cut_chars(&text::escaped(&message.join("; ")), MAX_MESSAGE_CHARS).replace("</", "< /");
     let start = diagnostic.range.start;
     format!("[{}:{}] {message}", start.line + 1, start.character + 1)
 }
@@ -439,7 +439,7 @@ impl LanguageFindings {
 /// The key of the errors in the metadata of a call.
 pub const DIAGNOSTICS: &str = "diagnostics";
 
-/// Whether the agent has language servers.
+/// Returns whether the agent has language servers.
 pub fn offered(settings: &config::Settings) -> bool {
     settings.trusted && !settings.language_servers.is_empty()
 }

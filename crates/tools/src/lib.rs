@@ -134,7 +134,7 @@ pub trait Tool: Send + Sync + 'static {
     /// The checked input that `prepare` passes to `run`.
     type Ready: Send + 'static;
 
-    /// Whether this call may run in parallel with others of its step.
+    /// Returns whether this call may run in parallel with others of its step.
     fn beside(_input: &Self::Input, _context: &ToolContext) -> bool {
         Self::CONCURRENT
     }
@@ -399,9 +399,9 @@ pub trait AnyTool: Send + Sync {
     fn schema(&self) -> Arc<Value>;
     /// Returns the kind of work.
     fn kind(&self) -> ToolKind;
-    /// Whether calls of one step may run in parallel with others.
+    /// Returns whether calls of one step may run in parallel with others.
     fn concurrent(&self) -> bool;
-    /// Whether this call may run in parallel; depends on its arguments.
+    /// Returns whether this call may run in parallel; depends on its arguments.
     fn beside(&self, _input: &Value, _context: &ToolContext) -> bool {
         self.concurrent()
     }
@@ -416,11 +416,11 @@ pub trait AnyTool: Send + Sync {
     fn server(&self) -> Option<&str> {
         None
     }
-    /// Whether the tool comes from an MCP server or an extension.
+    /// Returns whether the tool comes from an MCP server or an extension.
     fn is_foreign(&self) -> bool {
         self.server().is_some()
     }
-    /// Whether models get the tool in their lists.
+    /// Returns whether models get the tool in their lists.
     fn listed(&self) -> bool {
         true
     }

@@ -18,8 +18,8 @@ use events::{Location, ToolKind};
 use permission::sight::{LeftOut, Sight};
 use permission::{Action, Need};
 
-/// The maximum number of files that are counted; beyond it the output says that there are more.
-const COUNTED: usize = 200_000;
+/// The maximum number of files that are counted; beyond it the output notes that there are more.
+const MAX_COUNTED_FILES: usize = 200_000;
 
 #[derive(Default)]
 pub struct ListTool;
@@ -82,7 +82,7 @@ impl Tool for ListTool {
         let shown = place.path.clone();
         let named = place.shown.clone();
         let done = blocking(&context, move || {
-            let mut look = SearchRoot::open(&root)?.looker();
+            let mut look = SearchRoot::open(&root)?.reader();
             let root_of_filter = root.clone();
             let mut walk = walker(&root);
             walk.filter_entry(move |entry| {
@@ -106,7 +106,7 @@ impl Tool for ListTool {
                     denied.add(Action::Deny, String::new);
                     continue;
                 }
-                if tree.count == COUNTED {
+                if tree.count == MAX_COUNTED_FILES {
                     more = true;
                     break;
                 }

@@ -10,13 +10,13 @@ use base::text::{self, Utf8Decoder};
 use events::{CallUpdate, ProgramExit};
 
 /// The interval between updates of the editor.
-pub(super) const BEAT: Duration = Duration::from_millis(100);
+pub(super) const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum bytes of an update; of more output, the end is sent.
-pub(super) const PIECE: usize = 32 << 10;
+pub(super) const MAX_UPDATE_BYTES: usize = 32 << 10;
 
-pub(super) async fn due(beat: Option<Instant>) {
-    if let Some(beat) = beat {
-        sleep_until(beat).await;
+pub(super) async fn due(update_at: Option<Instant>) {
+    if let Some(update_at) = update_at {
+        sleep_until(update_at).await;
     }
 }
 
@@ -47,8 +47,8 @@ impl LiveOutput {
 
     pub(super) fn take(&mut self, bytes: &[u8]) {
         self.news.push_str(&self.lossy.push(bytes));
-        if self.news.len() > 2 * PIECE {
-            let kept = text::tail(&self.news, PIECE).to_owned();
+        if self.news.len() > 2 * MAX_UPDATE_BYTES {
+            let kept = text::tail(&self.news, MAX_UPDATE_BYTES).to_owned();
             self.skipped += self.news.len() - kept.len();
             self.news = kept;
         }
@@ -60,8 +60,8 @@ impl LiveOutput {
 
     /// Returns the time of the next update; `None` for at once. It must be the same in repeated
     /// calls, otherwise a `select!` in which something else is always ready would never reach it.
-    pub(super) fn next_beat(&self) -> Option<Instant> {
-        self.last.map(|last| last + BEAT)
+    pub(super) fn next_update(&self) -> Option<Instant> {
+        self.last.map(|last| last + UPDATE_INTERVAL)
     }
 
     fn piece(&mut self) -> Option<String> {

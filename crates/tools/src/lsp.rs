@@ -22,18 +22,18 @@ use lsp::{Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol
 use permission::Need;
 
 /// The maximum duration of a call, including the start of a server.
-const LIMIT: Duration = Duration::from_secs(20);
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum time for a server to analyse a file before the query.
-const LOOK: Duration = Duration::from_secs(3);
+const ANALYSIS_TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum number of positions, of declarations of a project, and of characters per line that
 /// are shown.
-const PLACES: usize = 100;
-const DECLARED: usize = 10;
-const LINE: usize = 200;
+const MAX_POSITIONS: usize = 100;
+const MAX_DECLARATIONS: usize = 10;
+const MAX_LINE_CHARS: usize = 200;
 /// The number of lines shown of a definition.
-const DEFINITION: u32 = 12;
+const DEFINITION_LINES: u32 = 12;
 /// The maximum size of a hover text, in bytes.
-const HOVER: usize = 8 << 10;
+const MAX_HOVER_BYTES: usize = 8 << 10;
 
 #[derive(Default)]
 pub struct LspTool;
@@ -106,7 +106,7 @@ impl Tool for LspTool {
     type Input = Input;
     type Ready = Ready;
 
-    /// Whether the call may run in parallel; a rename may not, because it writes files.
+    /// Returns whether the call may run in parallel; a rename may not, because it writes files.
     fn beside(input: &Input, _: &ToolContext) -> bool {
         input.operation != Operation::Rename
     }
@@ -162,7 +162,7 @@ impl Tool for LspTool {
 }
 
 async fn answer(input: &Input, place: Option<ResolvedPath>, context: &ToolContext) -> Result<String, Failure> {
-    let until = Instant::now() + LIMIT;
+    let until = Instant::now() + CALL_TIMEOUT;
     match (input.operation, place) {
         (Operation::WorkspaceSymbol, place) => find(input, place, until, context).await,
         (Operation::Diagnostics, None) => everywhere(until, context).await,
@@ -207,9 +207,9 @@ async fn ready(
             Ok(peer) => {
                 language::refresh(&peer, context).await;
                 if peer.show(&place.real.path, &text) {
-                    peer.acquainted(&place.real.path, until.min(Instant::now() + LOOK)).await;
+                    peer.wait_until_analysed(&place.real.path, until.min(Instant::now() + ANALYSIS_TIMEOUT)).await;
                 }
-                peer.rested(until).await;
+                peer.wait_until_idle(until).await;
                 peers.push(peer);
             }
             Err(failed) => why.push(failed),
@@ -254,7 +254,7 @@ fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<
     let letter = match (&input.symbol, input.character) {
         (Some(symbol), _) => {
             let Some(at) = word(whole, symbol) else {
-                let there = text::cut_chars(&text::escaped(whole.trim()), LINE);
+                let there = text::cut_chars(&text::escaped(whole.trim()), MAX_LINE_CHARS);
                 return Err(Failure::Tell(format!("Line {line} of {shown} has no {}: {there}", text::title(symbol))));
             };
             whole[..at].chars().count()
@@ -268,12 +268,18 @@ fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<
 
 /// Finds a name in a line, preferably as a whole word.
 fn word(line: &str, name: &str) -> Option<usize> {
-    let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    let alone = |at: &usize| !part(line[..*at].chars().next_back()) && !part(line[at + name.len()..].chars().next());
+    let alone = |at: &usize| {
+        !is_name_part(line[..*at].chars().next_back()) && !is_name_part(line[at + name.len()..].chars().next())
+    };
     if name.is_empty() {
         return None;
     }
     line.match_indices(name).map(|(at, _)| at).find(alone).or_else(|| line.find(name))
+}
+
+/// Returns whether a character can be part of a name.
+fn is_name_part(c: Option<char>) -> bool {
+    c.is_some_and(|c| c.is_alphanumeric() || c == '_')
 }
 
 async fn at_place(
@@ -300,15 +306,16 @@ async fn at_place(
             let ask = |peer| {
                 let position = at(peer);
                 async move {
-                    let said = peer.hover(path, position?, until).await?;
-                    Ok(Vec::from_iter(Some(said).filter(|said| !said.trim().is_empty())))
+                    let hover = peer.hover(path, position?, until).await?;
+                    Ok(Vec::from_iter(Some(hover).filter(|hover| !hover.trim().is_empty())))
                 }
             };
-            let said = first(&peers, ask).await?.pop();
-            let said = said.map(|said| text::head(text::visible(said.trim()).0.as_str(), HOVER).to_owned());
-            Ok(said.unwrap_or_else(|| "Nothing is known of that place.".into()))
+            let hover = first(&peers, ask).await?.pop();
+            let hover =
+                hover.map(|hover| text::head(text::visible(hover.trim()).0.as_str(), MAX_HOVER_BYTES).to_owned());
+            Ok(hover.unwrap_or_else(|| "Nothing is known of that place.".into()))
         }
-        Operation::GoToDefinition => Ok(shown(places(Navigation::Definition).await?, DEFINITION, context).await),
+        Operation::GoToDefinition => Ok(shown(places(Navigation::Definition).await?, DEFINITION_LINES, context).await),
         Operation::GoToImplementation => Ok(shown(places(Navigation::Implementation).await?, 1, context).await),
         Operation::FindReferences => Ok(shown(places(Navigation::References).await?, 1, context).await),
         _ => {
@@ -331,7 +338,7 @@ async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) ->
     places.sort_by(|a, b| (&a.path, a.range.start).cmp(&(&b.path, b.range.start)));
     places.dedup();
     let total = places.len();
-    places.truncate(PLACES);
+    places.truncate(MAX_POSITIONS);
     let files: BTreeSet<PathBuf> = places.iter().map(|place| place.path.clone()).collect();
     let texts = language::texts(files.into_iter().collect(), context).await;
     let mut out = String::new();
@@ -344,7 +351,7 @@ async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) ->
             continue;
         };
         let line = |n: u32| text.lines().nth(usize::try_from(n).unwrap_or(usize::MAX));
-        let cut = |line: &str| text::cut_chars(&text::visible(line.trim_end()).0, LINE);
+        let cut = |line: &str| text::cut_chars(&text::visible(line.trim_end()).0, MAX_LINE_CHARS);
         if lines == 1 {
             let _ = writeln!(out, ": {}", cut(line(start.line).unwrap_or_default()).trim_start());
             continue;
@@ -367,7 +374,7 @@ async fn calls(all: Vec<(Symbol, Vec<lsp::Range>)>, incoming: bool, asked: &Path
         return "No calls were found.".into();
     }
     let mut out = String::new();
-    for (symbol, ranges) in all.iter().take(PLACES) {
+    for (symbol, ranges) in all.iter().take(MAX_POSITIONS) {
         let own = symbol.path.as_deref().unwrap_or(asked);
         let kind = symbol.kind();
         let name = text::title(&symbol.name);
@@ -393,10 +400,10 @@ fn outline(all: &[Symbol], place: &ResolvedPath) -> String {
         let lines = if first == last { first.to_string() } else { format!("{first}-{last}") };
         format!("{}{} {} ({lines})", "  ".repeat(symbol.depth.min(8)), symbol.kind(), text::title(&symbol.name))
     };
-    const MOST: usize = 500;
-    let mut lines: Vec<String> = all.iter().take(MOST).map(line).collect();
-    if all.len() > MOST {
-        lines.push(format!("... and {} more", all.len() - MOST));
+    const MAX_SYMBOLS: usize = 500;
+    let mut lines: Vec<String> = all.iter().take(MAX_SYMBOLS).map(line).collect();
+    if all.len() > MAX_SYMBOLS {
+        lines.push(format!("... and {} more", all.len() - MAX_SYMBOLS));
     }
     lines.join("\n")
 }
@@ -426,15 +433,15 @@ async fn find(
     for peer in &peers {
         let Ok(all) = peer.find(query, until).await else { continue };
         let wanted: Vec<Symbol> = all.into_iter().filter(|symbol| KINDS.contains(&symbol.kind)).collect();
-        for symbol in wanted.iter().take(DECLARED) {
+        for symbol in wanted.iter().take(MAX_DECLARATIONS) {
             let Some(path) = symbol.path.clone() else { continue };
             let container =
                 if symbol.container.is_empty() { String::new() } else { format!(" in {}", symbol.container) };
             let line = shown(vec![FileRange { path, range: symbol.selection }], 1, context).await;
             out.push(format!("{} {}{}\n  {line}", symbol.kind(), text::title(&symbol.name), text::escaped(&container)));
         }
-        if wanted.len() > DECLARED {
-            out.push(format!("... and {} more", wanted.len() - DECLARED));
+        if wanted.len() > MAX_DECLARATIONS {
+            out.push(format!("... and {} more", wanted.len() - MAX_DECLARATIONS));
         }
     }
     Ok(if out.is_empty() { format!("Nothing is declared under \"{}\".", text::title(query)) } else { out.join("\n") })
@@ -454,10 +461,10 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
         let open: Vec<PathBuf> = peer.open().into_iter().map(|(path, _)| path).collect();
         judged.extend(peer.judge(&open, &[], until).await);
         looked.extend(open);
-        let said = peer.whole(until).await.unwrap_or_default();
-        let pushed = peer.said().into_iter().map(|(path, all)| Judged { path, all: Some(all) });
+        let reports = peer.whole(until).await.unwrap_or_default();
+        let pushed = peer.published().into_iter().map(|(path, all)| Judged { path, all: Some(all) });
         let more: Vec<Judged> =
-            said.into_iter().chain(pushed).filter(|judged| !looked.contains(&judged.path)).collect();
+            reports.into_iter().chain(pushed).filter(|judged| !looked.contains(&judged.path)).collect();
         looked.extend(more.iter().map(|judged| judged.path.clone()));
         judged.extend(more);
     }
@@ -480,7 +487,7 @@ fn diagnoses(judged: Vec<Judged>, context: &ToolContext) -> Option<String> {
         }
     }
     let mut out = Vec::new();
-    let mut left = PLACES;
+    let mut left = MAX_POSITIONS;
     for (path, mut all) in files.into_iter().filter(|(_, all)| !all.is_empty()) {
         all.sort_by_key(|diagnostic| (diagnostic.severity, diagnostic.range.start));
         let total = all.len();
@@ -508,7 +515,7 @@ async fn renamed(
     let Some(name) = input.new_name.as_deref().map(str::trim).filter(|name| !name.is_empty()) else {
         return Err(Failure::tell("newName is missing."));
     };
-    let until = Instant::now() + LIMIT;
+    let until = Instant::now() + CALL_TIMEOUT;
     let (peers, text) = ready(&place, until, context).await?;
     let path = place.real.path.as_path();
     let all = first(&peers, |peer| {

@@ -3,18 +3,18 @@
 
 use std::collections::HashSet;
 
-use super::spelling::{FoldLevel, FoldedText, LONGEST, differences};
+use super::spelling::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
 use base::text;
 
 /// The maximum number of lines that are shown, and of characters of each.
-const LINES: usize = 30;
-const LINE: usize = 300;
+const MAX_LINES: usize = 30;
+const MAX_LINE_CHARS: usize = 300;
 
 /// The maximum number of quoted lines that determine the position.
-const PROBES: usize = 8;
+const MAX_PROBES: usize = 8;
 
 /// The maximum number of differences that are named.
-const NAMED: usize = 4;
+const MAX_NAMED_DIFFERENCES: usize = 4;
 
 /// The most similar lines, with their differences from the quote.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,14 +35,17 @@ fn words(line: &str) -> HashSet<String> {
 
 /// Returns the share of common words of two lines, from 0 to 1.
 fn alike(one: &HashSet<String>, other: &HashSet<String>) -> f64 {
-    let float = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
     let all = one.len() + other.len();
-    if all == 0 { 0.0 } else { 2.0 * float(one.intersection(other).count()) / float(all) }
+    if all == 0 { 0.0 } else { 2.0 * to_float(one.intersection(other).count()) / to_float(all) }
+}
+
+fn to_float(n: usize) -> f64 {
+    f64::from(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
 /// Returns the lines that are most similar to `wanted`; `None` if none is similar enough.
 pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
-    if file.len().max(wanted.len()) > LONGEST {
+    if file.len().max(wanted.len()) > MAX_FOLDED_BYTES {
         return None;
     }
     let lines: Vec<&str> = file.lines().collect();
@@ -52,7 +55,7 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
     let mut probes: Vec<(usize, HashSet<String>)> =
         wanted.iter().enumerate().map(|(n, line)| (n, words(line))).filter(|(_, words)| !words.is_empty()).collect();
     probes.sort_by_key(|(n, words)| (std::cmp::Reverse(words.len()), *n));
-    probes.truncate(PROBES);
+    probes.truncate(MAX_PROBES);
     // Each probe votes for positions, because lines may have been added or removed in between.
     let mut best = 0.0;
     let mut start = None;
@@ -94,8 +97,8 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
         };
         named.push(format!("line {}: {what}", first + n + 1));
     }
-    let more = named.len().saturating_sub(NAMED);
-    named.truncate(NAMED);
+    let more = named.len().saturating_sub(MAX_NAMED_DIFFERENCES);
+    named.truncate(MAX_NAMED_DIFFERENCES);
     if more > 0 {
         named.push(format!("and {}", text::count(more, "more line")));
     }
@@ -106,7 +109,7 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
 }
 
 fn cut(line: &str) -> String {
-    text::cut_chars(line, LINE)
+    text::cut_chars(line, MAX_LINE_CHARS)
 }
 
 /// Returns lines of a text, from 1, with numbers as from `read`; leaves out the middle if there are
@@ -120,12 +123,12 @@ pub(super) fn numbered(file: &str, first: usize, last: usize) -> String {
         .take((last + 1).saturating_sub(first))
         .map(|(n, line)| format!("{}: {}", n + 1, cut(line)))
         .collect();
-    if lines.len() <= LINES {
+    if lines.len() <= MAX_LINES {
         return lines.join("\n");
     }
-    let head = &lines[..LINES / 2];
-    let tail = &lines[lines.len() - LINES / 2..];
-    format!("{}\n({} left out)\n{}", head.join("\n"), text::count(lines.len() - LINES, "line"), tail.join("\n"))
+    let head = &lines[..MAX_LINES / 2];
+    let tail = &lines[lines.len() - MAX_LINES / 2..];
+    format!("{}\n({} left out)\n{}", head.join("\n"), text::count(lines.len() - MAX_LINES, "line"), tail.join("\n"))
 }
 
 #[cfg(test)]

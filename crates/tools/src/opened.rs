@@ -37,8 +37,8 @@ pub(super) fn opened(line: &JudgedLine, place: &PermissionContext, git_dirs: &[P
     paths.chain(configured).map(|path| NamedWrite { path: real(&path), is_known }).collect()
 }
 
-/// Whether a unit changes settings of git; permission for that covers the whole command and names
-/// no file.
+/// Returns whether a unit changes settings of git; permission for that covers the whole command and
+/// names no file.
 fn configures_git(unit: &Unit) -> bool {
     unit.program.as_deref() == Some("git")
         && unit.foreign.is_none()
@@ -57,8 +57,8 @@ fn real(path: &Path) -> PathBuf {
 }
 
 impl NamedWrite {
-    /// Whether the path is in a protected directory that stays protected, because the line runs
-    /// something unknown too.
+    /// Returns whether the path is in a protected directory that stays protected, because the line
+    /// runs something unknown too.
     fn is_alone_in(&self, place: &Path) -> bool {
         !self.is_known && self.path.starts_with(place) && (self.path != place || place.is_dir())
     }

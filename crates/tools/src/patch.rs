@@ -249,7 +249,8 @@ impl OpenHunk<'_> {
     }
 }
 
-/// Whether a context is a range of a unified diff, `-1,3 +1,4 @@`. Its numbers are not used.
+/// Returns whether a context is a range of a unified diff, `-1,3 +1,4 @@`. Its numbers are not
+/// used.
 fn is_range(context: &str) -> bool {
     let first = context.split_whitespace().next().unwrap_or_default();
     first.starts_with('-')

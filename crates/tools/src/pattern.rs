@@ -6,7 +6,7 @@ use super::Failure;
 use base::text;
 
 /// The maximum memory of a pattern, in bytes.
-const MOST: usize = 10 << 20;
+const MAX_PATTERN_BYTES: usize = 10 << 20;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MatchOptions {
@@ -30,7 +30,7 @@ impl SearchPattern {
     /// A message for the model with the pattern and its mistake.
     pub(super) fn new(name: &str, written: &str, style: MatchOptions) -> Result<Self, Failure> {
         let mut builder = RegexMatcherBuilder::new();
-        builder.size_limit(MOST).dfa_size_limit(MOST).multi_line(true);
+        builder.size_limit(MAX_PATTERN_BYTES).dfa_size_limit(MAX_PATTERN_BYTES).multi_line(true);
         builder.case_insensitive(style.ignore_case).word(style.word);
         if !style.multiline
             && let Ok(matcher) = builder.line_terminator(Some(b'\n')).build(written)

@@ -15,8 +15,8 @@ use transcript::File;
 const PROGRAM: &str = "pdftotext";
 
 /// The maximum duration of the conversion, and the maximum bytes of its output.
-const PATIENCE: Duration = Duration::from_secs(20);
-const PRINTED: u64 = 16 << 20;
+const CONVERSION_TIMEOUT: Duration = Duration::from_secs(20);
+const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
 /// Returns the text of a PDF for the model, or the reason why there is none. Returns `None` for
 /// other files, and without `pdftotext`.
@@ -37,7 +37,7 @@ pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
     let program = Program::new(program, "/", env).args(["-q", "-layout", "-enc", "UTF-8", "-", "-"]);
     let program = confinement.enter(&lock, context, program).ok()?;
     let ran = tokio::select! {
-        ran = program.answer(&bytes, PRINTED, PATIENCE) => ran,
+        ran = program.answer(&bytes, MAX_OUTPUT_BYTES, CONVERSION_TIMEOUT) => ran,
         () = context.cancelled.cancelled() => return None,
     };
     let text = match ran {

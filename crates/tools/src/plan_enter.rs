@@ -11,7 +11,7 @@ use events::ToolKind;
 use permission::{Action, Need};
 
 /// The maximum length of the shown reason, in characters.
-const REASON: usize = 500;
+const MAX_REASON_CHARS: usize = 500;
 
 #[derive(Default)]
 pub struct PlanEnterTool;
@@ -39,7 +39,7 @@ impl Tool for PlanEnterTool {
     }
 
     async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, ()), Failure> {
-        let reason = text::cut_chars(input.reason.trim(), REASON);
+        let reason = text::cut_chars(input.reason.trim(), MAX_REASON_CHARS);
         let question = format!("Switch to plan mode, where nothing is changed, and plan first? {reason}");
         // The user decides, whatever the rules allow.
         let need = Need { floor: Some((Action::Ask, question.trim_end().into())), ..Need::new(Self::NAME, "*") };

@@ -15,7 +15,7 @@ use events::{Location, SessionRequest, SwitchAgent, ToolKind};
 use permission::{Action, Need};
 
 /// The maximum size of the plan that is shown with the question, in bytes.
-const SHOWN: usize = 16 << 10;
+const MAX_SHOWN_BYTES: usize = 16 << 10;
 
 #[derive(Default)]
 pub struct PlanExitTool;
@@ -50,7 +50,7 @@ impl Tool for PlanExitTool {
         let mut plan = None;
         let given = input.plan.as_deref().filter(|given| !given.trim().is_empty());
         if let Some(words) = given.filter(|given| is_text(given)) {
-            question.push_str(&format!("\n\n{}", text::head(words.trim(), SHOWN).trim_end()));
+            question.push_str(&format!("\n\n{}", text::head(words.trim(), MAX_SHOWN_BYTES).trim_end()));
         } else if let Some(named) = given {
             let place = resolve(context, named, Access::Read)?;
             if place.real.found != PathKind::File {
@@ -67,9 +67,9 @@ impl Tool for PlanExitTool {
                 Err(e) => return Err(Failure::Broken(e.to_string())),
             };
             let words = String::from_utf8_lossy(&bytes);
-            question.push_str(&format!("\n\n{}:\n\n{}", place.shown, text::head(&words, SHOWN).trim_end()));
-            if words.len() > SHOWN {
-                question.push_str(&format!("\n\n...{} bytes more.", words.len() - SHOWN));
+            question.push_str(&format!("\n\n{}:\n\n{}", place.shown, text::head(&words, MAX_SHOWN_BYTES).trim_end()));
+            if words.len() > MAX_SHOWN_BYTES {
+                question.push_str(&format!("\n\n...{} bytes more.", words.len() - MAX_SHOWN_BYTES));
             }
             need.metadata.insert("plan".into(), Value::String(place.path.display().to_string()));
             plan = Some(place.shown.clone());
@@ -90,8 +90,8 @@ impl Tool for PlanExitTool {
     }
 }
 
-/// Whether the argument is the plan itself, not a file name: a file name has only one line, and
-/// does not end a sentence.
+/// Returns whether the argument is the plan itself, not a file name: a file name has only one line,
+/// and does not end a sentence.
 fn is_text(plan: &str) -> bool {
     let plan = plan.trim();
     plan.contains('\n')

@@ -6,16 +6,16 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::screen::TerminalScreen;
-use super::truncate::{KeepEnd, create, full, has_room, hint};
+use super::truncate::{KeepEnd, create, ensure_space, full, hint};
 use base::environment::Environment;
 use base::text;
 use config::settings::OutputLimits;
 
 /// The maximum size of a command's output file, in bytes.
-const FILED: u64 = 256 << 20;
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// The number of bytes for which free space is checked at a time.
-const PIECE: u64 = 8 << 20;
+const SPACE_CHECK_BYTES: u64 = 8 << 20;
 
 /// Captured output: a fifth of the limit from the beginning, the rest from the end, and the whole
 /// in a file once it is too long to be shown.
@@ -93,7 +93,7 @@ impl CapturedOutput {
         // Without a file this does nothing.
         self.file_away(bytes);
         if was_long {
-            self.keep_end(bytes);
+            self.store_end(bytes);
         } else {
             self.head.extend_from_slice(bytes);
             if self.long(&[]) {
@@ -105,7 +105,7 @@ impl CapturedOutput {
 
     /// Writes the output that may still change at the end of the file, for readers in the meantime.
     fn file_live(&mut self) {
-        if self.filed >= FILED {
+        if self.filed >= MAX_FILE_BYTES {
             return;
         }
         let Some((file, _)) = self.file.as_ref() else { return };
@@ -113,7 +113,7 @@ impl CapturedOutput {
         let written = file.write_all_at(&live, self.filed).and_then(|()| file.set_len(self.filed + length(&live)));
         if let Err(e) = written {
             self.trouble = Some(e.to_string());
-            self.filed = FILED;
+            self.filed = MAX_FILE_BYTES;
         }
     }
 
@@ -146,8 +146,12 @@ impl CapturedOutput {
             }
             (_, trouble) => format!("The full output could not be kept: {}.", trouble.as_deref().unwrap_or_default()),
         };
-        if self.total > FILED && self.trouble.is_none() {
-            whole.push_str(&format!(" Of {} MiB the first {} MiB were kept there.", self.total >> 20, FILED >> 20));
+        if self.total > MAX_FILE_BYTES && self.trouble.is_none() {
+            whole.push_str(&format!(
+                " Of {} MiB the first {} MiB were kept there.",
+                self.total >> 20,
+                MAX_FILE_BYTES >> 20
+            ));
         }
         whole
     }
@@ -163,34 +167,34 @@ impl CapturedOutput {
         let all = std::mem::take(&mut self.head);
         let first = all.len().min(self.limits.bytes / 5);
         self.head = all[..first].to_vec();
-        self.keep_end(&all[first..]);
+        self.store_end(&all[first..]);
     }
 
     /// Writes to the page cache, in pieces of at most 64 KiB, which is not worth a thread.
     fn file_away(&mut self, bytes: &[u8]) {
-        let room = usize::try_from(FILED.saturating_sub(self.filed)).unwrap_or(usize::MAX);
+        let room = usize::try_from(MAX_FILE_BYTES.saturating_sub(self.filed)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
         let wanted = self.filed + u64::try_from(bytes.len()).unwrap_or_default();
         if self.file.is_some() && wanted > self.granted {
-            if !has_room(&self.environment, PIECE) {
+            if !ensure_space(&self.environment, SPACE_CHECK_BYTES) {
                 self.trouble.get_or_insert_with(|| full().to_string());
-                self.filed = FILED;
+                self.filed = MAX_FILE_BYTES;
                 return;
             }
-            self.granted = wanted + PIECE;
+            self.granted = wanted + SPACE_CHECK_BYTES;
         }
         if let Some((file, _)) = &mut self.file {
             match file.write_all(bytes) {
                 Ok(()) => self.filed += u64::try_from(bytes.len()).unwrap_or_default(),
                 Err(e) => {
                     self.trouble = Some(e.to_string());
-                    self.filed = FILED;
+                    self.filed = MAX_FILE_BYTES;
                 }
             }
         }
     }
 
-    fn keep_end(&mut self, bytes: &[u8]) {
+    fn store_end(&mut self, bytes: &[u8]) {
         let most = self.most();
         let bytes = &bytes[bytes.len().saturating_sub(most)..];
         if self.tail.len() + bytes.len() > 2 * most {
@@ -206,7 +210,7 @@ impl CapturedOutput {
     }
 
     /// Returns the part of the output to be shown now.
-    pub(super) fn kept(&self) -> ShownOutput {
+    pub(super) fn shown_output(&self) -> ShownOutput {
         let live = self.live();
         if !self.long(&live) {
             let all = [&self.head[..], &live].concat();
@@ -309,11 +313,11 @@ mod tests {
         let printed = print(30);
         let filed = std::fs::metadata(printed.path().unwrap()).unwrap().len();
         assert!((8 << 20..=20 << 20).contains(&filed), "{filed}");
-        let hint = printed.kept().hint.unwrap();
+        let hint = printed.shown_output().hint.unwrap();
         assert!(hint.starts_with("The beginning of the output is in ") && hint.contains("512 MiB"), "{hint}");
         // A file that is no longer written to is removed to free space.
         std::fs::File::options().write(true).open(&old).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
-        assert!(print(30).kept().hint.unwrap().starts_with("The full output is in "));
+        assert!(print(30).shown_output().hint.unwrap().starts_with("The full output is in "));
         assert!(!old.exists());
     }
 

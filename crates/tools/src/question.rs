@@ -16,16 +16,16 @@ use events::{self, QuestionReply, QuestionRequest, ToolKind, TurnMessage};
 use permission::Need;
 
 /// The maximum number of questions of a call.
-const QUESTIONS: usize = 5;
+const MAX_QUESTIONS: usize = 5;
 
 /// The maximum number of options of a question.
-const OPTIONS: usize = 12;
+const MAX_OPTIONS: usize = 12;
 
 /// The maximum length of a header, in characters.
-const HEADER: usize = 30;
+const MAX_HEADER_CHARS: usize = 30;
 
 /// The maximum length of a label, in characters.
-const LABEL: usize = 100;
+const MAX_LABEL_CHARS: usize = 100;
 
 #[derive(Default)]
 pub struct QuestionTool;
@@ -77,8 +77,8 @@ impl Tool for QuestionTool {
     }
 
     async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Vec<events::Question>), Failure> {
-        if input.questions.is_empty() || input.questions.len() > QUESTIONS {
-            return Err(Failure::Tell(format!("Ask one to {QUESTIONS} questions, not {}.", input.questions.len())));
+        if input.questions.is_empty() || input.questions.len() > MAX_QUESTIONS {
+            return Err(Failure::Tell(format!("Ask one to {MAX_QUESTIONS} questions, not {}.", input.questions.len())));
         }
         let questions = input.questions.into_iter().map(checked).collect::<Result<_, _>>();
         Ok((Vec::new(), questions.map_err(Failure::Tell)?))
@@ -114,17 +114,17 @@ fn checked(item: QuestionInput) -> Result<events::Question, String> {
         return Err("A question is empty.".into());
     }
     let header = match item.header.trim() {
-        "" => text::cut_chars(&text::title(&words), HEADER),
-        header => text::cut_chars(&text::title(header), HEADER),
+        "" => text::cut_chars(&text::title(&words), MAX_HEADER_CHARS),
+        header => text::cut_chars(&text::title(header), MAX_HEADER_CHARS),
     };
     let options = item.options.unwrap_or_default();
-    if options.len() > OPTIONS {
-        return Err(format!("\"{header}\" has {} options; {OPTIONS} can be shown.", options.len()));
+    if options.len() > MAX_OPTIONS {
+        return Err(format!("\"{header}\" has {} options; {MAX_OPTIONS} can be shown.", options.len()));
     }
     let mut labels = HashSet::new();
     let mut shown = Vec::with_capacity(options.len());
     for option in options {
-        let label = text::cut_chars(&text::escaped(option.label.trim()), LABEL);
+        let label = text::cut_chars(&text::escaped(option.label.trim()), MAX_LABEL_CHARS);
         if label.is_empty() {
             return Err(format!("An option of \"{header}\" has no label."));
         }

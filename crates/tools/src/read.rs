@@ -24,13 +24,13 @@ use project::instruction;
 use transcript::File;
 
 /// The maximum length of a line, in characters.
-const LINE: usize = 2_000;
+const MAX_LINE_CHARS: usize = 2_000;
 /// The default number of lines.
-const LINES: usize = 2_000;
+const DEFAULT_LINES: usize = 2_000;
 /// The maximum size of an image, in bytes; it is reduced later.
-const IMAGE: usize = 50 << 20;
+const MAX_IMAGE_BYTES: usize = 50 << 20;
 /// The maximum size of a PDF or a recording, in bytes.
-const PDF: usize = 20 << 20;
+const MAX_PDF_BYTES: usize = 20 << 20;
 
 #[derive(Default)]
 pub struct ReadTool;
@@ -123,7 +123,7 @@ impl Tool for ReadTool {
         let needs = place.real.needs(Access::Read);
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let offset = input.offset.unwrap_or(1);
-        let limit = input.limit.map_or(LINES, size).max(1);
+        let limit = input.limit.map_or(DEFAULT_LINES, size).max(1);
         let column = size(input.column.unwrap_or(1)).max(1);
         Ok((needs, Ready { place, part: Excerpt { offset, limit, column } }))
     }
@@ -249,14 +249,14 @@ fn page<'a>(
     for line in lines.take(limit) {
         let from = line.char_indices().nth(column - 1).map_or(line.len(), |(at, _)| at);
         let rest = &line[from..];
-        let cut = rest.char_indices().nth(LINE).map(|(at, _)| &rest[..at]);
+        let cut = rest.char_indices().nth(MAX_LINE_CHARS).map(|(at, _)| &rest[..at]);
         let shown = cut.unwrap_or(rest);
         let tail = match cut {
             None => String::new(),
             Some(_) => format!(
                 "... (line {next} has {} characters; read on with offset={next}, limit=1, column={})",
                 line.chars().count(),
-                column.saturating_add(LINE)
+                column.saturating_add(MAX_LINE_CHARS)
             ),
         };
         if numbered.len() + shown.len() + tail.len() + 8 > most && next > offset {
@@ -338,9 +338,9 @@ fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure>
 
 fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutput, Failure> {
     let (what, most) = match mime {
-        "application/pdf" => ("PDF", PDF),
-        mime if mime.starts_with("audio/") => ("Recording", PDF),
-        _ => ("Image", IMAGE),
+        "application/pdf" => ("PDF", MAX_PDF_BYTES),
+        mime if mime.starts_with("audio/") => ("Recording", MAX_PDF_BYTES),
+        _ => ("Image", MAX_IMAGE_BYTES),
     };
     if bytes.len() > most {
         return Err(Failure::Tell(format!(

@@ -42,7 +42,7 @@ pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
     }
 }
 
-/// Returns the failure of a call if nobody could be asked: the question, and the alternatives that
+/// Returns the failure of a call if no user can be asked: the question, and the alternatives that
 /// need no question. A repeated call ends the turn.
 pub fn unanswered(asked: &[(&Need, &Verdict)], wording: &Wording) -> Failure {
     let Some((need, verdict)) = asked.last() else { return Failure::Denied(Denial::Rejected) };
@@ -74,8 +74,8 @@ pub fn unanswered(asked: &[(&Need, &Verdict)], wording: &Wording) -> Failure {
     )))
 }
 
-/// Whether it is denied because the agent only reads, not by a rule of the user or because of the
-/// access itself.
+/// Returns whether it is denied because the agent only reads, not by a rule of the user or because
+/// of the access itself.
 fn by_posture(verdict: &Verdict) -> bool {
     match &verdict.rule {
         Some(rule) => rule.source == BUILT_IN && matches!(rule.permission.as_str(), "edit" | "task"),
@@ -83,7 +83,7 @@ fn by_posture(verdict: &Verdict) -> bool {
     }
 }
 
-/// Whether an address obviously names the user's own machine.
+/// Returns whether an address obviously names the user's own machine.
 fn is_this_machine(need: &Need, verdict: &Verdict) -> bool {
     let Some(address) = (need.permission == url::PERMISSION).then(|| Address::read(&verdict.pattern).ok()).flatten()
     else {

@@ -106,7 +106,7 @@ impl ToolRegistry {
     }
 }
 
-/// Whether a model edits with patches.
+/// Returns whether a model edits with patches.
 fn patches(model: &str) -> bool {
     model.contains("gpt-") && !model.contains("oss") && !model.contains("gpt-4")
 }
@@ -172,7 +172,7 @@ mod tests {
 
     /// A description, and a permission that settings may name, belong to a tool.
     #[test]
-    fn each_tool_has_description_and_schema() {
+    fn each_tool_has_description_and_known_permission() {
         for tool in PROPERTIES.iter().filter(|tool| tool.name != "invalid") {
             let file = format!("{}/../../prompts/tool/{}.md", env!("CARGO_MANIFEST_DIR"), tool.name);
             let words = std::fs::read_to_string(&file).unwrap();

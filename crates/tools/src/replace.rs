@@ -9,7 +9,7 @@ mod line_ends;
 mod strategies;
 
 use line_ends::NormalizedText;
-use strategies::{MOST, Match, STRATEGIES, SoughtText, lines, starts, too_large};
+use strategies::{MAX_MATCHES, Match, STRATEGIES, SoughtText, lines, starts, too_large};
 
 use super::spelling::differences;
 use base::text;
@@ -50,7 +50,7 @@ pub enum Error {
     Missing,
     #[error("Found multiple matches for oldString, at lines {}. Provide more surrounding context to make the match unique, or set replaceAll.", list(.0))]
     Ambiguous(Vec<usize>),
-    #[error("oldString is at more than {MOST} places. Write more of its surroundings, or set replaceAll.")]
+    #[error("oldString is at more than {MAX_MATCHES} places. Write more of its surroundings, or set replaceAll.")]
     TooMany,
     /// The strategy has too many candidates.
     #[error(
@@ -117,7 +117,7 @@ fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool)
         let Some(mut found) = way(&SoughtText { file: &file.text, old, new, all }) else {
             return Err(Error::TooAlike(name.unwrap_or("as it is")));
         };
-        if found.len() > MOST && !all {
+        if found.len() > MAX_MATCHES && !all {
             return Err(Error::TooMany);
         }
         found.sort_by_key(|found| found.span.start);
@@ -148,7 +148,6 @@ fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool)
             return Err(Error::Same);
         }
         let mut moved = 0_isize;
-        let breaks = |text: &str| isize::try_from(memchr::memchr_iter(b'\n', text.as_bytes()).count()).unwrap_or(0);
         let mut now = Vec::with_capacity(found.len());
         for (Match { span, new }, line) in found.iter().zip(&lines) {
             let first = line.saturating_add_signed(moved);
@@ -166,6 +165,11 @@ fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool)
     Err(Error::Missing)
 }
 
+/// Returns the number of line breaks in a text.
+fn breaks(text: &str) -> isize {
+    isize::try_from(memchr::memchr_iter(b'\n', text.as_bytes()).count()).unwrap_or(0)
+}
+
 /// Splits a line of a listing into number and text: `12: text` as from `read`, `12\ttext` as from
 /// `cat -n`.
 fn number(line: &str) -> Option<(usize, &str)> {
@@ -176,7 +180,7 @@ fn number(line: &str) -> Option<(usize, &str)> {
     Some((number.parse().ok()?, bare.or_else(|| (rest == ":").then_some(""))?))
 }
 
-/// Whether a text occurs in a file, and only as whole lines.
+/// Returns whether a text occurs in a file, and only as whole lines.
 fn is_lines(file: &str, text: &str) -> bool {
     let whole = |at: usize| {
         let rest = &file[at + text.len()..];

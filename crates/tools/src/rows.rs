@@ -119,6 +119,6 @@ async fn searches_stay_in_judged_directory() {
         assert!(failure.contains("another place"), "{name}: {failure}");
     }
     // If it happens a moment later, the handle still refers to the judged directory.
-    assert!(held.looker().open(&stage.cwd().join("src/b.txt")).is_none());
-    assert!(held.looker().open(&stage.cwd().join("src/a.txt")).is_some());
+    assert!(held.reader().open(&stage.cwd().join("src/b.txt")).is_none());
+    assert!(held.reader().open(&stage.cwd().join("src/a.txt")).is_some());
 }

@@ -171,7 +171,7 @@ impl ToolArguments {
     }
 }
 
-/// Whether a schema accepts any value.
+/// Returns whether a schema accepts any value.
 fn is_anything(schema: &Value) -> bool {
     match schema {
         Value::Object(map) => map.is_empty(),
@@ -388,7 +388,7 @@ impl<'a> Normaliser<'a> {
     }
 }
 
-/// Whether a schema explicitly allows values of this type.
+/// Returns whether a schema explicitly allows values of this type.
 fn admits(schema: &Map<String, Value>, kind: &str) -> bool {
     match schema.get("type") {
         Some(Value::String(only)) => only == kind,
@@ -464,7 +464,7 @@ fn require(schema: &Map<String, Value>, out: &mut Map<String, Value>) {
 }
 
 /// Removes duplicate values and adapts the type to them. Values that belong to the items of an
-/// array but are listed beside it are moved to the items.
+/// array but are listed in the array's schema are moved to the items.
 fn literals(out: &mut Map<String, Value>) {
     let Some(written) = out.get("enum") else { return };
     let mut seen = BTreeSet::new();

@@ -36,7 +36,7 @@ pub fn above(environment: &Environment) -> PathBuf {
     }
 }
 
-/// Whether a directory is the user's own and no link; an error if it does not exist.
+/// Returns whether a directory is the user's own and no link; an error if it does not exist.
 fn is_ours(directory: &Path) -> io::Result<bool> {
     let found = std::fs::symlink_metadata(directory)?;
     Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw())

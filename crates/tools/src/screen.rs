@@ -13,10 +13,10 @@ use base::text::Utf8Decoder;
 /// The number of lines that can still change: the height of the terminal.
 const ROWS: usize = 24;
 /// The maximum bytes that can still change.
-const MOST: usize = 64 << 10;
+const MAX_LIVE_BYTES: usize = 64 << 10;
 /// The last column to which the cursor can be moved. Text may continue beyond it, because lines are
 /// not wrapped.
-const COLUMNS: usize = 1_000;
+const MAX_COLUMN: usize = 1_000;
 
 /// The control character that aborts an escape sequence.
 const CANCEL: u8 = 0x18;
@@ -127,7 +127,7 @@ impl TerminalScreen {
     }
 }
 
-/// Whether a byte is a control character other than a line feed or a tab.
+/// Returns whether a byte is a control character other than a line feed or a tab.
 fn is_control(byte: u8) -> bool {
     byte < 0x20 && byte != b'\n' && byte != b'\t' || byte == 0x7f
 }
@@ -299,10 +299,10 @@ impl Viewport {
 
     /// Limits the size of the text that can still change.
     fn bound(&mut self) {
-        while self.row > 0 && self.lines.iter().map(ScreenLine::len).sum::<usize>() > MOST {
+        while self.row > 0 && self.lines.iter().map(ScreenLine::len).sum::<usize>() > MAX_LIVE_BYTES {
             self.scroll();
         }
-        if self.lines.len() == 1 && self.lines[0].len() > MOST {
+        if self.lines.len() == 1 && self.lines[0].len() > MAX_LIVE_BYTES {
             self.lines[0].put(&mut self.done);
             self.lines[0] = ScreenLine::EMPTY;
             self.column = None;
@@ -316,7 +316,7 @@ impl Viewport {
             self.lines.push_back(ScreenLine::EMPTY);
         }
         self.row = row;
-        self.column = Some(column.min(COLUMNS.max(self.line().len())));
+        self.column = Some(column.min(MAX_COLUMN.max(self.line().len())));
     }
 
     /// Erases a range of columns in the line of the cursor.
@@ -394,7 +394,7 @@ impl Viewport {
                     'P' => drop(cells.drain(column.min(end)..end)),
                     'X' => cells.iter_mut().take(end).skip(column).for_each(|cell| *cell = ' '),
                     _ if column < cells.len() => {
-                        drop(cells.splice(column..column, std::iter::repeat_n(' ', n.min(COLUMNS))));
+                        drop(cells.splice(column..column, std::iter::repeat_n(' ', n.min(MAX_COLUMN))));
                     }
                     _ => {}
                 }
@@ -576,7 +576,7 @@ mod tests {
         assert!(done > 400_000);
         for _ in 0..100 {
             screen.take(&[b'x'; 60_000]);
-            assert!(screen.live().len() <= MOST);
+            assert!(screen.live().len() <= MAX_LIVE_BYTES);
         }
         // A line that is overwritten repeatedly takes no additional memory.
         let bar: String = (0..100_000).map(|n| format!("\r[{n:>6}/100000]")).collect();

@@ -80,8 +80,8 @@ pub fn files<V: FnMut(&Path) + Send>(
 }
 
 /// The maximum number of files that are compared with a missing name, and of proposals.
-const FAR: usize = 200_000;
-const PROPOSED: usize = 3;
+const MAX_COMPARED_FILES: usize = 200_000;
+const MAX_PROPOSALS: usize = 3;
 
 /// Resolves a path for reading, like [`resolve`], and proposes similar paths if it does not exist.
 ///
@@ -109,7 +109,7 @@ pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
         let found: Mutex<BTreeSet<SimilarPath>> = Mutex::default();
         let seen = AtomicUsize::new(0);
         let wanted = |path: &Path| {
-            if seen.fetch_add(1, Ordering::Relaxed) > FAR {
+            if seen.fetch_add(1, Ordering::Relaxed) > MAX_COMPARED_FILES {
                 enough.cancel();
             }
             SimilarPath::of(path, &from, &missing).is_some()
@@ -120,7 +120,7 @@ pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
                 if let Some(near) = SimilarPath::of(path, &from, &missing) {
                     let mut found = locked(&found);
                     found.insert(near);
-                    if found.len() > PROPOSED {
+                    if found.len() > MAX_PROPOSALS {
                         found.pop_last();
                     }
                 }
@@ -176,17 +176,25 @@ impl SimilarPath {
     }
 }
 
-/// Whether two names are similar enough to compare them by character.
+/// Returns whether two names are similar enough to compare them by character.
 fn close(name: &str, wanted: &str) -> bool {
-    let first = |name: &str| name.chars().next().map(|c| c.to_ascii_lowercase());
-    first(name) == first(wanted) && name.len().abs_diff(wanted.len()) <= 2
+    first_letter(name) == first_letter(wanted) && name.len().abs_diff(wanted.len()) <= 2
+}
+
+/// Returns the first character of a name, in lower case.
+fn first_letter(name: &str) -> Option<char> {
+    name.chars().next().map(|c| c.to_ascii_lowercase())
 }
 
 fn begins_alike(name: &str, wanted: &str) -> bool {
-    let stem = |name: &str| name.split('.').find(|part| !part.is_empty()).unwrap_or_default().to_lowercase();
     let name = stem(name);
     let wanted = stem(wanted);
     !name.is_empty() && !wanted.is_empty() && (name.starts_with(&wanted) || wanted.starts_with(&name))
+}
+
+/// Returns a name up to its extension, in lower case.
+fn stem(name: &str) -> String {
+    name.split('.').find(|part| !part.is_empty()).unwrap_or_default().to_lowercase()
 }
 
 pub fn walker(root: &Path) -> WalkBuilder {

@@ -54,17 +54,17 @@ fn stamp(real: &Path) -> Option<DiskStamp> {
 }
 
 /// The maximum bytes of a stored text, and of all stored texts.
-const KEPT: usize = 128 << 10;
-const ALL_KEPT: usize = 8 << 20;
+const MAX_STORED_TEXT_BYTES: usize = 128 << 10;
+const MAX_STORED_BYTES: usize = 8 << 20;
 
 /// The maximum number of remembered lines. Beyond it all are forgotten, and some may have to be
 /// read again.
-const LINES: usize = 400_000;
+const MAX_LINES: usize = 400_000;
 
 impl KnownFile {
     /// Returns the state of a file whose text the model has seen, with its text on disk.
     pub fn of(text: &str, disk: Option<TextFingerprint>) -> Self {
-        let was = (text.len() <= KEPT).then(|| text.into());
+        let was = (text.len() <= MAX_STORED_TEXT_BYTES).then(|| text.into());
         Self { text: TextFingerprint::of(text), disk, was, stamp: None }
     }
 }
@@ -81,7 +81,7 @@ pub struct SeenFiles {
 struct FileTable {
     known: HashMap<PathBuf, KnownFile>,
     /// The total bytes of stored texts.
-    kept: usize,
+    stored_bytes: usize,
 }
 
 /// Hashes of lines, and of pairs of consecutive lines; empty lines do not count.
@@ -100,13 +100,13 @@ impl SeenFiles {
     pub fn note(&self, real: &Path, mut known: KnownFile) {
         known.stamp = stamp(real);
         let mut files = self.files();
-        files.kept += known.was.as_ref().map_or(0, |was| was.len());
+        files.stored_bytes += known.was.as_ref().map_or(0, |was| was.len());
         if let Some(before) = files.known.insert(real.into(), known) {
-            files.kept -= before.was.map_or(0, |was| was.len());
+            files.stored_bytes -= before.was.map_or(0, |was| was.len());
         }
-        if files.kept > ALL_KEPT {
+        if files.stored_bytes > MAX_STORED_BYTES {
             files.known.values_mut().for_each(|known| known.was = None);
-            files.kept = 0;
+            files.stored_bytes = 0;
         }
     }
 
@@ -118,7 +118,7 @@ impl SeenFiles {
     pub fn forget(&self, real: &Path) {
         let mut files = self.files();
         if let Some(before) = files.known.remove(real) {
-            files.kept -= before.was.map_or(0, |was| was.len());
+            files.stored_bytes -= before.was.map_or(0, |was| was.len());
         }
     }
 
@@ -155,7 +155,7 @@ impl SeenFiles {
     pub fn show(&self, result: &str) {
         let mut lines = Vec::new();
         let mut pairs = Vec::new();
-        for undressed in DRESS {
+        for undressed in LINE_FORMATS {
             let mut before = None;
             for line in result.lines() {
                 let Some(line) = undressed(line) else {
@@ -171,14 +171,14 @@ impl SeenFiles {
             }
         }
         let mut shown = locked(&self.shown);
-        if shown.lines.len() > LINES {
+        if shown.lines.len() > MAX_LINES {
             *shown = ShownLines::default();
         }
         shown.lines.extend(lines);
         shown.pairs.extend(pairs);
     }
 
-    /// Whether all lines of a text have been shown, and consecutive ones together.
+    /// Returns whether all lines of a text have been shown, and consecutive ones together.
     pub fn shows(&self, text: &str) -> bool {
         let shown = locked(&self.shown);
         let lines: Vec<u64> = text.lines().filter_map(mark).collect();
@@ -201,7 +201,7 @@ fn as_it_is(line: &str) -> Option<&str> {
 
 /// The formats of file lines in results, each as a function that removes the format: unchanged;
 /// with a line number; with a path and a number; as in a diff.
-const DRESS: [fn(&str) -> Option<&str>; 4] = [
+const LINE_FORMATS: [fn(&str) -> Option<&str>; 4] = [
     as_it_is,
     |line| {
         let line = line.trim_start();
@@ -212,21 +212,21 @@ const DRESS: [fn(&str) -> Option<&str>; 4] = [
         let bare = rest.strip_prefix(": ").or_else(|| rest.strip_prefix("- "));
         bare.or_else(|| rest.strip_prefix([':', '-', '\t', '|', '\u{2192}']))
     },
-    |line| {
-        let ends = |separator: char| {
-            line.match_indices(separator).find_map(|(at, _)| {
-                let rest = &line[at + 1..];
-                let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-                if digits == 0 {
-                    return None;
-                }
-                rest[digits..].strip_prefix(separator)
-            })
-        };
-        ends(':').or_else(|| ends('-'))
-    },
+    |line| after_number(line, ':').or_else(|| after_number(line, '-')),
     |line| line.strip_prefix(['+', '-', ' ']),
 ];
+
+/// Returns the text after the first number between two separators, as in `path:12:text`.
+fn after_number(line: &str, separator: char) -> Option<&str> {
+    line.match_indices(separator).find_map(|(at, _)| {
+        let rest = &line[at + 1..];
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            return None;
+        }
+        rest[digits..].strip_prefix(separator)
+    })
+}
 
 #[cfg(test)]
 mod tests {

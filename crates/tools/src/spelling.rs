@@ -13,7 +13,7 @@ use base::text;
 
 /// The maximum size of a text that is folded, in bytes; folding takes about 40 times that in
 /// memory.
-pub(super) const LONGEST: usize = 1 << 20;
+pub(super) const MAX_FOLDED_BYTES: usize = 1 << 20;
 
 /// The differences that are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,12 +54,12 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t') || plain(c) == Some(" ")
 }
 
-/// Whether a character can be part of a run of blanks: it is blank or invisible.
+/// Returns whether a character can be part of a run of blanks: it is blank or invisible.
 fn is_empty(c: char) -> bool {
     is_blank(c) || plain(c) == Some("")
 }
 
-/// Whether a character belongs to the one before it: an accent, or a later part of a Korean
+/// Returns whether a character belongs to the one before it: an accent, or a later part of a Korean
 /// syllable.
 fn continues(c: char) -> bool {
     const CLASSES: CanonicalCombiningClassMapBorrowed<'static> = CanonicalCombiningClassMapBorrowed::new();
@@ -185,7 +185,7 @@ pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
     }
     let Some(pairs) = pairs(old, found) else { return new.to_owned() };
     // The position in `new` of each byte of `old` that the change preserves.
-    let mut kept: Vec<Option<usize>> = vec![None; old.len()];
+    let mut preserved: Vec<Option<usize>> = vec![None; old.len()];
     let a = tokens(old);
     let b = tokens(new);
     let a_starts = starts(&a);
@@ -194,15 +194,15 @@ pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
         if let similar::DiffOp::Equal { old_index, new_index, len } = op {
             for n in 0..len {
                 for byte in 0..a[old_index + n].len() {
-                    kept[a_starts[old_index + n] + byte] = Some(b_starts[new_index + n] + byte);
+                    preserved[a_starts[old_index + n] + byte] = Some(b_starts[new_index + n] + byte);
                 }
             }
         }
     }
     // The position in `new` of a preserved piece.
     let place = |range: &Range<usize>| -> Option<usize> {
-        let first = kept.get(range.start).copied().flatten()?;
-        kept[range.clone()].iter().enumerate().all(|(n, at)| *at == Some(first + n)).then_some(first)
+        let first = preserved.get(range.start).copied().flatten()?;
+        preserved[range.clone()].iter().enumerate().all(|(n, at)| *at == Some(first + n)).then_some(first)
     };
     let mut out = String::with_capacity(new.len());
     let mut at = 0;
@@ -245,8 +245,7 @@ pub(super) fn differences(wanted: &str, found: &str) -> Vec<String> {
 }
 
 fn difference(wanted: &str, found: &str) -> String {
-    let blank = |text: &str| text.chars().all(|c| matches!(c, ' ' | '\t'));
-    if blank(wanted) && blank(found) {
+    if has_only_blanks(wanted) && has_only_blanks(found) {
         return match (wanted.contains('\t'), found.contains('\t')) {
             (false, true) => "tabs where you wrote spaces".into(),
             (true, false) => "spaces where you wrote tabs".into(),
@@ -255,8 +254,7 @@ fn difference(wanted: &str, found: &str) -> String {
             _ => "another number of spaces".into(),
         };
     }
-    let decomposed = |text: &str| text.chars().any(continues);
-    match (decomposed(wanted), decomposed(found)) {
+    match (is_decomposed(wanted), is_decomposed(found)) {
         (false, true) => return format!("\"{found}\" in decomposed form (NFD) where you wrote it composed (NFC)"),
         (true, false) => return format!("\"{found}\" in composed form (NFC) where you wrote it decomposed (NFD)"),
         _ => {}
@@ -268,6 +266,15 @@ fn difference(wanted: &str, found: &str) -> String {
     };
     let has = if found.is_empty() { "nothing".to_owned() } else { named(found) };
     format!("{has} where you wrote {wrote}")
+}
+
+/// Returns whether a text has a character in decomposed form.
+fn is_decomposed(text: &str) -> bool {
+    text.chars().any(continues)
+}
+
+fn has_only_blanks(text: &str) -> bool {
+    text.chars().all(|c| matches!(c, ' ' | '\t'))
 }
 
 /// Names characters by code point, and those that are often confused also by name.

@@ -17,7 +17,7 @@ use project::agent::Agent;
 use transcript::{CallFacts, ChildSession, File, ModelRef};
 
 /// The maximum length of a stored description, in characters.
-const DESCRIPTION: usize = 100;
+const MAX_DESCRIPTION_CHARS: usize = 100;
 
 /// The tool, created for every step with the calling agent and the agents that it may use.
 #[derive(Default)]
@@ -49,7 +49,7 @@ impl TaskTool {
         Self { wanted, files, ..self }
     }
 
-    /// Whether there is any agent to use.
+    /// Returns whether there is any agent to use.
     pub fn offers_something(&self) -> bool {
         !self.agents.is_empty() || !self.named.is_empty()
     }
@@ -142,7 +142,7 @@ impl Tool for TaskTool {
             facts: context.call.facts.clone(),
             shown: None,
             agent: input.subagent_type,
-            description: text::cut_chars(&text::title(&input.description), DESCRIPTION),
+            description: text::cut_chars(&text::title(&input.description), MAX_DESCRIPTION_CHARS),
             prompt: input.prompt,
             files: self.files.clone(),
             wanted: self.wanted.clone(),

@@ -13,7 +13,7 @@ use base::text;
 use config::settings::OutputLimits;
 
 /// The age at which files with whole results are removed.
-const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The maximum total size of all stored results, in bytes.
 pub const ALL_KEPT: u64 = 512 << 20;
@@ -162,7 +162,7 @@ pub fn hint(path: &Path) -> String {
 /// # Errors
 /// The system's error if the file cannot be written.
 pub fn keep(text: &str, context: &ToolContext) -> io::Result<PathBuf> {
-    if !has_room(&context.project.environment, u64::try_from(text.len()).unwrap_or(u64::MAX)) {
+    if !ensure_space(&context.project.environment, u64::try_from(text.len()).unwrap_or(u64::MAX)) {
         return Err(full());
     }
     let (mut file, path) = create(&context.project.environment)?;
@@ -181,8 +181,8 @@ pub fn create(environment: &Environment) -> io::Result<(std::fs::File, PathBuf)>
     Ok((private_file().write(true).create_new(true).open(&path)?, path))
 }
 
-/// Whether `more` bytes of results can be stored. Removes the oldest results if necessary.
-pub fn has_room(environment: &Environment, more: u64) -> bool {
+/// Returns whether `more` bytes of results can be stored. Removes the oldest results if necessary.
+pub fn ensure_space(environment: &Environment, more: u64) -> bool {
     let now = Duration::from_millis(environment.now().0);
     let entries = std::fs::read_dir(folder(&environment.dirs)).into_iter().flatten().flatten();
     let mut files: Vec<(Duration, u64, PathBuf)> = entries
@@ -251,7 +251,7 @@ fn age(data: &std::fs::Metadata, now: Duration) -> Option<Duration> {
 fn remove(environment: &Environment) {
     let now = Duration::from_millis(environment.now().0);
     let old = |path: &Path| {
-        std::fs::symlink_metadata(path).ok().and_then(|data| age(&data, now)).is_some_and(|age| age > KEPT)
+        std::fs::symlink_metadata(path).ok().and_then(|data| age(&data, now)).is_some_and(|age| age > MAX_AGE)
     };
     let entries = std::fs::read_dir(folder(&environment.dirs)).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {

@@ -45,13 +45,13 @@ pub fn control_files(worktree: &Worktree) -> Vec<PathBuf> {
 /// Returns the project's git directories, with those for submodules and linked worktrees.
 fn git_dirs(worktree: &Worktree) -> Vec<PathBuf> {
     /// The maximum number of directories that are searched.
-    const MOST: usize = 64;
+    const MAX_ENTRIES: usize = 64;
     let mut dirs: Vec<PathBuf> = worktree.git_dirs();
     dirs.extend(worktree.extra.iter().map(|root| root.join(".git")).filter(|dir| dir.is_dir()));
     let mut waiting: VecDeque<PathBuf> = dirs.iter().map(|dir| dir.join("modules")).collect();
     let trees: Vec<PathBuf> = dirs.iter().map(|dir| dir.join("worktrees")).collect();
     dirs.extend(trees.iter().flat_map(|trees| entries(trees)).map(|(_, path)| path));
-    while dirs.len() < MOST
+    while dirs.len() < MAX_ENTRIES
         && let Some(folder) = waiting.pop_front()
     {
         // A submodule's name may contain slashes.
@@ -64,7 +64,7 @@ fn git_dirs(worktree: &Worktree) -> Vec<PathBuf> {
             }
         }
     }
-    dirs.truncate(MOST);
+    dirs.truncate(MAX_ENTRIES);
     dirs
 }
 
@@ -83,8 +83,8 @@ pub fn prepare(worktree: &Worktree) {
 
 fn entries(dir: &Path) -> Vec<(std::ffi::OsString, PathBuf)> {
     /// The maximum number of entries of a directory that are read.
-    const MOST: usize = 4096;
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten().take(MOST);
+    const MAX_ENTRIES: usize = 4096;
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_ENTRIES);
     entries.map(|entry| (entry.file_name(), entry.path())).collect()
 }
 
@@ -106,16 +106,16 @@ enum WatchedFile {
 
 impl ControlFiles {
     /// The maximum bytes that are read.
-    const MOST_BYTES: u64 = 8 << 20;
+    const MAX_BYTES: u64 = 8 << 20;
     /// The maximum number of files; those beyond the byte limit are compared by their change time.
-    const MOST_ENTRIES: usize = 4096;
+    const MAX_FILES: usize = 4096;
 
     /// Records the state of the control files, without the content of `node_modules`.
     pub fn look(worktree: &Worktree) -> Self {
-        let mut left = Self::MOST_BYTES;
+        let mut left = Self::MAX_BYTES;
         let mut seen = BTreeMap::new();
         let mut waiting: VecDeque<PathBuf> = control_files(worktree).into();
-        while seen.len() < Self::MOST_ENTRIES
+        while seen.len() < Self::MAX_FILES
             && let Some(path) = waiting.pop_front()
         {
             let Some(what) = WatchedFile::look(&path, &mut left) else { continue };
@@ -299,10 +299,10 @@ mod tests {
         let tree = Worktree::find(&stage.cwd(), &[], None);
         let path = stage.cwd().join("AGENTS.md");
         let large = fs::File::create(&path).unwrap();
-        large.set_len(ControlFiles::MOST_BYTES * 4).unwrap();
+        large.set_len(ControlFiles::MAX_BYTES * 4).unwrap();
         let watch = ControlFiles::look(&tree);
         assert_eq!(watch.changes(&tree), Vec::<String>::new());
-        large.set_len(ControlFiles::MOST_BYTES * 5).unwrap();
+        large.set_len(ControlFiles::MAX_BYTES * 5).unwrap();
         assert_eq!(watch.changes(&tree), ["AGENTS.md"]);
         fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();

@@ -32,16 +32,16 @@ use transcript::File;
 use visit::Web;
 
 /// The maximum size of a page after decompression, in bytes.
-const LARGEST: usize = 5 << 20;
+const MAX_PAGE_BYTES: usize = 5 << 20;
 
 /// The default timeout, in seconds.
-const PATIENCE: u32 = 30;
+const DEFAULT_TIMEOUT_SECONDS: u32 = 30;
 
 /// The maximum timeout that a call may request, in seconds.
-const LONGEST: u32 = 120;
+const MAX_TIMEOUT_SECONDS: u32 = 120;
 
 /// The maximum number of redirects.
-const HOPS: usize = 8;
+const MAX_REDIRECTS: usize = 8;
 
 #[derive(Default)]
 pub struct WebfetchTool {
@@ -105,7 +105,8 @@ impl Tool for WebfetchTool {
     async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Visit), Failure> {
         let address = Address::read(&input.url)
             .map_err(|why| Failure::Tell(format!("{} cannot be fetched: {why}.", text::title(&input.url))))?;
-        let limit = Duration::from_secs(input.timeout.unwrap_or(PATIENCE).clamp(1, LONGEST).into());
+        let limit =
+            Duration::from_secs(input.timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS).clamp(1, MAX_TIMEOUT_SECONDS).into());
         let visit = Visit {
             web: self.web.clone(),
             address,
@@ -164,8 +165,8 @@ impl Visit {
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let content_type = text::title(content_type);
-        let too_large = || fail(format!("it has more than {} MiB ({content_type})", LARGEST >> 20));
-        if response.content_length().is_some_and(|length| length > LARGEST as u64) {
+        let too_large = || fail(format!("it has more than {} MiB ({content_type})", MAX_PAGE_BYTES >> 20));
+        if response.content_length().is_some_and(|length| length > MAX_PAGE_BYTES as u64) {
             return Err(too_large());
         }
         let mut bytes = Vec::new();
@@ -173,7 +174,7 @@ impl Visit {
             let piece = timeout_at(until, response.chunk()).await.map_err(|_| fail(late(bytes.len())))?;
             let Some(piece) = piece.map_err(|e| fail(visit::broken(&e)))? else { break };
             // The limit applies to the decompressed size.
-            if bytes.len() + piece.len() > LARGEST {
+            if bytes.len() + piece.len() > MAX_PAGE_BYTES {
                 return Err(too_large());
             }
             bytes.extend_from_slice(&piece);
@@ -220,8 +221,8 @@ impl Visit {
     fn follow(self, to: &str, left: Duration) -> Failure {
         let from = self.address.url.clone();
         let fail = |why: String| Failure::Tell(format!("{from} could not be fetched: {why}."));
-        if self.hops >= HOPS {
-            return fail(format!("it leads on and on, {HOPS} times by now"));
+        if self.hops >= MAX_REDIRECTS {
+            return fail(format!("it leads on and on, {MAX_REDIRECTS} times by now"));
         }
         let next = from.join(to).map_err(|e| e.to_string()).and_then(|url| Address::read(url.as_str()));
         let address = match next {
@@ -246,7 +247,7 @@ impl Visit {
     }
 }
 
-/// Whether permission for one address covers another: the same host, and no less secure.
+/// Returns whether permission for one address covers another: the same host, and no less secure.
 fn same_place(from: &reqwest::Url, to: &reqwest::Url) -> bool {
     let upgraded = from.scheme() == "http" && to.scheme() == "https" && from.port().is_none() && to.port().is_none();
     from.host_str() == to.host_str() && to.username().is_empty() && (from.origin() == to.origin() || upgraded)
@@ -336,7 +337,7 @@ mod tests {
     /// U36 and U37: an endless page, and one that decompresses to gigabytes, are neither awaited
     /// nor stored.
     #[tokio::test]
-    async fn endless_pages_are_refused() {
+    async fn slow_and_endless_pages_are_refused() {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         for _ in 0..64 {
             packed.write_all(&[b' '; 1 << 20]).unwrap();
@@ -356,7 +357,12 @@ mod tests {
                 false,
                 "it has more than 5 MiB (text/plain).",
             ),
-            ("content-type: text/html\r\n", vec![b'x'; LARGEST + 1], false, "it has more than 5 MiB (text/html)."),
+            (
+                "content-type: text/html\r\n",
+                vec![b'x'; MAX_PAGE_BYTES + 1],
+                false,
+                "it has more than 5 MiB (text/html).",
+            ),
             (
                 "content-type: text/html\r\ncontent-length: 99999999\r\n",
                 vec![b'x'],
@@ -372,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn request_asks_for_the_wanted_format() {
+    async fn access_request_names_the_fetched_address() {
         let stage = TestProject::new();
         let settings = Settings { webfetch_private: vec!["127.0.0.1".into()], ..Settings::default() };
         let context = with_settings(stage.context(), settings);

@@ -26,19 +26,19 @@ use providers::http::HttpClient;
 use providers::request::{ModelInput as Asked, ModelMessage};
 
 /// The maximum duration of a search, and of one by the model's provider, which reads pages.
-const PATIENCE: Duration = Duration::from_secs(25);
-const READING: Duration = Duration::from_secs(120);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(25);
+const PROVIDER_SEARCH_TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum tokens of the provider's answer.
-const ANSWER: u64 = 4_000;
+const MAX_ANSWER_TOKENS: u64 = 4_000;
 /// The maximum size of an answer, in bytes.
-const LARGEST: usize = 4 << 20;
+const MAX_ANSWER_BYTES: usize = 4 << 20;
 /// The default and the maximum number of results.
-const RESULTS: u32 = 8;
-const MOST: u32 = 20;
+const DEFAULT_RESULTS: u32 = 8;
+const MAX_RESULTS: u32 = 20;
 /// The maximum length of an extract, in characters.
-const EXTRACT: usize = 1_200;
+const MAX_EXTRACT_CHARS: usize = 1_200;
 /// The maximum length of a query, in characters.
-const QUERY: usize = 500;
+const MAX_QUERY_CHARS: usize = 500;
 
 /// A search engine: its address and the format of its answers.
 #[derive(Debug)]
@@ -135,7 +135,8 @@ enum Searcher {
     Provider,
 }
 
-/// Whether there is a search engine; `provider` returns whether the model's provider searches.
+/// Returns whether there is a search engine; `provider` returns whether the model's provider
+/// searches.
 pub fn offered(environment: &Environment, provider: impl FnOnce() -> bool) -> bool {
     match chosen(environment) {
         Some(Searcher::Engine(..)) => true,
@@ -184,8 +185,8 @@ impl Tool for WebsearchTool {
 
     async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let query = input.query.split_whitespace().collect::<Vec<_>>().join(" ");
-        if query.is_empty() || query.chars().count() > QUERY {
-            return Err(Failure::Tell(format!("A query is one line of at most {QUERY} characters.")));
+        if query.is_empty() || query.chars().count() > MAX_QUERY_CHARS {
+            return Err(Failure::Tell(format!("A query is one line of at most {MAX_QUERY_CHARS} characters.")));
         }
         let environment = &context.project.environment;
         let known = secrets(&context.project.settings, environment);
@@ -195,19 +196,19 @@ impl Tool for WebsearchTool {
         let Some(by) = chosen(environment) else {
             return Err(Failure::tell("There is no search engine: the one that the user named has no key."));
         };
-        let count = input.num_results.unwrap_or(RESULTS).clamp(1, MOST);
+        let count = input.num_results.unwrap_or(DEFAULT_RESULTS).clamp(1, MAX_RESULTS);
         let need = Need::new(Self::NAME, query.as_str()).always(query.as_str());
         Ok((vec![need], Ready { by, query, count }))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let (name, patience) = match &ready.by {
-            Searcher::Engine(engine, _) => (engine.name, PATIENCE),
-            Searcher::Provider => ("The model's provider", READING),
+        let (name, timeout) = match &ready.by {
+            Searcher::Engine(engine, _) => (engine.name, SEARCH_TIMEOUT),
+            Searcher::Provider => ("The model's provider", PROVIDER_SEARCH_TIMEOUT),
         };
-        let asked = tokio::time::timeout(patience, ready.search(&context));
+        let asked = tokio::time::timeout(timeout, ready.search(&context));
         let answer = tokio::select! {
-            answer = asked => answer.unwrap_or_else(|_| Err(format!("{name} did not answer within {} s", patience.as_secs()))),
+            answer = asked => answer.unwrap_or_else(|_| Err(format!("{name} did not answer within {} s", timeout.as_secs()))),
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
         };
         let failed = |why: String| Failure::Tell(format!("The search failed: {}.", why.trim_end_matches('.')));
@@ -223,8 +224,8 @@ impl Ready {
                 Ok(shown(&engine.pages(&answer), self.count))
             }
             Searcher::Provider => {
-                let sample = self.have_searched(context).await?;
-                let pages = together(sample.found);
+                let sample = self.search_by_provider(context).await?;
+                let pages = merged(sample.found);
                 let (words, _) = text::visible(sample.text.trim());
                 let cut = if sample.cut { " It was cut off." } else { "" };
                 Ok(if words.is_empty() {
@@ -240,20 +241,19 @@ impl Ready {
     }
 
     /// Searches through the provider of the session's model.
-    async fn have_searched(&self, context: &ToolContext) -> Result<Sample, String> {
-        let none = || "there is no model to ask now".to_owned();
+    async fn search_by_provider(&self, context: &ToolContext) -> Result<Sample, String> {
         let (reply, answer) = oneshot::channel();
         let wanted = SampleRequest {
             system: Some(prompts::wire::SEARCH.into()),
             messages: vec![ModelMessage::User(vec![Asked::Text(format!("Search the web for: {}", self.query).into())])],
-            max_output: ANSWER,
+            max_output: MAX_ANSWER_TOKENS,
             search: true,
             temperature: None,
             reply,
         };
         let request = SessionRequest::Sample(Box::new(wanted));
-        context.client.session_requests.send(request).await.map_err(|_| none())?;
-        answer.await.unwrap_or_else(|_| Err(none()))
+        context.client.session_requests.send(request).await.map_err(|_| no_model())?;
+        answer.await.unwrap_or_else(|_| Err(no_model()))
     }
 
     async fn ask(&self, engine: &SearchEngine, key: &str, environment: &Environment) -> Result<Value, String> {
@@ -290,7 +290,7 @@ impl Ready {
             Arc::new(client)
         });
         let client = client.await.map_err(|e| e.to_string())?;
-        let answer = client.exchange(engine.name, &method, &url, headers, body, LARGEST).await;
+        let answer = client.exchange(engine.name, &method, &url, headers, body, MAX_ANSWER_BYTES).await;
         let (status, _, body) = answer.map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
         if !status.is_success() {
             let message = text::title(&String::from_utf8_lossy(&body));
@@ -312,14 +312,18 @@ impl Ready {
     }
 }
 
+fn no_model() -> String {
+    "there is no model to ask now".to_owned()
+}
+
 impl SearchEngine {
     /// Reads the results of an answer.
     fn pages(&self, answer: &Value) -> Vec<FoundPage> {
         let results = answer.pointer(self.list).and_then(Value::as_array).into_iter().flatten();
         let page = |result: &Value| {
             let [title, url, date, extract] = self.fields.map(|name| {
-                let said = result.get(name).and_then(Value::as_str).unwrap_or_default();
-                said.to_owned()
+                let text = result.get(name).and_then(Value::as_str).unwrap_or_default();
+                text.to_owned()
             });
             FoundPage { title, url, date, extract }
         };
@@ -328,7 +332,7 @@ impl SearchEngine {
 }
 
 /// Merges results for the same page.
-fn together(found: Vec<FoundPage>) -> Vec<FoundPage> {
+fn merged(found: Vec<FoundPage>) -> Vec<FoundPage> {
     let mut pages: Vec<FoundPage> = Vec::new();
     for page in found {
         let Some(known) = pages.iter_mut().find(|known| known.url == page.url) else {
@@ -351,19 +355,15 @@ fn together(found: Vec<FoundPage>) -> Vec<FoundPage> {
 fn shown(pages: &[FoundPage], count: u32) -> String {
     let mut out = String::new();
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let tidy = |said: &str, most: usize| {
-        let words = text::visible(said).0.split_whitespace().collect::<Vec<_>>().join(" ");
-        text::cut_chars(&words, most)
-    };
     for page in pages.iter().filter(|page| !page.url.trim().is_empty()).take(count) {
         let lines = [
-            tidy(&page.title, 200),
-            tidy(&page.url, 2_000),
-            Some(tidy(&page.date, 40))
+            one_line(&page.title, 200),
+            one_line(&page.url, 2_000),
+            Some(one_line(&page.date, 40))
                 .filter(|date| !date.is_empty())
                 .map(|date| format!("Date: {date}"))
                 .unwrap_or_default(),
-            tidy(&page.extract, EXTRACT),
+            one_line(&page.extract, MAX_EXTRACT_CHARS),
         ];
         let lines: Vec<String> = lines.into_iter().filter(|line| !line.is_empty()).collect();
         let _ = writeln!(out, "{}\n", lines.join("\n"));
@@ -373,6 +373,12 @@ fn shown(pages: &[FoundPage], count: u32) -> String {
     } else {
         out.trim_end().to_owned()
     }
+}
+
+/// Puts a text on one line of at most `max_chars` visible characters.
+fn one_line(text: &str, max_chars: usize) -> String {
+    let words = text::visible(text).0.split_whitespace().collect::<Vec<_>>().join(" ");
+    text::cut_chars(&words, max_chars)
 }
 
 #[cfg(test)]
@@ -453,7 +459,7 @@ mod tests {
             page("nowhere", "", "", "x"),
         ];
         let wanted = "A\nhttps://a.example\nDate: May\nOne. Two.\n\nB\nhttps://b.example";
-        assert_eq!(shown(&together(found), 8), wanted);
+        assert_eq!(shown(&merged(found), 8), wanted);
     }
 
     #[tokio::test]

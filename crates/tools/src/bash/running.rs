@@ -9,7 +9,7 @@ use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::exit_status::ending;
-use super::super::jobs::last_words;
+use super::super::jobs::drain_pipe;
 use super::super::live::{LiveOutput, due};
 use super::super::printed::{CapturedOutput, ShownOutput};
 use super::super::{Failure, ToolContext};
@@ -18,18 +18,18 @@ use events::ProgramExit;
 use sandbox::process::Child;
 
 /// The maximum time for a command to end after its time limit.
-const GRACE: Duration = Duration::from_secs(2);
+const STOP_GRACE: Duration = Duration::from_secs(2);
 /// The maximum time for a command to end when the user waits.
-const SHORT_GRACE: Duration = Duration::from_millis(50);
+const CANCEL_GRACE: Duration = Duration::from_millis(50);
 /// The time for which a command is observed before it is left in the background.
-const WATCHED: Duration = Duration::from_secs(1);
+const OBSERVATION_TIME: Duration = Duration::from_secs(1);
 /// The time without output after which the first output of a command is complete.
-const QUIET: Duration = Duration::from_millis(300);
+const QUIET_TIME: Duration = Duration::from_millis(300);
 /// The maximum number of 64 KiB pieces that are read after a cancel.
-const DRAINED: usize = 64;
+const MAX_DRAINED_PIECES: usize = 64;
 /// The interval for checking whether a shell has finished except for commands that it has started
 /// with `&`.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The options of a command.
 pub(super) struct CommandOptions {
@@ -81,8 +81,8 @@ impl OutputKeeping {
         self.last.map(|last| last + interval)
     }
 
-    fn keep(&mut self, printed: &CapturedOutput, context: &ToolContext) {
-        let ShownOutput { text, hint, .. } = printed.kept();
+    fn store(&mut self, printed: &CapturedOutput, context: &ToolContext) {
+        let ShownOutput { text, hint, .. } = printed.shown_output();
         let text = context.session.mark.data(text);
         let text = hint.map_or(text.clone(), |hint| format!("{text}\n\n{hint}"));
         self.last = Some(Instant::now());
@@ -104,26 +104,26 @@ impl RunningCommand {
         // A limit that the clock cannot represent is no limit.
         let deadline = plan.limit.and_then(|limit| begun.checked_add(limit)).map_or(far, |at| at.min(far));
         // The end of the observation, after which the call waits for nothing else.
-        let mut watched = plan.background.then_some(begun + WATCHED);
+        let mut watched = plan.background.then_some(begun + OBSERVATION_TIME);
         let mut left = None;
         let mut quiet = far;
         let mut look = begun;
         let mut buffer = vec![0; 64 << 10];
         loop {
-            let beat = self.live.next_beat();
+            let update_at = self.live.next_update();
             tokio::select! {
                 biased;
                 () = context.cancelled.cancelled() => {
                     let cut_off = self.cut_off();
-                    self.child.kill(SHORT_GRACE).await;
+                    self.child.kill(CANCEL_GRACE).await;
                     return Err(cut_off);
                 }
                 () = sleep_until(deadline), if left.is_none() => {
-                    if plan.keep && context.session.jobs.room().is_ok() {
+                    if plan.keep && context.session.jobs.check_capacity().is_ok() {
                         return Ok((CommandEnd::Kept(BackgroundedAt::Limit(plan.limit.unwrap_or_default())), self));
                     }
                     tokio::select! {
-                        () = self.child.kill(GRACE) => {}
+                        () = self.child.kill(STOP_GRACE) => {}
                         () = context.cancelled.cancelled() => {}
                     }
                     if context.cancelled.is_cancelled() {
@@ -143,18 +143,18 @@ impl RunningCommand {
                     return Ok((left.map_or(CommandEnd::Kept(BackgroundedAt::Start), CommandEnd::Left), self));
                 }
                 () = sleep_until(look), if left.is_none() && plan.note.is_some() => {
-                    look = Instant::now() + LOOK;
+                    look = Instant::now() + POLL_INTERVAL;
                     left = plan.note.as_deref().and_then(noted);
                     if left.is_some() {
-                        quiet = Instant::now() + QUIET;
-                        watched = Some(quiet.max(begun + WATCHED));
+                        quiet = Instant::now() + QUIET_TIME;
+                        watched = Some(quiet.max(begun + OBSERVATION_TIME));
                     }
                 }
                 () = due(self.keeping.next()), if self.keeping.next().is_some() => {
-                    self.keeping.keep(&self.printed, context);
+                    self.keeping.store(&self.printed, context);
                 }
                 () = self.live.sent(), if self.live.sending.is_some() => {}
-                () = due(beat), if self.live.has_news() => self.live.send(),
+                () = due(update_at), if self.live.has_news() => self.live.send(),
                 // Last, because a flood always has more to read, and its output must be shown
                 // meanwhile.
                 read = self.pipe.read(&mut buffer), if self.open => match read {
@@ -163,7 +163,7 @@ impl RunningCommand {
                         // The command has a thread of its own, so a flood is read until the pipe is
                         // empty; cancellation and time limits are checked after each piece.
                         self.take(&buffer[..n]);
-                        quiet = Instant::now() + QUIET;
+                        quiet = Instant::now() + QUIET_TIME;
                     }
                 },
             }
@@ -180,19 +180,19 @@ impl RunningCommand {
     /// killed, so that its own message is not included.
     fn cut_off(&mut self) -> Failure {
         let mut buffer = vec![0; 64 << 10];
-        for _ in 0..DRAINED {
+        for _ in 0..MAX_DRAINED_PIECES {
             match self.pipe.try_read(&mut buffer) {
                 Ok(0) | Err(_) => break,
                 Ok(n) => self.take(&buffer[..n]),
             }
         }
         self.printed.end();
-        let text = self.printed.kept().text;
+        let text = self.printed.shown_output().text;
         if text.trim().is_empty() { Failure::Cancelled } else { Failure::CutOff(text) }
     }
 
     /// Reads the rest of the pipe after the end of the shell.
-    pub(super) async fn last_words(&mut self, context: &ToolContext) -> Result<(), Failure> {
+    pub(super) async fn drain_pipe(&mut self, context: &ToolContext) -> Result<(), Failure> {
         if !self.open {
             return Ok(());
         }
@@ -205,7 +205,7 @@ impl RunningCommand {
         tokio::select! {
             biased;
             () = context.cancelled.cancelled() => {}
-            held = last_words(pipe, &mut buffer, take) => {
+            held = drain_pipe(pipe, &mut buffer, take) => {
                 *open = held;
                 return Ok(());
             }
@@ -270,7 +270,7 @@ mod tests {
             let mut keeping = OutputKeeping::default();
             let line = "x".repeat(piece - 1) + "\n";
             let mut all = 0;
-            let mut kept = 0;
+            let mut stored = 0;
             let mut times = 0;
             let begun = Instant::now();
             let mut longest = Duration::ZERO;
@@ -281,13 +281,13 @@ mod tests {
                 all += line.len();
                 longest = longest.max(keeping.last.unwrap().elapsed());
                 if keeping.next().is_some_and(|next| next <= Instant::now()) {
-                    keeping.keep(&printed, &context);
-                    kept += keeping.size;
+                    keeping.store(&printed, &context);
+                    stored += keeping.size;
                     times += 1;
                 }
             }
             let bound = all + context.limits.bytes * 300 / 30;
-            assert!((1..=300).contains(&times) && kept <= bound, "{times} times {kept} of {all}");
+            assert!((1..=300).contains(&times) && stored <= bound, "{times} times {stored} of {all}");
             assert!(longest <= OutputKeeping::LONG_INTERVAL + Duration::from_millis(50), "{longest:?}");
         }
     }

@@ -6,10 +6,10 @@ use crate::scratch;
 use base::text;
 
 /// The size limit of a single argument on Linux, in bytes; arguments must be shorter.
-pub(super) const LONGEST: usize = 128 << 10;
+pub(super) const MAX_ARGUMENT_BYTES: usize = 128 << 10;
 
-/// Whether a command line may start a background command with `&`. A wrong answer for a quoted `&`
-/// is harmless.
+/// Returns whether a command line may start a background command with `&`. A wrong answer for a
+/// quoted `&` is harmless.
 pub(super) fn starts_others(command: &str) -> bool {
     let bytes = command.as_bytes();
     memchr::memchr_iter(b'&', bytes).any(|at| {
@@ -41,7 +41,7 @@ pub(super) fn staying(command: &str, note: &Path) -> Option<String> {
     let wait = "wait $!; c=$?; wait; exit $c";
     let line = format!("trap '{last}{{ echo $c >|\"{note}\"; }} 2>/dev/null || exit $c; {wait}' EXIT; {command}");
     // It must still fit into one argument.
-    (line.len() < LONGEST).then_some(line)
+    (line.len() < MAX_ARGUMENT_BYTES).then_some(line)
 }
 
 /// Reads the exit code that a shell has written.
@@ -72,6 +72,6 @@ mod tests {
         }
         let note = Path::new("/a b/exit-call_1");
         assert!(staying("a &", note).unwrap().ends_with("' EXIT; a &"));
-        assert_eq!(staying(&"a".repeat(LONGEST - 10), note), None);
+        assert_eq!(staying(&"a".repeat(MAX_ARGUMENT_BYTES - 10), note), None);
     }
 }

@@ -25,7 +25,7 @@ pub async fn itself(context: &ToolContext, path: &str) -> Result<Document, Failu
         && place.real.found == PathKind::File
         && let Ok(identity) = disk::identify(&place.real.path)
     {
-        return Ok(Document { exists: true, told: false, raw: Some(identity), ..Document::nothing(place) });
+        return Ok(Document { exists: true, is_known: false, raw: Some(identity), ..Document::absent(place) });
     }
     opened
 }
@@ -51,15 +51,15 @@ fn own_name(context: &ToolContext, path: &str, place: &ResolvedPath) -> Result<(
 }
 
 impl Document {
-    /// Whether the file was read as text, or is to be created. Any other file has no text here,
-    /// although it exists.
+    /// Returns whether the file was read as text, or is to be created. Any other file has no text
+    /// here, although it exists.
     pub fn is_text(&self) -> bool {
         self.raw.is_none()
     }
 
-    /// Whether undo could restore the content: larger files are not stored
+    /// Returns whether undo could restore the content: larger files are not stored
     /// (`crates/snapshot/src/lib.rs`).
-    pub fn can_be_kept(&self) -> bool {
+    pub fn can_be_restored(&self) -> bool {
         self.raw.is_none_or(|raw| raw.length <= disk::LARGEST)
     }
 
@@ -85,7 +85,7 @@ impl Document {
     /// Returns this unused path as the destination of a moved file.
     #[must_use]
     pub fn for_moved(self, file: &Self) -> Self {
-        Self { mark: file.mark, told: file.told, ..self }
+        Self { mark: file.mark, is_known: file.is_known, ..self }
     }
 
     /// Moves the file to an unused path, with its bytes and its mode. Creates missing directories.
@@ -97,7 +97,7 @@ impl Document {
         disk::rename(&self.place.real.path, &to.place.real.path)
             .map_err(|e| Failure::Tell(format!("Cannot move {} to {}: {e}.", self.place.shown, to.place.shown)))?;
         context.session.seen.forget(&self.place.real.path);
-        if self.told {
+        if self.is_known {
             context.session.seen.note(&to.place.real.path, KnownFile::of(&self.text, self.disk));
         }
         Ok(())
@@ -110,7 +110,7 @@ impl Document {
     pub fn rename_back(&self, to: &Self, context: &ToolContext) -> Result<(), disk::Error> {
         disk::rename(&to.place.real.path, &self.place.real.path)?;
         context.session.seen.forget(&to.place.real.path);
-        self.note_if_told(context);
+        self.note_if_known(context);
         Ok(())
     }
 
@@ -130,12 +130,12 @@ impl Document {
     /// The name that the file has instead, and the reason.
     pub fn put_back(&self, aside: SetAside, context: &ToolContext) -> Result<(), String> {
         aside.back().map_err(|(name, e)| format!("it is called {name} now, because {e}"))?;
-        self.note_if_told(context);
+        self.note_if_known(context);
         Ok(())
     }
 
-    fn note_if_told(&self, context: &ToolContext) {
-        if self.told {
+    fn note_if_known(&self, context: &ToolContext) {
+        if self.is_known {
             self.note(context);
         }
     }

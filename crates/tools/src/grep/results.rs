@@ -6,13 +6,13 @@ use super::super::search::{LIMIT, Rank};
 use base::text;
 
 /// The maximum length of a searched line, in bytes.
-pub(super) const LONGEST: usize = 64 << 20;
+pub(super) const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// The maximum number of further files whose matches are only counted.
-const COUNTED: usize = 20;
+const MAX_COUNTED_FILES: usize = 20;
 
 /// The maximum number of names of files that were not searched.
-const NAMED: usize = 3;
+const MAX_NAMED_FILES: usize = 3;
 
 /// The options of a search that affect its output.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct GrepOptions {
 pub(super) struct BestFiles {
     /// The newest files. Those whose lines are shown come first.
     files: BTreeMap<Rank, FileMatches>,
-    pub(super) kept: usize,
+    pub(super) collected: usize,
     /// Counts of all files: those searched to the end, those with matches, and the matches.
     pub(super) searched: usize,
     found: usize,
@@ -64,7 +64,7 @@ pub(super) struct NamedFiles {
 pub(super) struct FileMatches {
     pub(super) lines: Vec<GrepLine>,
     /// The number of matches in `lines`, and of all matches.
-    pub(super) kept: usize,
+    pub(super) collected: usize,
     pub(super) count: usize,
 }
 
@@ -81,7 +81,7 @@ pub(super) enum GrepLine {
 
 impl FileMatches {
     /// Limits the lines to the first matches with their context.
-    fn keep(&mut self, most: usize) {
+    fn limit_to(&mut self, most: usize) {
         let mut matches = 0;
         let more = self.lines.iter().position(|line| {
             matches += usize::from(matches <= most && matches!(line, GrepLine::Match(..)));
@@ -92,35 +92,35 @@ impl FileMatches {
             let before =
                 self.lines[..more].iter().rposition(|line| matches!(line, GrepLine::Match(..) | GrepLine::Further(..)));
             self.lines.truncate(before.map_or(0, |last| last + 1));
-            self.kept = most;
+            self.collected = most;
         }
     }
 }
 
 impl BestFiles {
-    /// Whether lines are only added for files with a better rank.
+    /// Returns whether lines are only added for files with a better rank.
     pub(super) fn full(&self) -> bool {
-        self.kept >= LIMIT
+        self.collected >= LIMIT
     }
 
     /// Returns the number of matches of a file that could be shown.
-    pub(super) fn room(&self, rank: &Rank) -> usize {
-        let last = self.files.iter().rev().find(|(_, hits)| hits.kept > 0);
+    pub(super) fn remaining_capacity(&self, rank: &Rank) -> usize {
+        let last = self.files.iter().rev().find(|(_, hits)| hits.collected > 0);
         if self.full() && last.is_some_and(|(last, _)| last < rank) { 0 } else { LIMIT }
     }
 
     pub(super) fn add(&mut self, rank: Rank, hits: FileMatches) {
         self.found += 1;
         self.matches += hits.count;
-        self.kept += hits.kept;
+        self.collected += hits.collected;
         self.files.insert(rank, hits);
-        while self.kept > LIMIT {
-            let Some(last) = self.files.values_mut().rev().find(|hits| hits.kept > 0) else { break };
-            let most = last.kept.saturating_sub(self.kept - LIMIT);
-            self.kept -= last.kept - most;
-            last.keep(most);
+        while self.collected > LIMIT {
+            let Some(last) = self.files.values_mut().rev().find(|hits| hits.collected > 0) else { break };
+            let most = last.collected.saturating_sub(self.collected - LIMIT);
+            self.collected -= last.collected - most;
+            last.limit_to(most);
         }
-        while self.files.len() > LIMIT + COUNTED {
+        while self.files.len() > LIMIT + MAX_COUNTED_FILES {
             self.files.pop_last();
         }
     }
@@ -130,7 +130,7 @@ impl BestFiles {
         let files = self.unsearched.entry(why).or_default();
         files.count += 1;
         files.names.insert(name);
-        if files.names.len() > NAMED {
+        if files.names.len() > MAX_NAMED_FILES {
             files.names.pop_last();
         }
     }
@@ -156,7 +156,7 @@ impl BestFiles {
                 ),
                 SearchGap::TooLong => format!(
                     "\n\n({some} {are} not searched to the end, because a line, or with multiline the file, is longer than {} MiB: {names})",
-                    LONGEST >> 20
+                    MAX_LINE_BYTES >> 20
                 ),
             }
         };
@@ -164,7 +164,7 @@ impl BestFiles {
     }
 
     pub(super) fn is_cut(&self, files_only: bool) -> bool {
-        if files_only { self.found > LIMIT } else { self.kept < self.matches }
+        if files_only { self.found > LIMIT } else { self.collected < self.matches }
     }
 
     pub(super) fn shown(&self, wanted: &GrepOptions) -> String {
@@ -198,7 +198,7 @@ impl BestFiles {
             text.push_str(&format!("; the {LIMIT} newest"));
         }
         text.push_str(":\n");
-        let names = self.files.keys().take(LIMIT).map(|rank| text::escaped(&rank.path.display().to_string()));
+        let names = self.files.keys().take(LIMIT).map(name);
         text.push_str(&names.collect::<Vec<_>>().join("\n"));
         text
     }
@@ -208,12 +208,14 @@ impl BestFiles {
         let mut text = format!("Found {}", text::count(self.matches, "match"));
         if cut {
             let files = text::count(self.found, "file");
-            text.push_str(&format!(" in {files}; {} are shown, those of the newest files", self.kept));
+            text.push_str(&format!(" in {files}; {} are shown, those of the newest files", self.collected));
         }
-        let name = |rank: &Rank| text::escaped(&rank.path.display().to_string());
-        for (rank, hits) in self.files.iter().filter(|(_, hits)| hits.kept > 0) {
-            let part =
-                if hits.kept < hits.count { format!(" ({} of {})", hits.kept, hits.count) } else { String::new() };
+        for (rank, hits) in self.files.iter().filter(|(_, hits)| hits.collected > 0) {
+            let part = if hits.collected < hits.count {
+                format!(" ({} of {})", hits.collected, hits.count)
+            } else {
+                String::new()
+            };
             text.push_str(&format!("\n\n{}{part}:", name(rank)));
             for line in &hits.lines {
                 text.push_str(&match line {
@@ -226,13 +228,16 @@ impl BestFiles {
             }
         }
         if cut {
-            let mut rest = self.files.iter().filter(|(_, hits)| hits.kept == 0);
-            let named: Vec<String> =
-                rest.by_ref().take(COUNTED).map(|(rank, hits)| format!("\n  {}: {}", name(rank), hits.count)).collect();
+            let mut rest = self.files.iter().filter(|(_, hits)| hits.collected == 0);
+            let named: Vec<String> = rest
+                .by_ref()
+                .take(MAX_COUNTED_FILES)
+                .map(|(rank, hits)| format!("\n  {}: {}", name(rank), hits.count))
+                .collect();
             if !named.is_empty() {
                 text.push_str(&format!("\n\nMatches not shown:{}", named.concat()));
             }
-            let with_lines = self.files.values().filter(|hits| hits.kept > 0).count();
+            let with_lines = self.files.values().filter(|hits| hits.collected > 0).count();
             let more = self.found.saturating_sub(with_lines + named.len());
             if more > 0 {
                 text.push_str(&format!("\n  and in {} more", text::count(more, "file")));
@@ -241,4 +246,9 @@ impl BestFiles {
         }
         text
     }
+}
+
+/// Returns the path of a file as shown to the model.
+fn name(rank: &Rank) -> String {
+    text::escaped(&rank.path.display().to_string())
 }

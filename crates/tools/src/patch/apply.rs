@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::super::merge::merged;
 use super::super::replace::FuzzyMatch;
-use super::super::spelling::{FoldLevel, FoldedText, LONGEST, differences};
+use super::super::spelling::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
 use super::{Error, Hunk};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,6 @@ fn written(text: &str, lines: &[&str], placed: Vec<PlacedHunk<'_>>) -> AppliedPa
             now.push((come + 1, (come + new.len()).max(come + 1)));
         }
         come += new.len();
-        let unended = |out: &str| !out.is_empty() && !out.ends_with('\n');
         let replaced = &lines[at..at + length];
         let same = |(old, new): &(&&str, &String)| bare(old) == new.as_str();
         let shared = replaced.iter().zip(new.iter()).take_while(same).count();
@@ -86,14 +85,14 @@ fn written(text: &str, lines: &[&str], placed: Vec<PlacedHunk<'_>>) -> AppliedPa
             }
         });
         for line in &new[shared..new.len() - tail] {
-            if unended(&out) {
+            if is_unended(&out) {
                 out.push_str(end);
             }
             out.push_str(line);
             out.push_str(end);
         }
         for line in &replaced[length - tail..] {
-            if unended(&out) {
+            if is_unended(&out) {
                 out.push_str(end);
             }
             out.push_str(line);
@@ -106,6 +105,11 @@ fn written(text: &str, lines: &[&str], placed: Vec<PlacedHunk<'_>>) -> AppliedPa
         out.truncate(without);
     }
     AppliedPatch { text: out, fuzzy, now }
+}
+
+/// Returns whether a text ends within a line.
+fn is_unended(text: &str) -> bool {
+    !text.is_empty() && !text.ends_with('\n')
 }
 
 fn bare(line: &str) -> &str {
@@ -127,7 +131,7 @@ type LineKey = fn(&str) -> Cow<'_, str>;
 
 /// The comparisons of lines, strictest first. All but the first have a name that the model is
 /// shown.
-const SAME: [(Option<&str>, LineKey); 5] = [
+const COMPARISONS: [(Option<&str>, LineKey); 5] = [
     (None, |line| line.into()),
     (Some("ignoring spaces after lines"), |line| line.trim_end().into()),
     (Some("ignoring spaces around lines"), |line| line.trim().into()),
@@ -136,14 +140,14 @@ const SAME: [(Option<&str>, LineKey); 5] = [
 ];
 
 /// The first comparison that ignores typographic variants.
-const SPELLED: usize = 3;
+const FIRST_FOLDED: usize = 3;
 
 /// The lines of a file, with their keys for each comparison, computed at the first use.
 struct FileLines<'a> {
     lines: Vec<&'a str>,
     /// The total bytes of the lines.
     length: usize,
-    keys: [OnceCell<Vec<Cow<'a, str>>>; SAME.len()],
+    keys: [OnceCell<Vec<Cow<'a, str>>>; COMPARISONS.len()],
 }
 
 impl<'a> FileLines<'a> {
@@ -154,8 +158,8 @@ impl<'a> FileLines<'a> {
 
     /// Returns the positions of lines in one comparison.
     fn places(&self, way: usize, from: usize, wanted: &[String]) -> Vec<usize> {
-        let key = SAME[way].1;
-        if way >= SPELLED && self.length > LONGEST {
+        let key = COMPARISONS[way].1;
+        if way >= FIRST_FOLDED && self.length > MAX_FOLDED_BYTES {
             return Vec::new();
         }
         let keys = self.keys[way].get_or_init(|| self.lines.iter().map(|line| key(line)).collect());
@@ -168,7 +172,7 @@ impl<'a> FileLines<'a> {
     fn after(&self, contexts: &[String], from: usize) -> Option<usize> {
         contexts.iter().try_fold(from, |from, context| {
             let wanted = std::slice::from_ref(context);
-            let whole = (0..SAME.len()).find_map(|way| self.places(way, from, wanted).first().copied());
+            let whole = (0..COMPARISONS.len()).find_map(|way| self.places(way, from, wanted).first().copied());
             // A head without its parameters matches if exactly one line begins with it.
             let begins = || {
                 let mut lines =
@@ -210,7 +214,6 @@ impl<'a> FileLines<'a> {
         let length = old.len();
         let Some(way) = way else { return Ok(PlacedHunk { at, length, new: Cow::Borrowed(new), fuzzy: None }) };
         let there = &self.lines[at..at + length];
-        let borrowed = |lines: &'h [String]| -> Vec<&'h str> { lines.iter().map(String::as_str).collect() };
         let missing = || Error::Lines(hunk.old.join("\n"), name.into());
         // No lines are not the same as an empty line.
         let changed = match new {
@@ -272,7 +275,7 @@ impl<'a> FileLines<'a> {
     ) -> Result<(usize, Option<&'static str>), Error> {
         let free = |at: &usize| !taken.iter().any(|taken| *at < taken.end && taken.start < at + old.len());
         let places = |way, from| -> Vec<usize> { self.places(way, from, old).into_iter().filter(free).collect() };
-        for (way, (how, _)) in SAME.iter().enumerate() {
+        for (way, (how, _)) in COMPARISONS.iter().enumerate() {
             for (from, in_order) in [(below, true), (above, false)] {
                 let Some(from) = from else { continue };
                 let mut found = places(way, from);
@@ -296,4 +299,8 @@ impl<'a> FileLines<'a> {
         }
         Err(Error::Lines(old.join("\n"), name.into()))
     }
+}
+
+fn borrowed(lines: &[String]) -> Vec<&str> {
+    lines.iter().map(String::as_str).collect()
 }

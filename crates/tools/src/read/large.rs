@@ -12,10 +12,10 @@ use super::Excerpt;
 use crate::disk;
 
 /// The number of bytes that are read at a time.
-const PIECE: usize = 1 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 
 /// The maximum bytes of stored lines.
-const KEPT: usize = 16 << 20;
+const MAX_STORED_BYTES: usize = 16 << 20;
 
 /// Lines of a file.
 pub(super) struct FileExcerpt {
@@ -52,7 +52,7 @@ pub(super) fn window(
     let end = first.saturating_add(part.limit).min(total + 1);
     let Some(mut bytes) = lines(&mut file, first..end, cancelled)? else { return Ok(None) };
     let mut is_cut = false;
-    if bytes.len() >= KEPT && bytes.last() != Some(&b'\n') {
+    if bytes.len() >= MAX_STORED_BYTES && bytes.last() != Some(&b'\n') {
         // An incomplete last line is left for the next call, unless it is the only one.
         match bytes.iter().rposition(|byte| *byte == b'\n') {
             Some(end) => bytes.truncate(end + 1),
@@ -65,7 +65,7 @@ pub(super) fn window(
 /// Counts the lines; the last one may lack a line break.
 fn count(file: &mut File, cancelled: &CancellationToken) -> io::Result<Option<usize>> {
     file.seek(SeekFrom::Start(0))?;
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; PIECE_BYTES];
     let mut ends = 0;
     let mut last = b'\n';
     loop {
@@ -85,10 +85,10 @@ fn count(file: &mut File, cancelled: &CancellationToken) -> io::Result<Option<us
 /// Reads a range of lines.
 fn lines(file: &mut File, wanted: Range<usize>, cancelled: &CancellationToken) -> io::Result<Option<Vec<u8>>> {
     file.seek(SeekFrom::Start(0))?;
-    let mut reader = BufReader::with_capacity(PIECE, file);
+    let mut reader = BufReader::with_capacity(PIECE_BYTES, file);
     let mut line = 1;
     let mut bytes = Vec::new();
-    while line < wanted.end && bytes.len() < KEPT {
+    while line < wanted.end && bytes.len() < MAX_STORED_BYTES {
         if cancelled.is_cancelled() {
             return Ok(None);
         }
@@ -102,7 +102,7 @@ fn lines(file: &mut File, wanted: Range<usize>, cancelled: &CancellationToken) -
             let length = rest.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
             let text = &rest[..length.unwrap_or(rest.len())];
             if line >= wanted.start {
-                bytes.extend_from_slice(&text[..text.len().min(KEPT - bytes.len())]);
+                bytes.extend_from_slice(&text[..text.len().min(MAX_STORED_BYTES - bytes.len())]);
             }
             used += text.len();
             line += usize::from(length.is_some());

@@ -52,7 +52,8 @@ impl NormalizedText {
         out
     }
 
-    /// Whether the line at this position, or without a line end the previous one, ends in `\r\n`.
+    /// Returns whether the line at this position, or without a line end the previous one, ends in
+    /// `\r\n`.
     fn returns_near(&self, at: usize) -> bool {
         let next = self.text[at..].find('\n').map(|found| at + found);
         let near = next.or_else(|| self.text[..at].rfind('\n'));

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::super::merge::merged;
-use super::super::spelling::{FoldLevel, FoldedText, LONGEST};
+use super::super::spelling::{FoldLevel, FoldedText, MAX_FOLDED_BYTES};
 
 /// A range of the file, and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,16 +25,16 @@ pub(super) struct SoughtText<'a> {
 }
 
 /// The maximum number of inexact matches, and of exact ones if only one is wanted.
-pub(super) const MOST: usize = 5_000;
+pub(super) const MAX_MATCHES: usize = 5_000;
 
 /// The maximum number of character or line comparisons.
-const COMPARED: usize = 50_000_000;
+const MAX_COMPARISONS: usize = 50_000_000;
 
 /// The maximum length of a line that is compared for similarity, in characters.
-const LONGEST_LINE: usize = 1_000;
+const MAX_COMPARED_LINE_CHARS: usize = 1_000;
 
 /// The maximum bytes, over all matches, in which the change is tried.
-const TRIED: usize = 2_000_000;
+const MAX_TRIED_BYTES: usize = 2_000_000;
 
 /// A strategy. Returns `None` if there are too many candidates.
 pub(super) type MatchStrategy = fn(&SoughtText<'_>) -> Option<Vec<Match>>;
@@ -42,10 +42,10 @@ pub(super) type MatchStrategy = fn(&SoughtText<'_>) -> Option<Vec<Match>>;
 impl SoughtText<'_> {
     /// Makes the change in each candidate that it fits. Returns `None` if there are too many.
     fn tried<T>(&self, places: impl Iterator<Item = T>, change: impl Fn(T) -> Option<Match>) -> Option<Vec<Match>> {
-        let most = (TRIED / self.old.len().max(1)).clamp(2, 2 * MOST);
+        let most = (MAX_TRIED_BYTES / self.old.len().max(1)).clamp(2, 2 * MAX_MATCHES);
         let mut found = Vec::new();
         for (n, place) in places.enumerate() {
-            if n >= most || found.len() > MOST {
+            if n >= most || found.len() > MAX_MATCHES {
                 return None;
             }
             found.extend(change(place));
@@ -73,7 +73,7 @@ fn exact(&SoughtText { file, old, new, all }: &SoughtText<'_>) -> Option<Vec<Mat
     if all {
         return Some(memchr::memmem::find_iter(file.as_bytes(), old).map(found).collect());
     }
-    Some(starts(file, old).take(MOST + 1).map(found).collect())
+    Some(starts(file, old).take(MAX_MATCHES + 1).map(found).collect())
 }
 
 /// Returns the byte offsets of a text in another. Overlapping occurrences count: "aa" occurs twice
@@ -90,7 +90,7 @@ pub(super) fn starts(text: &str, wanted: &str) -> impl Iterator<Item = usize> {
 fn trimmed_lines(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let all = LineSpans::of(wanted.file);
     let lines = trimmed_of(wanted.old);
-    let left = Cell::new(COMPARED);
+    let left = Cell::new(MAX_COMPARISONS);
     let fits = |window: &LineWindow<'_, '_>| {
         let same = window.texts().zip(&lines).take_while(|(line, wanted)| line.trim() == **wanted).count();
         left.set(left.get().saturating_sub(same + 1));
@@ -108,7 +108,7 @@ fn trimmed_of(text: &str) -> Vec<&str> {
 /// Finds typographic variants of the text: whole lines, or a piece of them.
 fn respelled(wanted: &SoughtText<'_>, level: FoldLevel) -> Option<Vec<Match>> {
     let SoughtText { file, old, new, .. } = *wanted;
-    if file.len().max(old.len()) > LONGEST {
+    if file.len().max(old.len()) > MAX_FOLDED_BYTES {
         return Some(Vec::new());
     }
     let folded = FoldedText::of(file, level);
@@ -145,7 +145,7 @@ fn anchored(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let sizes = lines.len().saturating_sub(slack).max(2)..=lines.len() + slack;
     let beginnings: Vec<usize> = all.places_of(first).collect();
     let is_end: HashSet<usize> = all.places_of(last).collect();
-    let left = Cell::new(COMPARED);
+    let left = Cell::new(MAX_COMPARISONS);
     let windows = sizes.flat_map(|size| beginnings.iter().map(move |at| (*at, size)));
     let ended = windows.take_while(|_| left.get() > 0).filter(|(at, size)| {
         left.set(left.get().saturating_sub(1));
@@ -167,7 +167,7 @@ fn alike(window: &LineWindow<'_, '_>, wanted: &[&str], left: &Cell<usize>) -> f6
     let each = (1..=middle).map(|n| {
         let one = window.line(n).trim();
         let other = wanted[n];
-        let compared = one != other && one.len().max(other.len()) <= 4 * LONGEST_LINE;
+        let compared = one != other && one.len().max(other.len()) <= 4 * MAX_COMPARED_LINE_CHARS;
         left.set(left.get().saturating_sub(if compared { one.len() * other.len() } else { 0 } + 1));
         if left.get() == 0 { 0.0 } else { similarity(one, other) }
     });
@@ -183,7 +183,7 @@ fn similarity(one: &str, other: &str) -> f64 {
     let one: Vec<char> = one.chars().collect();
     let other: Vec<char> = other.chars().collect();
     let longer = one.len().max(other.len());
-    if longer > LONGEST_LINE {
+    if longer > MAX_COMPARED_LINE_CHARS {
         return 0.0;
     }
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -196,8 +196,11 @@ fn similarity(one: &str, other: &str) -> f64 {
             row[m + 1] = cost;
         }
     }
-    let float = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
-    1.0 - float(row[other.len()]) / float(longer)
+    1.0 - to_float(row[other.len()]) / to_float(longer)
+}
+
+fn to_float(n: usize) -> f64 {
+    f64::from(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
 fn unescaped(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
@@ -248,7 +251,7 @@ fn context(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
         return Some(Vec::new());
     }
     let last = lines.len() - 1;
-    let left = Cell::new(COMPARED);
+    let left = Cell::new(MAX_COMPARISONS);
     let fits = |window: &LineWindow<'_, '_>| {
         if window.line(0).trim() != lines[0] || window.line(last).trim() != lines[last] {
             return false;
@@ -315,12 +318,12 @@ impl<'a> LineSpans<'a> {
         self.0.partition_point(|(start, _)| *start <= at).saturating_sub(1)
     }
 
-    /// Whether only whitespace precedes an offset in its line.
+    /// Returns whether only whitespace precedes an offset in its line.
     fn begins(&self, line: usize, at: usize) -> bool {
         self.0.get(line).is_none_or(|(start, text)| at <= start + (text.len() - text.trim_start().len()))
     }
 
-    /// Whether only whitespace follows an offset in its line.
+    /// Returns whether only whitespace follows an offset in its line.
     fn ends(&self, line: usize, at: usize) -> bool {
         self.0.get(line).is_none_or(|(start, text)| at >= start + text.trim_end().len())
     }

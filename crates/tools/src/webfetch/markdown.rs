@@ -14,19 +14,19 @@ use reqwest::Url;
 
 /// The maximum size of the output, because addresses and indentation can make it longer than the
 /// page.
-const LONGEST: usize = 16 << 20;
+const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
 /// The maximum depth of indented lists and quotes.
-const DEEPEST: usize = 24;
+const MAX_DEPTH: usize = 24;
 
 /// The maximum number of open marks.
-const MARKS: usize = 32;
+const MAX_MARKS: usize = 32;
 
 /// The number of bytes after which an unclosed link ends.
-const LINK: usize = 600;
+const MAX_LINK_BYTES: usize = 600;
 
 /// The maximum length of an address that is included.
-const ADDRESS: usize = 1_000;
+const MAX_ADDRESS_BYTES: usize = 1_000;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ParsedPage {
@@ -47,7 +47,7 @@ pub(super) fn read(html: &str, base: &Url, plain: bool) -> ParsedPage {
             Ok(_) => {}
             Err(never) => match never {},
         }
-        if writer.out.len() > LONGEST {
+        if writer.out.len() > MAX_OUTPUT_BYTES {
             writer.out.push_str("\n\n(The rest of the page is left out.)");
             break;
         }
@@ -205,13 +205,13 @@ impl<'a> MarkdownWriter<'a> {
         }
     }
 
-    /// Whether the output is in a cell of a table, which has no line breaks.
+    /// Returns whether the output is in a cell of a table, which has no line breaks.
     fn in_cell(&self) -> bool {
         self.tables.last().is_some_and(|table| !table.layout && table.cells > 0)
     }
 
     fn in_item(&self) -> bool {
-        self.containers.iter().rev().take(DEEPEST).any(|container| matches!(container, OpenBlock::Item(..)))
+        self.containers.iter().rev().take(MAX_DEPTH).any(|container| matches!(container, OpenBlock::Item(..)))
     }
 
     /// Writes the line breaks and marks that precede a word.
@@ -260,7 +260,7 @@ impl<'a> MarkdownWriter<'a> {
     /// marker is written.
     fn prefix(&mut self, words: bool) -> String {
         let mut prefix = String::new();
-        for container in self.containers.iter_mut().take(DEEPEST) {
+        for container in self.containers.iter_mut().take(MAX_DEPTH) {
             match container {
                 OpenBlock::Quote => prefix.push_str("> "),
                 OpenBlock::List(_) => {}
@@ -279,7 +279,7 @@ impl<'a> MarkdownWriter<'a> {
         self.end_code();
         let link = |mark: &OpenMark| matches!(mark.kind, ElementKind::Link(_)) && mark.inner == 0;
         if let Some(at) = self.marks.iter().position(link) {
-            if self.marks[at].written.is_none_or(|from| self.out.len() - from < LINK) {
+            if self.marks[at].written.is_none_or(|from| self.out.len() - from < MAX_LINK_BYTES) {
                 self.space = true;
                 return;
             }
@@ -298,7 +298,7 @@ impl<'a> MarkdownWriter<'a> {
         }
         if let Some(mark) = self.marks.iter_mut().find(|mark| mark.kind.same(&kind)) {
             mark.inner += 1;
-        } else if self.marks.len() < MARKS {
+        } else if self.marks.len() < MAX_MARKS {
             self.marks.push(OpenMark { kind, written: None, inner: 0 });
         }
     }
@@ -332,11 +332,12 @@ impl<'a> MarkdownWriter<'a> {
 
     /// Resolves an address of the page; `None` if it is of no use.
     fn address(&self, text: &str) -> Option<String> {
-        if text.is_empty() || text.starts_with('#') || text.len() > ADDRESS || self.plain {
+        if text.is_empty() || text.starts_with('#') || text.len() > MAX_ADDRESS_BYTES || self.plain {
             return None;
         }
         let url = self.base.join(text).ok()?;
         let known = matches!(url.scheme(), "http" | "https" | "mailto");
-        (known && url.as_str().len() <= ADDRESS).then(|| url.to_string().replace('(', "%28").replace(')', "%29"))
+        (known && url.as_str().len() <= MAX_ADDRESS_BYTES)
+            .then(|| url.to_string().replace('(', "%28").replace(')', "%29"))
     }
 }

@@ -63,13 +63,13 @@ fn is_html(kind: &str, bytes: &[u8]) -> bool {
         || matches!(kind, "" | "application/octet-stream" | "text/xml" | "application/xml") && start()
 }
 
-/// Whether a type is not text, whatever its bytes.
+/// Returns whether a type is not text, whatever its bytes.
 fn is_media(kind: &str) -> bool {
     let text = kind == "image/svg+xml";
     !text && ["image/", "audio/", "video/", "font/"].iter().any(|group| kind.starts_with(group))
 }
 
-/// Whether a body is unreadable: its beginning has a NUL, or more than a tenth of control
+/// Returns whether a body is unreadable: its beginning has a NUL, or more than a tenth of control
 /// characters.
 fn is_binary(bytes: &[u8]) -> bool {
     let start = &bytes[..bytes.len().min(8 << 10)];
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn body_kind_is_detected_from_bytes() {
+    fn body_kind_follows_type_and_bytes() {
         let png = b"\x89PNG\r\n\x1a\nrest";
         let table: &[(&[u8], &str, &str)] = &[
             (b"<p>hi</p>", "text/html", "hi"),

@@ -18,7 +18,7 @@ use permission::url::{Address, forbidden_address};
 use providers::http;
 
 /// The maximum time to connect.
-const CONNECT: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A function that resolves a name to addresses.
 type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>> + Send + Sync>;
@@ -94,7 +94,7 @@ impl Web {
 fn build(builder: reqwest::ClientBuilder) -> Made {
     builder
         .user_agent(concat!("Mozilla/5.0 (compatible; adjutant/", env!("CARGO_PKG_VERSION"), ")"))
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .referer(false)
         .redirect(reqwest::redirect::Policy::none())
         .build()

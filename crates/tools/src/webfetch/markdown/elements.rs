@@ -2,23 +2,23 @@
 
 use html5gum::StartTag;
 
-use super::{DEEPEST, ElementKind, MarkdownWriter, OpenBlock, OpenCodeBlock, OpenTable, attribute, name};
+use super::{ElementKind, MAX_DEPTH, MarkdownWriter, OpenBlock, OpenCodeBlock, OpenTable, attribute, name};
 
 /// Elements whose text is omitted.
-const UNSHOWN: [&str; 15] = [
+const OMITTED_ELEMENTS: [&str; 15] = [
     "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "textarea", "canvas",
     "audio", "video", "datalist", "map",
 ];
 
 impl MarkdownWriter<'_> {
-    /// Whether an element, or the element that contains it, shows nothing.
+    /// Returns whether an element, or the element that contains it, shows nothing.
     fn skips(&mut self, name: &str, tag: &StartTag<()>) -> bool {
         if let Some((skipped, open)) = &mut self.skipped {
             *open += usize::from(skipped == name && !tag.self_closing);
             return true;
         }
         let raw = matches!(name, "script" | "style" | "textarea" | "iframe");
-        if UNSHOWN.contains(&name) && (raw || !tag.self_closing) {
+        if OMITTED_ELEMENTS.contains(&name) && (raw || !tag.self_closing) {
             self.skipped = Some((name.to_owned(), 1));
             return true;
         }
@@ -69,7 +69,7 @@ impl MarkdownWriter<'_> {
             }
             "table" => {
                 self.paragraph(2);
-                if self.tables.len() < DEEPEST {
+                if self.tables.len() < MAX_DEPTH {
                     self.tables.push(OpenTable::default());
                 }
             }

@@ -74,8 +74,8 @@ fn hostile_pages_are_bounded() {
     let table = [
         ("<div>".repeat(deep) + "x", "x".to_owned()),
         ("<b>".repeat(deep) + "x", "**x**".into()),
-        ("<ul><li>".repeat(deep) + "x", format!("{}x", "- ".repeat(DEEPEST / 2))),
-        ("<blockquote>".repeat(deep) + "x", format!("{}x", "> ".repeat(DEEPEST))),
+        ("<ul><li>".repeat(deep) + "x", format!("{}x", "- ".repeat(MAX_DEPTH / 2))),
+        ("<blockquote>".repeat(deep) + "x", format!("{}x", "> ".repeat(MAX_DEPTH))),
         ("<table><tr><td>".repeat(deep) + "x", "x".into()),
         ("<template>".repeat(deep) + "x", String::new()),
         ("<a href=/x>".repeat(deep) + "x", "[x](https://a.example/x)".into()),
@@ -89,7 +89,7 @@ fn hostile_pages_are_bounded() {
     let long = format!("https://a.example/{}/", "p".repeat(900));
     let many = "<a href=x>y</a> ".repeat(20_000);
     let text = read(&many, &Url::parse(&long).unwrap(), false).text;
-    assert!(text.len() < LONGEST + (64 << 10) && text.ends_with("left out.)"), "{}", text.len());
+    assert!(text.len() < MAX_OUTPUT_BYTES + (64 << 10) && text.ends_with("left out.)"), "{}", text.len());
 }
 
 /// For any sequence of elements: no word is lost, the order is preserved, and omitted text stays
