@@ -1,6 +1,6 @@
 //! Determines the errors that a change has introduced, as opposed to those that existed before.
 
-use super::shape::Diagnostic;
+use super::types::Diagnostic;
 
 /// Returns the errors of `after` that were not there `before`, in the order of their positions.
 /// `old` and `new` are the texts of the file, from which the movement of lines is derived.
@@ -68,7 +68,7 @@ pub(super) fn ends(old: &str, new: &str) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shape::{Position, Range};
+    use super::super::types::{Position, Range};
     use super::*;
 
     fn error(line: u32, message: &str) -> Diagnostic {

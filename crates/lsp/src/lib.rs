@@ -5,14 +5,14 @@
 //!
 //! The caller decides whether a server may run and in which sandbox: `tool/language.rs`.
 
-mod ask;
-mod callers;
-mod diagnose;
+mod affected_files;
+mod client;
+mod diagnostics;
 mod errors;
-mod frame;
-mod peer;
+mod framing;
+mod requests;
 mod server;
-mod shape;
+mod types;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, Weak};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use self::ask::Navigation;
+pub use self::client::LspClient;
 pub use self::errors::introduced;
-pub use self::peer::LspClient;
+pub use self::requests::Navigation;
 use self::server::LspLink;
 pub use self::server::{LspFailure, Unready};
-pub use self::shape::{Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
+pub use self::types::{Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
 pub use self::units::Units;
 use base::lock::locked;
 use config::language_server::ServerRun;

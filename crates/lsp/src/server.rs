@@ -12,8 +12,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::frame;
-use super::peer::{LspClient, MAX_QUEUED_MESSAGES};
+use super::client::{LspClient, MAX_QUEUED_MESSAGES};
+use super::framing;
 use base::lock::{locked, unlocked};
 use base::text;
 use sandbox::process::{Program, StdioMode};
@@ -265,7 +265,7 @@ async fn read_messages(peer: &LspClient, from: impl AsyncRead + Unpin) -> String
     let mut since = Instant::now();
     let mut count = 0;
     loop {
-        match frame::read(&mut from).await {
+        match framing::read(&mut from).await {
             Ok(message) => peer.handle(&message),
             Err(why) => return why,
         }

@@ -1,6 +1,6 @@
 //! Positions in a text, in the units of a server, and edits at such positions.
 
-use super::shape::{Position, TextEdit};
+use super::types::{Position, TextEdit};
 
 /// The unit in which a server counts the characters of a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Units {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shape::Range;
+    use super::super::types::Range;
     use super::*;
 
     #[test]

@@ -11,7 +11,7 @@ use super::aliases::Aliases;
 use super::disk::SetAside;
 use super::document::{Document, WrittenText, facts, itself, target};
 use super::language::{Check, Planned};
-use super::nearest::numbered;
+use super::near_match::numbered;
 use super::patch::{Error, Hunk, Section, apply, parse};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use base::text;

@@ -22,12 +22,12 @@ use serde_json::{Map, Value};
 use shell_line::{MAX_ARGUMENT_BYTES, notebook, starts_others, staying};
 
 use super::aliases::Aliases;
+use super::captured_output::{CapturedOutput, ShownOutput};
 use super::confinement::{CommandSandbox, Confinement};
 use super::exit_status::ending;
 use super::jobs::{DetachedCommand, changed_note};
 use super::live::LiveOutput;
 use super::path::{Access, PathKind, ResolvedPath, resolve};
-use super::printed::{CapturedOutput, ShownOutput};
 use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, scratch};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::hidden::Hidden;
-use super::opened::{lift, opened};
+use super::writable_paths::{lift, opened};
 use super::{Failure, ToolContext, scratch, watch};
 use base::environment::Environment;
 use config::Settings;

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::disk;
 use super::format;
 use super::language::{self, Planned};
-use super::nearest::{near, numbered};
+use super::near_match::{near, numbered};
 use super::path::{Access, PathKind, ResolvedPath};
 use super::replace::FuzzyMatch;
 use super::search::elsewhere;

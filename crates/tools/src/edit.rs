@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::aliases::{ALL, Aliases, NEW, OLD, PATH};
 use super::document::{Document, target};
 use super::language::Check;
-use super::nearest::numbered;
+use super::near_match::numbered;
 use super::replace::{Error, Replacement, list, remark, replace};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use base::task::spawn_blocking;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use base::task::spawn_blocking;
 
-use super::screen::TerminalScreen;
+use super::terminal_emulator::TerminalScreen;
 use super::{Failure, ToolContext, disk};
 use base::lock::locked;
 use base::text;

@@ -21,10 +21,10 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::captured_output::CapturedOutput;
 use super::confinement::CommandSandbox;
 use super::exit_status::ending;
 use super::pattern::SearchPattern;
-use super::printed::CapturedOutput;
 use super::watch::ControlFiles;
 use base::id::CallId;
 use base::lock::locked;

@@ -56,6 +56,7 @@ pub mod todos;
 pub mod confinement;
 pub mod watch;
 
+mod captured_output;
 mod exit_status;
 #[cfg(test)]
 mod faults;
@@ -67,19 +68,18 @@ mod indent;
 mod input;
 mod live;
 mod merge;
-mod nearest;
-mod opened;
+mod near_match;
 mod pattern;
-mod printed;
 #[cfg(test)]
 #[cfg(unix)]
 mod rows;
 pub mod schema;
 pub mod scratch;
-mod screen;
-mod spelling;
+mod terminal_emulator;
 #[cfg(test)]
 mod test;
+mod unicode_folding;
+mod writable_paths;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};

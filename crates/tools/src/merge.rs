@@ -9,7 +9,7 @@ use std::ops::Range;
 use similar::DiffOp;
 
 use super::indent::reindented;
-use super::spelling::{FoldLevel, FoldedText, carried};
+use super::unicode_folding::{FoldLevel, FoldedText, carried};
 use base::text;
 
 /// Applies the change of `old` into `new` to `found`; all of them are lines without their ends.

@@ -11,7 +11,7 @@ mod strategies;
 use line_ends::NormalizedText;
 use strategies::{MAX_MATCHES, Match, STRATEGIES, SoughtText, lines, starts, too_large};
 
-use super::spelling::differences;
+use super::unicode_folding::differences;
 use base::text;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -239,7 +239,7 @@ pub fn remark(replaced: &Replacement) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spelling::{FoldLevel, FoldedText};
+    use super::super::unicode_folding::{FoldLevel, FoldedText};
     use super::line_ends::shared;
     use super::*;
 

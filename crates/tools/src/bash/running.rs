@@ -8,10 +8,10 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until};
 
+use super::super::captured_output::{CapturedOutput, ShownOutput};
 use super::super::exit_status::ending;
 use super::super::jobs::drain_pipe;
 use super::super::live::{LiveOutput, due};
-use super::super::printed::{CapturedOutput, ShownOutput};
 use super::super::{Failure, ToolContext};
 use super::shell_line::noted;
 use events::ProgramExit;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::super::merge::merged;
 use super::super::replace::FuzzyMatch;
-use super::super::spelling::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
+use super::super::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
 use super::{Error, Hunk};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

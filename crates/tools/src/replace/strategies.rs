@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::super::merge::merged;
-use super::super::spelling::{FoldLevel, FoldedText, MAX_FOLDED_BYTES};
+use super::super::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES};
 
 /// A range of the file, and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::peer::{LspClient, TSSERVER};
-use super::shape::{self, Diagnostic, Judged};
+use super::client::{LspClient, TSSERVER};
+use super::types::{self, Diagnostic, Judged};
 
 /// The time after the last diagnostics of a file in which a server may publish more.
 const SETTLE_TIME: Duration = Duration::from_millis(150);
@@ -81,7 +81,7 @@ impl LspClient {
 
     /// Requests the diagnostics, and adds the published ones.
     async fn pull_diagnostics(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
-        let params = json!({"textDocument": {"uri": shape::uri(path)}});
+        let params = json!({"textDocument": {"uri": types::uri(path)}});
         let mut answer = Err(String::new());
         // A request that was interrupted by a change is repeated.
         for _ in 0..3 {

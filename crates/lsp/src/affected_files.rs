@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::ask::Navigation;
+use super::client::LspClient;
 use super::errors::ends;
-use super::peer::LspClient;
-use super::shape::{Position, Symbol};
+use super::requests::Navigation;
+use super::types::{Position, Symbol};
 
 /// The maximum number of declarations whose uses are searched, and of files that are checked.
 const MAX_DECLARATIONS: usize = 8;
@@ -83,7 +83,7 @@ fn at_name(symbol: &Symbol, text: &str) -> Position {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shape::Range;
+    use super::super::types::Range;
     use super::*;
 
     #[test]

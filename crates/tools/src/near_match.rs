@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::spelling::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
+use super::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
 use base::text;
 
 /// The maximum number of lines that are shown, and of characters of each.

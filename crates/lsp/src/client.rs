@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::frame::frame;
-use super::shape::{self, Diagnostic};
+use super::framing::frame;
+use super::types::{self, Diagnostic};
 use super::units::Units;
 use base::lock::locked;
 use config::language_server;
@@ -112,7 +112,7 @@ impl LspClient {
     /// # Errors
     /// The reason why there is no valid answer.
     pub(super) async fn initialize(&self, options: Option<&Value>) -> Result<(), String> {
-        let uri = shape::uri(&self.root);
+        let uri = types::uri(&self.root);
         let folder = json!([{"uri": uri, "name": self.root.file_name().map(|name| name.to_string_lossy())}]);
         let mut greeting = json!({
             // In a sandbox our process id has no meaning, and servers end if there is no process
@@ -236,7 +236,7 @@ impl LspClient {
             "workspace/configuration" => {
                 params.get("items").and_then(Value::as_array).into_iter().flatten().map(section).collect()
             }
-            "workspace/workspaceFolders" => json!([{"uri": shape::uri(&self.root), "name": "root"}]),
+            "workspace/workspaceFolders" => json!([{"uri": types::uri(&self.root), "name": "root"}]),
             "workspace/applyEdit" => json!({"applied": false, "failureReason": "nobody was asked"}),
             "window/showDocument" => json!({"success": false}),
             "workspace/diagnostic/refresh" => {
@@ -259,7 +259,7 @@ impl LspClient {
     fn handle_notification(&self, method: &str, params: &Value) {
         match method {
             "textDocument/publishDiagnostics" => {
-                let Some(path) = params.get("uri").and_then(Value::as_str).and_then(shape::path) else { return };
+                let Some(path) = params.get("uri").and_then(Value::as_str).and_then(types::path) else { return };
                 let sent = params.get("diagnostics").and_then(Value::as_array).into_iter().flatten();
                 let all = sent.filter_map(Diagnostic::read).take(MAX_DIAGNOSTICS_PER_FILE).collect();
                 self.note(path.clone(), params.get("version").and_then(Value::as_i64), all);
@@ -330,7 +330,7 @@ impl LspClient {
     /// Sends a file's text to the server. Returns whether it differs from the text that the server
     /// had.
     pub fn show(&self, path: &Path, text: &str) -> bool {
-        let uri = shape::uri(path);
+        let uri = types::uri(path);
         let used = self.ids.load(Ordering::Relaxed);
         let at = *self.news.borrow();
         let mut open = locked(&self.open);
@@ -339,7 +339,7 @@ impl LspClient {
                 && let Some(oldest) = open.iter().min_by_key(|(_, file)| file.used).map(|(path, _)| path.clone())
             {
                 open.remove(&oldest);
-                self.notify("textDocument/didClose", json!({"textDocument": {"uri": shape::uri(&oldest)}}));
+                self.notify("textDocument/didClose", json!({"textDocument": {"uri": types::uri(&oldest)}}));
             }
             open.insert(path.to_owned(), OpenFile { version: 1, text: text.into(), at, used });
             let language = language_server::language(path);
@@ -367,14 +367,14 @@ impl LspClient {
         let saves = self.abilities.borrow().saves;
         let mut open = locked(&self.open);
         for (path, how) in files {
-            let document = json!({"textDocument": {"uri": shape::uri(path)}});
+            let document = json!({"textDocument": {"uri": types::uri(path)}});
             if *how == 3 && open.remove(path).is_some() {
                 self.notify("textDocument/didClose", document);
             } else if saves && open.contains_key(path) {
                 self.notify("textDocument/didSave", document);
             }
         }
-        let all: Vec<Value> = files.iter().map(|(path, how)| json!({"uri": shape::uri(path), "type": how})).collect();
+        let all: Vec<Value> = files.iter().map(|(path, how)| json!({"uri": types::uri(path), "type": how})).collect();
         self.notify("workspace/didChangeWatchedFiles", json!({"changes": all}));
     }
 
@@ -390,7 +390,7 @@ impl LspClient {
         let Some(file) = open.get_mut(path) else { return };
         file.version += 1;
         file.at = at;
-        let document = json!({"uri": shape::uri(path), "version": file.version});
+        let document = json!({"uri": types::uri(path), "version": file.version});
         let whole = json!([{"text": *file.text}]);
         self.notify("textDocument/didChange", json!({"textDocument": document, "contentChanges": whole}));
     }

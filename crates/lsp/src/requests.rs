@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::peer::LspClient;
-use super::shape::{self, Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
+use super::client::LspClient;
+use super::types::{self, Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
 use super::units::Units;
 
 /// A kind of navigation from a position.
@@ -65,7 +65,7 @@ impl LspClient {
     /// As [`LspClient::places`].
     pub async fn hover(&self, path: &Path, at: Position, until: Instant) -> Result<String, String> {
         let answer = self.answer(("hoverProvider", "textDocument/hover"), place(path, at), until).await?;
-        Ok(shape::hover(&answer))
+        Ok(types::hover(&answer))
     }
 
     /// Returns the declarations of a file.
@@ -73,7 +73,7 @@ impl LspClient {
     /// # Errors
     /// As [`LspClient::places`].
     pub async fn symbols(&self, path: &Path, until: Instant) -> Result<Vec<Symbol>, String> {
-        let params = json!({"textDocument": {"uri": shape::uri(path)}});
+        let params = json!({"textDocument": {"uri": types::uri(path)}});
         let answer = self.answer(("documentSymbolProvider", "textDocument/documentSymbol"), params, until).await?;
         Ok(Symbol::read_all(&answer))
     }
@@ -109,7 +109,7 @@ impl LspClient {
         let one = |call: &Value| {
             let who = call.get(key)?;
             let mut symbol = Symbol::read_all(&json!([who])).pop()?;
-            symbol.path = who.get("uri").and_then(Value::as_str).and_then(shape::path);
+            symbol.path = who.get("uri").and_then(Value::as_str).and_then(types::path);
             let ranges = call.get("fromRanges").and_then(Value::as_array).into_iter().flatten();
             Some((symbol, ranges.filter_map(|range| serde::Deserialize::deserialize(range).ok()).collect()))
         };
@@ -127,7 +127,7 @@ impl LspClient {
         let asked = json!({"previousResultIds": []});
         let answer = self.answer(("diagnosticProvider", "workspace/diagnostic"), asked, until).await?;
         let one = |report: &Value| {
-            let path = shape::path(report.get("uri")?.as_str()?)?;
+            let path = types::path(report.get("uri")?.as_str()?)?;
             let items = report.get("items")?.as_array()?;
             Some(Judged { path, all: Some(items.iter().filter_map(Diagnostic::read).collect()) })
         };
@@ -147,10 +147,10 @@ impl LspClient {
     ) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, String> {
         let mut params = place(path, at);
         params["newName"] = name.into();
-        shape::edits(&self.answer(("renameProvider", "textDocument/rename"), params, until).await?)
+        types::edits(&self.answer(("renameProvider", "textDocument/rename"), params, until).await?)
     }
 }
 
 fn place(path: &Path, at: Position) -> Value {
-    json!({"textDocument": {"uri": shape::uri(path)}, "position": at})
+    json!({"textDocument": {"uri": types::uri(path)}, "position": at})
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use super::screen::TerminalScreen;
+use super::terminal_emulator::TerminalScreen;
 use super::truncate::{KeepEnd, create, ensure_space, full, hint};
 use base::environment::Environment;
 use base::text;
