@@ -1,5 +1,6 @@
 //! Background jobs: commands that continue after their call has ended. Each has an id and a task of
-//! its own, and ends with the session at the latest. A cancel of the turn does not end them.
+//! its own, and ends with the session at the latest. A cancel of the turn does not end them, because
+//! they are meant to outlive it.
 //!
 //! A job has ended when its shell has ended and no process that it started is left or could still
 //! print.
