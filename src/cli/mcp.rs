@@ -17,7 +17,7 @@ use config::ProblemSeverity;
 use config::settings::{McpEntry, OAuth, Transport};
 use config::trust::{Review, TrustKind};
 use events::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
-use mcp::kept::KeptLogin;
+use mcp::credential_store::StoredLogin;
 use mcp::login;
 use mcp::survey::{ReportedState, ServerReport};
 use mcp::{ForSession, McpServers};
@@ -281,7 +281,7 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
             }
         }
     };
-    let kept = KeptLogin::new(name, &url, environment);
+    let kept = StoredLogin::new(name, &url, environment);
     let client = Arc::new(HttpClient::new(environment));
     let show = |address: &str| super::say(&format!("Open this address in a browser on this machine:\n\n  {address}\n"));
     let done = login::log_in(name, &url, &oauth, &kept, &client, show).await;
@@ -291,8 +291,8 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
 }
 
 fn log_out(name: &str, environment: &Environment) -> anyhow::Result<u8> {
-    let kept = KeptLogin::new(name, "", environment);
-    let (ours, theirs) = kept.kept_for_name();
+    let kept = StoredLogin::new(name, "", environment);
+    let (ours, theirs) = kept.entries_for_name();
     if ours {
         kept.forget().with_context(|| format!("{} cannot be written", kept.path().display()))?;
         super::say(&format!("{name}: forgotten."));

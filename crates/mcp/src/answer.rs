@@ -1,9 +1,9 @@
-//! What a server asks of us while it works: that the user fills something in, or visits a page; which directories
-//! there are.
+//! Answers the requests of a server to its client: elicitation (a form, or a page to visit) and the
+//! directories of the session.
 
 #![expect(deprecated, reason = "a draft drops roots; the servers of today have them")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rmcp::model::{
     ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, EnumSchema, ErrorData, ListRootsResult,
@@ -12,47 +12,54 @@ use rmcp::model::{
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::link::McpLink;
+use super::connection::McpLink;
 use base::text;
 use events::{
     Event, FieldKind, FieldOption, FormField, FormPage, FormReply, ManyLimits, Severity, TextFormat, TextLimits,
 };
 
-/// What a page may have: fields, options of one, characters of a message, of a title or a label.
+/// The limits of a form: fields, options of a field, characters of a message, and characters of a
+/// title or a label.
 const FIELDS: usize = 30;
 const OPTIONS: usize = 200;
 const MESSAGE: usize = 4_000;
 const LABEL: usize = 200;
 
-/// The directories of the session.
+/// Returns the directories of the session.
 pub(super) fn roots(link: &McpLink) -> ListRootsResult {
-    let root = |path: &PathBuf| {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let root = Root::new(uri(path));
-        name.into_iter().fold(root, Root::with_name)
-    };
-    ListRootsResult::new(link.about.roots.iter().map(root).collect())
+    ListRootsResult::new(link.about.roots.iter().map(|path| root(path)).collect())
 }
 
-/// A directory as an address.
+fn root(path: &Path) -> Root {
+    let root = Root::new(uri(path));
+    match path.file_name() {
+        Some(name) => root.with_name(name.to_string_lossy().into_owned()),
+        None => root,
+    }
+}
+
+/// Returns the `file:` URL of a directory.
 fn uri(path: &Path) -> String {
     reqwest::Url::from_directory_path(path)
         .map_or_else(|()| format!("file://{}", path.display()), |url| url.as_str().trim_end_matches('/').to_owned())
 }
 
-/// Asks the user for what a server wants to know, in its name. Where nobody can be asked, the answer is no.
+/// Asks the user on behalf of a server. Declines if no user can be asked.
 ///
 /// # Errors
-/// What is asked for is more than anybody fills in.
+/// Returns an error for a form beyond the limits, and for a URL that is not of the web.
 pub(super) async fn elicit(
     link: &McpLink,
     asked: ElicitRequestParams,
     withdrawn: &CancellationToken,
 ) -> Result<ElicitResult, ErrorData> {
-    let no = || Ok(ElicitResult::new(ElicitationAction::Decline));
-    let Some(asker) = link.asker().filter(|_| link.about.attended) else { return no() };
+    let declined = || Ok(ElicitResult::new(ElicitationAction::Decline));
+    if !link.about.attended {
+        return declined();
+    }
+    let Some(asker) = link.asker() else { return declined() };
     let mut finished = None;
-    let (message, asks) = match asked {
+    let (message, page) = match asked {
         ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
             let fields = fields(&requested_schema).map_err(|why| ErrorData::invalid_params(why, None))?;
             (message, FormPage::Fields(fields))
@@ -66,19 +73,19 @@ pub(super) async fn elicit(
                 _ => return Err(ErrorData::invalid_params("only addresses of the web can be visited", None)),
             }
         }
-        _ => return no(),
+        _ => return declined(),
     };
     let message = text::escaped(&text::cut_chars(message.trim(), MESSAGE)).replace("\\n", "\n");
     let name = text::title(&link.name);
-    let form = matches!(asks, FormPage::Fields(_));
-    // A call does not run out of time while its user thinks.
-    let Some(_asks) = link.ask() else { return no() };
-    let said = tokio::select! {
-        said = asker.form(format!("The MCP server {name} asks"), message, asks, finished) => said,
+    let is_form = matches!(page, FormPage::Fields(_));
+    // The time that the user takes does not count against the time limit of the call.
+    let Some(_question) = link.ask() else { return declined() };
+    let reply = tokio::select! {
+        reply = asker.form(format!("The MCP server {name} asks"), message, page, finished) => reply,
         () = withdrawn.cancelled() => FormReply::Cancelled,
     };
-    Ok(match said {
-        FormReply::Accepted(content) if form => {
+    Ok(match reply {
+        FormReply::Accepted(content) if is_form => {
             ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(content))
         }
         FormReply::Accepted(_) => ElicitResult::new(ElicitationAction::Accept),
@@ -94,7 +101,7 @@ pub(super) async fn elicit(
     })
 }
 
-/// The fields of a page, in the server's order.
+/// Returns the fields of a form, in the server's order.
 fn fields(schema: &ElicitationSchema) -> Result<Vec<FormField>, String> {
     if schema.properties.len() > FIELDS {
         return Err(format!("{} fields are asked for; {FIELDS} can be shown", schema.properties.len()));
@@ -104,31 +111,38 @@ fn fields(schema: &ElicitationSchema) -> Result<Vec<FormField>, String> {
         Some(order) => order.iter().collect(),
         None => schema.properties.keys().collect(),
     };
-    let field = |key: &String| {
-        let (title, words, kind) = kind(schema.properties.get(key)?)?;
-        let title = title.filter(|title| !title.trim().is_empty()).unwrap_or_else(|| key.clone());
-        let words = words.map(|words| text::escaped(&text::cut_chars(words.trim(), MESSAGE)));
-        let words = words.filter(|words| !words.is_empty());
-        Some(FormField { key: key.clone(), title: label(&title), words, required: required.contains(key), kind })
-    };
-    let fields: Vec<FormField> = names.iter().filter_map(|key| field(key)).collect();
-    let large = |field: &&FormField| match &field.kind {
+    let fields: Vec<FormField> =
+        names.into_iter().filter_map(|key| field(key, schema.properties.get(key)?, required.contains(key))).collect();
+    let has_too_many_options = |field: &&FormField| match &field.kind {
         FieldKind::One(options, _) | FieldKind::Many(options, _) => options.len() > OPTIONS,
         _ => false,
     };
-    match fields.iter().find(large) {
+    match fields.iter().find(has_too_many_options) {
         Some(field) => Err(format!("{} has more options than can be shown ({OPTIONS})", field.key)),
         None => Ok(fields),
     }
 }
 
-fn label(words: &str) -> String {
-    text::cut_chars(&text::escaped(words.trim()), LABEL)
+/// Returns a field of a form, or `None` for a type that is not supported.
+fn field(key: &str, schema: &PrimitiveSchemaDefinition, required: bool) -> Option<FormField> {
+    let (title, description, kind) = kind(schema)?;
+    let title = title.filter(|title| !title.trim().is_empty()).unwrap_or_else(|| key.to_owned());
+    let description = description.map(|text| text::escaped(&text::cut_chars(text.trim(), MESSAGE)));
+    let words = description.filter(|text| !text.is_empty());
+    Some(FormField { key: key.to_owned(), title: label(&title), words, required, kind })
 }
 
-/// A title, a description and what may be put in; none for a kind that a later protocol brings.
+fn label(title: &str) -> String {
+    text::cut_chars(&text::escaped(title.trim()), LABEL)
+}
+
+fn owned(text: Option<&str>) -> Option<String> {
+    text.map(str::to_owned)
+}
+
+/// Returns the title, the description and the type of a field. `None` for a type that a later
+/// version of the protocol may add.
 fn kind(asked: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<String>, FieldKind)> {
-    let words = |words: &Option<std::borrow::Cow<'static, str>>| words.as_deref().map(str::to_owned);
     Some(match asked {
         PrimitiveSchemaDefinition::String(text) => {
             let format = text.format.as_ref().and_then(|format| match format {
@@ -140,30 +154,38 @@ fn kind(asked: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<Str
             });
             let default = text.default.clone();
             let limits = TextLimits { shortest: text.min_length, longest: text.max_length, format, default };
-            (words(&text.title), words(&text.description), FieldKind::Text(limits))
+            (owned(text.title.as_deref()), owned(text.description.as_deref()), FieldKind::Text(limits))
         }
         PrimitiveSchemaDefinition::Number(number) => {
-            let (least, most, default) = (number.minimum, number.maximum, number.default);
-            let kind = FieldKind::Number { whole: false, least, most, default };
-            (words(&number.title), words(&number.description), kind)
+            let kind = FieldKind::Number {
+                whole: false,
+                least: number.minimum,
+                most: number.maximum,
+                default: number.default,
+            };
+            (owned(number.title.as_deref()), owned(number.description.as_deref()), kind)
         }
         PrimitiveSchemaDefinition::Integer(number) => {
             #[expect(clippy::cast_precision_loss, reason = "limits beyond 2^53 are none that anybody means")]
             let float = |limit: i64| limit as f64;
-            let (least, most) = (number.minimum.map(float), number.maximum.map(float));
-            let kind = FieldKind::Number { whole: true, least, most, default: number.default.map(float) };
-            (words(&number.title), words(&number.description), kind)
+            let kind = FieldKind::Number {
+                whole: true,
+                least: number.minimum.map(float),
+                most: number.maximum.map(float),
+                default: number.default.map(float),
+            };
+            (owned(number.title.as_deref()), owned(number.description.as_deref()), kind)
         }
         PrimitiveSchemaDefinition::Boolean(switch) => {
-            (words(&switch.title), words(&switch.description), FieldKind::Switch(switch.default))
+            (owned(switch.title.as_deref()), owned(switch.description.as_deref()), FieldKind::Switch(switch.default))
         }
         PrimitiveSchemaDefinition::Enum(choice) => self::choice(choice)?,
         _ => return None,
     })
 }
 
+/// Returns the title, the description and the type of a field with options.
 fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKind)> {
-    let words = |words: &Option<std::borrow::Cow<'static, str>>| words.as_deref().map(str::to_owned);
     let option = |value: &String, title: &str| FieldOption {
         value: value.clone(),
         label: label(title),
@@ -173,26 +195,38 @@ fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKi
     Some(match asked {
         EnumSchema::Single(SingleSelectEnumSchema::Untitled(one)) => {
             let kind = FieldKind::One(plain(&one.enum_), one.default.clone());
-            (words(&one.title), words(&one.description), kind)
+            (owned(one.title.as_deref()), owned(one.description.as_deref()), kind)
         }
         EnumSchema::Single(SingleSelectEnumSchema::Titled(one)) => {
             let options = one.one_of.iter().map(|one| option(&one.const_, &one.title)).collect();
-            (words(&one.title), words(&one.description), FieldKind::One(options, one.default.clone()))
+            (
+                owned(one.title.as_deref()),
+                owned(one.description.as_deref()),
+                FieldKind::One(options, one.default.clone()),
+            )
         }
         EnumSchema::Legacy(one) => {
             let names = one.enum_names.as_deref().unwrap_or_default();
             let named = |(at, value): (usize, &String)| option(value, names.get(at).unwrap_or(value));
             let options = one.enum_.iter().enumerate().map(named).collect();
-            (words(&one.title), words(&one.description), FieldKind::One(options, one.default.clone()))
+            (
+                owned(one.title.as_deref()),
+                owned(one.description.as_deref()),
+                FieldKind::One(options, one.default.clone()),
+            )
         }
         EnumSchema::Multi(MultiSelectEnumSchema::Untitled(many)) => {
             let limits = ManyLimits { fewest: many.min_items, most: many.max_items, default: many.default.clone() };
-            (words(&many.title), words(&many.description), FieldKind::Many(plain(&many.items.enum_), limits))
+            (
+                owned(many.title.as_deref()),
+                owned(many.description.as_deref()),
+                FieldKind::Many(plain(&many.items.enum_), limits),
+            )
         }
         EnumSchema::Multi(MultiSelectEnumSchema::Titled(many)) => {
             let limits = ManyLimits { fewest: many.min_items, most: many.max_items, default: many.default.clone() };
             let options = many.items.any_of.iter().map(|one| option(&one.const_, &one.title)).collect();
-            (words(&many.title), words(&many.description), FieldKind::Many(options, limits))
+            (owned(many.title.as_deref()), owned(many.description.as_deref()), FieldKind::Many(options, limits))
         }
         _ => return None,
     })
@@ -204,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(properties: Value, required: Value) -> Result<Vec<String>, String> {
+    fn described(properties: Value, required: Value) -> Result<Vec<String>, String> {
         let schema = json!({"type": "object", "properties": properties, "required": required});
         let fields = fields(&serde_json::from_value(schema).unwrap())?;
         let kind = |kind: &FieldKind| match kind {
@@ -226,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_shown_as_they_are_meant() {
+    fn form_field_has_type_limits_and_default() {
         let all = json!({
             "name": {"type": "string", "title": "Your name", "default": "Ann"},
             "mail": {"type": "string", "format": "email"},
@@ -251,12 +285,14 @@ mod tests {
             "many many 2 Some([\"x\"])",
             "both many 1 None",
         ];
-        assert_eq!(shown(all, json!(["name"])).unwrap(), expected);
+        assert_eq!(described(all, json!(["name"])).unwrap(), expected);
         let flood: Value = (0..40).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
-        assert!(shown(flood, json!([])).unwrap_err().contains("40 fields"));
+        assert!(described(flood, json!([])).unwrap_err().contains("40 fields"));
         let values: Vec<String> = (0..300).map(|n| n.to_string()).collect();
         assert!(
-            shown(json!({"a": {"type": "string", "enum": values}}), json!([])).unwrap_err().contains("more options")
+            described(json!({"a": {"type": "string", "enum": values}}), json!([]))
+                .unwrap_err()
+                .contains("more options")
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Who can be asked while a server works for a call.
+//! Access to the user and the model, for requests that a server makes during a call.
 
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -12,30 +12,34 @@ use events::{
 use permission::wording::Wording;
 use tools::ToolContext;
 
-/// The way to the user of one call.
+/// The connection to the user of one call.
 #[derive(Clone)]
 pub(super) struct Asker {
     pub call: CallId,
     pub outlet: Outlet,
     pub cancelled: CancellationToken,
-    /// The way to the session, which has a model.
+    /// The requests to the session, which has a model.
     requests: SessionRequestSender,
 }
 
 impl Asker {
     pub(super) fn of(context: &ToolContext) -> Self {
-        let (outlet, cancelled) = (context.client.outlet.clone(), context.cancelled.clone());
-        let requests = context.client.session_requests.clone();
-        Self { call: context.call.id.clone(), outlet, cancelled, requests }
+        Self {
+            call: context.call.id.clone(),
+            outlet: context.client.outlet.clone(),
+            cancelled: context.cancelled.clone(),
+            requests: context.client.session_requests.clone(),
+        }
     }
 
-    /// Of somebody without a session: who hears what comes up answers.
+    /// Returns an asker without a session: the receiver of the outlet answers, and there is no
+    /// model.
     pub(super) fn alone(outlet: Outlet, cancelled: CancellationToken) -> Self {
         let requests = tokio::sync::mpsc::channel(1).0;
         Self { call: CallId::new("call"), outlet, cancelled, requests }
     }
 
-    /// Puts a page, or an address, before the user. Dropping this withdraws it.
+    /// Shows a form or a URL to the user. Dropping the future withdraws it.
     pub(super) async fn form(
         &self,
         who: String,
@@ -44,15 +48,15 @@ impl Asker {
         finished: Option<oneshot::Receiver<()>>,
     ) -> FormReply {
         tokio::select! {
-            said = form(&self.outlet, Some(self.call.clone()), (who, message), asks, finished) => said,
+            reply = form(&self.outlet, Some(self.call.clone()), (who, message), asks, finished) => reply,
             () = self.cancelled.cancelled() => FormReply::Cancelled,
         }
     }
 
-    /// Asks the user for a plain yes to something that costs, which is theirs to give each time.
-    /// `wants` says what is wanted, from its verb on; `quote` is shown as it is.
+    /// Asks the user to permit something that costs money. "Always" is not offered. `wants`
+    /// describes the request, starting with its verb; `quote` is shown verbatim.
     pub(super) async fn permit(&self, title: String, input: Value, wants: String, quote: String) -> bool {
-        let (reply, said) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let show = CallUpdate {
             title: Some(title),
             kind: Some(ToolKind::Other),
@@ -76,31 +80,31 @@ impl Asker {
             return false;
         }
         tokio::select! {
-            said = said => matches!(said, Ok(PermissionReply::Once)),
+            answer = answer => matches!(answer, Ok(PermissionReply::Once)),
             () = self.cancelled.cancelled() => false,
         }
     }
 
-    /// Has the session's model asked.
+    /// Sends a request to the session's model.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Returns the reason if there is no answer.
     pub(super) async fn sample(
         &self,
         wanted: impl FnOnce(oneshot::Sender<Result<Sample, String>>) -> SampleRequest,
     ) -> Result<Sample, String> {
-        let none = || "there is no model to ask now".to_owned();
-        let (reply, said) = oneshot::channel();
+        let unavailable = || "there is no model to ask now".to_owned();
+        let (reply, answer) = oneshot::channel();
         let asked = SessionRequest::Sample(Box::new(wanted(reply)));
-        self.requests.send(asked).await.map_err(|_| none())?;
+        self.requests.send(asked).await.map_err(|_| unavailable())?;
         tokio::select! {
-            said = said => said.unwrap_or_else(|_| Err(none())),
+            answer = answer => answer.unwrap_or_else(|_| Err(unavailable())),
             () = self.cancelled.cancelled() => Err("cancelled".to_owned()),
         }
     }
 }
 
-/// Puts a page, or an address, before the user. Dropping this withdraws it.
+/// Shows a form or a URL to the user. Dropping the future withdraws it.
 pub(super) async fn form(
     outlet: &Outlet,
     call: Option<CallId>,
@@ -108,11 +112,11 @@ pub(super) async fn form(
     asks: FormPage,
     finished: Option<oneshot::Receiver<()>>,
 ) -> FormReply {
-    let (reply, said) = oneshot::channel();
+    let (reply, answer) = oneshot::channel();
     let asked = FormRequest { call, session: None, who, message, asks, finished, reply };
     if !outlet.send(TurnMessage::AskForm(Box::new(asked))).await {
         return FormReply::Unshown;
     }
-    // Nobody took it: there is no way to show it.
-    said.await.unwrap_or(FormReply::Unshown)
+    // A dropped sender means that the form cannot be shown.
+    answer.await.unwrap_or(FormReply::Unshown)
 }

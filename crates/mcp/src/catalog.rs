@@ -1,4 +1,5 @@
-//! The things a server says that it has, within limits, and their form in a session.
+//! The tools, prompts and instructions that a server lists, within limits, and their form in a
+//! session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,37 +12,37 @@ use base::text;
 use events::{Event, Severity};
 use tools::AnyTool;
 
-/// The most that a server may say about one tool, or about itself, in characters.
-pub(super) const MAX_WORDS: usize = 10_000;
-/// How many tools of a kind a notice names.
+/// The longest description of a tool, and the longest instructions of a server, in characters.
+pub(super) const MAX_DESCRIPTION_CHARS: usize = 10_000;
+/// The number of tools that a notice names per kind of change.
 const MAX_NAMED: usize = 20;
 
-/// The description a server has given of itself, as far as it is taken.
+/// The lists and instructions of a server, cut to the limits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ServerCatalog {
     pub tools: Vec<Tool>,
-    /// It has more tools than these.
+    /// Whether it has more tools than these.
     pub cut: bool,
     /// The tools that cannot be read: the name of each, or its place in the list, with the reason.
     #[serde(default)]
     pub unreadable: Vec<String>,
     pub prompts: Vec<Prompt>,
-    /// It completes the arguments of its prompts.
+    /// Whether it completes arguments of prompts.
     pub completes: bool,
     pub resources: bool,
-    /// It reports changes of its resources.
+    /// Whether it reports changes of its resources.
     pub subscribes: bool,
     pub instructions: Option<String>,
 }
 
 impl ServerCatalog {
-    /// Applies the limits once more: what was stored may not have been written by this program.
+    /// Applies the limits again, because another program may have written a stored catalog.
     pub(super) fn limited(self) -> Self {
         let mut tools = ListReading::new();
         tools.page(self.tools, None);
         let mut prompts = ListReading::new();
         prompts.page(self.prompts, None);
-        let instructions = self.instructions.map(|said| text::cut_chars(&said, MAX_WORDS));
+        let instructions = self.instructions.map(|said| text::cut_chars(&said, MAX_DESCRIPTION_CHARS));
         let mut unreadable = self.unreadable;
         unreadable.truncate(MAX_LISTED);
         Self { tools: tools.all, cut: self.cut || tools.cut, unreadable, prompts: prompts.all, instructions, ..self }
@@ -51,27 +52,27 @@ impl ServerCatalog {
 /// The tools and prompts that a session offers of a server.
 pub(super) struct ServerOffer {
     pub tools: Vec<OfferedTool>,
-    /// It has more tools than are offered.
+    /// Whether it has more tools than are offered.
     pub cut: bool,
     /// The tools that cannot be read: the name of each, or its place in the list, with the reason.
     pub unreadable: Vec<String>,
     pub prompts: Vec<Prompt>,
-    /// It completes the arguments of its prompts.
+    /// Whether it completes arguments of prompts.
     pub completes: bool,
     pub resources: bool,
-    /// It reports changes of its resources.
+    /// Whether it reports changes of its resources.
     pub subscribes: bool,
     pub instructions: Option<String>,
 }
 
 pub(super) struct OfferedTool {
-    /// The server's own name for it.
+    /// The server's own name of the tool.
     pub own: String,
     pub tool: Arc<dyn AnyTool>,
 }
 
 impl ServerOffer {
-    /// Whether it has the tool that its server calls this.
+    /// Whether the server has a tool with this name of its own.
     pub(super) fn has(&self, own: &str) -> bool {
         self.tools.iter().any(|tool| tool.own == own)
     }
@@ -80,7 +81,8 @@ impl ServerOffer {
         self.tools.iter().map(|tool| (tool.own.as_str(), tool.tool.as_ref())).collect()
     }
 
-    /// Describes for the user how its tools differ from those that were offered before. `None` if they do not.
+    /// Describes to the user how the tools differ from the ones offered before. `None` if they do
+    /// not.
     pub(super) fn changed_since(&self, server: &str, before: &Self) -> Option<Event> {
         let before = before.by_name();
         let now = self.by_name();

@@ -1,4 +1,4 @@
-//! Our side of a connection: what a server may ask of us, and what it tells.
+//! The client of a connection: answers the server's requests and receives its notifications.
 
 #![expect(deprecated, reason = "a draft drops roots, log messages and sampling; the servers of today have them")]
 
@@ -14,11 +14,11 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use serde_json::Value;
 
-use super::link::McpLink;
+use super::connection::McpLink;
 use super::{answer, sample};
 use base::text;
 
-/// What of a server's log message goes into ours, in characters.
+/// The longest part of a server's log message that is logged, in characters.
 const LOGGED: usize = 2_000;
 
 #[derive(Clone)]
@@ -29,7 +29,8 @@ pub(super) struct McpClient {
 impl ClientHandler for McpClient {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
-        // They stay what they are as long as a session is open, and so as long as a connection is.
+        // The roots are fixed as long as the session is open, so a connection sees no change of
+        // them.
         capabilities.roots = Some(RootsCapabilities::default());
         if self.link.about.attended {
             let asks = ElicitationCapability::new()
@@ -38,7 +39,7 @@ impl ClientHandler for McpClient {
             capabilities.elicitation = Some(asks);
             capabilities.sampling = self.link.sampling.then(SamplingCapability::default);
         }
-        // The latest that is agreed on with `initialize`.
+        // The latest version that is negotiated with `initialize`.
         ClientConfig::new(capabilities, Implementation::new("adjutant", env!("CARGO_PKG_VERSION")))
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
@@ -80,7 +81,7 @@ impl ClientHandler for McpClient {
     }
 
     async fn on_custom_notification(&self, said: CustomNotification, _: NotificationContext<RoleClient>) {
-        // The library does not know this one.
+        // rmcp has no type for this notification.
         let id = said.params.as_ref().and_then(|params| params.get("elicitationId")).and_then(Value::as_str);
         if let ("notifications/elicitation/complete", Some(id)) = (said.method.as_str(), id) {
             self.link.visited(id);

@@ -1,16 +1,16 @@
-//! What a server says, as what a model reads: texts, images and documents beside them, and a word for what is left
-//! out.
+//! Converts content of a server for the model: texts, attachments (images and documents), and a
+//! note for each omitted part.
 
 use rmcp::model::{ContentBlock, ResourceContents};
 
 use base::text;
 use transcript::File;
 
-/// The largest attachment, in base64, and the longest text of a resource, in bytes.
+/// The largest attachment, in bytes of base64, and the longest text of a resource, in bytes.
 const ATTACHMENT: usize = 14 << 20;
 const TEXT: usize = 4 << 20;
 
-/// Texts, and what goes with them.
+/// Texts with their attachments.
 #[derive(Default)]
 pub(super) struct ServerContent {
     pub texts: Vec<String>,
@@ -31,7 +31,7 @@ impl ServerContent {
         }
     }
 
-    /// Takes a piece of a result or of a prompt.
+    /// Adds a content block of a tool result or a prompt.
     pub(super) fn block(&mut self, block: ContentBlock) {
         match block {
             ContentBlock::Text(text) => self.texts.push(text.text),
@@ -49,17 +49,17 @@ impl ServerContent {
         }
     }
 
-    /// Takes what a resource holds, with its address and its kind above it.
+    /// Adds the contents of a resource, preceded by its URI and MIME type.
     pub(super) fn resource(&mut self, contents: ResourceContents) {
         match contents {
             ResourceContents::TextResourceContents { uri, mime_type, text, .. } => {
                 let mime = mime_type.map_or_else(String::new, |mime| format!("\nMIME: {mime}"));
-                let kept = text::head(&text, TEXT);
-                let rest = match text.len() - kept.len() {
+                let head = text::head(&text, TEXT);
+                let rest = match text.len() - head.len() {
                     0 => String::new(),
                     more => format!("\n[{more} more bytes are left out]"),
                 };
-                self.texts.push(format!("Resource: {uri}{mime}\n{kept}{rest}"));
+                self.texts.push(format!("Resource: {uri}{mime}\n{head}{rest}"));
             }
             ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
                 let mime = mime_type.unwrap_or_else(|| OCTETS.into());

@@ -1,5 +1,5 @@
-//! One conversation with a server, whatever carries it: it is greeted, its lists are read, and read again
-//! whenever it says so, until it is over.
+//! A connection to a server, over any transport: the handshake, reading the lists, and reading them
+//! again after each notification of a change, until the connection ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,24 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
+use super::connection::{McpLink, ReadyServer, ServerState};
 use super::failure::{Disconnect, stranger, unlisted};
-use super::link::{McpLink, ReadyServer, ServerState};
 use super::lists::{self, Has};
 use super::offer;
 use super::paced::PacedTransport;
 
-/// How long a server may take to end when it is asked to.
+/// The time that a server has to exit after it was asked to.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
-/// How often a server is listed at most, however often it says that something has changed.
+/// The minimum time between two readings of the lists, however often the server reports changes.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Greets a server and attends to it; says why it is over, or nothing where it was stopped.
-pub(super) async fn talk<T, E, A>(us: McpClient, transport: T, stop: &CancellationToken) -> Option<Disconnect>
+/// Connects to a server and serves the connection until it ends. Returns the reason for the end, or
+/// `None` if the server was stopped.
+pub(super) async fn serve_connection<T, E, A>(
+    us: McpClient,
+    transport: T,
+    stop: &CancellationToken,
+) -> Option<Disconnect>
 where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
@@ -43,15 +48,15 @@ where
     }
 }
 
-/// Why a server was not greeted.
+/// The reason for a failed handshake.
 pub(super) enum GreetError {
-    /// It did not answer in time.
+    /// The server did not answer in time.
     Late,
     Refused(Box<ClientInitializeError>),
 }
 
-/// Shakes hands: with `initialize`, and with one who refuses that as the newest protocol does, at the next attempt
-/// without.
+/// Performs the handshake with `initialize`. If the server refuses that the way the newest protocol
+/// does, the next attempt uses discovery.
 pub(super) async fn greet<T, E, A>(
     us: McpClient,
     transport: T,
@@ -64,12 +69,11 @@ where
     let modern = link.is_modern();
     let transport = PacedTransport::new(transport.into_transport());
     let serving = async {
-        match modern {
-            true => {
-                let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
-                us.serve_with_lifecycle(transport, ClientLifecycleMode::Discover { preferred_versions }).await
-            }
-            false => us.serve(transport).await,
+        if modern {
+            let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+            us.serve_with_lifecycle(transport, ClientLifecycleMode::Discover { preferred_versions }).await
+        } else {
+            us.serve(transport).await
         }
     };
     let served = tokio::time::timeout(link.limit, serving).await;
@@ -91,7 +95,8 @@ pub(super) fn late(link: &McpLink, what: &str) -> String {
     format!("it did not {what} within {} s", link.limit.as_secs_f64())
 }
 
-/// Lists what a server has, again whenever that changes, and says why it is over.
+/// Lists the tools and prompts of a server, again after each change. Returns the reason for the end
+/// of the connection, or `None` if the server was stopped.
 pub(super) async fn attend(
     link: &Arc<McpLink>,
     running: RunningService<RoleClient, McpClient>,
@@ -108,7 +113,9 @@ pub(super) async fn attend(
     if link.is_modern() {
         listening.spawn(lists::listen(link.clone(), peer.clone()));
     }
-    if let Some(least) = link.log.filter(|_| has.logs) {
+    if let Some(least) = link.log
+        && has.logs
+    {
         tokio::select! {
             _ = tokio::time::timeout(link.limit, lists::log_from(&peer, least)) => {}
             () = stop.cancelled() => return None,
@@ -148,14 +155,14 @@ pub(super) async fn attend(
             () = stop.cancelled() => break,
         }
     }
-    // A server elsewhere is told that the session is over.
+    // Closing ends the session on a remote server as well.
     goodbye.cancel();
     tokio::time::timeout(GRACE, over).await.ok();
     None
 }
 
-/// What was read before a connection broke is watched by the next one. Whether it has changed meanwhile nobody
-/// knows, so it counts as changed.
+/// Subscribes again to the resources that were read over the previous connection. They may have
+/// changed in between, so they count as changed.
 async fn again(link: &McpLink) {
     let ServerState::Ready(ready) = link.state() else { return };
     for uri in link.subscribed() {

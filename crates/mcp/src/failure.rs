@@ -1,4 +1,4 @@
-//! Why a server is not available, or does not answer, for a person: and whether a login would help.
+//! Messages for the user about an unavailable or failing server, and whether a login would help.
 
 use rmcp::ServiceError;
 use rmcp::model::ProtocolVersion;
@@ -8,7 +8,7 @@ use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 
-use super::link::McpLink;
+use super::connection::McpLink;
 use super::sse::{self, SseError};
 use base::text;
 
@@ -39,12 +39,12 @@ fn cause<E: std::error::Error + 'static>(error: &DynamicTransportError) -> Optio
     None
 }
 
-/// Why a server was not available, for a person.
+/// Returns the reason for a failed handshake, for the user.
 pub(super) fn refusal(e: &ClientInitializeError) -> Disconnect {
     match e {
         ClientInitializeError::TransportError { error, .. } => {
             if let Some(e) = cause::<StreamableHttpError<reqwest::Error>>(error) {
-                return streamable_words(e);
+                return streamable_message(e);
             }
             match cause::<SseError>(error) {
                 Some(SseError::Login) => wants_login(),
@@ -59,7 +59,7 @@ pub(super) fn refusal(e: &ClientInitializeError) -> Disconnect {
     }
 }
 
-/// What is the matter with one that answers, but not as it should: for a person.
+/// Describes a server that answers, but not according to the protocol, for the user.
 pub(super) fn stranger(e: &ClientInitializeError) -> Disconnect {
     let theirs: Vec<String> = match e {
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
@@ -90,31 +90,33 @@ pub(super) fn stranger(e: &ClientInitializeError) -> Disconnect {
     })
 }
 
-/// Why a request to a server failed, for a person.
-pub(super) fn service_words(e: &ServiceError, link: &McpLink) -> String {
+/// Returns the reason for a failed request, for the user.
+pub(super) fn service_message(e: &ServiceError, link: &McpLink) -> String {
     let ServiceError::TransportSend(error) = e else { return text::title(&e.to_string()) };
     let command = link.login.as_ref().map_or_else(String::new, |(_, command)| format!(": run `{command}`"));
     if let Some(e) = cause::<StreamableHttpError<reqwest::Error>>(error) {
         if let StreamableHttpError::InsufficientScope(narrow) = e {
             let scope = narrow.get_required_scope().unwrap_or_default();
-            if let Some((kept, _)) = &link.login
-                && let Err(e) = kept.want(scope)
+            if let Some((stored, _)) = &link.login
+                && let Err(e) = stored.want(scope)
             {
                 tracing::warn!("the scope {scope} cannot be noted: {e}");
             }
             let scope = text::title(scope);
             return format!("the login does not reach far enough for this (it wants {scope:?}){command}");
         }
-        let end = streamable_words(e);
+        let end = streamable_message(e);
         return if end.login { format!("{}{command}", end.why) } else { end.why };
     }
     cause::<SseError>(error).map_or_else(|| "the connection to it broke".to_owned(), ToString::to_string)
 }
 
-/// Why a server cannot be asked what it has.
+/// Returns the reason why the lists of a server cannot be read.
 pub(super) fn unlisted(e: &ServiceError) -> Disconnect {
     let found = match e {
-        ServiceError::TransportSend(error) => cause::<StreamableHttpError<reqwest::Error>>(error).map(streamable_words),
+        ServiceError::TransportSend(error) => {
+            cause::<StreamableHttpError<reqwest::Error>>(error).map(streamable_message)
+        }
         _ => None,
     };
     match found {
@@ -131,7 +133,7 @@ fn wants_login() -> Disconnect {
     Disconnect { why: "it wants a login".into(), login: true }
 }
 
-fn streamable_words(e: &StreamableHttpError<reqwest::Error>) -> Disconnect {
+fn streamable_message(e: &StreamableHttpError<reqwest::Error>) -> Disconnect {
     match e {
         StreamableHttpError::Client(e) => Disconnect::because(sse::reached(e)),
         StreamableHttpError::AuthRequired(_) | StreamableHttpError::Auth(AuthError::AuthorizationRequired) => {

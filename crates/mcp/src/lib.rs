@@ -1,21 +1,20 @@
-//! The MCP servers of one session: programs, and services elsewhere, that bring tools of their own. They start
-//! beside the conversation and never hold it up; one that does not work is told to the user and to the model,
-//! and one that breaks off is started again for the next call. They end with the session. What a server says
-//! about its tools is taken for words, never for a promise.
+//! The MCP servers of a session: programs and remote services with tools of their own. They start
+//! concurrently with the session and never delay it. A server that does not work is reported to the
+//! user and the model, and one that breaks off is restarted for the next call. All of them end with
+//! the session. Hints of a server about its tools are shown, but never relied on for permissions.
 
 mod answer;
 mod asker;
 mod catalog;
 mod client;
+mod connection;
 mod content;
 mod conversation;
+pub mod credential_store;
 mod failure;
-mod invite;
-mod keeper;
-pub mod kept;
-mod link;
 mod lists;
 pub mod login;
+mod login_prompt;
 mod memory;
 mod notices;
 mod offer;
@@ -29,6 +28,7 @@ mod rounds;
 mod sample;
 pub mod search;
 mod sse;
+mod supervisor;
 pub mod survey;
 mod tool;
 
@@ -42,13 +42,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::catalog::ServerOffer;
-use self::invite::Invitation;
-use self::keeper::Reach;
-use self::kept::KeptLogin;
-use self::link::{About, McpLink, REST, ServerState, Trouble};
+use self::connection::{About, McpLink, REST, ServerState, Trouble};
+use self::credential_store::StoredLogin;
+use self::login_prompt::LoginPrompt;
 use self::memory::CatalogMemory;
 use self::notices::Announced;
 use self::offer::TurnOffer;
+use self::supervisor::Reach;
 use base::environment::Environment;
 use base::lock::locked;
 use base::task::JoinHandle;
@@ -63,53 +63,55 @@ use sandbox::process::Program;
 use tools::AnyTool;
 use tools::registry::find_properties;
 
-/// What is ours about servers and only looks.
+/// The names of adjutant's own tools for servers, which change nothing.
 pub const LOOKING: &[&str] =
     &["list_mcp_resource_templates", "list_mcp_resources", "read_mcp_resource", search::SEARCH];
 
-/// What all servers together may say about themselves in the system prompt, in bytes.
-const SAID: usize = 60_000;
+/// The total size of all servers' instructions in the system prompt, in bytes.
+const MAX_INSTRUCTIONS_BYTES: usize = 60_000;
 
-/// How long a turn waits for servers that are only starting and not known. What comes later is there at the next step.
+/// The time that a turn waits for servers that are starting and have no known list. Later ones are
+/// available from the next step on.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The servers of a session and of its subagents.
 pub struct McpServers {
     cwd: PathBuf,
     about: Arc<About>,
-    /// The editor shows addresses to visit.
+    /// Whether the client can show URLs to visit.
     addresses: bool,
-    /// Counts what changes of any of them.
+    /// Counts changes of any server.
     board: watch::Sender<u64>,
     environment: Environment,
     variables: Variables,
     client: Arc<HttpClient>,
-    /// How long a call may take without a word.
+    /// The time limit of a call without progress.
     call_limit: Duration,
-    /// What the editor gave this session.
+    /// The servers that the client gave this session.
     given: Vec<McpEntry>,
-    /// The directory that keeps the lists of servers for their next start, if any does.
+    /// The directory with the lists of the servers for their next start, if there is one.
     catalogs: Option<PathBuf>,
-    /// Writes them.
+    /// The tasks that write those lists.
     writers: TaskTracker,
     // A leaf lock around a list.
     list: Mutex<Vec<ServerConnection>>,
 }
 
-/// What a session brings beside the settings.
+/// The inputs of a session in addition to the settings.
 #[derive(Debug, Clone, Default)]
 pub struct ForSession {
-    /// What the editor gave it.
+    /// The servers that the client gave it.
     pub given: Vec<McpEntry>,
-    /// Somebody is there who can be asked.
+    /// Whether there is a user who can be asked.
     pub attended: bool,
-    /// The editor shows addresses to visit.
+    /// Whether the client can show URLs to visit.
     pub addresses: bool,
-    /// The directory that keeps the lists of servers for their next start, if any does.
+    /// The directory with the lists of the servers for their next start, if there is one.
     pub catalogs: Option<PathBuf>,
 }
 
-/// Returns where the lists of servers are kept: the account's, or those of one of the users that a process serves.
+/// Returns the directory with the lists of servers: that of the account, or that of one of the
+/// users a process serves.
 pub fn catalogs(environment: &Environment, user: Option<&str>) -> PathBuf {
     let data = &environment.dirs.data;
     user.map_or_else(|| data.clone(), |user| data.join("users").join(user)).join("mcp-lists")
@@ -118,16 +120,16 @@ pub fn catalogs(environment: &Environment, user: Option<&str>) -> PathBuf {
 struct ServerConnection {
     settings: McpEntry,
     link: Arc<McpLink>,
-    /// The offer of the turn; none before the first turn.
+    /// The offer of the turn; `None` before the first turn.
     turn: Option<TurnOffer>,
-    /// The last offer, in this process or at its last start.
+    /// The last offer, in this process or at the last start.
     known: Option<Arc<ServerOffer>>,
-    told: Option<Announced>,
-    /// The tools it was told are not offered, because of their names.
+    announced: Option<Announced>,
+    /// The tools that the user was notified about because their names are taken.
     lost: Vec<String>,
-    /// A login was offered as a link.
+    /// Whether a login was offered as a link.
     offered: Arc<AtomicBool>,
-    /// A turn has waited for it.
+    /// Whether a turn has waited for it.
     awaited: bool,
     stop: CancellationToken,
     work: Option<JoinHandle<()>>,
@@ -140,7 +142,8 @@ impl Drop for ServerConnection {
 }
 
 impl McpServers {
-    /// For a session in these directories, the first of them its own. Starts nothing yet.
+    /// Creates the servers of a session in these directories, of which the first is its own. Starts
+    /// nothing yet.
     pub fn new(
         (cwd, extra): (&Path, &[PathBuf]),
         environment: &Environment,
@@ -149,8 +152,10 @@ impl McpServers {
         session: ForSession,
     ) -> Self {
         let roots = std::iter::once(cwd).chain(extra.iter().map(PathBuf::as_path)).map(Path::to_owned).collect();
-        let (cwd, environment) = (cwd.to_owned(), environment.clone());
-        let (variables, call_limit) = (settings.variables.clone(), settings.experimental.mcp_timeout);
+        let cwd = cwd.to_owned();
+        let environment = environment.clone();
+        let variables = settings.variables.clone();
+        let call_limit = settings.experimental.mcp_timeout;
         let ForSession { given, attended, addresses, catalogs } = session;
         Self {
             cwd,
@@ -168,7 +173,7 @@ impl McpServers {
         }
     }
 
-    /// Wakes whoever waits for changes: a server is there, or has other things.
+    /// Returns a receiver of changes: a server has become ready, or its lists have changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.board.subscribe()
     }
@@ -177,12 +182,12 @@ impl McpServers {
         self.list().iter().map(|server| server.link.clone()).collect()
     }
 
-    /// Those that are there, or on their way and known, with what they have.
+    /// Returns the servers that are ready, or starting with a known list, with their offers.
     fn offers(&self) -> Vec<(Arc<McpLink>, Arc<ServerOffer>)> {
         self.links().into_iter().filter_map(|link| link.offers().map(|offer| (link, offer))).collect()
     }
 
-    /// Those that this turn offers, with what they had when it began.
+    /// Returns the servers of this turn, with their offers as of its beginning.
     fn turn_offers(&self) -> Vec<(Arc<McpLink>, Arc<ServerOffer>)> {
         self.list().iter().filter_map(|server| Some((server.link.clone(), server.offer()?))).collect()
     }
@@ -191,8 +196,8 @@ impl McpServers {
         locked(&self.list)
     }
 
-    /// Starts what is wanted and not there, ends what is there and not wanted, and tries what broke off or has
-    /// rested once more.
+    /// Starts the enabled servers that are not running, ends the ones that are no longer
+    /// configured, and retries the ones that broke off or have rested.
     pub fn reconcile(&self, configured: &[McpEntry]) {
         let own = |server: &&McpEntry| !self.given.iter().any(|given| given.name == server.name);
         let wanted: Vec<&McpEntry> =
@@ -206,7 +211,7 @@ impl McpServers {
                 ServerState::Failed(breakdown) => match breakdown.trouble {
                     Trouble::Broke => true,
                     Trouble::Rests => breakdown.since.elapsed() >= REST,
-                    // What is elsewhere may have been away for a moment.
+                    // A remote server may have been unreachable for a moment.
                     Trouble::Start => matches!(server.settings.transport, Transport::Remote { .. }),
                     Trouble::Login => server.link.has_new_login(breakdown.as_ref()),
                 },
@@ -226,19 +231,20 @@ impl McpServers {
     fn start(&self, settings: &McpEntry) -> ServerConnection {
         let call_limit = settings.call_timeout.unwrap_or(self.call_limit);
         let login = match &settings.transport {
-            // Whoever brings a key of their own is not logged in.
+            // An `Authorization` header in the settings replaces a login.
             Transport::Remote { url, headers, oauth: Some(_), .. }
                 if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) =>
             {
                 let given = self.given.iter().any(|given| given.name == settings.name);
                 let place = if given { format!(" --url {url}") } else { String::new() };
                 let command = format!("adjutant mcp login {}{place}", settings.name);
-                Some((KeptLogin::new(&settings.name, url, &self.environment), command))
+                Some((StoredLogin::new(&settings.name, url, &self.environment), command))
             }
             _ => None,
         };
-        let memory = self.memory(settings, login.as_ref().map(|(kept, _)| kept.clone()));
-        let (about, board) = (self.about.clone(), self.board.clone());
+        let memory = self.memory(settings, login.as_ref().map(|(stored, _)| stored.clone()));
+        let about = self.about.clone();
+        let board = self.board.clone();
         let link = McpLink::new(settings, call_limit, login.clone(), memory, about, board);
         let stop = CancellationToken::new();
         let reach = match &settings.transport {
@@ -255,16 +261,16 @@ impl McpServers {
                 sse: *sse,
                 client: self.client.clone(),
                 command: login.as_ref().map(|(_, command)| command.clone()).unwrap_or_default(),
-                kept: login.map(|(kept, _)| kept),
+                stored: login.map(|(stored, _)| stored),
             })),
         };
-        let work = base::task::spawn(keeper::keep(link.clone(), reach, stop.clone()));
+        let work = base::task::spawn(supervisor::supervise(link.clone(), reach, stop.clone()));
         ServerConnection {
             settings: settings.clone(),
             link,
             turn: None,
             known: None,
-            told: None,
+            announced: None,
             lost: Vec::new(),
             offered: Arc::default(),
             awaited: false,
@@ -273,7 +279,7 @@ impl McpServers {
         }
     }
 
-    fn memory(&self, settings: &McpEntry, login: Option<KeptLogin>) -> Option<Arc<CatalogMemory>> {
+    fn memory(&self, settings: &McpEntry, login: Option<StoredLogin>) -> Option<Arc<CatalogMemory>> {
         Some(Arc::new(CatalogMemory {
             directory: self.catalogs.clone()?,
             entry: settings.clone(),
@@ -287,8 +293,9 @@ impl McpServers {
         }))
     }
 
-    /// Makes ready for a turn: starts what is new, waits a moment for what is not known from an earlier start, and
-    /// tells the user what has changed and what does not work. What is offered then stays the same until the turn ends.
+    /// Prepares a turn: starts new servers, waits briefly for the ones without a known list, and
+    /// notifies the user of changes and failures. The offer then stays the same until the turn
+    /// ends.
     pub async fn greet(&self, configured: &[McpEntry], outlet: &Outlet, cancelled: &CancellationToken) {
         self.reconcile(configured);
         tokio::select! {
@@ -303,20 +310,23 @@ impl McpServers {
         self.invite(outlet);
     }
 
-    /// Offers the logins that are missing as links, where the editor shows those.
+    /// Offers the missing logins as links, if the client can show them.
     fn invite(&self, outlet: &Outlet) {
-        for server in self.list().iter().filter(|_| self.addresses) {
-            let (Transport::Remote { url, oauth: Some(oauth), .. }, Some((kept, _))) =
+        if !self.addresses {
+            return;
+        }
+        for server in self.list().iter() {
+            let (Transport::Remote { url, oauth: Some(oauth), .. }, Some((stored, _))) =
                 (&server.settings.transport, &server.link.login)
             else {
                 continue;
             };
             if matches!(server.link.state(), ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Login) {
-                let invitation = Invitation {
+                let invitation = LoginPrompt {
                     name: server.settings.name.clone(),
                     url: url.clone(),
                     oauth: oauth.clone(),
-                    kept: kept.clone(),
+                    stored: stored.clone(),
                     client: self.client.clone(),
                     offered: server.offered.clone(),
                     stop: server.stop.clone(),
@@ -326,7 +336,7 @@ impl McpServers {
         }
     }
 
-    /// Fixes what the turn that begins offers. Returns what the user is to be told of its changes.
+    /// Fixes the offer of the turn that begins. Returns the notices about its changes.
     fn begin_turn(&self) -> Vec<Event> {
         let mut changes = Vec::new();
         for server in self.list().iter_mut() {
@@ -342,7 +352,7 @@ impl McpServers {
         changes
     }
 
-    /// Waits, but not for long, until the changes that servers have told of are in their lists.
+    /// Waits, up to a limit, until the changes that servers have reported are in their lists.
     async fn catch_up(&self, wanted: impl Fn(&McpLink) -> bool, cancelled: &CancellationToken) {
         let outdated: Vec<_> = self.links().into_iter().filter(|link| link.is_outdated() && wanted(link)).collect();
         if outdated.is_empty() {
@@ -359,8 +369,9 @@ impl McpServers {
         }
     }
 
-    /// Makes ready for a step: what a call of the turn has changed is heard out, who was not there or logged in when
-    /// the turn began is there, and what has failed is told. Costs nothing where nothing has happened.
+    /// Prepares a step: waits for changes that a call of this turn has caused, adds servers that
+    /// have become ready or received a login since the turn began, and reports failures. Does
+    /// nothing if nothing has happened.
     pub async fn refresh(&self, outlet: &Outlet, cancelled: &CancellationToken) {
         let mut logged_in = false;
         for server in self.list().iter_mut() {
@@ -392,7 +403,8 @@ impl McpServers {
         }
     }
 
-    /// Waits for those that are starting and not known, once for each and not for long.
+    /// Waits, up to a limit and once for each, for servers that are starting and have no known
+    /// list.
     async fn settled(&self) {
         let starting: Vec<_> = {
             let mut list = self.list();
@@ -408,14 +420,15 @@ impl McpServers {
         tokio::time::timeout(PATIENCE, all).await.ok();
     }
 
-    /// The tools that this turn offers, as far as these rules do not hide them.
+    /// Returns the tools that this turn offers, without those that the rules hide.
     pub fn tools(&self, rules: &Rules) -> Vec<Arc<dyn AnyTool>> {
         let resources = self.resource_tools();
         let mut tools: Vec<Arc<dyn AnyTool>> = Vec::new();
         for (_, offer) in self.turn_offers() {
             let offered = offer.tools.iter().map(|offered| &offered.tool);
             for tool in offered.filter(|tool| !rules.hides(tool.permission())) {
-                // Two servers may come to the same name: the first keeps it. None takes one of ours.
+                // If two servers have a tool of the same name, the first one has it. Adjutant's own
+                // names cannot be taken.
                 let own = find_properties(tool.name()).is_some() || LOOKING.contains(&tool.name());
                 if !own && !tools.iter().any(|other| other.name() == tool.name()) {
                     tools.push(tool.clone());
@@ -426,30 +439,34 @@ impl McpServers {
         tools
     }
 
-    /// What the model is to know of each server: how it wants to be used, or that it is not there.
+    /// Returns a text for the model per server: its instructions, or the reason why it is
+    /// unavailable.
     pub fn words(&self, offered: &[&str]) -> Vec<(String, String)> {
         let list = self.list();
-        let wants = |offer: &ServerOffer| {
+        let instructions = |offer: &ServerOffer| {
             let listed = |name: &str| offered.contains(&name) || offered.contains(&search::SEARCH);
             let offers = offer.tools.iter().any(|known| listed(known.tool.name()));
             if offers { offer.instructions.clone() } else { None }
         };
-        let word = |server: &ServerConnection| {
+        let text = |server: &ServerConnection| {
             let turn = server.turn.clone().unwrap_or_else(|| TurnOffer::now(&server.link));
-            let words = match &turn {
+            let text = match &turn {
                 TurnOffer::Failed(why) => prompts::reminder::SERVER_FAILED.replace("{why}", &text::title(why)),
-                TurnOffer::Offered(offer) => wants(offer)?,
+                TurnOffer::Offered(offer) => instructions(offer)?,
                 TurnOffer::Missing => return None,
             };
-            Some((server.settings.name.clone(), words))
+            Some((server.settings.name.clone(), text))
         };
-        let mut room = SAID;
-        let fits = |(server, words): (String, String)| {
-            let words = text::head(&words, room).to_owned();
-            room -= words.len();
-            (!words.is_empty()).then_some((server, words))
-        };
-        list.iter().filter_map(word).filter_map(fits).collect()
+        let mut budget = MAX_INSTRUCTIONS_BYTES;
+        let mut texts = Vec::new();
+        for (server, text) in list.iter().filter_map(text) {
+            let text = text::head(&text, budget).to_owned();
+            budget -= text.len();
+            if !text.is_empty() {
+                texts.push((server, text));
+            }
+        }
+        texts
     }
 
     pub async fn end(&self) {

@@ -1,4 +1,4 @@
-//! What a server lists: its tools, prompts and resources. A list without end is not read to it.
+//! Reads the lists of a server: tools, prompts and resources. The number of pages is limited.
 
 #![expect(deprecated, reason = "a draft drops log messages and these subscriptions; the servers of today have them")]
 
@@ -12,16 +12,16 @@ use rmcp::model::{
 };
 use rmcp::service::{Peer, RoleClient};
 
-use super::catalog::{MAX_WORDS, ServerCatalog};
-use super::link::{McpLink, ReadyServer, Resources};
+use super::catalog::{MAX_DESCRIPTION_CHARS, ServerCatalog};
+use super::connection::{McpLink, ReadyServer, Resources};
 use super::reading::{ListReading, NoList};
 use base::text;
 use config::settings::McpLog;
 
-/// Pages in which a server may list things of one kind.
+/// The number of pages that are read of one list.
 const PAGES: usize = 64;
 
-/// What a server says that it has.
+/// The capabilities of a server.
 pub(super) struct Has {
     pub tools: bool,
     pub prompts: bool,
@@ -52,7 +52,7 @@ impl Has {
             prompts: has.prompts.is_some(),
             completes: has.completions.is_some(),
             resources: has.resources.is_some(),
-            // The newest protocol has another way, which is not gone yet.
+            // The newest protocol replaces this kind of subscription, but servers still support it.
             subscribes: info.protocol_version.has_initialize()
                 && has.resources.as_ref().is_some_and(|resources| resources.subscribe == Some(true)),
             logs: has.logging.is_some(),
@@ -61,8 +61,8 @@ impl Has {
     }
 }
 
-/// Reads a list page by page. A page that the library cannot read is asked for once more, and read
-/// entry by entry.
+/// Reads a list page by page. A page that rmcp cannot parse is requested again and read entry by
+/// entry.
 macro_rules! read {
     ($peer:expr, $list:ident, $Request:ident, $field:ident, $name:literal) => {{
         let mut reading = ListReading::new();
@@ -87,7 +87,8 @@ macro_rules! read {
     }};
 }
 
-/// Reads what a server lists. Prompts that cannot be listed are none: its tools work all the same.
+/// Reads the tools and prompts of a server. Prompts that cannot be listed count as none, because
+/// the tools work without them.
 pub(super) async fn catalog(peer: &Peer<RoleClient>, has: &Has) -> Result<ServerCatalog, ServiceError> {
     let tools = async {
         if !has.tools {
@@ -108,13 +109,13 @@ pub(super) async fn catalog(peer: &Peer<RoleClient>, has: &Has) -> Result<Server
         Vec::new()
     });
     let &Has { completes, resources, subscribes, ref instructions, .. } = has;
-    let instructions = instructions.as_deref().map(|said| text::cut_chars(said, MAX_WORDS));
+    let instructions = instructions.as_deref().map(|said| text::cut_chars(said, MAX_DESCRIPTION_CHARS));
     let ListReading { all: tools, cut, unreadable, .. } = tools;
     Ok(ServerCatalog { tools, cut, unreadable, prompts, completes, resources, subscribes, instructions })
 }
 
-/// The resources of a server; asked for once, until it says that something has changed. What cannot be listed is
-/// none.
+/// Returns the resources of a server. They are read once, until the server reports a change.
+/// Resources that cannot be listed count as none.
 pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
     if !ready.offer.resources {
         return Arc::default();
@@ -138,20 +139,20 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
     })
 }
 
-/// Hears of changes in the way of the newest protocol, as long as the server tells of them.
+/// Receives changes of lists in the way of the newest protocol, as long as the server sends them.
 pub(super) async fn listen(link: Arc<McpLink>, peer: Peer<RoleClient>) {
     let about =
         SubscriptionFilter::builder().tools_list_changed().prompts_list_changed().resources_list_changed().build();
-    let mut told = match peer.listen(about).await {
-        Ok(told) => told,
+    let mut changes = match peer.listen(about).await {
+        Ok(changes) => changes,
         Err(e) => return tracing::info!("MCP server {} does not tell of changes: {e}", link.name),
     };
-    while let Ok(Some(_)) = told.next().await {
+    while let Ok(Some(_)) = changes.next().await {
         link.changed();
     }
 }
 
-/// Says from which severity on a server is to tell what it logs.
+/// Sets the minimum severity of the server's log messages.
 pub(super) async fn log_from(peer: &Peer<RoleClient>, least: McpLog) {
     let level = match least {
         McpLog::Debug => LoggingLevel::Debug,
@@ -168,7 +169,7 @@ pub(super) async fn log_from(peer: &Peer<RoleClient>, least: McpLog) {
     }
 }
 
-/// Has a server tell of changes of a resource.
+/// Subscribes to changes of a resource.
 pub(super) async fn subscribe(peer: &Peer<RoleClient>, uri: &str) {
     let done = peer.subscribe(SubscribeRequestParams::new(uri)).await;
     if let Err(e) = done {

@@ -1,6 +1,6 @@
-//! Logging in at an MCP server, as its specification wants it: the library finds the authorization server,
-//! registers a client and exchanges codes and tokens; ours are the browser's way back, the requests, and what is
-//! kept.
+//! Logs in at an MCP server according to its specification. rmcp finds the authorization server,
+//! registers a client and exchanges codes and tokens. This module provides the browser's callback,
+//! the HTTP requests and the storage.
 
 use std::sync::Arc;
 
@@ -13,18 +13,20 @@ use rmcp::transport::auth::{
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::kept::KeptLogin;
+use super::credential_store::StoredLogin;
 use base::text;
 use config::mcp::is_near;
 use config::settings::{OAuth, Secret};
 use providers::http::HttpClient;
 use providers::oauth;
 
-/// Where a browser comes back to where a client was registered by hand and nothing else is said: as OpenCode has it.
+/// The callback for a client that was registered by hand, unless the settings choose another: the
+/// same as in OpenCode.
 const PORT: u16 = 19876;
 const PATH: &str = "/mcp/oauth/callback";
 
-/// Requests of a login, sent by the client that asks the models. Nothing of it goes to a public host unencrypted.
+/// The requests of a login, sent through the HTTP client of the providers. Refuses unencrypted
+/// requests to public hosts.
 struct LoginRequests {
     who: Arc<str>,
     client: Arc<HttpClient>,
@@ -44,18 +46,18 @@ impl OAuthHttpClient for LoginRequests {
     }
 }
 
-/// What knows the tokens of a server; none where nobody is logged in.
+/// Returns the manager of a server's tokens, or `None` if there is no login.
 pub(super) async fn manager(
-    kept: &KeptLogin,
+    stored: &StoredLogin,
     name: &str,
     url: &str,
     client: &Arc<HttpClient>,
 ) -> Option<AuthorizationManager> {
-    kept.is_there()?;
-    let mut manager = begin(kept, name, url, client).await.ok()?;
-    // Where it fails, a token that still holds is used all the same.
+    stored.is_there()?;
+    let mut manager = begin(stored, name, url, client).await.ok()?;
+    // If refreshing fails, a token that is still valid is used.
     if let Ok(true) = manager.initialize_from_store().await
-        && let (Some(secret), Some(id)) = (kept.client_secret(), stored_id(kept).await)
+        && let (Some(secret), Some(id)) = (stored.client_secret(), stored_id(stored).await)
     {
         let config = OAuthClientConfig::new(id, "http://127.0.0.1").with_client_secret(secret.expose());
         manager.configure_client(config).ok();
@@ -63,33 +65,34 @@ pub(super) async fn manager(
     Some(manager)
 }
 
-async fn stored_id(kept: &KeptLogin) -> Option<String> {
+async fn stored_id(stored: &StoredLogin) -> Option<String> {
     use rmcp::transport::auth::CredentialStore;
-    kept.load().await.ok().flatten().map(|kept| kept.client_id)
+    stored.load().await.ok().flatten().map(|stored| stored.client_id)
 }
 
 async fn begin(
-    kept: &KeptLogin,
+    stored: &StoredLogin,
     name: &str,
     url: &str,
     client: &Arc<HttpClient>,
 ) -> Result<AuthorizationManager, AuthError> {
     let requests = LoginRequests { who: format!("The MCP server {name}").into(), client: client.clone() };
     let mut manager = AuthorizationManager::new_with_oauth_http_client(url, Arc::new(requests)).await?;
-    manager.set_credential_store(kept.clone());
+    manager.set_credential_store(stored.clone());
     Ok(manager)
 }
 
-/// Where the browser comes back to.
+/// The callback to which the browser returns.
 struct Callback {
     listener: TcpListener,
-    /// As the authorization server is told it.
+    /// The URL, as registered with the authorization server.
     uri: String,
     path: String,
 }
 
 impl Callback {
-    /// Listens. A port that somebody else has is an error at once: the code would come to them.
+    /// Opens the listener. A port in use is an immediate error, because another program would receive
+    /// the code.
     async fn open(oauth: &OAuth) -> Result<Self, String> {
         let given = match &oauth.redirect_uri {
             None => None,
@@ -99,7 +102,7 @@ impl Callback {
             },
         };
         let port = oauth.callback_port.or_else(|| given.as_ref().and_then(reqwest::Url::port));
-        // A client that is registered now may come back to any port; one that was registered by hand may not.
+        // A client that is registered now may use any port; one registered by hand may not.
         let fixed = port.or_else(|| oauth.client_id.is_some().then_some(PORT));
         let listener = TcpListener::bind(("127.0.0.1", fixed.unwrap_or(0))).await.map_err(|e| {
             let port = fixed.unwrap_or(0);
@@ -118,15 +121,15 @@ impl Callback {
     }
 }
 
-/// Logs in with a browser on this machine; `show` is given the address to open. What comes of it is kept.
+/// Logs in with a browser on this machine, and stores the result. `show` receives the URL to open.
 ///
 /// # Errors
-/// Why not, for a person.
+/// Returns the reason for a failure, for the user.
 pub async fn log_in(
     name: &str,
     url: &str,
     oauth: &OAuth,
-    kept: &KeptLogin,
+    stored: &StoredLogin,
     client: &Arc<HttpClient>,
     show: impl Fn(&str),
 ) -> Result<(), String> {
@@ -136,18 +139,18 @@ pub async fn log_in(
                     use https"
             .into());
     }
-    let failed = |e: AuthError| words(&e);
     let callback = Callback::open(oauth).await?;
-    let mut manager = begin(kept, name, url, client).await.map_err(failed)?;
+    let mut manager = begin(stored, name, url, client).await.map_err(|e| words(&e))?;
     let challenge = challenge(name, url, client).await;
-    let found = manager.resolve_metadata_from_challenge(challenge.as_deref()).await.map_err(failed)?;
+    let metadata = manager.resolve_metadata_from_challenge(challenge.as_deref()).await;
+    let found = metadata.map_err(|e| words(&e))?;
     let guessed = found.source == AuthorizationMetadataSource::LegacyEndpointFallback;
     manager.set_metadata(found.metadata);
     let mut scopes: Vec<String> =
         oauth.scope.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
-    let wanted = kept.wanted();
+    let wanted = stored.wanted();
     if !wanted.is_empty() {
-        scopes.extend(granted(kept).await);
+        scopes.extend(granted(stored).await);
         scopes.extend(wanted);
         let mut seen = std::collections::BTreeSet::new();
         scopes.retain(|scope| seen.insert(scope.clone()));
@@ -156,27 +159,26 @@ pub async fn log_in(
     let id = match &oauth.client_id {
         Some(id) => id.clone(),
         None => {
-            let asked = match scopes.is_empty() {
-                true => manager.select_initial_scopes(&[]).await,
-                false => scopes.clone(),
-            };
+            let asked = if scopes.is_empty() { manager.select_initial_scopes(&[]).await } else { scopes.clone() };
             let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
             let registered = manager.register_client("adjutant", &callback.uri, &asked).await;
-            let registered = registered.map_err(|e| match guessed {
-                true => "it says nothing of how to log in (no protected-resource or authorization-server metadata)"
-                    .to_owned(),
-                false => format!(
+            let registered = registered.map_err(|e| {
+                if guessed {
+                    return "it says nothing of how to log in (no protected-resource or authorization-server metadata)"
+                        .to_owned();
+                }
+                format!(
                     "no client could be registered there ({}); register one by hand and put its id into \
                      \"oauth\": {{\"clientId\": …}}",
                     words(&e)
-                ),
+                )
             })?;
             secret = registered.client_secret;
             registered.client_id
         }
     };
-    let kept = kept.clone().with_secret(secret.as_deref().map(Secret::new));
-    manager.set_credential_store(kept);
+    let stored = stored.clone().with_secret(secret.as_deref().map(Secret::new));
+    manager.set_credential_store(stored);
     let mut request = AuthorizationRequest::new(&callback.uri)
         .with_initial_scope_selection()
         .with_scopes(scopes)
@@ -193,11 +195,12 @@ pub async fn log_in(
     let who = format!("The MCP server {name}");
     let came = oauth::come_back(&who, &callback.listener, &callback.path, state.as_deref());
     let came = came.await.map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
-    session.handle_callback_url(came.as_str()).await.map(drop).map_err(failed)
+    session.handle_callback_url(came.as_str()).await.map(drop).map_err(|e| words(&e))
 }
 
-/// What the server says to somebody who is not logged in: where to log in, and for what. Some let everybody in, and
-/// nobody see what they have.
+/// Returns the server's challenge to a client without a login, which names the authorization server
+/// and the scope. Some servers accept `initialize` without a login and refuse only the lists, so
+/// both are tried.
 async fn challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<String> {
     let version = ProtocolVersion::LATEST_WITH_INITIALIZE;
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
@@ -222,12 +225,12 @@ async fn challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<St
     None
 }
 
-async fn granted(kept: &KeptLogin) -> Vec<String> {
+async fn granted(stored: &StoredLogin) -> Vec<String> {
     use rmcp::transport::auth::CredentialStore;
-    kept.load().await.ok().flatten().map(|kept| kept.granted_scopes).unwrap_or_default()
+    stored.load().await.ok().flatten().map(|stored| stored.granted_scopes).unwrap_or_default()
 }
 
-/// What went wrong, for a person.
+/// Returns the error message for the user.
 fn words(e: &AuthError) -> String {
     let words = match e {
         AuthError::AuthorizationServerMismatch { expected_issuer, received_issuer } => format!(

@@ -1,7 +1,7 @@
-//! The list of each server's last start, kept for the next one: a file of its own for each entry of the settings, in a
-//! directory for its owner alone. Its name is a digest of what makes the entry what it is, with the names of its
-//! variables and headers and without their values. A file that is damaged or of another format is as if it were not
-//! there.
+//! Stores the list of each server for its next start: one file per settings entry, in a directory
+//! for its owner only. The file name is a digest of the entry's identity, which includes the names
+//! of its variables and headers, but not their values. A file that is damaged or of another format
+//! counts as missing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
 use super::catalog::ServerCatalog;
-use super::kept::KeptLogin;
+use super::credential_store::StoredLogin;
 use base::environment::{Environment, private_dir, private_file};
 use base::lock::locked;
 use base::text;
@@ -21,11 +21,11 @@ use config::settings::{McpEntry, Transport};
 
 /// The format of a file; one of another format is not read.
 const FORMAT: u32 = 1;
-/// The most bytes of a file that is read.
+/// The largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// How many entries are kept, those that were used last.
+/// The number of entries that are retained, those used last.
 const MAX_ENTRIES: usize = 200;
-/// How many bytes they may take together.
+/// The total size of the retained entries, in bytes.
 const MAX_TOTAL_BYTES: u64 = 64 << 20;
 
 /// The contents of a file.
@@ -35,27 +35,28 @@ struct StoredCatalog<T> {
     catalog: T,
 }
 
-/// The list of one entry, as it is kept.
+/// The stored list of one entry.
 pub(super) struct CatalogMemory {
     pub directory: PathBuf,
     pub entry: McpEntry,
     /// The session's directory.
     pub cwd: PathBuf,
-    /// Somebody is there who can be asked: servers are told, and may list other things.
+    /// Whether there is a user who can be asked. Servers are informed of it, and may list other
+    /// tools.
     pub attended: bool,
-    /// The file that keeps its login, if it may have one.
-    pub login: Option<KeptLogin>,
+    /// The stored login, if it may have one.
+    pub login: Option<StoredLogin>,
     pub environment: Environment,
     pub tasks: TaskTracker,
     /// The list that is to be written.
     // A leaf lock around a value.
     pub unwritten: Mutex<Option<ServerCatalog>>,
-    // Held while a file is written, by threads for that alone.
+    // Held during a write, by threads that do nothing else.
     pub writing: Mutex<()>,
 }
 
 impl CatalogMemory {
-    /// Reads what the entry listed at its last start. Blocks.
+    /// Reads the list of the last start. Blocks.
     pub(super) fn read(&self) -> Option<ServerCatalog> {
         let file = base::file::open_regular(&self.file()).ok()?;
         if file.metadata().ok()?.len() > MAX_FILE_BYTES {
@@ -67,7 +68,7 @@ impl CatalogMemory {
         (stored.format == FORMAT).then(|| stored.catalog.limited())
     }
 
-    /// Has it written, beside the conversation. The latest of several is the one that stays.
+    /// Writes the list in the background. The latest of several lists wins.
     pub(super) fn store(self: Arc<Self>, catalog: ServerCatalog) {
         *locked(&self.unwritten) = Some(catalog);
         let tasks = self.tasks.clone();
@@ -79,7 +80,7 @@ impl CatalogMemory {
                     tracing::info!("the list of MCP server {} is not kept: {e}", self.entry.name);
                 }
             };
-            // One that panicked has said so.
+            // A panic is already logged.
             base::task::spawn_blocking(write).await.ok();
         };
         base::task::spawn_in(&tasks, written);
@@ -93,11 +94,11 @@ impl CatalogMemory {
         let known = base::file::open_regular(&path).and_then(|file| file.metadata()).map_or(0, |meta| meta.len());
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         if known == size && base::file::read_regular(&path)? == bytes {
-            // Which were used last is seen by this.
+            // The modification time records when a file was last used.
             return private_file().write(true).open(&path)?.set_modified(now);
         }
-        // A temporary file is made with mode 0600, and takes the old one's place in one step: another process that
-        // writes at the same moment writes a whole file as well.
+        // A temporary file has mode 0600 and replaces the old one atomically, so that a process
+        // writing at the same time also leaves a complete file.
         let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
         io::Write::write_all(&mut file, &bytes)?;
         file.as_file().set_modified(now)?;
@@ -112,11 +113,12 @@ impl CatalogMemory {
     }
 }
 
-/// Returns what makes an entry the one that it is: another one may list other things.
-fn identity(entry: &McpEntry, cwd: &Path, attended: bool, login: Option<&KeptLogin>) -> Value {
+/// Returns the identity of an entry. Entries with different identities may list different tools.
+fn identity(entry: &McpEntry, cwd: &Path, attended: bool, login: Option<&StoredLogin>) -> Value {
     let transport = match &entry.transport {
         Transport::Local { command, cwd: own, environment } => {
-            // A command means what its directory makes of it: `npm run mcp`, `npx` with packages of the project.
+            // The directory is part of a command's meaning: `npm run mcp`, or `npx` with packages
+            // of the project.
             let directory = own.as_ref().map_or_else(|| cwd.to_path_buf(), |own| cwd.join(own));
             let directory = directory.as_os_str().as_encoded_bytes();
             json!({ "command": command, "variables": names(environment), "directory": directory })
@@ -136,7 +138,7 @@ fn names(pairs: &[(String, String)]) -> Vec<String> {
     names
 }
 
-/// Removes the files that were used longest ago, as many as are too many.
+/// Removes the files that were used longest ago, down to both limits.
 fn trim(directory: &Path, max_entries: usize, max_bytes: u64) -> io::Result<()> {
     let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -151,7 +153,7 @@ fn trim(directory: &Path, max_entries: usize, max_bytes: u64) -> io::Result<()> 
     let mut bytes = 0_u64;
     for (at, (_, size, path)) in files.iter().enumerate() {
         bytes = bytes.saturating_add(*size);
-        // The latest stays, however large it is.
+        // The latest file is retained regardless of its size.
         if at > 0 && (at >= max_entries || bytes > max_bytes) {
             match std::fs::remove_file(path) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_other_entry_differs() {
+    fn identity_differs_for_another_entry() {
         let cwd = Path::new("/nowhere");
         let of = |entry: &McpEntry| identity(entry, cwd, true, None).to_string();
         let usual = local(&["npx", "x"], &[("KEY", "secret")]);
@@ -255,31 +257,31 @@ mod tests {
     }
 
     #[test]
-    fn identity_logged_out_is_another() {
+    fn identity_differs_after_login() {
         let home = tempfile::tempdir().unwrap();
         let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         let url = "https://a.example/";
         let far = entry(Transport::Remote { url: url.into(), headers: Vec::new(), oauth: None, sse: false });
-        let of = |login: &KeptLogin| identity(&far, Path::new("/nowhere"), true, Some(login)).to_string();
-        let login = KeptLogin::new("a", url, &environment);
+        let of = |login: &StoredLogin| identity(&far, Path::new("/nowhere"), true, Some(login)).to_string();
+        let login = StoredLogin::new("a", url, &environment);
         let logged_out = of(&login);
         std::fs::create_dir_all(&environment.dirs.data).unwrap();
-        let kept = json!({ "a": { "serverUrl": url, "tokens": { "accessToken": "secret" } } });
-        std::fs::write(login.path(), kept.to_string()).unwrap();
+        let stored = json!({ "a": { "serverUrl": url, "tokens": { "accessToken": "secret" } } });
+        std::fs::write(login.path(), stored.to_string()).unwrap();
         assert!(of(&login) != logged_out && !of(&login).contains("secret"));
         login.forget().unwrap();
         assert_eq!(of(&login), logged_out);
     }
 
     #[test]
-    fn identity_of_a_program_belongs_to_its_directory() {
+    fn identity_of_a_program_depends_on_its_directory() {
         let npx = local(&["npx", "-y", "x"], &[]);
         let of = |cwd: &str| identity(&npx, Path::new(cwd), true, None).to_string();
         assert!(of("/one") != of("/two"));
     }
 
     #[test]
-    fn read_written_catalog_is_the_same_and_private() {
+    fn written_catalog_is_read_back_and_private() {
         let place = tempfile::tempdir().unwrap();
         let memory = memory(place.path(), local(&["npx", "x"], &[]));
         assert_eq!(memory.read(), None);
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn store_several_at_once_leaves_a_whole_file() {
+    async fn concurrent_stores_leave_one_complete_file() {
         let place = tempfile::tempdir().unwrap();
         let both = [0, 1].map(|_| memory(place.path(), local(&["npx", "x"], &[])));
         for n in 0..20 {
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn trim_keeps_those_used_last() {
+    fn trim_retains_the_files_used_last() {
         let place = tempfile::tempdir().unwrap();
         let names = ["old", "older", "new"];
         for (name, age) in names.into_iter().zip([20, 30, 10]) {

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use super::catalog::{OfferedTool, ServerOffer, named};
-use super::link::{FAILURES, ServerState, Trouble};
+use super::connection::{FAILURES, ServerState, Trouble};
 use super::{LOOKING, McpServers, ServerConnection};
 use base::text;
 use events::{Event, Severity};
 use tools::registry::find_properties;
 
-/// The state of a server that the user was told of.
+/// The state of a server in the last notice to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Announced {
     Works,
@@ -17,11 +17,12 @@ pub(super) enum Announced {
 }
 
 impl McpServers {
-    /// Returns what the user has not been told: which servers do not work, and which tools have a name that is taken.
-    /// One that is late is there at a later step.
+    /// Returns the new notices for the user: servers that do not work, and tools whose names are
+    /// taken. A server that starts late is available from a later step on.
     pub(super) fn news(&self) -> Vec<Event> {
         let mut list = self.list();
-        let (mut news, mut failed) = (Vec::new(), Vec::new());
+        let mut news = Vec::new();
+        let mut failed = Vec::new();
         for server in list.iter_mut() {
             match server.news() {
                 Some(News::Works(notices)) => news.extend(notices),
@@ -45,7 +46,7 @@ impl McpServers {
 }
 
 impl OfferedTool {
-    /// Says whose name it has, where that is taken; else takes it.
+    /// Reserves the tool's name. Returns a description of the conflict if the name is taken.
     fn lost(&self, server: &str, taken: &mut HashMap<String, String>) -> Option<String> {
         let name = self.tool.name();
         let whose = match taken.get(name) {
@@ -60,16 +61,17 @@ impl OfferedTool {
     }
 }
 
-/// News of a server.
+/// A change of a server's state that the user must be notified of.
 enum News {
     Works(Vec<Event>),
-    /// A title, and details.
+    /// A title and details.
     Fails(String, String),
 }
 
-/// That servers do not work, each with its name: one by one, or together where they would fill the screen.
+/// Returns the notices about servers that do not work, each with its name: one per server, or one
+/// for all if there are many.
 fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
-    /// How many are told one by one, and how many are named.
+    /// The number of servers with a notice of their own, and the number named in the common notice.
     const ALONE: usize = 3;
     const NAMED: usize = 10;
     let notice = |title, details| Event::Notice { severity: Severity::Warning, title, details: Some(details) };
@@ -106,7 +108,7 @@ fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
     notices
 }
 
-/// That tools are not offered because their names are taken.
+/// Returns a notice about tools that are not offered because their names are taken.
 fn collision(server: &str, lost: &[String]) -> Option<Event> {
     const NAMED: usize = 20;
     let count = text::count(lost.len(), "tool");
@@ -118,20 +120,20 @@ fn collision(server: &str, lost: &[String]) -> Option<Event> {
 }
 
 impl ServerConnection {
-    /// Returns the news of it, if there are any.
+    /// Returns the change of its state since the last notice, if there is one.
     fn news(&mut self) -> Option<News> {
         let name = text::title(&self.settings.name);
         let breakdown = match self.link.state() {
             ServerState::Starting(_) => return None,
             ServerState::Ready(ready) => {
-                let first = self.told.replace(Announced::Works) != Some(Announced::Works);
+                let first = self.announced.replace(Announced::Works) != Some(Announced::Works);
                 return first.then(|| News::Works(left_out(&name, &ready.offer)));
             }
             ServerState::Failed(breakdown) => breakdown,
         };
-        let told = Announced::Trouble(breakdown.trouble);
-        // One that broke off is on its way back.
-        if breakdown.trouble == Trouble::Broke || self.told.replace(told) == Some(told) {
+        let state = Announced::Trouble(breakdown.trouble);
+        // A server that broke off is about to be restarted.
+        if breakdown.trouble == Trouble::Broke || self.announced.replace(state) == Some(state) {
             return None;
         }
         let why = &breakdown.why;

@@ -1,14 +1,15 @@
-//! The offer of a server in a turn. It stays the same from the turn's beginning to its end, so that all requests of the
-//! turn have one prefix: what changes meanwhile counts from the next turn on. Two things come at the next step: a
-//! server that was missing, and what a server reports after a call of this turn, which may have been made for that.
+//! The offer of a server in a turn. It stays the same for the whole turn, so that all requests of
+//! the turn have the same prefix, and changes apply from the next turn on. There are two
+//! exceptions, which apply at the next step: a server that was missing, and a change that a server
+//! reports after a call of this turn, because the call may have been made for that change.
 
 use std::sync::Arc;
 
 use super::catalog::{ServerCatalog, ServerOffer};
-use super::link::{McpLink, ServerState, Trouble};
+use super::connection::{McpLink, ServerState, Trouble};
 use super::tool;
 
-/// Makes tools of what a server lists.
+/// Converts a server's list into tools.
 pub(super) fn of(link: &Arc<McpLink>, catalog: ServerCatalog) -> ServerOffer {
     let ServerCatalog { tools, cut, unreadable, prompts, completes, resources, subscribes, instructions } = catalog;
     let tools = tools.into_iter().map(|listed| tool::of(link, listed)).collect();
@@ -19,14 +20,14 @@ pub(super) fn of(link: &Arc<McpLink>, catalog: ServerCatalog) -> ServerOffer {
 #[derive(Clone)]
 pub(super) enum TurnOffer {
     Offered(Arc<ServerOffer>),
-    /// The reason that it does not work.
+    /// The reason for the failure.
     Failed(String),
-    /// It is not there yet, and not known from an earlier start.
+    /// Not ready yet, and not known from an earlier start.
     Missing,
 }
 
 impl TurnOffer {
-    /// Returns what a turn that begins now offers.
+    /// Returns the offer of a turn that begins now.
     pub(super) fn now(link: &McpLink) -> Self {
         if let Some(offer) = link.offers() {
             return Self::Offered(offer);
@@ -39,7 +40,7 @@ impl TurnOffer {
         }
     }
 
-    /// Returns what the next step of the turn offers.
+    /// Returns the offer of the turn's next step.
     pub(super) fn next(self, link: &McpLink) -> Self {
         let stays = matches!(self, Self::Offered(_)) && !link.has_changed_after_call();
         match link.offers() {

@@ -1,6 +1,7 @@
-//! A transport whose server cannot make us read at full speed. What it sends unasked (notifications, requests, answers
-//! to nothing) is paid for from a budget that fills up steadily; while that is overdrawn, nothing is read, and what
-//! the server sends waits in its own buffers. Answers to requests of ours cost nothing.
+//! A transport that limits the rate at which a server can make us read. Unsolicited messages
+//! (notifications, requests, responses to no request) are charged to a budget that refills
+//! steadily. While it is overdrawn, nothing is read and messages wait in the server's buffers.
+//! Responses to our requests are free.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,19 +11,19 @@ use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::time::{Instant, sleep_until};
 
-/// How many messages a server may send unasked in a second, for as long as it likes.
+/// The sustained rate of unsolicited messages, per second.
 const RATE: u32 = 200;
 
-/// How many it may send at once.
+/// The burst of unsolicited messages.
 const BURST: u32 = 1_000;
 
-/// How many bytes count as one more message.
+/// The number of bytes that count as one more message.
 const BYTES: usize = 4 << 10;
 
 pub(super) struct PacedTransport<T> {
     inner: T,
     budget: UnaskedBudget,
-    /// How many requests of ours are not answered.
+    /// The number of our unanswered requests.
     awaited: usize,
 }
 
@@ -40,7 +41,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for PacedTransport<T> {
         self.inner.send(item)
     }
 
-    /// Nothing is lost where this is dropped: what was paid for is waited for before the next message is taken.
+    /// Cancellation-safe: the budget is awaited before the next message is taken.
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         if let Some(until) = self.budget.overdrawn() {
             sleep_until(until).await;
@@ -58,7 +59,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for PacedTransport<T> {
     }
 }
 
-/// A bucket of tokens, as the moment at which it would be full.
+/// A token bucket, stored as the time at which it will be full.
 struct UnaskedBudget {
     full: Instant,
 }
@@ -71,21 +72,21 @@ impl UnaskedBudget {
     }
 
     fn pay(&mut self, tokens: u32, now: Instant) {
-        // Answers wait behind what was sent before them, so no debt is longer than a second.
+        // Responses wait behind earlier messages, so the debt is limited to one second.
         let most = now + Self::EACH * (BURST + RATE);
         self.full = (self.full.max(now) + Self::EACH * tokens).min(most);
     }
 
-    /// When there is something in it again. `None` if there is.
+    /// Returns the time at which the budget is positive again, or `None` if it is.
     fn overdrawn(&self) -> Option<Instant> {
         self.full.checked_sub(Self::EACH * BURST).filter(|until| *until > Instant::now())
     }
 }
 
-/// How many tokens a message costs.
+/// Returns the cost of a message in tokens.
 fn cost(message: &ServerJsonRpcMessage) -> u32 {
     let mut size = ByteCount(0);
-    // What was read as JSON can be written as such.
+    // A message that was parsed from JSON can be serialized again.
     serde_json::to_writer(&mut size, message).ok();
     u32::try_from(1 + size.0 / BYTES).unwrap_or(BURST)
 }
@@ -111,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that has sent these over and over, and never ends.
+    /// A server that sends the same messages forever.
     struct Flood(Vec<ServerJsonRpcMessage>, usize);
 
     impl Transport<RoleClient> for Flood {
@@ -135,9 +136,10 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    /// How many messages are read in a minute.
+    /// Returns the number of messages read in a minute.
     async fn read(server: &mut PacedTransport<Flood>) -> u32 {
-        let (end, mut read) = (Instant::now() + Duration::from_secs(60), 0);
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut read = 0;
         while tokio::time::timeout_at(end, server.receive()).await.is_ok() && Instant::now() < end {
             read += 1;
         }
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn server_that_floods_is_read_at_a_fixed_pace() {
+    async fn flooding_server_is_read_at_a_fixed_pace() {
         let log = |text: &str| json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": text } });
         let large = log(&"x".repeat(1 << 20));
         let question = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });

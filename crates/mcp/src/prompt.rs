@@ -1,5 +1,5 @@
-//! Prompts of servers, which a user says as `/server:prompt`, with the arguments in their order. What must be there
-//! and is not is asked for, with what the server proposes.
+//! Prompts of servers, which a user invokes as `/server:prompt` with positional arguments. The user
+//! is asked for missing required arguments, with the server's completions as options.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,27 +13,28 @@ use serde_json::{Map, Value, json};
 
 use super::McpServers;
 use super::asker::Asker;
+use super::connection::McpLink;
 use super::content::ServerContent;
-use super::link::McpLink;
 use super::request::{self, RequestCaller};
 use base::text;
 use events::{CommandInfo, FieldKind, FieldOption, FormField, FormPage, FormReply, TextLimits, ToolKind};
 use project::command;
 use tools::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
 
-/// How many proposals for an argument are shown, and how long they are waited for.
+/// The number of completions shown for an argument, and the time limit for them.
 const PROPOSALS: usize = 30;
 const PROPOSED: Duration = Duration::from_secs(2);
-/// What a prompt is described with, in characters.
+/// The longest description of a prompt, in characters.
 const DESCRIPTION: usize = 300;
 
-/// What a user says to have a prompt, without the stroke before it.
+/// Returns the command of a prompt, without the slash.
 pub(super) fn command(server: &str, prompt: &str) -> String {
     format!("{}:{}", text::plain(server), text::plain(prompt))
 }
 
 impl McpServers {
-    /// The prompts of the servers that are there or known, as `/words`. Of two with one name, the first has it.
+    /// Returns the prompts of the servers that are ready or known, as commands. If two have the
+    /// same name, the first one has it.
     pub fn prompts(&self) -> Vec<CommandInfo> {
         let mut all: Vec<CommandInfo> = Vec::new();
         for (link, offer) in self.offers() {
@@ -51,8 +52,8 @@ impl McpServers {
         all
     }
 
-    /// The prompt that a `/word` stands for, as a call that gets it. A server that is only starting is
-    /// waited for, unless it had the prompt at its last start.
+    /// Returns a call that gets the prompt of a command. Waits for a server that is starting,
+    /// unless its last start has listed the prompt.
     pub async fn prompt(&self, word: &str, arguments: &str) -> Option<(Arc<dyn AnyTool>, Value)> {
         let (server, _) = word.split_once(':')?;
         let link = self.links().into_iter().find(|link| text::plain(&link.name) == server)?;
@@ -60,7 +61,7 @@ impl McpServers {
             Some(found) => found,
             None if link.connected().is_some() => return None,
             None => {
-                // Why it does not come, the user is told elsewhere.
+                // The reason for a failure is reported elsewhere.
                 link.ready().await.ok()?;
                 self.find_prompt(word)?
             }
@@ -78,7 +79,7 @@ impl McpServers {
     }
 }
 
-/// What may follow the word: `who [how]`.
+/// Returns the hint of the arguments: `who [how]`.
 fn hint(prompt: &Prompt) -> Option<String> {
     let one = |argument: &rmcp::model::PromptArgument| match argument.required {
         Some(true) => text::title(&argument.name),
@@ -88,21 +89,26 @@ fn hint(prompt: &Prompt) -> Option<String> {
     (!all.is_empty()).then(|| all.join(" "))
 }
 
-/// What was typed, as arguments in their order: the last takes all the rest.
+/// Assigns the typed words to the arguments by position. The last argument takes the rest.
 fn positional(prompt: &Prompt, typed: &str) -> Map<String, Value> {
     let words = command::words(typed);
     let names: Vec<&str> = prompt.arguments.iter().flatten().map(|argument| argument.name.as_str()).collect();
     let value = |(at, name): (usize, &&str)| {
-        let said = match at + 1 == names.len() {
-            true => words.get(at..).filter(|rest| !rest.is_empty())?.join(" "),
-            false => (*words.get(at)?).to_owned(),
+        let value = if at + 1 == names.len() {
+            let rest = words.get(at..)?;
+            if rest.is_empty() {
+                return None;
+            }
+            rest.join(" ")
+        } else {
+            (*words.get(at)?).to_owned()
         };
-        Some(((*name).to_owned(), Value::String(said)))
+        Some(((*name).to_owned(), Value::String(value)))
     };
     names.iter().enumerate().filter_map(value).collect()
 }
 
-/// Gets a prompt: no model is offered it.
+/// A tool that gets a prompt. It is not offered to a model.
 struct GetPrompt {
     name: String,
     link: Arc<McpLink>,
@@ -140,13 +146,14 @@ impl AnyTool for GetPrompt {
     }
 
     fn prepare<'a>(&'a self, input: Value, _: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
-        let (link, prompt) = (self.link.clone(), self.prompt.clone());
+        let link = self.link.clone();
+        let prompt = self.prompt.clone();
         let arguments = input.as_object().cloned().unwrap_or_default();
         Box::pin(async move {
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                 Box::pin(async move { get(&link, &prompt, arguments, &context).await })
             };
-            // The user has asked for it in so many words.
+            // The user has requested the prompt explicitly, so no permission is needed.
             Ok(PreparedCall { needs: Vec::new(), run: Box::new(run) })
         })
     }
@@ -163,15 +170,16 @@ async fn get(
     let request = ClientRequest::GetPromptRequest(GetPromptRequest::new(params));
     match request::request(link, request, &RequestCaller::of(context)).await? {
         ServerResult::GetPromptResult(result) => {
-            let said = said(result);
-            let text = said.text();
-            Ok(ToolOutput { display: Some(text.clone()), text, attachments: said.attachments, ..ToolOutput::default() })
+            let content = content(result);
+            let text = content.text();
+            let attachments = content.attachments;
+            Ok(ToolOutput { display: Some(text.clone()), text, attachments, ..ToolOutput::default() })
         }
         _ => Err(Failure::Tell(format!("The MCP server {} answered with something that is not a prompt.", link.name))),
     }
 }
 
-/// Asks for the arguments that must be there and are not.
+/// Asks the user for the required arguments that are missing.
 async fn complete(
     link: &McpLink,
     prompt: &Prompt,
@@ -226,7 +234,7 @@ async fn complete(
     }
 }
 
-/// What a server proposes for an argument.
+/// Returns the server's completions of an argument.
 async fn proposals(link: &McpLink, prompt: &Prompt, argument: &str, known: &Map<String, Value>) -> Vec<FieldOption> {
     let known = known.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
     let known = CompletionContext::with_arguments(known.collect::<HashMap<_, _>>());
@@ -239,19 +247,19 @@ async fn proposals(link: &McpLink, prompt: &Prompt, argument: &str, known: &Map<
     proposed.values.into_iter().filter(|value| !value.trim().is_empty()).take(PROPOSALS).map(option).collect()
 }
 
-/// The words of a prompt. Where more than the user speaks in it, it says who does.
-fn said(result: GetPromptResult) -> ServerContent {
-    let several = result.messages.iter().any(|message| message.role != Role::User);
-    let mut said = ServerContent::default();
+/// Returns the content of a prompt. Names the speakers if there is more than one.
+fn content(result: GetPromptResult) -> ServerContent {
+    let has_several_speakers = result.messages.iter().any(|message| message.role != Role::User);
+    let mut content = ServerContent::default();
     for message in result.messages {
-        let from = said.texts.len();
-        said.block(message.content);
+        let from = content.texts.len();
+        content.block(message.content);
         let who = if message.role == Role::User { "User" } else { "Assistant" };
-        if let Some(text) = said.texts.get_mut(from).filter(|_| several) {
+        if has_several_speakers && let Some(text) = content.texts.get_mut(from) {
             *text = format!("{who}: {text}");
         }
     }
-    said
+    content
 }
 
 #[cfg(test)]
@@ -263,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_have_their_places() {
+    fn typed_arguments_are_assigned_by_position() {
         let two = json!([{"name": "who", "required": true}, {"name": "how"}]);
         let table = [
             (two.clone(), "Ann kindly", json!({"who": "Ann", "how": "kindly"})),
@@ -282,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_is_said_where_several_do() {
+    fn prompt_with_several_speakers_names_them() {
         let text = |role: &str, text: &str| json!({"role": role, "content": {"type": "text", "text": text}});
         let table = [
             (json!([text("user", "a"), text("user", "b")]), "a\n\nb"),
@@ -290,7 +298,7 @@ mod tests {
         ];
         for (messages, expected) in table {
             let result = serde_json::from_value(json!({"messages": messages})).unwrap();
-            assert_eq!(said(result).text(), expected);
+            assert_eq!(content(result).text(), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads a list of a server page by page, within limits. An entry that cannot be read is left out alone.
+//! Reads a list of a server page by page, within limits. Skips single entries that cannot be read.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,23 +6,24 @@ use serde_json::{Map, Value, json};
 
 use base::text;
 
-/// Things of one kind that one server may list; more are left out.
+/// The number of entries of one kind that a server may list; more are dropped.
 pub(super) const MAX_LISTED: usize = 1024;
-/// The most bytes that a server may say of all things of one kind.
+/// The total size of all entries of one kind, in bytes.
 const MAX_BYTES: usize = 4 << 20;
-/// The most bytes that it may say of one of them; a larger one is left out alone.
+/// The size of one entry, in bytes; a larger one is dropped.
 const MAX_ONE_BYTES: usize = 1 << 20;
-/// The longest description of one, in characters.
+/// The longest reason for an unreadable entry, in characters.
 const MAX_REASON: usize = 300;
 
-/// The part of a list that is read so far.
+/// The part of a list that was read so far.
 pub(super) struct ListReading<T> {
     pub all: Vec<T>,
     bytes: usize,
     pub cut: bool,
-    /// The entries that cannot be read: the name of each, or its place in the list, with the reason.
+    /// The entries that cannot be read: the name of each, or its position in the list, with the
+    /// reason.
     pub unreadable: Vec<String>,
-    /// The number of entries so far, with those that were left out.
+    /// The number of entries so far, including dropped ones.
     entries: usize,
 }
 
@@ -31,7 +32,8 @@ impl<T: Serialize> ListReading<T> {
         Self { all: Vec::new(), bytes: 0, cut: false, unreadable: Vec::new(), entries: 0 }
     }
 
-    /// Takes a page. Returns where the next one begins, if it is wanted.
+    /// Adds a page. Returns the cursor of the next page, or `None` if no more is wanted or
+    /// available.
     pub(super) fn page(&mut self, page: Vec<T>, next: Option<String>) -> Option<Option<String>> {
         for entry in page {
             if !self.push(entry) {
@@ -41,7 +43,7 @@ impl<T: Serialize> ListReading<T> {
         next.map(Some)
     }
 
-    /// Returns whether there is room for more.
+    /// Adds an entry. Returns whether more entries fit.
     fn push(&mut self, entry: T) -> bool {
         self.entries += 1;
         let bytes = serde_json::to_vec(&entry).map_or(MAX_BYTES, |json| json.len());
@@ -60,10 +62,11 @@ impl<T: Serialize> ListReading<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> ListReading<T> {
-    /// Takes a page as the server wrote it, entry by entry. Returns where the next one begins, if it is wanted.
+    /// Adds a page in its original JSON, entry by entry. Returns the cursor of the next page, or
+    /// `None` if no more is wanted or available.
     ///
     /// # Errors
-    /// That the page has no list of this name.
+    /// Returns [`NoList`] if the page has no list of this name.
     pub(super) fn lenient_page(&mut self, mut page: Value, field: &str) -> Result<Option<Option<String>>, NoList> {
         let next = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
         let Some(Value::Array(entries)) = page.get_mut(field).map(Value::take) else { return Err(NoList) };
@@ -93,7 +96,7 @@ impl<T: Serialize + DeserializeOwned> ListReading<T> {
     }
 }
 
-/// A page without the list that was asked for.
+/// A page without the requested list.
 #[derive(Debug, PartialEq)]
 pub(super) struct NoList;
 
@@ -113,14 +116,16 @@ impl EntryFault {
     }
 }
 
-/// Says that an argument is sent as a header, which the library checks and prepares in lists it can read itself.
+/// The key of a schema that sends an argument as a header. rmcp validates and prepares it in lists
+/// that it can parse itself.
 const HEADER: &str = "x-mcp-header";
 
-/// Fields of an entry that it works without.
+/// The optional fields of an entry.
 const OPTIONAL: [&str; 8] =
     ["annotations", "outputSchema", "icons", "_meta", "execution", "title", "description", "mimeType"];
 
-/// Reads an entry. A tool without a schema takes no arguments, and what is optional and malformed is dropped.
+/// Reads an entry. A tool without a schema takes no arguments, and malformed optional fields are
+/// dropped.
 fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, EntryFault> {
     let Value::Object(mut entry) = entry else {
         return Err(EntryFault { name: None, reason: "it is no JSON object".into() });
@@ -136,7 +141,7 @@ fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, EntryFault> {
         Ok(read) => return Ok(read),
         Err(e) => e,
     };
-    // One at a time, so that a malformed hint does not cost the description.
+    // One field at a time, so that a malformed hint does not drop the description.
     for field in OPTIONAL {
         if let Some(dropped) = entry.remove(field) {
             if let Ok(read) = parse(&entry) {
@@ -169,19 +174,19 @@ mod tests {
     }
 
     #[test]
-    fn tool_too_large_is_left_out_alone() {
+    fn oversized_tool_is_dropped_alone() {
         let mut reading = ListReading::new();
         let page = vec![tool("a", 10), tool("large", 5 << 20), tool("b", 10), tool("larger", 50 << 20), tool("c", 10)];
         assert_eq!(reading.page(page, None), None);
         let names: Vec<&str> = reading.all.iter().map(|tool| &*tool.name).collect();
         assert_eq!((names, reading.cut), (vec!["a", "b", "c"], true));
-        // All together have a limit as well.
+        // The total size has a limit as well.
         let page = (0..10).map(|n| tool(&format!("t{n}"), 500 << 10)).collect();
         assert_eq!(reading.page(page, Some("next".into())), None);
         assert_eq!((reading.all.len(), reading.cut), (11, true));
     }
 
-    /// Reads a list in the form in which the library passes on a result it cannot read.
+    /// Reads a list in the form in which rmcp passes on a result that it cannot parse.
     fn read(result: Value) -> (Vec<Value>, Vec<String>) {
         let Ok(ServerResult::CustomResult(CustomResult(page))) = serde_json::from_value(result.clone()) else {
             panic!("the library reads {result} itself");
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_entry_costs_nothing_else_of_a_list() {
+    fn unreadable_entry_does_not_affect_others() {
         let good = json!({ "name": "good", "description": "Says it.", "inputSchema": { "type": "object" } });
         let with = |entry: Value| {
             let (tools, unreadable) = read(json!({ "tools": [entry, good, null], "nextCursor": "next" }));
@@ -201,7 +206,7 @@ mod tests {
             (tools, unreadable[..unreadable.len() - 1].to_vec())
         };
         let no_arguments = json!({ "type": "object", "properties": {} });
-        // Each entry, and the form in which it is taken.
+        // Each entry, with its repaired form.
         let repaired = [
             (json!({ "name": "a" }), json!({ "name": "a", "inputSchema": no_arguments })),
             (json!({ "name": "a", "inputSchema": null }), json!({ "name": "a", "inputSchema": no_arguments })),

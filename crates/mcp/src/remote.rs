@@ -1,5 +1,6 @@
-//! A server at an address: streamable HTTP, and the older HTTP with server-sent events where the first is
-//! refused. All of it goes through the client that asks the models, so proxies and certificates are theirs.
+//! A remote server: streamable HTTP, and the older HTTP with server-sent events if the first is
+//! refused. Everything goes through the HTTP client of the providers, so that the same proxies and
+//! certificates apply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
 use super::conversation::{GreetError, attend, greet, late};
+use super::credential_store::StoredLogin;
 use super::failure::{Disconnect, refusal, streamable};
-use super::kept::KeptLogin;
 use super::login;
 use super::sse::{SseError, SseTransport};
 use config::mcp as address;
@@ -25,17 +26,18 @@ use providers::http::{self, HttpClient};
 pub(super) struct RemoteServer {
     pub url: String,
     pub headers: Vec<(String, String)>,
-    /// Only the older way is spoken there.
+    /// Whether the server supports only the older transport.
     pub sse: bool,
     pub client: Arc<HttpClient>,
-    /// Where a login is kept, if one may be used.
-    pub kept: Option<KeptLogin>,
+    /// The stored login, if one may be used.
+    pub stored: Option<StoredLogin>,
     pub command: String,
 }
 
 impl RemoteServer {
-    /// Greets the server and attends to it; says why it is over, or nothing where it was stopped.
-    pub(super) async fn talk(&self, us: McpClient, stop: &CancellationToken) -> Option<Disconnect> {
+    /// Connects to the server and serves the connection until it ends. Returns the reason for the
+    /// end, or `None` if the server was stopped.
+    pub(super) async fn serve_connection(&self, us: McpClient, stop: &CancellationToken) -> Option<Disconnect> {
         let link = us.link.clone();
         if let Some(why) = address::refused(&self.url, &self.headers) {
             return Some(Disconnect::because(why));
@@ -44,7 +46,7 @@ impl RemoteServer {
             match self.connect(us).await {
                 Ok(running) => Ok(running),
                 Err(GreetError::Late) => Err(Disconnect::because(late(&link, "answer"))),
-                Err(GreetError::Refused(e)) => Err(self.told(refusal(&e))),
+                Err(GreetError::Refused(e)) => Err(self.with_login_hint(refusal(&e))),
             }
         };
         let running = tokio::select! {
@@ -52,17 +54,17 @@ impl RemoteServer {
             () = stop.cancelled() => return None,
         };
         match running {
-            Ok(running) => attend(&link, running, stop).await.map(|end| self.told(end)),
+            Ok(running) => attend(&link, running, stop).await.map(|end| self.with_login_hint(end)),
             Err(end) => Some(end),
         }
     }
 
-    /// What there is to do where a login is missing.
-    fn told(&self, end: Disconnect) -> Disconnect {
+    /// Adds the next action for the user if a login is missing.
+    fn with_login_hint(&self, end: Disconnect) -> Disconnect {
         if !end.login {
             return end;
         }
-        match &self.kept {
+        match &self.stored {
             Some(_) => Disconnect { why: format!("{}: run `{}`", end.why, self.command), login: true },
             None if self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) => {
                 Disconnect::because("it refuses the Authorization header of the settings (401)")
@@ -73,8 +75,8 @@ impl RemoteServer {
 
     async fn connect(&self, us: McpClient) -> Result<RunningService<RoleClient, McpClient>, GreetError> {
         let (client, mut headers) = self.prepared().await?;
-        let manager = match &self.kept {
-            Some(kept) => login::manager(kept, &us.link.name, &self.url, &self.client).await,
+        let manager = match &self.stored {
+            Some(stored) => login::manager(stored, &us.link.name, &self.url, &self.client).await,
             None => None,
         };
         let again = us.clone();
@@ -108,7 +110,7 @@ impl RemoteServer {
         let opened = tokio::time::timeout(again.link.limit, SseTransport::open(client, &self.url, headers)).await;
         match (opened, first) {
             (Ok(Ok(transport)), _) => greet(again, transport).await,
-            // What was said first is what matters to somebody who does not know that there is an older way.
+            // The first error matters to users, who may not know that there is an older transport.
             (Ok(Err(_)) | Err(_), Some(first)) => Err(GreetError::Refused(first)),
             (Ok(Err(e)), None) => {
                 Err(GreetError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(e, "opening"))))
@@ -117,13 +119,14 @@ impl RemoteServer {
         }
     }
 
-    /// The client for this address, and the headers of every request. Reading the certificates takes
-    /// milliseconds, which are not taken from the thread that everything waits on.
+    /// Returns the HTTP client for this URL, and the headers of every request. Reading the
+    /// certificates takes milliseconds, so it runs on a blocking thread.
     async fn prepared(&self) -> Result<(reqwest::Client, HeaderMap), GreetError> {
-        let (client, url) = (self.client.clone(), self.url.clone());
+        let client = self.client.clone();
+        let url = self.url.clone();
         let made = base::task::spawn_blocking(move || client.raw(&url)).await;
         let refuse = |why: String| {
-            GreetError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(SseError::Words(why), "")))
+            GreetError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(SseError::Message(why), "")))
         };
         let client = match made {
             Ok(Ok(client)) => client,
@@ -135,7 +138,7 @@ impl RemoteServer {
     }
 }
 
-/// How often a stream that broke is taken up again, and how long is waited before.
+/// Returns the backoff for resuming a broken stream.
 fn resumed() -> ExponentialBackoff {
     let mut backoff = ExponentialBackoff::default();
     backoff.max_times = Some(6);
@@ -144,7 +147,7 @@ fn resumed() -> ExponentialBackoff {
     backoff
 }
 
-/// Whether this is how a server answers that only knows the older way.
+/// Whether a server that supports only the older transport answers like this.
 fn is_older(e: &ClientInitializeError) -> bool {
     match streamable(e) {
         Some(StreamableHttpError::UnexpectedServerResponse(said)) => {

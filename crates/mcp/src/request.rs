@@ -1,5 +1,5 @@
-//! One request to a server for a call of ours: the server is there, or started again first; the request ends with
-//! its answer, with a cancel, or when nothing was heard of it for too long.
+//! Sends a request to a server for a tool call. Starts the server again if needed. The request ends
+//! with its answer, with a cancellation, or after a time limit without progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::asker::Asker;
-use super::failure::service_words;
-use super::link::{McpLink, ReadyServer};
+use super::connection::{McpLink, ReadyServer};
+use super::failure::service_message;
 use super::rounds;
 use base::text;
 use events::CallUpdate;
 use tools::clock::CallClock;
 use tools::{Failure, ToolContext};
 
-/// How often people are told at most how far a call is.
+/// The minimum time between two progress updates.
 const PACE: Duration = Duration::from_millis(100);
 
-/// Whom a request is made for.
+/// The caller of a request.
 pub(super) struct RequestCaller<'a> {
     pub cancelled: &'a CancellationToken,
-    /// The call that is told how far it is.
+    /// The call that receives progress updates.
     pub context: Option<&'a ToolContext>,
-    /// Who can be asked meanwhile.
+    /// The user to ask during the request.
     pub asker: Option<Asker>,
 }
 
@@ -36,28 +36,28 @@ impl<'a> RequestCaller<'a> {
         Self { cancelled: &context.cancelled, context: Some(context), asker: Some(Asker::of(context)) }
     }
 
-    pub(super) fn nobody(cancelled: &'a CancellationToken) -> Self {
+    pub(super) fn unattended(cancelled: &'a CancellationToken) -> Self {
         Self { cancelled, context: None, asker: None }
     }
 }
 
-/// How waiting for an answer has ended.
+/// The end of waiting for an answer.
 enum Waited {
     Answer(Box<Result<ServerResult, ServiceError>>),
     Cancelled,
     Late(String),
 }
 
-/// Makes a request; again, where the server answers with what it wants to know first.
+/// Sends a request, again each time the server answers that it needs input.
 ///
 /// # Errors
-/// Why there is no answer, for the model.
+/// Returns the reason why there is no answer, for the model.
 pub(super) async fn request(
     link: &McpLink,
     mut request: ClientRequest,
     caller: &RequestCaller<'_>,
 ) -> Result<ServerResult, Failure> {
-    let _entered = caller.asker.clone().map(|asker| link.enter(asker));
+    let _in_progress = caller.asker.clone().map(|asker| link.enter(asker));
     for _ in 0..rounds::ROUNDS {
         match once(link, request.clone(), caller).await? {
             ServerResult::InputRequiredResult(wanted) => {
@@ -76,10 +76,10 @@ pub(super) async fn request(
     Err(Failure::Tell(format!("The MCP server {} wants to know something again and again.", link.name)))
 }
 
-/// Waits for the server that a call is for.
+/// Waits until the server of a call is ready.
 ///
 /// # Errors
-/// Says to the model that it does not come, and the reason.
+/// Returns the reason for the model if it does not become ready.
 pub(super) async fn awaited(link: &McpLink, cancelled: &CancellationToken) -> Result<Arc<ReadyServer>, Failure> {
     let ready = tokio::select! {
         biased;
@@ -98,7 +98,8 @@ async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>
         Ok(handle) => handle,
         Err(e) => return Err(failed(link, e).await),
     };
-    let (id, token) = (handle.id.clone(), handle.progress_token.clone());
+    let id = handle.id.clone();
+    let token = handle.progress_token.clone();
     let mut progress = link.follow(&token);
     let mut asking = link.asking();
     let mut next = Instant::now();
@@ -124,8 +125,8 @@ async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>
         }
     };
     link.leave(&token);
-    // What the server said before it answered is heard by tasks of their own, which are there already: they come
-    // first, so that a list that has changed is not used as it was.
+    // Notifications that arrived before the answer are handled by separate tasks, which exist
+    // already. They run first, so that a changed list is not used in its old state.
     tokio::task::yield_now().await;
     match waited {
         Waited::Answer(answer) => match *answer {
@@ -153,12 +154,12 @@ async fn withdraw(link: &McpLink, peer: &Peer<RoleClient>, id: RequestId, why: &
     }
 }
 
-/// Why there is no answer, for the model.
+/// Returns the reason why there is no answer, for the model.
 async fn failed(link: &McpLink, e: ServiceError) -> Failure {
     let server = &link.name;
     Failure::Tell(match e {
         ServiceError::McpError(e) => {
-            // It lives, and says so.
+            // An error answer shows that the server is alive.
             link.succeeded();
             format!("The MCP server {server} failed: {}", e.message)
         }
@@ -166,11 +167,11 @@ async fn failed(link: &McpLink, e: ServiceError) -> Failure {
             let why = link.broke().await;
             format!("The MCP server {server} broke off: {why}. What it has done of the call is not known.")
         }
-        e => format!("The MCP server {server} failed: {}", service_words(&e, link)),
+        e => format!("The MCP server {server} failed: {}", service_message(&e, link)),
     })
 }
 
-/// How far a call is, for people: `3 of 7: copying`.
+/// Describes the progress of a call, for the user: `3 of 7: copying`.
 fn words(said: &ProgressNotificationParam) -> String {
     let so_far = match said.total {
         Some(total) => format!("{} of {total}", said.progress),

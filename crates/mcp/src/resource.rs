@@ -1,5 +1,5 @@
-//! Resources of servers: listed and read by the model where a server has some, read where a prompt names one, and
-//! told of again when one that was read has changed.
+//! Resources of servers: the model lists and reads them, prompts can name them, and changes of
+//! resources that were read are reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::connection::McpLink;
 use super::content::ServerContent;
-use super::link::McpLink;
 use super::request::{self, RequestCaller};
 use super::{McpServers, lists, tool};
 use base::text;
@@ -19,12 +19,12 @@ use events::ToolKind;
 use permission::{Action, Need, Rules, evaluate};
 use tools::{AnyTool, CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, erase};
 
-/// How long lists and changed resources are waited for before a step.
+/// The time limit for lists and changed resources before a step.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What a step is told of one changed resource, in characters.
+/// The longest text of one changed resource, in characters.
 const CHANGED: usize = 20_000;
 
-/// The permission that reading one needs.
+/// The permission for reading a resource.
 const READ: &str = "read";
 
 fn pattern(server: &str, uri: &str) -> String {
@@ -39,7 +39,7 @@ fn need(server: &str, uri: &str) -> Need {
 struct Servers(Vec<Arc<McpLink>>);
 
 impl Servers {
-    /// The server of this name; without one, all of them.
+    /// Returns the server of this name, or all of them without a name.
     fn named(&self, name: Option<&str>) -> Result<Vec<Arc<McpLink>>, Failure> {
         let Some(name) = name.map(str::trim).filter(|name| !name.is_empty()) else { return Ok(self.0.clone()) };
         let found: Vec<_> = self.0.iter().filter(|link| link.name == name).cloned().collect();
@@ -53,11 +53,11 @@ impl Servers {
     }
 }
 
-/// Reads the lists of all of these at once.
+/// Reads the lists of all these servers concurrently.
 async fn listed<T: Serialize>(
     links: Vec<Arc<McpLink>>,
     kind: &str,
-    of: impl Fn(&super::link::Resources) -> Vec<T>,
+    of: impl Fn(&super::connection::Resources) -> Vec<T>,
     cancelled: &CancellationToken,
 ) -> Result<ToolOutput, Failure> {
     let one = |link: Arc<McpLink>| async move {
@@ -71,7 +71,8 @@ async fn listed<T: Serialize>(
         all = all => all,
         () = cancelled.cancelled() => return Err(Failure::Cancelled),
     };
-    let (mut entries, mut wrong) = (Vec::new(), Vec::new());
+    let mut entries = Vec::new();
+    let mut wrong = Vec::new();
     for answer in all {
         match answer {
             Ok((server, resources)) => {
@@ -93,7 +94,7 @@ async fn listed<T: Serialize>(
     Ok(ToolOutput { display: Some(text.clone()), text, note, ..ToolOutput::default() })
 }
 
-/// What the model sends to have a list.
+/// The input of a list tool.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct ListInput {
     /// Only of this server
@@ -154,7 +155,7 @@ list_tool!(
 #[derive(Default)]
 struct ReadResource(Servers);
 
-/// What the model sends to read one.
+/// The input of the tool that reads a resource.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct ReadInput {
     server: String,
@@ -192,16 +193,16 @@ impl Tool for ReadResource {
     }
 }
 
-/// Reads a resource, and has its server tell when it changes.
+/// Reads a resource, and subscribes to its changes.
 async fn read(link: &McpLink, uri: &str, caller: &RequestCaller<'_>) -> Result<ServerContent, Failure> {
     let params = ReadResourceRequestParams::new(uri);
     let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
     let ready = request::awaited(link, caller.cancelled).await?;
-    // First, so that no change between the two is missed.
+    // Subscribing first means that no change between the two is missed.
     if ready.offer.subscribes && link.subscribe(uri) {
-        let told = tokio::time::timeout(link.limit, lists::subscribe(&ready.peer, uri));
+        let subscribed = tokio::time::timeout(link.limit, lists::subscribe(&ready.peer, uri));
         tokio::select! {
-            _ = told => {}
+            _ = subscribed => {}
             () = caller.cancelled.cancelled() => return Err(Failure::Cancelled),
         }
     }
@@ -219,18 +220,18 @@ async fn read(link: &McpLink, uri: &str, caller: &RequestCaller<'_>) -> Result<S
     }
 }
 
-/// A resource that a prompt names.
+/// A resource named in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedResource {
     pub server: String,
     pub uri: String,
 }
 
-/// A resource that was read and has changed.
+/// A resource that was read and has changed since.
 pub struct ChangedResource {
     pub server: String,
     pub uri: String,
-    /// What it holds now, where that may be read unasked and was there in time.
+    /// Its new contents, if the rules allow reading it without a question and it arrived in time.
     pub now: Option<String>,
 }
 
@@ -239,28 +240,26 @@ impl McpServers {
         self.offers().into_iter().filter(|(_, offer)| offer.resources).map(|(link, _)| link).collect()
     }
 
-    /// The tools that list and read resources; none where no server has any in this turn.
+    /// Returns the tools that list and read resources. Empty if no server of this turn has
+    /// resources.
     pub(super) fn resource_tools(&self) -> Vec<Arc<dyn AnyTool>> {
         let servers = self.turn_offers().into_iter().filter(|(_, offer)| offer.resources);
         let servers = Servers(servers.map(|(link, _)| link).collect());
-        match servers.0.is_empty() {
-            true => Vec::new(),
-            false => vec![
-                erase(ListTemplates(servers.clone())),
-                erase(ListResources(servers.clone())),
-                erase(ReadResource(servers)),
-            ],
+        if servers.0.is_empty() {
+            return Vec::new();
         }
+        vec![erase(ListTemplates(servers.clone())), erase(ListResources(servers.clone())), erase(ReadResource(servers))]
     }
 
-    /// What reads a resource that a prompt names.
+    /// Returns the tool that reads a resource named in a prompt.
     pub fn reader(&self) -> Arc<dyn AnyTool> {
         erase(ReadResource(Servers(self.with_resources())))
     }
 
-    /// Which resources these words name: the address of one that a server lists, or that one of its templates makes,
-    /// perhaps behind the server's name and a colon. Addresses of the web are resources only where they are listed; for
-    /// them and for files alone, no server that is only starting is waited for.
+    /// Returns the resources that these words name: the URI of a listed resource, or one that
+    /// matches a template, optionally after the server's name and a colon. Web URLs count only if
+    /// they are listed. For them and for `file:` URLs alone, a server that is starting is not
+    /// waited for.
     pub async fn named_resources(&self, words: impl Iterator<Item = &str>) -> Vec<NamedResource> {
         let servers = self.with_resources();
         // A prompt may be long, and most sessions have no such server.
@@ -299,7 +298,8 @@ impl McpServers {
         found
     }
 
-    /// Resources that were read and have changed since this was last asked, with what they hold now.
+    /// Returns the resources that were read and have changed since the last call, with their new
+    /// contents.
     pub async fn changed_resources(&self, rules: &Rules, cancelled: &CancellationToken) -> Vec<ChangedResource> {
         let outdated: Vec<(Arc<McpLink>, String)> = self
             .links()
@@ -308,10 +308,11 @@ impl McpServers {
             .collect();
         let one = |(link, uri): (Arc<McpLink>, String)| async move {
             let may = evaluate(rules, &Rules::default(), &need(&link.name, &uri)).action == Action::Allow;
-            let caller = RequestCaller::nobody(cancelled);
-            let now = match may {
-                true => tokio::time::timeout(PATIENCE, read(&link, &uri, &caller)).await.ok().and_then(Result::ok),
-                false => None,
+            let caller = RequestCaller::unattended(cancelled);
+            let now = if may {
+                tokio::time::timeout(PATIENCE, read(&link, &uri, &caller)).await.ok().and_then(Result::ok)
+            } else {
+                None
             };
             let now = now.map(|said| text::cut_chars(&said.text(), CHANGED));
             ChangedResource { server: link.name.clone(), uri, now }
@@ -320,7 +321,7 @@ impl McpServers {
     }
 }
 
-/// What stands behind a server's name and a colon.
+/// Returns the text after a server's name and a colon.
 fn behind<'a>(word: &'a str, server: &str) -> Option<&'a str> {
     word.strip_prefix(server)?.strip_prefix(':')
 }
@@ -329,8 +330,9 @@ fn is_web(word: &str) -> bool {
     word.starts_with("http://") || word.starts_with("https://")
 }
 
-/// The address that a word is, as far as a server has it: as it stands, or without the punctuation behind it.
-fn has(resources: &super::link::Resources, word: &str) -> Option<String> {
+/// Returns the URI that a word names, if a server has it: the word itself, or the word without the
+/// punctuation after it.
+fn has(resources: &super::connection::Resources, word: &str) -> Option<String> {
     fn shorter<'a>(word: &&'a str) -> Option<&'a str> {
         let last = word.chars().next_back().filter(|c| !c.is_alphanumeric())?;
         word.get(..word.len() - last.len_utf8())
@@ -354,8 +356,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_in_prompts() {
-        let listed: super::super::link::Resources = super::super::link::Resources {
+    fn uri_in_a_prompt_is_recognized() {
+        let listed: super::super::connection::Resources = super::super::connection::Resources {
             all: ["note://one", "https://a.example/x?", "file:///p/a.md"]
                 .map(|uri| serde_json::from_value(json!({"uri": uri, "name": "n"})).unwrap())
                 .into(),
@@ -381,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_reads_are_asked_about_as_reading() {
+    fn listing_and_reading_need_the_read_permission() {
         let rules = |pattern: &str, action| Rules::built_in(&[("*", "*", Action::Ask), ("read", pattern, action)]);
         let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &need("notes", "note://one")).action;
         assert_eq!(judge(&rules("*", Action::Allow)), Action::Allow);

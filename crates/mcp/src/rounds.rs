@@ -1,5 +1,5 @@
-//! The newest protocol has no requests of servers: what one wants to know it answers with, and the call is made again
-//! with the answers.
+//! Answers the input requests of the newest protocol. In it, servers send no requests: a server
+//! answers a call with the input that it needs, and the call is sent again with that input.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::link::McpLink;
+use super::connection::McpLink;
 use super::{answer, sample};
 
-/// How often one call may be made again.
+/// The number of times that one call may be repeated.
 pub(super) const ROUNDS: usize = 16;
-/// How long is waited where a server only wants to be asked again.
+/// The delay before a repetition without new input.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers what a server wants to know, and puts the answers into the request.
+/// Answers the input requests of a server, and adds the answers to the request.
 ///
 /// # Errors
-/// What it wants cannot be answered.
+/// Returns an error if an input request cannot be answered.
 pub(super) async fn fill(
     link: &McpLink,
     wanted: InputRequiredResult,
@@ -39,16 +39,20 @@ pub(super) async fn fill(
     if answers.is_empty() {
         tokio::time::sleep(PAUSE).await;
     }
-    let (answers, state) = ((!answers.is_empty()).then_some(answers), wanted.request_state);
+    let answers = (!answers.is_empty()).then_some(answers);
+    let state = wanted.request_state;
     match request {
         ClientRequest::CallToolRequest(request) => {
-            (request.params.input_responses, request.params.request_state) = (answers, state);
+            request.params.input_responses = answers;
+            request.params.request_state = state;
         }
         ClientRequest::GetPromptRequest(request) => {
-            (request.params.input_responses, request.params.request_state) = (answers, state);
+            request.params.input_responses = answers;
+            request.params.request_state = state;
         }
         ClientRequest::ReadResourceRequest(request) => {
-            (request.params.input_responses, request.params.request_state) = (answers, state);
+            request.params.input_responses = answers;
+            request.params.request_state = state;
         }
         _ => return Err(ErrorData::invalid_request("nothing can be asked for this", None)),
     }

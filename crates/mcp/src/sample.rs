@@ -1,4 +1,5 @@
-//! A server asks a model: only where its entry allows that, and each time the user agrees, who sees what is asked.
+//! Sampling: a server sends a request to a model. Its settings must allow it, and the user sees and
+//! permits each request.
 
 #![expect(deprecated, reason = "a draft drops sampling; the servers of today have it")]
 
@@ -8,20 +9,21 @@ use rmcp::model::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::link::McpLink;
+use super::connection::McpLink;
 use base::text;
 use events::SampleRequest;
 use providers::request::{Attachment, ModelInput, ModelMessage, ModelOutput};
 
-/// How much a server may ask in one go, in bytes.
+/// The largest request, in bytes.
 const LARGEST: usize = 256 << 10;
-/// How much of it is shown, in characters; what is more is counted.
+/// The part of it that is shown, in characters; the total is stated if it is longer.
 const SHOWN: usize = 20_000;
 
-/// Asks the session's model what a server wants to know.
+/// Sends a server's request to the session's model.
 ///
 /// # Errors
-/// The entry does not allow it, the user does not agree, or there is no answer.
+/// Returns an error if the settings do not allow it, the user does not permit it, or there is no
+/// answer.
 pub(super) async fn sample(
     link: &McpLink,
     asked: CreateMessageRequestParams,
@@ -31,7 +33,8 @@ pub(super) async fn sample(
     if !link.sampling {
         return Err(refuse("its entry in the settings does not allow sampling"));
     }
-    let Some(asker) = link.asker().filter(|_| link.about.attended) else {
+    let asker = if link.about.attended { link.asker() } else { None };
+    let Some(asker) = asker else {
         return Err(refuse("nobody can be asked now"));
     };
     if asked.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
@@ -43,14 +46,15 @@ pub(super) async fn sample(
     let name = text::title(&link.name);
     let title = format!("{name}: ask the model");
     let wants = format!("let the MCP server {name} ask your model this, for {} tokens at most", asked.max_tokens);
-    // A call does not run out of time while its user, or a model, thinks.
+    // The time that the user or the model takes does not count against the time limit of the call.
     let Some(_asks) = link.ask() else { return Err(refuse("too many questions wait for the user")) };
     let answer = async {
         let input = serde_json::json!({"maxTokens": asked.max_tokens, "question": shown});
         if !asker.permit(title, input, wants, shown).await {
             return Err(ErrorData::new(ErrorCode(-1), "the user rejected it", None));
         }
-        let (max_output, temperature) = (u64::from(asked.max_tokens), asked.temperature.map(f64::from));
+        let max_output = u64::from(asked.max_tokens);
+        let temperature = asked.temperature.map(f64::from);
         let wanted = |reply| SampleRequest { system, messages, max_output, search: false, temperature, reply };
         asker.sample(wanted).await.map_err(|why| ErrorData::internal_error(why, None))
     };
@@ -59,14 +63,15 @@ pub(super) async fn sample(
         () = withdrawn.cancelled() => return Err(refuse("withdrawn")),
     };
     let message = SamplingMessage::new(Role::Assistant, SamplingMessageContentBlock::text(sample.text));
-    let end = match sample.cut {
-        true => CreateMessageResult::STOP_REASON_END_MAX_TOKEN,
-        false => CreateMessageResult::STOP_REASON_END_TURN,
+    let end = if sample.cut {
+        CreateMessageResult::STOP_REASON_END_MAX_TOKEN
+    } else {
+        CreateMessageResult::STOP_REASON_END_TURN
     };
     Ok(CreateMessageResult::new(message, sample.model).with_stop_reason(end))
 }
 
-/// What is asked, for the model, and as it is shown to the user.
+/// Returns the messages for the model, and the text shown to the user.
 fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<ModelMessage>, String), String> {
     let mut shown: Vec<String> = system.map(|system| format!("System: {system}")).into_iter().collect();
     let mut size = system.map_or(0, str::len);
@@ -105,7 +110,7 @@ fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<ModelMe
     }
 }
 
-/// Adds a piece: to the last message, where the same one speaks.
+/// Adds a part to the last message if that has the same role, otherwise as a new message.
 fn put(messages: &mut Vec<ModelMessage>, user: bool, piece: ModelInput) {
     let text = |piece: ModelInput| match piece {
         ModelInput::Text(text) => ModelOutput::Text { text: text.into(), provider: serde_json::Map::new() },
@@ -133,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_shown() {
+    fn request_is_shown_in_full_or_refused() {
         let text = |role: &str, text: &str| json!({"role": role, "content": {"type": "text", "text": text}});
         let (n, said) = shown(json!([text("user", "a"), text("user", "b"), text("assistant", "c")])).unwrap();
         assert_eq!((n, said.as_str()), (2, "System: Be brief.\n\nUser: a\n\nUser: b\n\nAssistant: c"));

@@ -1,6 +1,6 @@
-//! More tools of servers than a request should carry: a search for them and a call by name take their place, so that
-//! the request stays small, and the same from step to step. What is called is judged, shown and asked about as the
-//! tool itself.
+//! Replaces the tools of servers by a search and a call by name if there are more than a request
+//! should carry. The request stays small, and the same from step to step. A call by name is
+//! authorized and shown like a call of the tool itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,13 +20,14 @@ use tools::{AnyTool, BoxFuture, CallDescription, Failure, Offer, PreparedCall, T
 pub const SEARCH: &str = "search_mcp_tools";
 const CALL: &str = "call_mcp_tool";
 
-/// How many tools a search gives, and how many bytes it may say.
+/// The number of tools in a result, and its size in bytes.
 const FOUND: usize = 10;
 const MOST: usize = 40 << 10;
-/// How many servers are named in the description.
+/// The number of servers named in the description.
 const NAMED: usize = 50;
 
-/// The tools of a step, within a budget in bytes for those of servers.
+/// Returns the tools of a step. If the tools of servers exceed the budget in bytes, they are
+/// unlisted and the search is added.
 pub fn within(mut tools: Vec<Arc<dyn AnyTool>>, budget: usize) -> Vec<Arc<dyn AnyTool>> {
     let size = |tool: &Arc<dyn AnyTool>| tool.name().len() + tool.description().len() + tool.schema().to_string().len();
     let servers: Vec<Arc<dyn AnyTool>> = tools.iter().filter(|tool| tool.server().is_some()).cloned().collect();
@@ -45,7 +46,7 @@ pub fn within(mut tools: Vec<Arc<dyn AnyTool>>, budget: usize) -> Vec<Arc<dyn An
     tools
 }
 
-/// A tool that is not in the request. A model that has found it may call it all the same.
+/// A tool that is not listed in the request. A model that has found it may still call it directly.
 struct Unlisted(Arc<dyn AnyTool>);
 
 impl AnyTool for Unlisted {
@@ -98,7 +99,7 @@ struct SearchTool {
     tools: Arc<[Arc<dyn AnyTool>]>,
 }
 
-/// What the model sends to find tools.
+/// The input of the search.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct SearchInput {
     query: String,
@@ -132,7 +133,7 @@ impl Tool for SearchTool {
     }
 
     async fn prepare(&self, input: SearchInput, _: &ToolContext) -> Result<(Vec<Need>, String), Failure> {
-        // It looks through what the model would otherwise be told anyway.
+        // The result is information that the request would otherwise contain.
         Ok((Vec::new(), input.query))
     }
 
@@ -148,7 +149,8 @@ impl Tool for SearchTool {
             return Ok(ToolOutput { display: Some(text.clone()), text, note, ..ToolOutput::default() });
         }
         let shown: Vec<&str> = found.iter().map(|tool| tool.name()).collect();
-        let (display, mut text) = (Some(shown.join("\n")), String::new());
+        let display = Some(shown.join("\n"));
+        let mut text = String::new();
         for tool in &found {
             let one = format!("{}: {}\nArguments: {}\n\n", tool.name(), tool.description().trim(), tool.schema());
             if text.len() + one.len() > MOST && !text.is_empty() {
@@ -161,7 +163,7 @@ impl Tool for SearchTool {
     }
 }
 
-/// The tools that a query is about, the best first.
+/// Returns the tools that match a query, best first.
 fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTool>> {
     let exact: Vec<_> = tools.iter().filter(|tool| query.split_whitespace().any(|word| word == tool.name())).collect();
     if !exact.is_empty() {
@@ -169,7 +171,8 @@ fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTo
     }
     let wanted = words(query);
     let score = |tool: &Arc<dyn AnyTool>| {
-        let (name, said) = (words(tool.name()), words(&tool.description()));
+        let name = words(tool.name());
+        let said = words(&tool.description());
         let schema = tool.schema();
         let fields: Vec<String> =
             schema["properties"].as_object().into_iter().flatten().flat_map(|(field, _)| words(field)).collect();
@@ -186,7 +189,7 @@ fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTo
     scored.into_iter().take(FOUND).map(|(_, tool)| tool).collect()
 }
 
-/// The words of a text, in small letters; `listIssues` and `list_issues` are two.
+/// Splits a text into lowercase words; `listIssues` and `list_issues` are two words each.
 fn words(text: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut small = false;
@@ -210,7 +213,7 @@ struct CallTool {
 }
 
 impl CallTool {
-    /// The tool that is meant, and its arguments.
+    /// Returns the called tool and its arguments.
     fn meant(&self, input: &Value) -> Result<(&Arc<dyn AnyTool>, Value), Failure> {
         let name = input["name"].as_str().unwrap_or_default();
         let Some(tool) = self.tools.iter().find(|tool| tool.name() == name) else {
@@ -218,7 +221,7 @@ impl CallTool {
             return Err(Failure::Tell(format!("No MCP server has a tool \"{name}\". Look for one with {SEARCH}.")));
         };
         let arguments = match &input["arguments"] {
-            // Some models write JSON into a text.
+            // Some models encode the arguments as a JSON string.
             Value::String(written) => serde_json::from_str(written).unwrap_or_else(|_| Value::String(written.clone())),
             Value::Null => Value::Object(Map::new()),
             other => other.clone(),
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_finds_what_it_is_about() {
+    fn query_finds_matching_tools() {
         let tools = tools();
         let table = [
             ("create an issue", "hub_create_issue hub_list_issues"),
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_budget_tools_are_found_instead_of_listed() {
+    fn tools_over_budget_are_searched_instead_of_listed() {
         let listed = |budget: usize| {
             let mut tools = tools();
             tools.push(Arc::new(Named("own", "One of ours.")));

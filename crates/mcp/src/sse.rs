@@ -1,5 +1,5 @@
-//! The older way to a server at an address (2024-11-05): a stream of events that names, first of all, where
-//! messages are posted. The library has no client for it any more.
+//! The older transport for remote servers (2024-11-05): a stream of events that begins with the URL
+//! for posting messages. rmcp has no client for it any more.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use base::text;
 use providers::http;
 use providers::sse::{BadEvent, Flow, SseParser};
 
-/// What is said of an address that sends us elsewhere.
+/// The message about a server that redirects.
 pub(super) const MOVED: &str =
     "it redirects to another address, which is not followed with your headers; put that one into the settings";
 
-/// What can go wrong on this way, for a person.
+/// An error of this transport, for the user.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SseError {
     #[error("it wants a login")]
     Login,
     #[error("{0}")]
-    Words(String),
+    Message(String),
     #[error("{0}")]
     Bad(#[from] BadEvent),
 }
@@ -38,7 +38,7 @@ pub(super) struct SseTransport {
     events: Events,
 }
 
-/// The stream, read as far as somebody wanted.
+/// The event stream, parsed on demand.
 struct Events {
     bytes: BoxStream<'static, Result<bytes::Bytes, reqwest::Error>>,
     parser: SseParser,
@@ -46,13 +46,13 @@ struct Events {
 }
 
 impl Events {
-    /// The next event, its name and its data. Nothing is lost where this is dropped.
+    /// Returns the name and the data of the next event. Cancellation-safe.
     async fn next(&mut self) -> Result<Option<(String, String)>, SseError> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
                 return Ok(Some(event));
             }
-            let broke = |e: reqwest::Error| SseError::Words(reached(&e));
+            let broke = |e: reqwest::Error| SseError::Message(reached(&e));
             let Some(bytes) = self.bytes.try_next().await.map_err(broke)? else { return Ok(None) };
             let waiting = &mut self.waiting;
             self.parser.push::<SseError>(&bytes, |name, data| {
@@ -64,16 +64,16 @@ impl Events {
 }
 
 impl SseTransport {
-    /// Opens the stream and reads where messages go.
+    /// Opens the stream and reads the URL for messages.
     pub(super) async fn open(client: reqwest::Client, url: &str, headers: HeaderMap) -> Result<Self, SseError> {
-        let url = Url::parse(url).map_err(|e| SseError::Words(format!("its address cannot be read: {e}")))?;
+        let url = Url::parse(url).map_err(|e| SseError::Message(format!("its address cannot be read: {e}")))?;
         let stream = HeaderValue::from_static("text/event-stream");
         let asked = client.get(url.clone()).headers(headers.clone()).header(ACCEPT, stream).send().await;
-        let response = refused(asked.map_err(|e| SseError::Words(reached(&e)))?)?;
+        let response = refused(asked.map_err(|e| SseError::Message(reached(&e)))?)?;
         let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
             let kind = text::title(kind);
-            return Err(SseError::Words(format!("it does not speak MCP: it answered with something else ({kind})")));
+            return Err(SseError::Message(format!("it does not speak MCP: it answered with something else ({kind})")));
         }
         let bytes = response.bytes_stream().boxed();
         let mut events = Events { bytes, parser: SseParser::default(), waiting: VecDeque::new() };
@@ -81,13 +81,13 @@ impl SseTransport {
             match events.next().await? {
                 Some((name, data)) if name == "endpoint" => break data,
                 Some(_) => {}
-                None => return Err(SseError::Words("it closed the connection before it had answered".into())),
+                None => return Err(SseError::Message("it closed the connection before it had answered".into())),
             }
         };
         let post = url.join(endpoint.trim()).ok().filter(|post| post.origin() == url.origin());
         let post = post.ok_or_else(|| {
             let there = text::title(&endpoint);
-            SseError::Words(format!("it wants its messages sent to another host ({there}), which is not done"))
+            SseError::Message(format!("it wants its messages sent to another host ({there}), which is not done"))
         })?;
         Ok(Self { client, post: Arc::new(post), headers: Arc::new(headers), events })
     }
@@ -97,10 +97,12 @@ impl Transport<RoleClient> for SseTransport {
     type Error = SseError;
 
     fn send(&mut self, item: ClientJsonRpcMessage) -> impl Future<Output = Result<(), SseError>> + Send + 'static {
-        let (client, post, headers) = (self.client.clone(), self.post.clone(), self.headers.clone());
+        let client = self.client.clone();
+        let post = self.post.clone();
+        let headers = self.headers.clone();
         async move {
             let sent = client.post(post.as_ref().clone()).headers(headers.as_ref().clone()).json(&item).send().await;
-            refused(sent.map_err(|e| SseError::Words(reached(&e)))?).map(drop)
+            refused(sent.map_err(|e| SseError::Message(reached(&e)))?).map(drop)
         }
     }
 
@@ -127,21 +129,22 @@ impl Transport<RoleClient> for SseTransport {
     }
 }
 
-/// An answer that is none.
+/// Returns an error for any status other than success.
 fn refused(response: reqwest::Response) -> Result<reqwest::Response, SseError> {
     match response.status() {
         status if status.is_success() => Ok(response),
         StatusCode::UNAUTHORIZED => Err(SseError::Login),
-        status if status.is_redirection() => Err(SseError::Words(MOVED.into())),
-        status => Err(SseError::Words(format!("it answered {status}"))),
+        status if status.is_redirection() => Err(SseError::Message(MOVED.into())),
+        status => Err(SseError::Message(format!("it answered {status}"))),
     }
 }
 
-/// What happened to a request, for a person.
+/// Describes a failed request, for the user.
 pub(super) fn reached(e: &reqwest::Error) -> String {
     let cause = http::chain(e);
-    match e.is_connect() || e.is_timeout() {
-        true => format!("it cannot be reached: {cause}"),
-        false => format!("the connection to it broke: {cause}"),
+    if e.is_connect() || e.is_timeout() {
+        format!("it cannot be reached: {cause}")
+    } else {
+        format!("the connection to it broke: {cause}")
     }
 }

@@ -1,5 +1,5 @@
-//! The servers of a directory as somebody at a terminal sees them: which there are, which work, and what they
-//! have.
+//! The inventory of a directory's servers for the command line: the servers, their states and their
+//! contents.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::asker::Asker;
-use super::link::{ServerState, Trouble};
+use super::connection::{ServerState, Trouble};
 use super::request::RequestCaller;
 use super::{McpServers, lists, prompt, tool};
 use base::text;
@@ -15,18 +15,18 @@ use config::settings::{McpEntry, Transport};
 use events::Outlet;
 use tools::ToolOutput;
 
-/// What became of a server that was tried.
+/// The result of trying a server.
 pub struct ServerReport {
     pub name: String,
     pub source: String,
-    /// How it is reached, for people.
+    /// The command or URL, for display.
     pub place: String,
     pub state: ReportedState,
     pub took: Duration,
     pub tools: Vec<ToolReport>,
-    /// As the user says them, without the stroke before: `server:prompt`.
+    /// The commands, without the slash: `server:prompt`.
     pub prompts: Vec<String>,
-    /// The addresses of what it has.
+    /// The URIs of its resources.
     pub resources: Vec<String>,
 }
 
@@ -38,16 +38,16 @@ pub enum ReportedState {
 }
 
 pub struct ToolReport {
-    /// As the model knows it.
+    /// The name for the model.
     pub name: String,
-    /// As the server calls it.
+    /// The server's own name of the tool.
     pub own: String,
     pub description: String,
     pub schema: Value,
 }
 
 impl McpServers {
-    /// Tries all of these at once, and tells of each in its order.
+    /// Tries all these servers concurrently, and returns a report on each in the same order.
     pub async fn survey(&self, configured: &[McpEntry]) -> Vec<ServerReport> {
         let began = Instant::now();
         self.reconcile(configured);
@@ -57,7 +57,8 @@ impl McpServers {
                 Transport::Local { command, .. } => command.join(" "),
                 Transport::Remote { url, .. } => url.clone(),
             };
-            let (name, source) = (entry.name.clone(), entry.source.clone());
+            let name = entry.name.clone();
+            let source = entry.source.clone();
             let mut report = ServerReport {
                 name,
                 source,
@@ -104,10 +105,11 @@ impl McpServers {
         futures_util::future::join_all(tried).await
     }
 
-    /// Calls a tool of a server that was tried, by the server's own name for it. What it asks meanwhile comes up.
+    /// Calls a tool of a server that was tried, by the server's own name of it. Questions of the
+    /// server are sent to the outlet.
     ///
     /// # Errors
-    /// Why there is no result, or what the tool says that went wrong.
+    /// Returns the reason why there is no result, or the error message of the tool.
     pub async fn call(
         &self,
         server: &str,
@@ -119,7 +121,7 @@ impl McpServers {
         let link = link.ok_or_else(|| format!("there is no MCP server {server}"))?;
         let cancelled = CancellationToken::new();
         let asker = Some(Asker::alone(outlet, cancelled.clone()));
-        let caller = RequestCaller { asker, ..RequestCaller::nobody(&cancelled) };
+        let caller = RequestCaller { asker, ..RequestCaller::unattended(&cancelled) };
         let done = tool::call(&link, tool::params(own, arguments), &caller).await;
         done.map_err(|failure| failure.to_string())
     }

@@ -1,4 +1,5 @@
-//! Keeping a server: it is started, talked to until that is over, and started again when somebody wants it back.
+//! Supervises a server: starts it, serves its connection until that ends, and starts it again on
+//! demand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,18 +10,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::conversation::{GRACE, talk};
+use super::connection::{FAILURES, McpFailure, McpLink, ServerState, Trouble};
+use super::conversation::{GRACE, serve_connection};
 use super::failure::Disconnect;
-use super::link::{FAILURES, McpFailure, McpLink, ServerState, Trouble};
 use super::offer;
 use super::remote::RemoteServer;
 use base::lock::{locked, unlocked};
 use base::text;
 use sandbox::process::{Program, StdioMode};
 
-/// How long a server that broke off may go on complaining.
+/// The time to wait for further error output after a server has broken off.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// What is kept of what a server writes to its standard error.
+/// The number of bytes retained from the end of a server's standard error.
 const COMPLAINT: usize = 2 << 10;
 
 pub(super) enum Reach {
@@ -28,8 +29,8 @@ pub(super) enum Reach {
     Address(Box<RemoteServer>),
 }
 
-/// Keeps a server until it is stopped.
-pub(super) async fn keep(link: Arc<McpLink>, reach: Reach, stop: CancellationToken) {
+/// Supervises a server until it is stopped.
+pub(super) async fn supervise(link: Arc<McpLink>, reach: Reach, stop: CancellationToken) {
     recall(&link).await;
     attend_to(&link, reach, stop).await;
     link.end();
@@ -40,10 +41,10 @@ async fn attend_to(link: &Arc<McpLink>, reach: Reach, stop: CancellationToken) {
     loop {
         let us = McpClient { link: link.clone() };
         let mut wrote = String::new();
-        let logins = link.login.as_ref().and_then(|(kept, _)| kept.stamp());
+        let logins = link.login.as_ref().and_then(|(stored, _)| stored.stamp());
         let end = match &reach {
             Reach::Program(program) => run(program.clone(), us, &stop, &mut wrote).await,
-            Reach::Address(address) => address.talk(us, &stop).await,
+            Reach::Address(address) => address.serve_connection(us, &stop).await,
         };
         let Some(end) = end else { return };
         if link.has_turned() {
@@ -51,7 +52,7 @@ async fn attend_to(link: &Arc<McpLink>, reach: Reach, stop: CancellationToken) {
         }
         tracing::warn!("MCP server {}: {}", link.name, end.why);
         failures = if link.was_useful() { 1 } else { failures + 1 };
-        // One that does not start is not offered from an earlier start any more.
+        // A server that does not start is no longer offered from the list of its last start.
         let last = if link.has_worked() { link.offers() } else { None };
         let trouble = match &last {
             _ if end.login => Trouble::Login,
@@ -79,7 +80,7 @@ async fn attend_to(link: &Arc<McpLink>, reach: Reach, stop: CancellationToken) {
     }
 }
 
-/// Has what the server listed at its last start offered until it is there.
+/// Offers the tools listed at the last start until the server is ready.
 async fn recall(link: &Arc<McpLink>) {
     let Some(memory) = link.memory.clone() else { return };
     let starting = link.clone();
@@ -91,9 +92,10 @@ async fn recall(link: &Arc<McpLink>) {
     }
 }
 
-/// Runs a program from its start to its end; none where it was stopped.
+/// Runs a program from its start to its end. Returns `None` if it was stopped.
 async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &mut String) -> Option<Disconnect> {
-    /// Whatever a server starts is found by the name of its work, so each has one of its own.
+    /// Processes that a server starts are found by the name of its work, which must therefore be
+    /// unique.
     static STARTED: AtomicU64 = AtomicU64::new(0);
     let name = us.link.name.clone();
     let work = format!("mcp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
@@ -106,7 +108,7 @@ async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &
     let end = {
         let talk = async {
             match (stdin, stdout) {
-                (Some(stdin), Some(stdout)) => talk(us, (stdout, stdin), stop).await,
+                (Some(stdin), Some(stdout)) => serve_connection(us, (stdout, stdin), stop).await,
                 _ => Some(Disconnect::because("it has no pipes")),
             }
         };
@@ -121,7 +123,7 @@ async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &
             }
         };
         if end.is_some() && !silent {
-            // Why it ended it may have said a moment ago.
+            // The reason may still be on its way through standard error.
             tokio::time::timeout(LAST_WORDS, listen).await.ok();
         }
         end
@@ -136,17 +138,17 @@ async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &
     Some(end)
 }
 
-/// Keeps the end of what a server complains about, until it is silent for ever.
+/// Collects the end of a server's standard error until the stream is closed.
 async fn listen(name: &str, stderr: Option<impl AsyncRead + Unpin>, complaint: &Mutex<String>) {
     let mut buffer = vec![0; 4 << 10];
     if let Some(mut stderr) = stderr {
         while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
             let said = String::from_utf8_lossy(&buffer[..n]);
             tracing::debug!("MCP server {name} writes: {}", text::title(&said));
-            let mut kept = locked(complaint);
-            kept.push_str(&said);
-            let tail = text::tail(&kept, COMPLAINT).to_owned();
-            *kept = tail;
+            let mut stored = locked(complaint);
+            stored.push_str(&said);
+            let tail = text::tail(&stored, COMPLAINT).to_owned();
+            *stored = tail;
         }
     }
 }

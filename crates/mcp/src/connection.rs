@@ -1,5 +1,5 @@
-//! What a session, and the tools of a server, know of its connection: it may break off and come back under
-//! them.
+//! A server's connection, as its session and its tools see it. The connection may break off and
+//! come back while they use it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -14,95 +14,96 @@ use tokio::time::Instant;
 
 use super::asker::Asker;
 use super::catalog::ServerOffer;
-use super::kept::KeptLogin;
+use super::credential_store::StoredLogin;
 use super::memory::CatalogMemory;
 use base::lock::locked;
 use config::settings::{McpEntry, McpLog};
 
-/// How many failures in a row rest a server.
+/// The number of failures in a row after which a server rests.
 pub(super) const FAILURES: u32 = 3;
-/// How long it rests before a turn may try it again.
+/// The time that it rests before a turn may try it again.
 pub(super) const REST: Duration = Duration::from_secs(300);
-/// How many calls may be told of progress at once; what is said about others is lost.
+/// The number of calls whose progress is tracked at once; progress of others is dropped.
 const WATCHED: usize = 256;
-/// How many resources of a server are watched for changes at once.
+/// The number of resources of a server that are watched for changes at once.
 const SUBSCRIBED: usize = 64;
-/// How often a change of one resource is told.
-const TOLD: u32 = 20;
-/// How many addresses of a server's may be open at once.
+/// The number of times that a change of one resource is reported.
+const MAX_REPORTS: u32 = 20;
+/// The number of URLs of a server that may be open at once.
 const VISITED: usize = 16;
-/// How many of a server's questions may wait for the user at once.
+/// The number of a server's questions that may wait for the user at once.
 const QUESTIONS: usize = 4;
 
-/// What a connection knows of its session.
+/// The facts about its session that a connection needs.
 pub(super) struct About {
     pub roots: Arc<[PathBuf]>,
-    /// Somebody is there who can be asked.
+    /// Whether there is a user who can be asked.
     pub attended: bool,
 }
 
-/// One server's connection, as everybody but its keeper sees it.
+/// One server's connection, for every user of it except its supervisor.
 pub(super) struct McpLink {
     pub name: String,
     pub about: Arc<About>,
-    /// Its entry allows it to have a model asked.
+    /// Whether its settings allow it to send requests to a model.
     pub sampling: bool,
-    /// From which severity on it is to tell what it logs.
+    /// The minimum severity of its log messages.
     pub log: Option<McpLog>,
-    /// How long starting and listing may take.
+    /// The time limit of starting and of listing.
     pub limit: Duration,
-    /// How long a call may take without a word.
+    /// The time limit of a call without progress.
     pub call_limit: Duration,
-    /// Where a login is kept, if it may have one, and the command that makes one.
-    pub login: Option<(KeptLogin, String)>,
-    /// The file that keeps its list for its next start, if one does.
+    /// The stored login, if it may have one, and the command that creates it.
+    pub login: Option<(StoredLogin, String)>,
+    /// The file that stores its list for the next start, if there is one.
     pub memory: Option<Arc<CatalogMemory>>,
-    /// The offer made of its list of the last start.
+    /// The offer built from the list of its last start.
     // A leaf lock around a value.
     recalled: Mutex<Option<Arc<ServerOffer>>>,
     state: watch::Sender<ServerState>,
     wake: Notify,
-    /// How often it has said that its lists have changed.
+    /// The number of changes to its lists that it has reported.
     changes: watch::Sender<u64>,
-    /// How often it had said so when a call of this turn was made, or when that was last asked after; none before the
-    /// first call.
+    /// The number of reported changes at the first call of this turn, or at the last check for
+    /// changes; `None` before the first call.
     // A leaf lock around a number.
     called: Mutex<Option<u64>>,
-    /// It speaks only the newest protocol, which has no `initialize`; and that has just turned out.
+    /// Whether it supports only the newest protocol, which has no `initialize`.
     modern: AtomicBool,
+    /// Whether that was discovered just now.
     turned: AtomicBool,
-    /// It was ready once since the session knows it.
+    /// Whether it has been ready since the session started it.
     worked: AtomicBool,
-    /// A call has succeeded since it was last counted.
+    /// Whether a call has succeeded since the last check.
     useful: AtomicBool,
-    // A leaf lock around a map: who wants to hear of which call's progress.
+    // A leaf lock around a map: the receivers of progress, by call.
     progress: Mutex<HashMap<ProgressToken, watch::Sender<Option<ProgressNotificationParam>>>>,
-    /// Counts what has changed of any server of the session.
+    /// Counts changes of any server of the session.
     board: watch::Sender<u64>,
-    // A leaf lock around a list: the calls that the server works for, the latest last.
+    // A leaf lock around a list: the calls in progress, the latest last.
     askers: Mutex<Vec<(u64, Asker)>>,
     entered: AtomicU64,
-    /// How many questions of the server's wait for the user.
+    /// The number of its questions that wait for the user.
     asking: watch::Sender<usize>,
-    /// The user was told that their editor cannot show what the server asks.
+    /// Whether the user was notified that the client cannot show its questions.
     unshown: AtomicBool,
-    // A leaf lock around a map: resources that were read, and what is known of their changes.
+    // A leaf lock around a map: resources that were read, and their changes.
     subscribed: Mutex<BTreeMap<String, Watched>>,
-    // A leaf lock around a list: the addresses the user was shown, by the server's names for them, the latest last.
+    // A leaf lock around a list: the URLs shown to the user, by the server's ids, the latest last.
     visits: Mutex<VecDeque<(String, oneshot::Sender<()>)>>,
 }
 
 #[derive(Default)]
 struct Watched {
-    /// It has changed since it was read, or told of.
+    /// Whether it has changed since it was read, or since the last report.
     changed: bool,
-    /// How often it was told of.
-    told: u32,
+    /// The number of reports.
+    reports: u32,
 }
 
 #[derive(Clone)]
 pub(super) enum ServerState {
-    /// With what it offered before it broke off, or at its last start.
+    /// Starting, with the offer from before it broke off or from its last start.
     Starting(Option<Arc<ServerOffer>>),
     Ready(Arc<ReadyServer>),
     Failed(Arc<McpFailure>),
@@ -111,9 +112,9 @@ pub(super) enum ServerState {
 pub(super) struct ReadyServer {
     pub peer: Peer<RoleClient>,
     pub offer: Arc<ServerOffer>,
-    /// What it has, once somebody has asked.
+    /// Its resources, after the first request for them.
     pub listed: OnceCell<Arc<Resources>>,
-    /// How many changes of its lists are in this one.
+    /// The number of reported changes that this list includes.
     pub changes: u64,
 }
 
@@ -125,23 +126,23 @@ pub(super) struct Resources {
 
 pub(super) struct McpFailure {
     pub trouble: Trouble,
-    /// Why, in a few words that follow "it does not work:".
+    /// The reason, in a few words that follow "it does not work:".
     pub why: String,
-    /// What it wrote to its standard error.
+    /// The text that it wrote to its standard error.
     pub wrote: String,
     pub last: Option<Arc<ServerOffer>>,
     pub since: Instant,
-    /// When the logins were last changed before it was tried.
+    /// The modification time of the stored logins before the attempt.
     pub logins: Option<SystemTime>,
 }
 
-/// What is the matter with a server.
+/// The kind of a server's failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
     Start,
-    /// It worked and broke off; the next call starts it again.
+    /// It worked and broke off. The next call starts it again.
     Broke,
-    /// It failed again and again, and is left alone for a while.
+    /// It failed repeatedly and is not retried for a while.
     Rests,
     Login,
 }
@@ -150,7 +151,7 @@ impl McpLink {
     pub(super) fn new(
         entry: &McpEntry,
         call_limit: Duration,
-        login: Option<(KeptLogin, String)>,
+        login: Option<(StoredLogin, String)>,
         memory: Option<Arc<CatalogMemory>>,
         about: Arc<About>,
         board: watch::Sender<u64>,
@@ -184,7 +185,8 @@ impl McpLink {
         })
     }
 
-    /// The user is shown an address: gives what is told when the server says that it was visited.
+    /// Registers a URL that the user is shown. The receiver completes when the server reports that
+    /// the visit is done.
     pub(super) fn visits(&self, id: String) -> oneshot::Receiver<()> {
         let (sender, finished) = oneshot::channel();
         let mut visits = locked(&self.visits);
@@ -195,11 +197,11 @@ impl McpLink {
         finished
     }
 
-    /// The server says that an address was visited, and what it is for is done.
+    /// Completes the visit of a URL that the server reports as done.
     pub(super) fn visited(&self, id: &str) {
         let mut visits = locked(&self.visits);
         let found = visits.iter().position(|(known, _)| known == id).and_then(|at| visits.remove(at));
-        // Where the user has declined, nobody waits.
+        // The receiver is dropped if the user has declined.
         found.and_then(|(_, sender)| sender.send(()).ok());
     }
 
@@ -219,7 +221,7 @@ impl McpLink {
         self.board.send_modify(|changes| *changes += 1);
     }
 
-    /// Nobody keeps it any more. Its tools, which have it, are let go of.
+    /// Ends the connection when its supervisor ends, and drops its tools, which refer back to it.
     pub(super) fn end(&self) {
         *locked(&self.recalled) = None;
         self.state.send_replace(ServerState::Failed(Arc::new(McpFailure {
@@ -232,7 +234,7 @@ impl McpLink {
         })));
     }
 
-    /// Returns its offer: while it is on its way, that of its last start.
+    /// Returns its offer; while it is starting, that of its last start.
     pub(super) fn offers(&self) -> Option<Arc<ServerOffer>> {
         match &*self.state.borrow() {
             ServerState::Ready(ready) => Some(ready.offer.clone()),
@@ -242,14 +244,14 @@ impl McpLink {
         }
     }
 
-    /// Offers what it listed at its last start, until it is there.
+    /// Offers the tools listed at its last start until it is ready.
     pub(super) fn recall(&self, offer: ServerOffer) {
         let offer = Arc::new(offer);
         *locked(&self.recalled) = Some(offer.clone());
         self.set(ServerState::Starting(Some(offer)));
     }
 
-    /// Returns the offer of its last start, made before it was there.
+    /// Returns the offer built from its last start, before it was ready.
     pub(super) fn recalled(&self) -> Option<Arc<ServerOffer>> {
         locked(&self.recalled).clone()
     }
@@ -269,7 +271,7 @@ impl McpLink {
         self.worked.load(Ordering::Relaxed)
     }
 
-    /// Has it started again, and shows that it is on its way.
+    /// Wakes the supervisor to start the server again, and marks it as starting.
     pub(super) fn restart(&self) {
         let last = self.offers();
         self.set(ServerState::Starting(last));
@@ -280,22 +282,23 @@ impl McpLink {
         self.wake.notified().await;
     }
 
-    /// Whether somebody may have logged in since it broke down.
+    /// Whether a login was stored since the failure.
     pub(super) fn has_new_login(&self, breakdown: &McpFailure) -> bool {
-        self.login.as_ref().is_some_and(|(kept, _)| kept.stamp() != breakdown.logins && kept.is_there().is_some())
+        self.login.as_ref().is_some_and(|(stored, _)| stored.stamp() != breakdown.logins && stored.is_there().is_some())
     }
 
-    /// The server as it works: one that is starting is waited for, one that has broken off is started again first.
+    /// Returns the server when it is ready. Waits for one that is starting, and starts one that has
+    /// broken off.
     ///
     /// # Errors
-    /// Returns the reason that it does not come.
+    /// Returns the reason if it does not become ready.
     pub(super) async fn ready(&self) -> Result<Arc<ReadyServer>, String> {
         let mut state = self.state.subscribe();
         let back = async {
             loop {
                 match &*state.borrow_and_update() {
                     ServerState::Ready(ready) if !ready.peer.is_transport_closed() => return Ok(ready.clone()),
-                    // Its keeper is about to notice.
+                    // The supervisor is about to notice.
                     ServerState::Ready(_) | ServerState::Starting(_) => {}
                     ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Broke => self.wake(),
                     ServerState::Failed(breakdown) => return Err(breakdown.why.clone()),
@@ -309,9 +312,9 @@ impl McpLink {
         tokio::time::timeout(self.limit, back).await.unwrap_or_else(late)
     }
 
-    /// What became of a server that has broken off, once its keeper knows.
+    /// Returns the reason why a server has broken off, as soon as the supervisor knows it.
     pub(super) async fn broke(&self) -> String {
-        /// Its last words are waited for.
+        /// The supervisor waits for the last error output.
         const KNOWN: Duration = Duration::from_secs(2);
         let mut state = self.state.subscribe();
         let over = |state: &ServerState| match state {
@@ -327,28 +330,28 @@ impl McpLink {
         }
     }
 
-    /// Whether it is greeted in the way of the newest protocol.
+    /// Whether the handshake is that of the newest protocol.
     pub(super) fn is_modern(&self) -> bool {
         self.modern.load(Ordering::Relaxed)
     }
 
-    /// How it is to be greeted the next time.
+    /// Sets the handshake of the next attempt.
     pub(super) fn greet_as_modern(&self, modern: bool) {
         self.modern.store(modern, Ordering::Relaxed);
         self.turned.store(modern, Ordering::Relaxed);
     }
 
-    /// Whether it has just turned out that it wants to be greeted in another way.
+    /// Whether the last attempt has found that the server needs the other handshake. Resets it.
     pub(super) fn has_turned(&self) -> bool {
         self.turned.swap(false, Ordering::Relaxed)
     }
 
-    /// A call has succeeded: what failed before is forgiven.
+    /// Records that a call has succeeded, which forgives earlier failures.
     pub(super) fn succeeded(&self) {
         self.useful.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a call has succeeded since this was last asked.
+    /// Whether a call has succeeded since the last check.
     pub(super) fn was_useful(&self) -> bool {
         self.useful.swap(false, Ordering::Relaxed)
     }
@@ -361,17 +364,17 @@ impl McpLink {
         self.changes.subscribe()
     }
 
-    /// Whether it has told of changes that its list does not have yet.
+    /// Whether it has reported changes that its list does not have yet.
     pub(super) fn is_outdated(&self) -> bool {
         self.connected().is_some_and(|ready| ready.changes < *self.changes.borrow())
     }
 
-    /// A turn begins: none of its calls has been made.
+    /// Begins a turn, in which no call was made yet.
     pub(super) fn begin_turn(&self) {
         *locked(&self.called) = None;
     }
 
-    /// A call of this turn is made.
+    /// Records a call of this turn.
     pub(super) fn called(&self) {
         locked(&self.called).get_or_insert(*self.changes.borrow());
     }
@@ -380,7 +383,8 @@ impl McpLink {
         locked(&self.called).is_some()
     }
 
-    /// Whether its list has changes that it told of after a call of this turn, and that were not asked for before.
+    /// Whether its list has new changes that it reported after a call of this turn, not counting
+    /// changes already returned.
     pub(super) fn has_changed_after_call(&self) -> bool {
         let mut called = locked(&self.called);
         let Some((known, ready)) = called.as_mut().zip(self.connected()) else { return false };
@@ -389,22 +393,22 @@ impl McpLink {
         is_newer
     }
 
-    /// Waits until the changes it has told of so far are in its lists; returns at once where they are.
+    /// Waits until the changes that it has reported so far are in its lists.
     pub(super) async fn listed(&self) {
-        let told = *self.changes.borrow();
+        let reported = *self.changes.borrow();
         let mut state = self.state.subscribe();
         let settled = |state: &ServerState| match state {
-            ServerState::Ready(ready) => ready.changes >= told,
+            ServerState::Ready(ready) => ready.changes >= reported,
             ServerState::Starting(_) | ServerState::Failed(_) => true,
         };
         state.wait_for(settled).await.ok();
     }
 
-    /// What is said about the progress of a call; to be given back with [`McpLink::leave`].
+    /// Returns the progress of a call. Must be followed by [`McpLink::leave`].
     pub(super) fn follow(&self, token: &ProgressToken) -> watch::Receiver<Option<ProgressNotificationParam>> {
         let mut all = locked(&self.progress);
         let mut receiver = all.entry(token.clone()).or_insert_with(|| watch::Sender::new(None)).subscribe();
-        // A word that came before this was asked for has not been read.
+        // Progress that arrived before this subscription has not been read.
         if receiver.borrow().is_some() {
             receiver.mark_changed();
         }
@@ -415,7 +419,7 @@ impl McpLink {
         locked(&self.progress).remove(token);
     }
 
-    /// A word about a call's progress. It may come before whoever made the call knows its token.
+    /// Records progress of a call. It may arrive before the caller knows the token.
     pub(super) fn progress(&self, said: ProgressNotificationParam) {
         let mut all = locked(&self.progress);
         if all.len() < WATCHED || all.contains_key(&said.progress_token) {
@@ -424,94 +428,101 @@ impl McpLink {
         }
     }
 
-    /// The server works for a call from now on, until what this gives is dropped.
-    pub(super) fn enter(&self, asker: Asker) -> Entered<'_> {
+    /// Registers a call that the server works on, until the guard is dropped.
+    pub(super) fn enter(&self, asker: Asker) -> CallInProgress<'_> {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         locked(&self.askers).push((number, asker));
-        Entered { link: self, number }
+        CallInProgress { link: self, number }
     }
 
-    /// Whose call it works for; the latest, where there are several.
+    /// Returns the asker of the call in progress; the latest one if there are several.
     pub(super) fn asker(&self) -> Option<Asker> {
         locked(&self.askers).last().map(|(_, asker)| asker.clone())
     }
 
-    /// A question of the server's waits for the user, until what this gives is dropped. None where too many do.
-    pub(super) fn ask(&self) -> Option<Asking<'_>> {
-        let room = |asking: &mut usize| {
-            let room = *asking < QUESTIONS;
-            *asking += usize::from(room);
-            room
-        };
-        self.asking.send_if_modified(room).then(|| Asking { link: self })
+    /// Registers a question that waits for the user, until the guard is dropped. Returns `None` if
+    /// there are too many.
+    pub(super) fn ask(&self) -> Option<PendingQuestion<'_>> {
+        let has_begun = self.asking.send_if_modified(|asking: &mut usize| {
+            if *asking >= QUESTIONS {
+                return false;
+            }
+            *asking += 1;
+            true
+        });
+        has_begun.then(|| PendingQuestion { link: self })
     }
 
-    /// A question could not be shown. Says whether that is to be told: the first time.
+    /// Records that a question could not be shown. Returns `true` the first time, when the user
+    /// must be notified.
     pub(super) fn is_first_unshown(&self) -> bool {
         !self.unshown.swap(true, Ordering::Relaxed)
     }
 
-    /// How many of its questions wait.
+    /// Returns the number of its questions that wait for the user.
     pub(super) fn asking(&self) -> watch::Receiver<usize> {
         self.asking.subscribe()
     }
 
-    /// A resource was read, and is watched from now on. Says whether the server is to be told.
+    /// Watches a resource that was read. Returns whether the server needs a subscription.
     pub(super) fn subscribe(&self, uri: &str) -> bool {
         let mut all = locked(&self.subscribed);
         if let Some(watched) = all.get_mut(uri) {
             watched.changed = false;
             return false;
         }
-        let room = all.len() < SUBSCRIBED;
-        if room {
+        let is_new = all.len() < SUBSCRIBED;
+        if is_new {
             all.insert(uri.to_owned(), Watched::default());
         }
-        room
+        is_new
     }
 
     pub(super) fn subscribed(&self) -> Vec<String> {
         locked(&self.subscribed).keys().cloned().collect()
     }
 
-    /// A resource has changed. What nobody has read does not count.
+    /// Marks a resource as changed. Ignores resources that were not read.
     pub(super) fn updated(&self, uri: &str) {
         if let Some(watched) = locked(&self.subscribed).get_mut(uri) {
             watched.changed = true;
         }
     }
 
-    /// The watched resources that have changed since this was last asked. One that changes again and again is told of
-    /// no more after a while.
+    /// Returns the watched resources that have changed since the last call. A resource that changes
+    /// again and again is not reported any more after a while.
     pub(super) fn outdated(&self) -> Vec<String> {
         let mut all = locked(&self.subscribed);
-        let tell = |(uri, watched): (&String, &mut Watched)| {
-            let tells = std::mem::take(&mut watched.changed) && watched.told < TOLD;
-            watched.told += u32::from(tells);
-            tells.then(|| uri.clone())
-        };
-        all.iter_mut().filter_map(tell).collect()
+        let mut outdated = Vec::new();
+        for (uri, watched) in all.iter_mut() {
+            let has_changed = std::mem::take(&mut watched.changed);
+            if has_changed && watched.reports < MAX_REPORTS {
+                watched.reports += 1;
+                outdated.push(uri.clone());
+            }
+        }
+        outdated
     }
 }
 
-/// A call that a server works for.
-pub(super) struct Entered<'a> {
+/// A call that a server works on.
+pub(super) struct CallInProgress<'a> {
     link: &'a McpLink,
     number: u64,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for CallInProgress<'_> {
     fn drop(&mut self) {
         locked(&self.link.askers).retain(|(number, _)| *number != self.number);
     }
 }
 
 /// A question that waits for the user.
-pub(super) struct Asking<'a> {
+pub(super) struct PendingQuestion<'a> {
     link: &'a McpLink,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
         self.link.asking.send_modify(|asking| *asking = asking.saturating_sub(1));
     }
@@ -538,12 +549,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_and_changes_is_told_and_not_for_ever() {
+    fn changed_resource_is_reported_a_limited_number_of_times() {
         let link = link();
         link.updated("note://one");
         assert!(link.outdated().is_empty(), "nobody has read it");
         assert!(link.subscribe("note://one") && !link.subscribe("note://one"));
-        for _ in 0..TOLD {
+        for _ in 0..MAX_REPORTS {
             link.updated("note://one");
             link.updated("note://one");
             assert_eq!((link.outdated(), link.outdated()), (vec!["note://one".to_owned()], Vec::new()));
@@ -555,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_few_questions_wait_at_once() {
+    fn questions_waiting_at_once_are_limited() {
         let link = link();
         let all: Vec<_> = (0..10).filter_map(|_| link.ask()).collect();
         assert_eq!((all.len(), *link.asking().borrow()), (QUESTIONS, QUESTIONS));

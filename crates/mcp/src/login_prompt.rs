@@ -1,5 +1,5 @@
-//! A login that is offered in the editor, as a link: what a browser brings back is listened for here, and the session
-//! has the server's tools from the step after that.
+//! Offers a login in the client, as a link. The browser's callback is received here, and the
+//! session has the server's tools from the next step on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,27 +8,27 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::asker;
-use super::kept::KeptLogin;
+use super::credential_store::StoredLogin;
 use super::login;
 use base::text;
 use config::settings::OAuth;
 use events::{FormPage, FormReply, Outlet};
 use providers::http::HttpClient;
 
-/// A server at which nobody is logged in.
-pub(super) struct Invitation {
+/// A server that needs a login.
+pub(super) struct LoginPrompt {
     pub name: String,
     pub url: String,
     pub oauth: OAuth,
-    pub kept: KeptLogin,
+    pub stored: StoredLogin,
     pub client: Arc<HttpClient>,
-    /// It has been offered. Taken back where the user has not seen it.
+    /// Whether the login was offered. Reset if the client cannot show it.
     pub offered: Arc<AtomicBool>,
     pub stop: CancellationToken,
 }
 
-impl Invitation {
-    /// Offers the login, once, and waits for it where the user agrees.
+impl LoginPrompt {
+    /// Offers the login at most once, and completes it if the user agrees.
     pub(super) fn send(self, outlet: &Outlet) {
         if !self.offered.swap(true, Ordering::Relaxed) {
             let outlet = outlet.clone();
@@ -43,10 +43,10 @@ impl Invitation {
     }
 
     async fn run(self, outlet: Outlet) {
-        let Self { name, url, oauth, kept, client, offered, .. } = self;
+        let Self { name, url, oauth, stored, client, offered, .. } = self;
         let (found, mut address) = mpsc::unbounded_channel();
         let show = move |address: &str| drop(found.send(address.to_owned()));
-        let login = login::log_in(&name, &url, &oauth, &kept, &client, show);
+        let login = login::log_in(&name, &url, &oauth, &stored, &client, show);
         tokio::pin!(login);
         let failed = |why: &str| tracing::info!("no login at the MCP server {name} as a link: {why}");
         let address = tokio::select! {
@@ -64,7 +64,7 @@ impl Invitation {
                 done = &mut login => match done {
                     Ok(()) => {
                         tracing::info!("logged in at the MCP server {name}");
-                        // The editor may not have shown it for as long as that.
+                        // The client may still show the page.
                         done_there.send(()).ok();
                         return;
                     }

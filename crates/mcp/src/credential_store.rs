@@ -1,6 +1,6 @@
-//! Logins at MCP servers, as they are kept: `mcp-auth.json` in the data directory, in OpenCode's format,
-//! readable by its owner alone. OpenCode's own file is read too and never written. A login holds for exactly the
-//! address it was made for.
+//! Stored logins of MCP servers: `mcp-auth.json` in the data directory, in OpenCode's format and
+//! readable by its owner only. OpenCode's own file is read too, and never written. A login is valid
+//! only for the URL for which it was made.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ use base::environment::Environment;
 use config::settings::Secret;
 use providers::auth::Auth;
 
-/// Where the login of one server is kept.
+/// The stored login of one server.
 #[derive(Clone)]
-pub struct KeptLogin {
+pub struct StoredLogin {
     name: String,
     url: String,
     path: PathBuf,
     theirs: Option<PathBuf>,
     environment: Environment,
-    /// The client's secret, where the one that logs in has one.
+    /// The client secret, if the client has one.
     secret: Option<Secret>,
 }
 
-impl KeptLogin {
-    /// The login of the server with this name at this address.
+impl StoredLogin {
+    /// Returns the login of the server with this name and URL.
     pub fn new(name: &str, url: &str, environment: &Environment) -> Self {
         Self {
             name: name.to_owned(),
@@ -43,7 +43,7 @@ impl KeptLogin {
         }
     }
 
-    /// The same, for a client with this secret.
+    /// Returns the login for a client with this secret.
     #[must_use]
     pub fn with_secret(self, secret: Option<Secret>) -> Self {
         Self { secret, ..self }
@@ -53,29 +53,34 @@ impl KeptLogin {
         &self.path
     }
 
-    /// When our file was last changed; none where there is none.
+    /// Returns the modification time of adjutant's own file, or `None` if it does not exist.
     pub fn stamp(&self) -> Option<SystemTime> {
         std::fs::metadata(&self.path).and_then(|known| known.modified()).ok()
     }
 
-    /// What is kept for this server and its address, ours before OpenCode's, and whether it is ours.
+    /// Returns the stored entry for this server and URL, and whether it is from adjutant's own
+    /// file, which takes precedence over OpenCode's.
     fn entry(&self) -> Option<(Map<String, Value>, bool)> {
-        let of = |path: &Path| {
+        let read_entry = |path: &Path| {
             let all: Map<String, Value> = serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
             let entry = all.get(&self.name)?.as_object()?.clone();
             (entry.get("serverUrl").and_then(Value::as_str) == Some(&self.url)).then_some(entry)
         };
-        let theirs = || of(self.theirs.as_deref()?).map(|entry| (entry, false));
-        of(&self.path).map(|entry| (entry, true)).or_else(theirs)
+        if let Some(entry) = read_entry(&self.path) {
+            return Some((entry, true));
+        }
+        read_entry(self.theirs.as_deref()?).map(|entry| (entry, false))
     }
 
-    /// Whether somebody is logged in, and whether the login is ours.
+    /// Returns `Some(true)` for a login in adjutant's own file, `Some(false)` for one in OpenCode's
+    /// file, and `None` without a login.
     pub fn is_there(&self) -> Option<bool> {
         self.entry().filter(|(entry, _)| entry.contains_key("tokens")).map(|(_, ours)| ours)
     }
 
-    /// Whether we, and OpenCode, keep something for a server of this name, whatever its address.
-    pub fn kept_for_name(&self) -> (bool, bool) {
+    /// Returns whether adjutant's file, and whether OpenCode's file, has an entry for a server of
+    /// this name, with any URL.
+    pub fn entries_for_name(&self) -> (bool, bool) {
         let has = |path: &Path| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             serde_json::from_str::<Map<String, Value>>(&text).is_ok_and(|all| all.contains_key(&self.name))
@@ -83,24 +88,24 @@ impl KeptLogin {
         (has(&self.path), self.theirs.as_deref().is_some_and(has))
     }
 
-    /// The client's secret that the server gave us.
+    /// Returns the client secret that the server issued.
     pub fn client_secret(&self) -> Option<Secret> {
         let (entry, _) = self.entry()?;
         let secret = entry.get("clientInfo")?.get("clientSecret")?.as_str()?;
         Some(Secret::new(secret))
     }
 
-    /// Scopes that a call was refused for.
+    /// Returns the scopes for lack of which a call was refused.
     pub fn wanted(&self) -> Vec<String> {
         let entry = self.entry().map(|(entry, _)| entry).unwrap_or_default();
         let wanted = entry.get("wantedScope").and_then(Value::as_str).unwrap_or_default();
         wanted.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Notes that the login is too narrow, for the next one.
+    /// Records a scope that the login lacks, for the next login.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns an I/O error if the file cannot be changed.
     pub fn want(&self, scope: &str) -> io::Result<()> {
         let Some((mut entry, _)) = self.entry() else { return Ok(()) };
         let mut wanted = self.wanted();
@@ -111,10 +116,10 @@ impl KeptLogin {
         Auth::change(&self.path, |all| drop(all.insert(self.name.clone(), Value::Object(entry))))
     }
 
-    /// Forgets the login in our file.
+    /// Removes the login from adjutant's own file.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns an I/O error if the file cannot be changed.
     pub fn forget(&self) -> io::Result<()> {
         Auth::change(&self.path, |all| drop(all.shift_remove(&self.name)))
     }
@@ -146,8 +151,8 @@ impl KeptLogin {
         )
     }
 
-    fn write(&self, kept: &StoredCredentials) -> io::Result<()> {
-        let Some(answer) = &kept.token_response else { return self.forget() };
+    fn write(&self, stored: &StoredCredentials) -> io::Result<()> {
+        let Some(answer) = &stored.token_response else { return self.forget() };
         let mut tokens = Map::from_iter([("accessToken".to_owned(), json!(answer.access_token().secret()))]);
         if let Some(refresh) = answer.refresh_token() {
             tokens.insert("refreshToken".into(), json!(refresh.secret()));
@@ -155,21 +160,21 @@ impl KeptLogin {
         if let Some(lasts) = answer.expires_in() {
             tokens.insert("expiresAt".into(), json!(self.environment.now().0 / 1000 + lasts.as_secs()));
         }
-        if !kept.granted_scopes.is_empty() {
-            tokens.insert("scope".into(), json!(kept.granted_scopes.join(" ")));
+        if !stored.granted_scopes.is_empty() {
+            tokens.insert("scope".into(), json!(stored.granted_scopes.join(" ")));
         }
-        let mut client = Map::from_iter([("clientId".to_owned(), json!(kept.client_id))]);
+        let mut client = Map::from_iter([("clientId".to_owned(), json!(stored.client_id))]);
         if let Some(secret) = self.secret.clone().or_else(|| self.client_secret()) {
             client.insert("clientSecret".into(), json!(secret.expose()));
         }
         let mut entry = json!({"tokens": tokens, "clientInfo": client, "serverUrl": self.url});
-        if let (Some(issuer), Some(entry)) = (&kept.issuer, entry.as_object_mut()) {
+        if let (Some(issuer), Some(entry)) = (&stored.issuer, entry.as_object_mut()) {
             entry.insert("issuer".into(), json!(issuer));
         }
         Auth::change(&self.path, |all| drop(all.insert(self.name.clone(), entry)))
     }
 
-    async fn apart<T: Send + 'static>(
+    async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
     ) -> Result<T, AuthError> {
@@ -181,20 +186,21 @@ impl KeptLogin {
 }
 
 #[async_trait]
-impl CredentialStore for KeptLogin {
+impl CredentialStore for StoredLogin {
     async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
-        self.apart(|this| Ok(this.read())).await
+        self.blocking(|this| Ok(this.read())).await
     }
 
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
-        self.apart(move |this| this.write(&credentials)).await
+        self.blocking(move |this| this.write(&credentials)).await
     }
 
     async fn clear(&self) -> Result<(), AuthError> {
-        self.apart(Self::forget).await
+        self.blocking(Self::forget).await
     }
 
-    /// Of two processes that find a token expired, the second finds what the first was given.
+    /// Serializes refreshes: of two processes that find a token expired, the second finds the token
+    /// that the first received.
     async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
         let lock = |this: &Self| {
             let path = this.path.with_file_name("mcp-auth.lock");
@@ -204,7 +210,7 @@ impl CredentialStore for KeptLogin {
             rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
             Ok(file)
         };
-        Ok(Some(CredentialRefreshGuard::new(self.apart(lock).await?)))
+        Ok(Some(CredentialRefreshGuard::new(self.blocking(lock).await?)))
     }
 }
 
@@ -219,10 +225,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_is_bound_to_its_address() {
+    async fn login_is_bound_to_its_url() {
         let (_dir, environment) = place();
-        let kept = KeptLogin::new("a", "https://a.example/", &environment);
-        assert!(kept.load().await.unwrap().is_none());
+        let stored = StoredLogin::new("a", "https://a.example/", &environment);
+        assert!(stored.load().await.unwrap().is_none());
         let mut answer = OAuthTokenResponse::new(
             AccessToken::new("t".into()),
             BasicTokenType::Bearer,
@@ -231,8 +237,8 @@ mod tests {
         answer.set_expires_in(Some(&Duration::from_secs(3600)));
         answer.set_refresh_token(Some(RefreshToken::new("r".into())));
         let login = StoredCredentials::new("c".into(), Some(answer), vec!["read".into()], None);
-        kept.clone().with_secret(Some(Secret::new("s"))).save(login).await.unwrap();
-        let back = kept.load().await.unwrap().unwrap();
+        stored.clone().with_secret(Some(Secret::new("s"))).save(login).await.unwrap();
+        let back = stored.load().await.unwrap().unwrap();
         let tokens = back.token_response.unwrap();
         assert_eq!((back.client_id.as_str(), tokens.access_token().secret().as_str()), ("c", "t"));
         assert!(tokens.expires_in().unwrap().as_secs() > 3590);
@@ -240,17 +246,17 @@ mod tests {
             (tokens.refresh_token().unwrap().secret().as_str(), back.granted_scopes),
             ("r", vec!["read".into()])
         );
-        assert_eq!(kept.client_secret().unwrap().expose(), "s");
-        kept.want("write read").unwrap();
-        assert_eq!(kept.wanted(), ["read", "write"]);
-        let elsewhere = KeptLogin::new("a", "https://b.example/", &environment);
+        assert_eq!(stored.client_secret().unwrap().expose(), "s");
+        stored.want("write read").unwrap();
+        assert_eq!(stored.wanted(), ["read", "write"]);
+        let elsewhere = StoredLogin::new("a", "https://b.example/", &environment);
         assert!(elsewhere.load().await.unwrap().is_none());
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            assert_eq!(std::fs::metadata(kept.path()).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(std::fs::metadata(stored.path()).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        kept.forget().unwrap();
-        assert!(kept.load().await.unwrap().is_none());
+        stored.forget().unwrap();
+        assert!(stored.load().await.unwrap().is_none());
     }
 }
