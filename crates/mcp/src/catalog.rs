@@ -42,7 +42,7 @@ impl ServerCatalog {
         tools.page(self.tools, None);
         let mut prompts = ListReading::new();
         prompts.page(self.prompts, None);
-        let instructions = self.instructions.map(|said| text::cut_chars(&said, MAX_DESCRIPTION_CHARS));
+        let instructions = self.instructions.map(|text| text::cut_chars(&text, MAX_DESCRIPTION_CHARS));
         let mut unreadable = self.unreadable;
         unreadable.truncate(MAX_LISTED);
         Self { tools: tools.all, cut: self.cut || tools.cut, unreadable, prompts: prompts.all, instructions, ..self }

@@ -76,26 +76,34 @@ impl ClientHandler for McpClient {
         self.link.changed();
     }
 
-    async fn on_resource_updated(&self, said: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
-        self.link.updated(&said.uri);
+    async fn on_resource_updated(
+        &self,
+        notification: ResourceUpdatedNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.link.updated(&notification.uri);
     }
 
-    async fn on_custom_notification(&self, said: CustomNotification, _: NotificationContext<RoleClient>) {
+    async fn on_custom_notification(&self, notification: CustomNotification, _: NotificationContext<RoleClient>) {
         // rmcp has no type for this notification.
-        let id = said.params.as_ref().and_then(|params| params.get("elicitationId")).and_then(Value::as_str);
-        if let ("notifications/elicitation/complete", Some(id)) = (said.method.as_str(), id) {
+        let id = notification.params.as_ref().and_then(|params| params.get("elicitationId")).and_then(Value::as_str);
+        if let ("notifications/elicitation/complete", Some(id)) = (notification.method.as_str(), id) {
             self.link.visited(id);
         }
     }
 
-    async fn on_progress(&self, said: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        self.link.progress(said);
+    async fn on_progress(&self, notification: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.link.progress(notification);
     }
 
-    async fn on_logging_message(&self, said: LoggingMessageNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_logging_message(
+        &self,
+        notification: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         let server = &self.link.name;
-        let words = text::escaped(&text::cut_chars(&said.data.to_string(), LOGGED));
-        match said.level {
+        let words = text::escaped(&text::cut_chars(&notification.data.to_string(), LOGGED));
+        match notification.level {
             LoggingLevel::Debug => tracing::debug!("MCP server {server}: {words}"),
             LoggingLevel::Info | LoggingLevel::Notice => tracing::info!("MCP server {server}: {words}"),
             LoggingLevel::Warning => tracing::warn!("MCP server {server}: {words}"),

@@ -420,11 +420,11 @@ impl McpLink {
     }
 
     /// Records progress of a call. It may arrive before the caller knows the token.
-    pub(super) fn progress(&self, said: ProgressNotificationParam) {
+    pub(super) fn progress(&self, notification: ProgressNotificationParam) {
         let mut all = locked(&self.progress);
-        if all.len() < WATCHED || all.contains_key(&said.progress_token) {
-            let token = said.progress_token.clone();
-            all.entry(token).or_insert_with(|| watch::Sender::new(None)).send_replace(Some(said));
+        if all.len() < WATCHED || all.contains_key(&notification.progress_token) {
+            let token = notification.progress_token.clone();
+            all.entry(token).or_insert_with(|| watch::Sender::new(None)).send_replace(Some(notification));
         }
     }
 

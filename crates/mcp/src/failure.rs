@@ -145,13 +145,13 @@ fn streamable_message(e: &StreamableHttpError<reqwest::Error>) -> Disconnect {
         StreamableHttpError::InsufficientScope(_) => {
             Disconnect { why: "the login does not reach far enough".into(), login: true }
         }
-        StreamableHttpError::UnexpectedServerResponse(said) => match said.strip_prefix("HTTP ") {
-            Some(said) if said.starts_with("401") => wants_login(),
-            Some(said) if said.starts_with('3') => Disconnect::because(sse::MOVED),
-            Some(said) => {
-                Disconnect::because(format!("it answered {}", text::title(said.trim_end_matches([':', ' ']))))
+        StreamableHttpError::UnexpectedServerResponse(response) => match response.strip_prefix("HTTP ") {
+            Some(response) if response.starts_with("401") => wants_login(),
+            Some(response) if response.starts_with('3') => Disconnect::because(sse::MOVED),
+            Some(response) => {
+                Disconnect::because(format!("it answered {}", text::title(response.trim_end_matches([':', ' ']))))
             }
-            None => Disconnect::because(format!("it does not speak MCP: {}", text::title(said))),
+            None => Disconnect::because(format!("it does not speak MCP: {}", text::title(response))),
         },
         StreamableHttpError::UnexpectedContentType(kind) => {
             let kind = text::title(kind.as_deref().unwrap_or("without a type"));

@@ -109,7 +109,7 @@ pub(super) async fn catalog(peer: &Peer<RoleClient>, has: &Has) -> Result<Server
         Vec::new()
     });
     let &Has { completes, resources, subscribes, ref instructions, .. } = has;
-    let instructions = instructions.as_deref().map(|said| text::cut_chars(said, MAX_DESCRIPTION_CHARS));
+    let instructions = instructions.as_deref().map(|text| text::cut_chars(text, MAX_DESCRIPTION_CHARS));
     let ListReading { all: tools, cut, unreadable, .. } = tools;
     Ok(ServerCatalog { tools, cut, unreadable, prompts, completes, resources, subscribes, instructions })
 }

@@ -70,9 +70,9 @@ impl LoginPrompt {
                     }
                     Err(why) => return failed(&why),
                 },
-                said = async { match &mut shown { Some(shown) => shown.await, None => std::future::pending().await } } => {
+                reply = async { match &mut shown { Some(shown) => shown.await, None => std::future::pending().await } } => {
                     shown = None;
-                    match said {
+                    match reply {
                         FormReply::Accepted(_) => {}
                         FormReply::Unshown => return offered.store(false, Ordering::Relaxed),
                         FormReply::Declined | FormReply::Cancelled => return,

@@ -43,8 +43,8 @@ impl McpServers {
                 if all.iter().any(|other| other.name == name) {
                     continue;
                 }
-                let said = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or("A prompt");
-                let description = text::cut_chars(&text::title(said), DESCRIPTION);
+                let text = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or("A prompt");
+                let description = text::cut_chars(&text::title(text), DESCRIPTION);
                 let hint = hint(prompt);
                 all.push(CommandInfo { name, description, hint });
             }
@@ -220,10 +220,11 @@ async fn complete(
     match Asker::of(context).form(who, message, FormPage::Fields(fields), None).await {
         FormReply::Accepted(content) => {
             for argument in missing {
-                let said = |key: &str| content.get(key).and_then(Value::as_str).filter(|said| !said.trim().is_empty());
+                let answer =
+                    |key: &str| content.get(key).and_then(Value::as_str).filter(|answer| !answer.trim().is_empty());
                 let own = format!("{}_own", argument.name);
-                let Some(said) = said(&own).or_else(|| said(&argument.name)) else { return Err(usage()) };
-                arguments.insert(argument.name.clone(), Value::String(said.to_owned()));
+                let Some(answer) = answer(&own).or_else(|| answer(&argument.name)) else { return Err(usage()) };
+                arguments.insert(argument.name.clone(), Value::String(answer.to_owned()));
             }
             Ok(())
         }

@@ -150,8 +150,8 @@ fn resumed() -> ExponentialBackoff {
 /// Whether a server that supports only the older transport answers like this.
 fn is_older(e: &ClientInitializeError) -> bool {
     match streamable(e) {
-        Some(StreamableHttpError::UnexpectedServerResponse(said)) => {
-            ["HTTP 400", "HTTP 404", "HTTP 405"].iter().any(|status| said.starts_with(status))
+        Some(StreamableHttpError::UnexpectedServerResponse(response)) => {
+            ["HTTP 400", "HTTP 404", "HTTP 405"].iter().any(|status| response.starts_with(status))
         }
         Some(StreamableHttpError::UnexpectedContentType(_)) => true,
         _ => false,

@@ -116,9 +116,9 @@ async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>
             Ok(()) = async { sleep_until(next).await; progress.changed().await } => {
                 clock.heard(Instant::now());
                 next = Instant::now() + PACE;
-                let said = progress.borrow_and_update().as_ref().map(words);
-                if let (Some(context), Some(_)) = (caller.context, &said) {
-                    context.progress(CallUpdate { output: said, ..CallUpdate::default() }).await;
+                let output = progress.borrow_and_update().as_ref().map(describe_progress);
+                if let (Some(context), Some(_)) = (caller.context, &output) {
+                    context.progress(CallUpdate { output, ..CallUpdate::default() }).await;
                 }
             }
             () = clock.run_out() => break Waited::Late(clock.why(Instant::now())),
@@ -172,12 +172,12 @@ async fn failed(link: &McpLink, e: ServiceError) -> Failure {
 }
 
 /// Describes the progress of a call, for the user: `3 of 7: copying`.
-fn words(said: &ProgressNotificationParam) -> String {
-    let so_far = match said.total {
-        Some(total) => format!("{} of {total}", said.progress),
-        None => said.progress.to_string(),
+fn describe_progress(progress: &ProgressNotificationParam) -> String {
+    let so_far = match progress.total {
+        Some(total) => format!("{} of {total}", progress.progress),
+        None => progress.progress.to_string(),
     };
-    match said.message.as_deref().map(text::title) {
+    match progress.message.as_deref().map(text::title) {
         Some(message) if !message.is_empty() => format!("{so_far}: {message}"),
         _ => so_far,
     }

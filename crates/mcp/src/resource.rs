@@ -188,8 +188,8 @@ impl Tool for ReadResource {
     }
 
     async fn run(&self, (link, uri): Self::Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let said = read(&link, &uri, &RequestCaller::of(&context)).await?;
-        Ok(tool::data(&link.name, said))
+        let content = read(&link, &uri, &RequestCaller::of(&context)).await?;
+        Ok(tool::data(&link.name, content))
     }
 }
 
@@ -208,11 +208,11 @@ async fn read(link: &McpLink, uri: &str, caller: &RequestCaller<'_>) -> Result<S
     }
     match request::request(link, request, caller).await? {
         ServerResult::ReadResourceResult(result) => {
-            let mut said = ServerContent::default();
+            let mut content = ServerContent::default();
             for contents in result.contents {
-                said.resource(contents);
+                content.resource(contents);
             }
-            Ok(said)
+            Ok(content)
         }
         _ => {
             Err(Failure::Tell(format!("The MCP server {} answered with something that is not a resource.", link.name)))
@@ -314,7 +314,7 @@ impl McpServers {
             } else {
                 None
             };
-            let now = now.map(|said| text::cut_chars(&said.text(), CHANGED));
+            let now = now.map(|content| text::cut_chars(&content.text(), CHANGED));
             ChangedResource { server: link.name.clone(), uri, now }
         };
         futures_util::future::join_all(outdated.into_iter().map(one)).await

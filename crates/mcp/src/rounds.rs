@@ -28,13 +28,13 @@ pub(super) async fn fill(
 ) -> Result<(), ErrorData> {
     let mut answers = InputResponses::new();
     for (key, asked) in wanted.input_requests.unwrap_or_default() {
-        let said = match asked {
+        let answer = match asked {
             InputRequest::Elicitation(asked) => value(answer::elicit(link, asked.params, cancelled).await?)?,
             InputRequest::CreateMessage(asked) => value(sample::sample(link, asked.params, cancelled).await?)?,
             InputRequest::ListRoots(_) => value(answer::roots(link))?,
             _ => return Err(ErrorData::invalid_params("it wants something that is not known here", None)),
         };
-        answers.insert(key, said);
+        answers.insert(key, answer);
     }
     if answers.is_empty() {
         tokio::time::sleep(PAUSE).await;
@@ -59,6 +59,6 @@ pub(super) async fn fill(
     Ok(())
 }
 
-fn value(said: impl Serialize) -> Result<Value, ErrorData> {
-    serde_json::to_value(said).map_err(|e| ErrorData::internal_error(e.to_string(), None))
+fn value(answer: impl Serialize) -> Result<Value, ErrorData> {
+    serde_json::to_value(answer).map_err(|e| ErrorData::internal_error(e.to_string(), None))
 }

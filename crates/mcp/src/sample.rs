@@ -72,11 +72,11 @@ pub(super) async fn sample(
 }
 
 /// Returns the messages for the model, and the text shown to the user.
-fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<ModelMessage>, String), String> {
+fn read(system: Option<&str>, request: Vec<SamplingMessage>) -> Result<(Vec<ModelMessage>, String), String> {
     let mut shown: Vec<String> = system.map(|system| format!("System: {system}")).into_iter().collect();
     let mut size = system.map_or(0, str::len);
     let mut messages: Vec<ModelMessage> = Vec::new();
-    for message in said {
+    for message in request {
         let user = message.role == Role::User;
         for piece in message.content.into_vec() {
             let input = match piece {
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn request_is_shown_in_full_or_refused() {
         let text = |role: &str, text: &str| json!({"role": role, "content": {"type": "text", "text": text}});
-        let (n, said) = shown(json!([text("user", "a"), text("user", "b"), text("assistant", "c")])).unwrap();
-        assert_eq!((n, said.as_str()), (2, "System: Be brief.\n\nUser: a\n\nUser: b\n\nAssistant: c"));
+        let (n, question) = shown(json!([text("user", "a"), text("user", "b"), text("assistant", "c")])).unwrap();
+        assert_eq!((n, question.as_str()), (2, "System: Be brief.\n\nUser: a\n\nUser: b\n\nAssistant: c"));
         let image = json!({"role": "user", "content": {"type": "image", "mimeType": "image/png", "data": "AAAA"}});
         assert!(shown(json!([image])).unwrap().1.ends_with("User: [image/png, 4 bytes in base64]"));
         let (_, long) = shown(json!([text("user", &"x".repeat(30_000))])).unwrap();

@@ -172,7 +172,7 @@ fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTo
     let wanted = words(query);
     let score = |tool: &Arc<dyn AnyTool>| {
         let name = words(tool.name());
-        let said = words(&tool.description());
+        let description = words(&tool.description());
         let schema = tool.schema();
         let fields: Vec<String> =
             schema["properties"].as_object().into_iter().flatten().flat_map(|(field, _)| words(field)).collect();
@@ -180,7 +180,7 @@ fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTo
         let points = |word: &String| {
             let whole = |all: &[String]| usize::from(all.contains(word));
             let begins = |all: &[String]| usize::from(word.len() > 2 && part(all, word));
-            8 * whole(&name) + 4 * begins(&name) + 3 * whole(&said) + begins(&said) + whole(&fields)
+            8 * whole(&name) + 4 * begins(&name) + 3 * whole(&description) + begins(&description) + whole(&fields)
         };
         wanted.iter().map(points).sum::<usize>()
     };
@@ -324,7 +324,7 @@ mod tests {
             ("hub_mergePullRequest", "Merges a pull request."),
             ("mail_send", "Sends a message to somebody."),
         ];
-        named.map(|(name, said)| Arc::new(Named(name, said)) as Arc<dyn AnyTool>).into()
+        named.map(|(name, description)| Arc::new(Named(name, description)) as Arc<dyn AnyTool>).into()
     }
 
     #[test]

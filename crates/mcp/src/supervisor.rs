@@ -143,12 +143,12 @@ async fn listen(name: &str, stderr: Option<impl AsyncRead + Unpin>, complaint: &
     let mut buffer = vec![0; 4 << 10];
     if let Some(mut stderr) = stderr {
         while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
-            let said = String::from_utf8_lossy(&buffer[..n]);
-            tracing::debug!("MCP server {name} writes: {}", text::title(&said));
-            let mut stored = locked(complaint);
-            stored.push_str(&said);
-            let tail = text::tail(&stored, COMPLAINT).to_owned();
-            *stored = tail;
+            let output = String::from_utf8_lossy(&buffer[..n]);
+            tracing::debug!("MCP server {name} writes: {}", text::title(&output));
+            let mut tail = locked(complaint);
+            tail.push_str(&output);
+            let shortened = text::tail(&tail, COMPLAINT).to_owned();
+            *tail = shortened;
         }
     }
 }
