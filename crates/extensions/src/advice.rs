@@ -1,4 +1,4 @@
-//! What hooks answer, one by one and together.
+//! The answers of hooks: a single one, and the combined outcome.
 
 use std::process::ExitStatus;
 
@@ -8,69 +8,73 @@ use super::moment::{camel, renamed};
 use base::text;
 use config::settings::{HookEntry, HookFormat, HookPoint};
 
-/// The longest words of a hook's, in characters.
+/// The longest text of a hook, in characters.
 const WORDS: usize = 10_000;
 
-/// What a hook wants; by default nothing is changed or refused.
+/// The answer of one hook. The default changes and refuses nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct HookAnswer {
-    /// It is not to happen, and why.
+    /// Refuses the event, for this reason.
     pub(crate) deny: Option<String>,
-    /// The user is to be asked, and why.
+    /// Requires a question to the user, for this reason.
     pub(crate) ask: Option<String>,
-    /// It needs no question.
+    /// Permits the call without a question.
     pub(crate) allow: bool,
-    /// Takes the place of the arguments.
+    /// Replaces the arguments.
     pub(crate) input: Option<Value>,
-    /// For the model.
+    /// A text for the model.
     pub(crate) context: Option<String>,
-    /// For the user.
+    /// A text for the user.
     pub(crate) notice: Option<String>,
-    /// The turn is not over, and what is left to do.
+    /// Continues the turn, with this remaining work.
     pub(crate) goes_on: Option<String>,
 }
 
-/// What all of them said.
+/// The combined outcome of all hooks on an event.
 #[derive(Debug, Default, PartialEq)]
 pub struct Advice {
-    /// It is not to happen: who says so, and why.
+    /// The refusal, which names the hook and the reason.
     pub deny: Option<String>,
-    /// The user is to be asked: the end of a sentence that begins with "because".
+    /// Requires a question to the user. The text completes a sentence that begins with "because".
     pub ask: Option<String>,
-    /// A hook of the user's own says that it needs no question.
+    /// Whether a hook of the user's own permits the call without a question.
     pub allow: bool,
-    /// Takes the place of the arguments.
+    /// Replaces the arguments.
     pub input: Option<Value>,
-    /// Takes the place of the result.
+    /// Replaces the result.
     pub output: Option<String>,
-    /// Who has changed them last.
+    /// The last hook or plugin that changed the arguments.
     pub changed_by: String,
-    /// For the model, in order.
+    /// Texts for the model, in order.
     pub context: Vec<String>,
-    /// The turn is not over: what is left to do.
+    /// Continues the turn, with this remaining work.
     pub goes_on: Option<String>,
 }
 
 impl Advice {
-    /// The first to deny or to ask wins, and the last to change something.
+    /// Combines two outcomes. The first refusal and the first question win, and the last change.
     pub(super) fn join(&mut self, other: Self) {
         self.deny = self.deny.take().or(other.deny);
         self.ask = self.ask.take().or(other.ask);
         self.allow |= other.allow;
         if other.input.is_some() {
-            (self.input, self.changed_by) = (other.input, other.changed_by);
+            self.input = other.input;
+            self.changed_by = other.changed_by;
         }
         self.output = other.output.or(self.output.take());
         self.context.extend(other.context);
         self.goes_on = self.goes_on.take().or(other.goes_on);
     }
 
-    /// Takes in what one has answered. What a project's hook allows is not heard.
+    /// Adds the answer of one hook. A hook of a project cannot permit anything.
     pub(super) fn take(&mut self, answer: HookAnswer, hook: &HookEntry) {
         let name = text::title(&hook.name);
-        self.deny = answer.deny.map(|why| match why.is_empty() {
-            true => format!("The hook {name} refuses this."),
-            false => format!("The hook {name} refuses this: {why}"),
+        self.deny = answer.deny.map(|why| {
+            if why.is_empty() {
+                format!("The hook {name} refuses this.")
+            } else {
+                format!("The hook {name} refuses this: {why}")
+            }
         });
         if let Some(why) = answer.ask {
             let why = why.trim_end_matches('.').to_owned();
@@ -78,17 +82,18 @@ impl Advice {
         }
         self.allow |= answer.allow && !hook.project;
         if answer.input.is_some() {
-            (self.input, self.changed_by) = (answer.input, name.clone());
+            self.input = answer.input;
+            self.changed_by.clone_from(&name);
         }
-        self.context.extend(answer.context.map(|words| format!("From the hook {name}: {words}")));
-        self.goes_on = self.goes_on.take().or(answer.goes_on.map(|words| format!("From the hook {name}: {words}")));
+        self.context.extend(answer.context.map(|text| format!("From the hook {name}: {text}")));
+        self.goes_on = self.goes_on.take().or(answer.goes_on.map(|text| format!("From the hook {name}: {text}")));
     }
 }
 
 impl HookAnswer {
-    /// For the log.
+    /// Returns the names of the keys that are set, for the log.
     pub(crate) fn summary(&self) -> String {
-        let said = [
+        let keys = [
             ("deny", self.deny.is_some()),
             ("ask", self.ask.is_some()),
             ("allow", self.allow),
@@ -97,15 +102,15 @@ impl HookAnswer {
             ("notice", self.notice.is_some()),
             ("continue", self.goes_on.is_some()),
         ];
-        let said: Vec<&str> = said.into_iter().filter(|(_, said)| *said).map(|(name, _)| name).collect();
-        if said.is_empty() { "nothing to say".to_owned() } else { said.join(", ") }
+        let keys: Vec<&str> = keys.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+        if keys.is_empty() { "nothing to say".to_owned() } else { keys.join(", ") }
     }
 
-    /// What a program's end means: 0 with JSON, or words, on standard output; 2 is a no, for the reasons on
-    /// standard error.
+    /// Interprets the end of a program: exit code 0 with JSON or text on standard output, or 2 for
+    /// a refusal with the reason on standard error.
     ///
     /// # Errors
-    /// Why it is not an answer: any other end, JSON of another shape.
+    /// Returns the reason why it is not an answer: any other exit status, or JSON of another shape.
     pub(crate) fn read(hook: &HookEntry, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Self, String> {
         let plain = |bytes: &[u8]| {
             let (text, _) = text::visible(&String::from_utf8_lossy(bytes));
@@ -115,18 +120,18 @@ impl HookAnswer {
             Some(0) => {}
             Some(2) => return Ok(Self::refusal(hook.on, plain(stderr))),
             code => {
-                let said = plain(if stderr.trim_ascii().is_empty() { stdout } else { stderr });
-                let said = text::title(said.lines().last().unwrap_or_default());
+                let output = plain(if stderr.trim_ascii().is_empty() { stdout } else { stderr });
+                let output = text::title(output.lines().last().unwrap_or_default());
                 let code = code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"));
-                let colon = if said.is_empty() { "" } else { ": " };
-                return Err(format!("{code}{colon}{}", said.trim_end_matches('.')));
+                let colon = if output.is_empty() { "" } else { ": " };
+                return Err(format!("{code}{colon}{}", output.trim_end_matches('.')));
             }
         }
         let printed = stdout.trim_ascii();
         if printed.first() != Some(&b'{') {
-            // Plain words are for the model where a hook is asked for them.
-            let heard = matches!(hook.on, HookPoint::SessionStart | HookPoint::Prompt);
-            let context = Some(plain(printed)).filter(|words| heard && !words.is_empty());
+            // Plain text is for the model, if the event is one whose hooks may add text.
+            let takes_text = matches!(hook.on, HookPoint::SessionStart | HookPoint::Prompt);
+            let context = Some(plain(printed)).filter(|text| takes_text && !text.is_empty());
             return Ok(Self { context, ..Self::default() });
         }
         let answer: Value = serde_json::from_slice(printed).map_err(|e| format!("its answer is not JSON: {e}"))?;
@@ -136,7 +141,7 @@ impl HookAnswer {
         }
     }
 
-    /// A no, where that means something; else words.
+    /// Returns a refusal, if the event can be refused; otherwise the reason becomes a text.
     fn refusal(on: HookPoint, why: String) -> Self {
         match on {
             HookPoint::Prompt | HookPoint::ToolBefore | HookPoint::Permission => {
@@ -156,10 +161,10 @@ impl HookAnswer {
         if let Some(key) = object.keys().find(|key| !KEYS.contains(&key.as_str())) {
             return Err(format!("its answer has a key \"{}\", which means nothing", text::title(key)));
         }
-        let words = |key: &str| match object.get(key) {
+        let text_of = |key: &str| match object.get(key) {
             None | Some(Value::Null | Value::Bool(false)) => Ok(None),
             Some(Value::Bool(true)) if ["deny", "ask"].contains(&key) => Ok(Some(String::new())),
-            Some(Value::String(words)) => Ok(Some(text::cut_chars(words.trim(), WORDS))),
+            Some(Value::String(text)) => Ok(Some(text::cut_chars(text.trim(), WORDS))),
             Some(_) => Err(format!("\"{key}\" in its answer is not text")),
         };
         let input = object.get("input").filter(|input| !input.is_null()).cloned();
@@ -167,25 +172,25 @@ impl HookAnswer {
             return Err("\"input\" in its answer is not an object".into());
         }
         Ok(Self {
-            deny: words("deny")?,
-            ask: words("ask")?,
+            deny: text_of("deny")?,
+            ask: text_of("ask")?,
             allow: object.get("allow").and_then(Value::as_bool) == Some(true),
             input,
-            context: words("context")?,
-            notice: words("notice")?,
-            goes_on: words("continue")?,
+            context: text_of("context")?,
+            notice: text_of("notice")?,
+            goes_on: text_of("continue")?,
         })
     }
 
-    /// As Claude Code's hooks answer.
+    /// Reads an answer in the format of Claude Code's hooks.
     fn claude(on: HookPoint, answer: &Value) -> Self {
-        let words =
-            |at: &str| answer.pointer(at).and_then(Value::as_str).map(|words| text::cut_chars(words.trim(), WORDS));
+        let text_at =
+            |at: &str| answer.pointer(at).and_then(Value::as_str).map(|text| text::cut_chars(text.trim(), WORDS));
         let own = "/hookSpecificOutput";
-        let of = |key: &str| words(&format!("{own}/{key}"));
-        let mut to = Self { context: of("additionalContext"), notice: words("/systemMessage"), ..Self::default() };
-        let why = words("/reason").or_else(|| of("permissionDecisionReason")).unwrap_or_default();
-        let decision = of("permissionDecision").or_else(|| of("decision/behavior")).or_else(|| words("/decision"));
+        let of = |key: &str| text_at(&format!("{own}/{key}"));
+        let mut to = Self { context: of("additionalContext"), notice: text_at("/systemMessage"), ..Self::default() };
+        let why = text_at("/reason").or_else(|| of("permissionDecisionReason")).unwrap_or_default();
+        let decision = of("permissionDecision").or_else(|| of("decision/behavior")).or_else(|| text_at("/decision"));
         match decision.as_deref() {
             Some("deny" | "block") => {
                 let why = of("decision/message").unwrap_or(why);
@@ -197,9 +202,10 @@ impl HookAnswer {
             _ => {}
         }
         if answer.get("continue").and_then(Value::as_bool) == Some(false) && on != HookPoint::TurnEnd {
-            let stop = words("/stopReason").unwrap_or_default();
+            let stop = text_at("/stopReason").unwrap_or_default();
             let refusal = Self::refusal(on, stop);
-            (to.deny, to.goes_on) = (to.deny.or(refusal.deny), to.goes_on.or(refusal.goes_on));
+            to.deny = to.deny.or(refusal.deny);
+            to.goes_on = to.goes_on.or(refusal.goes_on);
         }
         let input = answer.pointer(&format!("{own}/updatedInput"));
         let input = input.or_else(|| answer.pointer(&format!("{own}/decision/updatedInput")));
@@ -234,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn answer_of_a_program_is_read() {
         use HookPoint::{Compaction, Prompt, ToolAfter, ToolBefore, TurnEnd};
         let words = |text: &str| Some(text.to_owned());
         let none = HookAnswer::default;
@@ -279,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_claude_codes() {
+    fn answer_in_claude_codes_format_is_read() {
         use HookPoint::{Prompt, ToolAfter, ToolBefore, TurnEnd};
         let words = |text: &str| Some(text.to_owned());
         let none = HookAnswer::default;
@@ -325,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn together() {
+    fn first_refusal_wins_and_project_hook_permits_nothing() {
         let mut advice = Advice::default();
         let project = HookEntry { project: true, ..hook(HookPoint::Permission, HookFormat::Adjutant) };
         advice.take(HookAnswer { allow: true, context: Some("one".into()), ..HookAnswer::default() }, &project);

@@ -1,5 +1,5 @@
-//! What plugins ask through OpenCode's client, and what they are answered. Only what has a meaning here is answered; any
-//! other call fails with its name.
+//! Answers the calls that plugins make through OpenCode's client. Calls without a counterpart in
+//! adjutant fail with their name.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
@@ -22,74 +22,74 @@ use providers::platform;
 use tools::BoxFuture;
 use tools::todos::Todos;
 
-/// What is heard of a session, for plugins that ask. Leaf locks.
+/// The state of a session, for plugins that ask. The mutexes are leaf locks.
 #[derive(Debug, Default)]
-pub(super) struct Knowledge {
+pub(super) struct SessionState {
     pub(super) conversation: Mutex<Conversation>,
-    /// It works on a prompt.
+    /// Whether it works on a prompt.
     pub(super) busy: Mutex<bool>,
-    /// One of them subscribes to events.
+    /// Whether a plugin subscribes to events.
     pub(super) listens: Mutex<bool>,
-    /// What plugins want the model told with the next prompt.
+    /// Texts of plugins for the model, to be added to the next prompt.
     pub(super) notes: Mutex<Vec<String>>,
-    /// What they want it to go on with, and which of them.
+    /// Prompts of plugins with which the session is to continue.
     pub(super) prompts: Mutex<Vec<PluginPrompt>>,
     pub(super) loans: Loans,
 }
 
-/// A plugin's prompt for the session it hooks into.
+/// A prompt of a plugin for its own session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginPrompt {
-    /// The file, for people.
+    /// The file, for display.
     pub plugin: String,
     pub words: String,
 }
 
-/// The most notes that wait, and the longest of them in bytes.
+/// The number of notes and prompts that may wait, and the longest of them in bytes.
 const NOTES: usize = 20;
 const NOTE: usize = 20_000;
 
-/// Whoever tells the user of what plugins do, and counts it.
-pub(super) trait Teller: Send + Sync {
+/// The receiver of notices about plugins, which also counts their calls.
+pub(super) trait Notifier: Send + Sync {
     fn tell(&self, severity: Severity, title: String, details: Option<String>);
-    /// A plugin failed outside of a hook.
+    /// Records a failure of a plugin outside of a hook.
     fn failed(&self, file: &str, why: String);
-    /// Plugins are to hear of something.
+    /// Sends an event to the plugins.
     fn happened(self: Arc<Self>, kind: &'static str, properties: Value);
 }
 
-/// Who hears what plugins say through OpenCode's client.
-pub(super) struct Ears {
-    pub(super) teller: Weak<dyn Teller>,
-    pub(super) knowledge: Arc<Knowledge>,
+/// The handlers of calls that plugins make through OpenCode's client.
+pub(super) struct PluginHandlers {
+    pub(super) notifier: Weak<dyn Notifier>,
+    pub(super) knowledge: Arc<SessionState>,
     pub(super) session: String,
     pub(super) directory: PathBuf,
     pub(super) worktree: PathBuf,
     pub(super) settings: Arc<Settings>,
     pub(super) environment: Environment,
     pub(super) todos: Arc<Todos>,
-    /// The host runs what is the user's own, and nothing else.
+    /// Whether the host runs the user's own files, and nothing else.
     pub(super) own: bool,
     pub(super) subagents: Subagents,
 }
 
-/// What plugins may have done in a session.
+/// The methods of `session` that do something.
 const ACTS: [&str; 6] = ["create", "prompt", "promptAsync", "abort", "update", "delete"];
 
-/// Why a plugin is told nothing of a session.
+/// The error for a call about another session.
 const OTHERS: &str = "adjutant shows a plugin no session but its own";
 
-impl Listener for Ears {
+impl Listener for PluginHandlers {
     fn client(self: Arc<Self>, mut asked: ClientCall) -> BoxFuture<'static, Value> {
         Box::pin(async move {
             asked.file = self.called(asked.file);
             let way = asked.way.clone();
-            let answer = match way.strip_prefix("session.").filter(|what| ACTS.contains(what)) {
-                Some(what) => self.clone().acts(what, asked).await,
+            let answer = match way.strip_prefix("session.").filter(|method| ACTS.contains(method)) {
+                Some(method) => self.clone().acts(method, asked).await,
                 None => {
-                    let ears = self.clone();
-                    // Some of it reads files.
-                    let looked = base::task::spawn_blocking(move || ears.looks(&asked)).await;
+                    let handlers = self.clone();
+                    // Some of the calls read files.
+                    let looked = base::task::spawn_blocking(move || handlers.looks(&asked)).await;
                     looked.unwrap_or_else(|e| Some(Err(e.to_string())))
                 }
             };
@@ -111,24 +111,25 @@ impl Listener for Ears {
 
     fn failed(&self, params: &Value) {
         let words = |key: &str| params.get(key).and_then(Value::as_str).map(text::title);
-        let Some(teller) = self.teller.upgrade() else { return };
+        let Some(notifier) = self.notifier.upgrade() else { return };
         let file = params.get("file").and_then(Value::as_str).map(|file| text::title(&self.called(file.to_owned())));
         let who = file.as_ref().map_or_else(|| "A plugin".to_owned(), |file| format!("The plugin {file}"));
         let hook = words("hook").map(|hook| format!(" in {hook}")).unwrap_or_default();
         let why = words("message").unwrap_or_default();
         if let Some(file) = file {
-            teller.failed(&file, why.clone());
+            notifier.failed(&file, why.clone());
         }
         let stack = params.get("stack").and_then(Value::as_str).map(str::to_owned);
-        teller.tell(Severity::Warning, format!("{who} failed{hook}: {why}"), stack);
+        notifier.tell(Severity::Warning, format!("{who} failed{hook}: {why}"), stack);
     }
 }
 
-/// What a call gives: data, or why not; none where there is no such call.
+/// The result of a call: data, or an error. `None` if there is no such call.
 type Given = Option<Result<Value, String>>;
 
-impl Ears {
-    /// What a file of this host is called: it cannot give itself the name of another's.
+impl PluginHandlers {
+    /// Returns the name of a file of this host. A file cannot claim the name of another host's
+    /// file.
     fn called(&self, file: String) -> String {
         let one =
             |name: &str| self.settings.scripts.iter().any(|script| script.name == name && script.project != self.own);
@@ -136,12 +137,12 @@ impl Ears {
     }
 
     fn tell(&self, severity: Severity, title: String) {
-        if let Some(teller) = self.teller.upgrade() {
-            teller.tell(severity, title, None);
+        if let Some(notifier) = self.notifier.upgrade() {
+            notifier.tell(severity, title, None);
         }
     }
 
-    /// Calls that change nothing but a login.
+    /// Answers calls that change nothing, or only a login.
     fn looks(&self, ClientCall { file, way, options }: &ClientCall) -> Given {
         match way.split_once('.') {
             Some(("session", what)) => self.about_session(what, options),
@@ -152,21 +153,22 @@ impl Ears {
         }
     }
 
-    /// Calls about everything but sessions and logins.
+    /// Answers calls about anything except sessions and logins.
     fn about_place(&self, way: &str, options: &Value) -> Given {
         let words = |at: &str| options.pointer(at).and_then(Value::as_str).map(|words| text::cut_chars(words, 2_000));
-        let said = |key: &str| words(&format!("/body/{key}")).or_else(|| words(&format!("/{key}")));
+        let text_of = |key: &str| words(&format!("/body/{key}")).or_else(|| words(&format!("/{key}")));
         let project = || json!({ "id": "project", "worktree": self.worktree, "time": { "created": 0 } });
         Some(Ok(match way {
             "app.log" => {
-                let (service, message) = (said("service").unwrap_or_default(), said("message").unwrap_or_default());
+                let service = text_of("service").unwrap_or_default();
+                let message = text_of("message").unwrap_or_default();
                 tracing::info!("extension {}: {}", text::title(&service), text::title(&message));
                 json!(true)
             }
             "tui.showToast" => {
-                let message = said("message").unwrap_or_default();
-                let title = said("title").map_or(message.clone(), |title| format!("{title}: {message}"));
-                let severity = match said("variant").as_deref() {
+                let message = text_of("message").unwrap_or_default();
+                let title = text_of("title").map_or(message.clone(), |title| format!("{title}: {message}"));
+                let severity = match text_of("variant").as_deref() {
                     Some("error") => Severity::Error,
                     Some("warning") => Severity::Warning,
                     _ => Severity::Info,
@@ -208,7 +210,7 @@ impl Ears {
         }))
     }
 
-    /// The agents that come with the program, and those of the settings.
+    /// Returns the built-in agents and those of the settings.
     fn agents(&self) -> Value {
         let of = |name: &str, description: &str| json!({ "name": name, "description": description, "mode": "all", "permission": {}, "tools": {}, "options": {} });
         let own = &self.settings.agents;
@@ -217,13 +219,13 @@ impl Ears {
         built.map(|built| of(built.name, built.description)).chain(configured).collect()
     }
 
-    /// Providers of the settings, as far as they are not secret.
+    /// Returns the providers of the settings, without secrets.
     fn providers(&self) -> Value {
         let one = |provider: &providers::entry::ProviderEntry| provider_of(provider);
         self.settings.providers.iter().map(one).collect()
     }
 
-    /// Calls about the session, and those that plugins have beside it: there is no other.
+    /// Answers calls about the session and the sessions of plugins; others are not visible.
     fn about_session(&self, what: &str, options: &Value) -> Given {
         let known = &self.knowledge;
         let id = session_of(options);
@@ -246,7 +248,7 @@ impl Ears {
             }
             ("children", None) => children().into(),
             ("status", _) => {
-                let own = Some(self.session.clone()).filter(|_| *locked(&known.busy));
+                let own = locked(&known.busy).then(|| self.session.clone());
                 let busy = own.into_iter().chain(self.subagents.busy()).map(|id| (id, json!({ "type": "busy" })));
                 busy.collect::<Map<_, _>>().into()
             }
@@ -261,7 +263,7 @@ impl Ears {
         }))
     }
 
-    /// A session, as OpenCode's client shows it.
+    /// Returns a session as OpenCode's client shows it.
     fn info(&self, id: &str, title: &str) -> Value {
         let parent = Some(&self.session).filter(|own| *own != id);
         json!({
@@ -270,12 +272,12 @@ impl Ears {
         })
     }
 
-    /// Calls that do something in the session, or in one that plugins have beside it.
+    /// Performs calls that do something in the session, or in a session of a plugin.
     async fn acts(self: Arc<Self>, what: &str, ClientCall { file, options, .. }: ClientCall) -> Given {
         let body = options.get("body").unwrap_or(&options);
         let id = session_of(&options);
         let child = id.filter(|id| self.subagents.knows(id));
-        let parent = body.get("parentID").and_then(Value::as_str).filter(|_| what == "create");
+        let parent = if what == "create" { body.get("parentID").and_then(Value::as_str) } else { None };
         if child.is_none() && id.or(parent).is_some_and(|id| id != self.session) {
             return Some(Err(OTHERS.to_owned()));
         }
@@ -299,8 +301,11 @@ impl Ears {
             }
             ("prompt", Some(child)) => Some(self.works((child, &file), body).await),
             ("promptAsync", Some(child)) => {
-                let (ears, child, file, body) = (self.clone(), child.to_owned(), file.clone(), body.clone());
-                base::task::spawn(async move { ears.works((&child, &file), &body).await });
+                let handlers = self.clone();
+                let child = child.to_owned();
+                let file = file.clone();
+                let body = body.clone();
+                base::task::spawn(async move { handlers.works((&child, &file), &body).await });
                 Some(Ok(Value::Null))
             }
             ("prompt" | "promptAsync", None) => Some(self.takes(&file, body, no_reply)),
@@ -308,21 +313,21 @@ impl Ears {
         }
     }
 
-    /// Has a subagent work, and lets plugins hear when it has ended.
+    /// Prompts a subagent, and sends the event of its end to the plugins.
     async fn works(&self, (child, file): (&str, &str), body: &Value) -> Result<Value, String> {
         let loans = &self.knowledge.loans;
         let answer = self.subagents.prompt((child, &text::title(file)), body, loans, &self.environment).await;
-        if let Some(teller) = self.teller.upgrade() {
+        if let Some(notifier) = self.notifier.upgrade() {
             if let Err(why) = &answer {
                 let error = json!({ "name": "UnknownError", "data": { "message": why } });
-                teller.clone().happened("session.error", json!({ "sessionID": child, "error": error }));
+                notifier.clone().happened("session.error", json!({ "sessionID": child, "error": error }));
             }
-            teller.happened("session.idle", json!({ "sessionID": child }));
+            notifier.happened("session.idle", json!({ "sessionID": child }));
         }
         answer
     }
 
-    /// Gives a session another title.
+    /// Renames a session.
     fn renames(&self, child: Option<&str>, title: Option<&str>) -> Result<Value, String> {
         let title = title.ok_or("a session has a title, and nothing else that a plugin may change")?;
         let title = text::cut_chars(&text::title(title), 200);
@@ -334,7 +339,7 @@ impl Ears {
         Ok(self.info(child.unwrap_or(&self.session), &title))
     }
 
-    /// Stops what runs in a session, as its user would. Says whether there is anything to be stopped.
+    /// Stops the running work of a session, as its user would. Returns whether there was any.
     fn stops(&self, file: &str, child: Option<&str>) -> bool {
         let Some(door) = self.knowledge.loans.door.get() else { return false };
         match child {
@@ -348,28 +353,33 @@ impl Ears {
         }
     }
 
-    /// Words for the model of the session, which reads them with the user's next prompt, or goes on with them once its
-    /// turn is over. A plugin begins no turn.
+    /// Stores a prompt for the session's model, which receives it with the user's next prompt, or
+    /// continues with it after the turn. A plugin cannot start a turn.
     fn takes(&self, file: &str, body: &Value, no_reply: bool) -> Result<Value, String> {
         let words = subagents::words(body);
-        let (mut notes, mut prompts) = (locked(&self.knowledge.notes), locked(&self.knowledge.prompts));
+        let mut notes = locked(&self.knowledge.notes);
+        let mut prompts = locked(&self.knowledge.prompts);
         if notes.len() + prompts.len() >= NOTES || words.len() > NOTE {
             return Err("too much waits to be told to the model".to_owned());
         }
-        match words.trim().is_empty() {
-            true => {}
-            false if no_reply => notes.push(words),
-            false => prompts.push(PluginPrompt { plugin: text::title(file), words }),
+        if words.trim().is_empty() {
+            return Ok(self.heard(&self.session, body));
+        }
+        if no_reply {
+            notes.push(words);
+        } else {
+            prompts.push(PluginPrompt { plugin: text::title(file), words });
         }
         Ok(self.heard(&self.session, body))
     }
 
-    /// A prompt that was taken, as a message.
+    /// Returns an accepted prompt as a message.
     fn heard(&self, session: &str, body: &Value) -> Value {
         json!({ "info": { "sessionID": session, "role": "user" }, "parts": body.get("parts") })
     }
 
-    /// Renews a login that there is. Nothing else can be put there: whatever runs in the host could ask for this.
+    /// Renews a stored login. Nothing else can be written, because any code in the host could make
+    /// this call.
     fn renews(&self, options: &Value) -> Given {
         let id = options.pointer("/path/id").or_else(|| options.get("providerID")).and_then(Value::as_str)?.to_owned();
         let fresh = options.get("body").or_else(|| options.get("auth"))?.clone();
@@ -377,21 +387,22 @@ impl Ears {
         if !is_login(&fresh) || !Auth::read(&self.environment).entry(&id).is_some_and(is_login) {
             return Some(Err(format!("only a login of {id} that is kept can be renewed")));
         }
-        let kept = Auth::change(&Auth::path(&self.environment), |all| drop(all.insert(id, fresh)));
-        Some(kept.map(|()| json!(true)).map_err(|e| e.to_string()))
+        let written = Auth::change(&Auth::path(&self.environment), |all| drop(all.insert(id, fresh)));
+        Some(written.map(|()| json!(true)).map_err(|e| e.to_string()))
     }
 
-    /// For a plugin of the user's own that logs in to a provider: what is kept of that login, what is known of the
-    /// provider, and where it is.
+    /// Returns the stored login of a provider, the provider and its base URL, for a plugin of the
+    /// user's own that logs in there.
     fn login(&self, file: &str, options: &Value) -> Given {
         let id = options.get("provider").and_then(Value::as_str)?;
         let auth = Auth::read(&self.environment);
         if !self.own {
-            // What is not kept need not be kept from it.
+            // Without a stored login there is nothing to protect.
             if auth.entry(id).is_none() {
                 return Some(Ok(Value::Null));
             }
-            let (file, id) = (text::title(file), text::title(id));
+            let file = text::title(file);
+            let id = text::title(id);
             let title = format!(
                 "The plugin {file} may not use the login of {id}, for it is part of the project: put it into your own settings."
             );
@@ -410,13 +421,13 @@ impl Ears {
     }
 }
 
-/// The session that a call is about, where it names one.
+/// Returns the session that a call names, if it names one.
 fn session_of(options: &Value) -> Option<&str> {
     let at = |key: &str| options.pointer(&format!("/path/{key}")).or_else(|| options.get(key)).and_then(Value::as_str);
     at("id").or_else(|| at("sessionID"))
 }
 
-/// A provider and its models, as OpenCode shows them to plugins.
+/// Returns a provider and its models as OpenCode shows them to plugins.
 pub(super) fn provider_of(provider: &providers::entry::ProviderEntry) -> Value {
     let model = |model: &providers::entry::ModelEntry| {
         let rates = model.price.as_ref().map(|price| price.base).unwrap_or_default();
@@ -436,7 +447,7 @@ pub(super) fn provider_of(provider: &providers::entry::ProviderEntry) -> Value {
     })
 }
 
-/// What a plugin sees of the settings.
+/// Returns the part of the settings that plugins may see.
 pub(super) fn seen_settings(settings: &Settings) -> Value {
     let agents = settings.agents.iter().map(|agent| {
         let about = json!({ "description": agent.description, "model": agent.model.as_ref().map(ToString::to_string) });

@@ -9,13 +9,14 @@ use config::settings::{HookEntry, HookFormat};
 use sandbox::process::Program;
 use tools::{Failure, ToolContext};
 
-/// The most bytes a hook may print.
+/// The largest output of a hook, in bytes.
 const PRINTED: u64 = 1 << 20;
 
-/// Stands for a file in a command.
+/// The placeholder of a file in a command.
 const FILE: &str = "$FILE";
 
-/// The files a hook runs for, one after the other: none of them in particular, unless its command names one.
+/// Returns the files that a hook runs for, one after the other. A hook whose command names no file
+/// runs once, with `None`.
 pub(super) fn files(hook: &HookEntry, moment: &Moment) -> Vec<Option<PathBuf>> {
     if hook.command.iter().any(|word| word.contains(FILE)) {
         moment.files.iter().cloned().map(Some).collect()
@@ -24,10 +25,10 @@ pub(super) fn files(hook: &HookEntry, moment: &Moment) -> Vec<Option<PathBuf>> {
     }
 }
 
-/// Runs it. What comes back instead of an answer completes the sentence "it failed: ".
+/// Runs the command. An error text completes the sentence "it failed: ".
 ///
 /// # Errors
-/// When the user cancels meanwhile.
+/// Returns [`Failure::Cancelled`] if the user cancels.
 pub(super) async fn run(
     hook: &HookEntry,
     moment: &Moment,
@@ -57,10 +58,12 @@ pub(super) async fn run(
     };
     let mut words = hook.command.iter().map(filled);
     let program = words.next().unwrap_or_default();
-    // One that names a place starts at the project's root, wherever the session is.
-    let program = match program.contains('/') {
-        true => context.project.worktree.root.join(program).into_os_string(),
-        false => program.into(),
+    // A program given with a path starts at the project's root, regardless of the session's
+    // directory.
+    let program = if program.contains('/') {
+        context.project.worktree.root.join(program).into_os_string()
+    } else {
+        program.into()
     };
     let program = Program::new(program, &context.project.cwd, env).args(words);
     let program = match confinement.enter(&lock, context, program) {

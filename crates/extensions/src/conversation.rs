@@ -1,5 +1,5 @@
-//! The conversation as OpenCode's client shows it: `session.messages`. Kept as it grows, for a plugin may ask at any
-//! moment, and each step adds only to the end.
+//! The conversation as OpenCode's client shows it (`session.messages`). It is maintained as the
+//! history grows, because a plugin may ask at any time and each step only appends.
 
 use serde_json::{Value, json};
 
@@ -7,17 +7,17 @@ use base::id::MessageId;
 use base::text;
 use transcript::{Call, CallState, Content, Message, Role};
 
-/// The most messages that are kept, the last ones.
+/// The number of messages that are retained, the last ones.
 const MOST: usize = 200;
 /// The longest text of a part, in bytes.
 const TEXT: usize = 20_000;
 
-/// What plugins are shown of it.
+/// The messages in the form for plugins.
 #[derive(Debug, Default)]
 pub(super) struct Conversation(Vec<(MessageId, Value)>);
 
 impl Conversation {
-    /// Takes over what is new. The last two messages may have grown.
+    /// Adds new messages. The last two known ones may have grown, so they are replaced.
     pub(super) fn update(&mut self, session: &str, history: &[Message]) {
         let history = &history[history.len().saturating_sub(MOST)..];
         let first = history.first().map(|message| &message.id);
@@ -29,7 +29,7 @@ impl Conversation {
         self.0.extend(history[same..].iter().map(|message| (message.id.clone(), shown(session, message))));
     }
 
-    /// The last ones, at most so many.
+    /// Returns the last messages, at most `limit` of them.
     pub(super) fn messages(&self, limit: usize) -> Value {
         self.0[self.0.len().saturating_sub(limit)..].iter().map(|(_, shown)| shown.clone()).collect()
     }
@@ -38,10 +38,10 @@ impl Conversation {
         self.0.iter().find(|(own, _)| own.as_str() == id).map(|(_, shown)| shown.clone())
     }
 
-    /// The first words of the user's.
+    /// Returns the first line of the user's first message.
     pub(super) fn title(&self) -> String {
-        let words = self.0.iter().find_map(|(_, shown)| shown.pointer("/parts/0/text")?.as_str());
-        text::cut_chars(&text::title(words.and_then(|words| words.lines().next()).unwrap_or_default()), 50)
+        let text = self.0.iter().find_map(|(_, shown)| shown.pointer("/parts/0/text")?.as_str());
+        text::cut_chars(&text::title(text.and_then(|text| text.lines().next()).unwrap_or_default()), 50)
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     use base::id::PartId;
     use transcript::{ModelRef, Part, Text, User};
 
-    fn said(id: &str, text: &str) -> Message {
+    fn user_message(id: &str, text: &str) -> Message {
         let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
         let text = Content::Text(Text { text: text.into(), ..Text::default() });
         Message {
@@ -133,27 +133,27 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_a_history_that_grows_and_is_taken_back() {
+    fn conversation_follows_a_history_that_grows_and_is_undone() {
         let mut conversation = Conversation::default();
-        let words = |conversation: &Conversation| -> Vec<String> {
+        let texts = |conversation: &Conversation| -> Vec<String> {
             let all = conversation.messages(usize::MAX);
             all.as_array().unwrap().iter().map(|one| one["parts"][0]["text"].as_str().unwrap().to_owned()).collect()
         };
-        let mut history = vec![said("a", "one"), said("b", "two"), said("c", "th")];
+        let mut history = vec![user_message("a", "one"), user_message("b", "two"), user_message("c", "th")];
         conversation.update("s", &history);
-        history[2] = said("c", "three");
-        history.push(said("d", "four"));
+        history[2] = user_message("c", "three");
+        history.push(user_message("d", "four"));
         conversation.update("s", &history);
-        assert_eq!(words(&conversation), ["one", "two", "three", "four"]);
+        assert_eq!(texts(&conversation), ["one", "two", "three", "four"]);
         history.truncate(1);
-        history.push(said("e", "five"));
+        history.push(user_message("e", "five"));
         conversation.update("s", &history);
-        assert_eq!((words(&conversation), conversation.title()), (vec!["one".into(), "five".into()], "one".into()));
+        assert_eq!((texts(&conversation), conversation.title()), (vec!["one".into(), "five".into()], "one".into()));
         assert_eq!(conversation.message("e").unwrap()["info"]["role"], "user");
-        let long: Vec<Message> = (0..MOST + 10).map(|n| said(&format!("m{n}"), "x")).collect();
+        let long: Vec<Message> = (0..MOST + 10).map(|n| user_message(&format!("m{n}"), "x")).collect();
         conversation.update("s", &long);
         assert_eq!(conversation.0.len(), MOST);
-        conversation.update("s", &[long, vec![said("z", "last")]].concat());
-        assert_eq!((conversation.0.len(), words(&conversation).pop()), (MOST, Some("last".into())));
+        conversation.update("s", &[long, vec![user_message("z", "last")]].concat());
+        assert_eq!((conversation.0.len(), texts(&conversation).pop()), (MOST, Some("last".into())));
     }
 }

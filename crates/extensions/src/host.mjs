@@ -1,5 +1,5 @@
-// The host of a session's custom tools and plugins: reads requests, a line of JSON each, from standard input and
-// writes answers to standard output. What the extensions print goes to standard error. It ends with its input.
+// The host of a session's custom tools and plugins: reads requests, one line of JSON each, from standard input and
+// writes answers to standard output. Output of the extensions goes to standard error. The host ends with its input.
 import fs from "node:fs"
 import path from "node:path"
 import module from "node:module"
@@ -10,7 +10,7 @@ import util from "node:util"
 const BUN = typeof Bun !== "undefined"
 const out = process.stdout.write.bind(process.stdout)
 process.stdout.write = (...all) => process.stderr.write(...all)
-// One that would end the process would end all others with it.
+// An extension must not end the process, because it would end all the others.
 const exit = process.exit.bind(process)
 process.exit = (code) => { throw new Error(`it called process.exit(${code ?? ""})`) }
 for (const word of ["log", "info", "debug"]) console[word] = (...all) => console.error(...all)
@@ -20,7 +20,7 @@ const log = (level, text) => send({ method: "log", params: { level, text: String
 
 let asked = 0
 const open = new Map()
-/** Asks adjutant. */
+/** Sends a request to adjutant. */
 function ask(method, params) {
   const id = ++asked
   return new Promise((resolve, reject) => {
@@ -31,7 +31,7 @@ function ask(method, params) {
 
 // ---- modules ----------------------------------------------------------------------------------------------------
 
-/** What strips types where the runtime does not: the first of these that the project has. */
+/** Returns a function that strips types, if the runtime does not: the first of these packages that the project has. */
 const STRIPPERS = `
 import module, { createRequire } from "node:module"
 import fs from "node:fs"
@@ -128,7 +128,7 @@ export default {
 `
 const data = (source) => "data:text/javascript;base64," + Buffer.from(source).toString("base64")
 
-/** Prepares the runtime: types are stripped, and `@opencode-ai/plugin` is there, the project's own or ours. */
+/** Prepares the runtime: strips types, and provides `@opencode-ai/plugin`, the project's own or the replacement. */
 async function prepare(standInSource, bases) {
   const url = data(standInSource)
   globalThis.adjutantStandIn = url
@@ -149,7 +149,7 @@ async function prepare(standInSource, bases) {
   else throw new Error(`Node ${process.versions.node} is too old: 20.6 is needed`)
 }
 
-/** The file that a package begins with. */
+/** Returns the entry file of a package. */
 function entry(dir) {
   const manifest = JSON.parse(fs.readFileSync(path.join(dir, "package.json"), "utf8"))
   const pick = (value) => {
@@ -172,7 +172,7 @@ function entry(dir) {
 
 // ---- schemas ----------------------------------------------------------------------------------------------------
 
-/** The JSON Schema of what an argument is declared as: ours, zod's (3 or 4), or JSON Schema as it is. */
+/** Returns the JSON Schema of an argument's declaration: the replacement's, zod's (3 or 4), or plain JSON Schema. */
 function schemaOf(type) {
   if (!type || typeof type !== "object") return {}
   if (typeof type.toJSON === "function" && type.adjutant) return type.toJSON()
@@ -220,7 +220,7 @@ function objectOf(shape) {
   const required = keys.filter((key) => zodish(shape[key]) ? !optional(shape[key]) : false)
   return { type: "object", properties, ...(required.length ? { required } : {}) }
 }
-/** The arguments as they are declared; what does not fit is said. */
+/** Parses the arguments by their declarations. Throws an error that names the mismatches. */
 function fitting(shape, args) {
   const fit = { ...args }
   const wrong = []
@@ -234,9 +234,9 @@ function fitting(shape, args) {
   return fit
 }
 
-// ---- what extensions are given ----------------------------------------------------------------------------------
+// ---- interfaces for extensions ----------------------------------------------------------------------------------
 
-/** Bun's shell, or what of it works with sh. */
+/** Bun's shell, or the part of it that works with sh. */
 async function shell(cwd) {
   if (BUN) return Bun.$
   const quoted = (value) => Array.isArray(value) ? value.map(quoted).join(" ")
@@ -279,7 +279,7 @@ async function shell(cwd) {
   return make({ cwd, env: process.env })
 }
 
-/** What of Bun tools use most, in Node. */
+/** The parts of Bun that tools use most, for Node. */
 function likeBun($) {
   const within = (name) => (dir) => path.join(dir, name)
   const runs = (file) => { try { fs.accessSync(file, fs.constants.X_OK); return fs.statSync(file).isFile() } catch { return false } }
@@ -305,10 +305,10 @@ function likeBun($) {
   }
 }
 
-/** Prompts that plugins wait for an answer to: their handlers may take as long as that. */
+/** The prompts whose answers plugins await. That time does not count against the limits of their handlers. */
 let prompting = 0
 
-/** OpenCode's client for a plugin: each method asks adjutant, which answers those that mean something here. */
+/** OpenCode's client for a plugin. Each method sends a request to adjutant, which answers the supported ones. */
 function client(file, way = []) {
   return new Proxy(function () {}, {
     get: (_, key) => typeof key === "symbol" || key === "then" || key === "toJSON" ? undefined : client(file, [...way, key]),
@@ -327,7 +327,7 @@ function client(file, way = []) {
 }
 const askedOf = (file, way, options) => ask("client", { file, way, options: JSON.parse(JSON.stringify(options ?? {})) })
 
-/** Files as OpenCode's client gives them. A plugin can read them itself, too. */
+/** Files in the form of OpenCode's client. A plugin could read them directly as well. */
 const within = (options) => path.resolve(String(options.query?.path ?? options.path ?? "."))
 async function fileText(options) {
   try { return { data: { type: "text", content: await fs.promises.readFile(within(options), "utf8") } } }
@@ -345,7 +345,7 @@ async function fileList(options) {
   } catch (e) { return { error: { message: e.message } } }
 }
 
-/** Events for those who subscribe; one who does not read them misses the oldest. */
+/** A subscription to events. A subscriber that does not read them loses the oldest ones. */
 const listeners = new Set()
 async function* listen() {
   const mine = { events: [], wake: undefined }
@@ -367,7 +367,7 @@ function published(event) {
 
 // ---- logins -----------------------------------------------------------------------------------------------------
 
-/** What the user says to adjutant while a plugin logs in; nothing where nobody is there. */
+/** Asks the user during a plugin's login. Returns nothing if no user is present. */
 async function question(words, secret = false) {
   const { data } = await ask("client", { file: "", way: "adjutant.ask", options: { question: words, secret } })
   if (typeof data !== "string") throw new Error("nobody answered")
@@ -375,11 +375,11 @@ async function question(words, secret = false) {
 }
 const say = (words) => ask("client", { file: "", way: "adjutant.say", options: { words } })
 
-/** The ways to log in to a provider that plugins offer. */
+/** Returns the login methods that plugins offer for a provider. */
 const waysOf = (provider) => plugins.flatMap(({ hooks: { auth } }) => (auth?.provider === provider ? (auth.methods ?? []) : []))
 const methods = async ({ provider }) => waysOf(provider).map(({ label, type }) => String(label ?? type))
 
-/** Whether a question of a plugin's is to be asked after these answers. */
+/** Whether a plugin's question applies after these answers. */
 function applies({ when, condition }, inputs) {
   if (typeof condition === "function" && !condition(inputs)) return false
   if (!when) return true
@@ -387,7 +387,7 @@ function applies({ when, condition }, inputs) {
   return (inputs[when.key] === when.value) === (when.op !== "neq")
 }
 
-/** The answer to a question of a plugin's: what is not understood is asked again, a few times. */
+/** Returns the answer to a plugin's question. Repeats the question a few times after an invalid answer. */
 async function answered({ type, message, placeholder, options = [], validate }) {
   for (let left = 5; left > 0; left--) {
     if (type === "select") {
@@ -406,7 +406,7 @@ async function answered({ type, message, placeholder, options = [], validate }) 
   throw new Error("there was no answer that fits")
 }
 
-/** Logs in by one of those ways: what the plugin brings back. */
+/** Logs in with one of the methods, and returns the plugin's result. */
 async function login({ provider, at }) {
   const method = waysOf(provider)[at]
   if (!method) throw new Error("there is no such way to log in")
@@ -430,7 +430,7 @@ async function login({ provider, at }) {
   return done(await begun.callback())
 }
 
-/** A way for adjutant's requests through a plugin's own `fetch`: a server on this machine, at an address nobody can guess. */
+/** A local proxy for adjutant's requests through a plugin's own `fetch`, at an address that cannot be guessed. */
 async function relay(base, own) {
   const { createServer } = await import("node:http")
   const { randomUUID } = await import("node:crypto")
@@ -460,7 +460,7 @@ async function relay(base, own) {
   return `http://127.0.0.1:${server.address().port}${secret}`
 }
 
-/** A model of OpenCode's as settings have it. */
+/** Converts a model from OpenCode's form to that of the settings. */
 function asSettings(model) {
   const { cost, limit, capabilities: can = {}, api, name, reasoning, temperature, attachment, tool_call, modalities, options, headers } = model
   const takes = can.input && Object.keys(can.input).filter((kind) => can.input[kind])
@@ -475,7 +475,7 @@ function asSettings(model) {
   return JSON.parse(JSON.stringify(said))
 }
 
-/** What a plugin's `auth` and `provider` hooks say of a provider, as settings. */
+/** Returns the results of a plugin's `auth` and `provider` hooks as settings. */
 async function logins(file, hooks) {
   const { auth, provider } = hooks
   const found = {}
@@ -493,7 +493,7 @@ async function logins(file, hooks) {
           if (!base) throw new Error(`nobody knows where ${auth.provider} is: its loader gives no baseURL`)
           options.baseURL = await relay(String(base).replace(/\/+$/, ""), said.fetch)
         }
-        // What a subscription pays for has no price: loaders say so in the models they are given.
+        // Requests within a subscription have no price, which loaders state in the models that they receive.
         const priced = Object.entries(prices(now.provider.models)).filter(([key, cost]) => before[key] && before[key] !== cost)
         const models = priced.map(([key]) => [key, { cost: asSettings(now.provider.models[key]).cost }])
         found[auth.provider] = { options: JSON.parse(JSON.stringify(options)), models: Object.fromEntries(models) }
@@ -515,7 +515,7 @@ async function logins(file, hooks) {
 
 const plugins = []
 const tools = new Map()
-/** Where a text is no JavaScript: Node's own check says it, and nothing else does. */
+/** Returns the position of a syntax error in JavaScript, which only Node's own check reports. */
 function syntaxAt(file) {
   if (BUN || !file || !/\.[cm]?js$/.test(file)) return ""
   const kind = /\.cjs$/.test(file) ? "commonjs" : "module"
@@ -542,7 +542,7 @@ async function load({ directory, worktree, project, files, config, standIn, base
   process.chdir(directory)
   await prepare(standIn, bases)
   const $ = await shell(directory)
-  // Tools are often written for Bun where they need no more of it than this.
+  // Many tools written for Bun need no more of it than this.
   if (!BUN) globalThis.Bun ??= likeBun($)
   const result = { tools: [], hooks: [], errors: [], runtime: BUN ? `Bun ${Bun.version}` : `Node ${process.versions.node}` }
   for (const file of files) {
@@ -566,7 +566,7 @@ async function load({ directory, worktree, project, files, config, standIn, base
       }
       const own = all.default
       const server = own && typeof own === "object" && typeof own.server === "function" ? own.server : undefined
-      // What a package exports beside its plugin is there for others.
+      // Other exports of a package are not plugins.
       const main = [server ?? (file.package && typeof own === "function" ? own : undefined)].filter(Boolean)
       const functions = main.length ? main : [...new Set(Object.values(all).filter((one) => typeof one === "function"))]
       if (!functions.length) throw new Error("it exports no plugin: a function that gives hooks")
@@ -602,7 +602,7 @@ async function load({ directory, worktree, project, files, config, standIn, base
   }
   return result
 }
-/** What is new in settings: whole values, and of objects the entries. */
+/** Returns the changes in settings: whole values, and the entries of objects. */
 function added(before, after) {
   const other = (one, two) => JSON.stringify(one) !== JSON.stringify(two)
   const plain = (value) => value && typeof value === "object" && !Array.isArray(value)
@@ -611,7 +611,7 @@ function added(before, after) {
   return Object.fromEntries(fresh.map((key) => [key, plain(after[key]) ? Object.fromEntries(entries(key)) : after[key]]))
 }
 
-/** What a promise gives, unless it takes too long; `patient` does not count the time in which an answer is awaited. */
+/** Awaits a promise with a time limit; `patient` does not count the time in which an answer is awaited. */
 function limited(promise, limit, patient = false) {
   let timer
   const late = new Promise((_, reject) => {
@@ -624,7 +624,7 @@ function limited(promise, limit, patient = false) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer))
 }
 
-// ---- what adjutant asks -----------------------------------------------------------------------------------------
+// ---- requests of adjutant ---------------------------------------------------------------------------------------
 
 const running = new Map()
 
@@ -669,7 +669,7 @@ async function hook({ name, input, output, limit }) {
     try {
       one.changed = JSON.stringify(output) !== before
     } catch (e) {
-      // What is no JSON is nobody's answer.
+      // A value that is not JSON is not an answer.
       Object.assign(one, { error: described(e), changed: false })
       output = JSON.parse(before)
     }
@@ -679,7 +679,7 @@ async function hook({ name, input, output, limit }) {
   return { output, ran }
 }
 
-/** Events are heard one after the other. */
+/** Handles events one after the other. */
 let heard = Promise.resolve()
 const event = (params) => (heard = heard.then(() => deliver(params)))
 async function deliver({ event }) {
@@ -690,7 +690,7 @@ async function deliver({ event }) {
   }
 }
 
-/** When all events so far are heard, or after so long; a prompt that is on its way is waited for a little longer. */
+/** Resolves when all events so far are handled, or after the limit; waits a little longer for a prompt in progress. */
 async function settled({ limit }) {
   const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
   await Promise.race([heard, sleep(limit)])

@@ -1,6 +1,6 @@
-//! The process that runs a session's JavaScript: started in the sandbox of the agent's commands, spoken to in lines
-//! of JSON over its own pipes, ended with the session. Whatever comes out of it is data: a line that is none of
-//! ours is a line it printed.
+//! The process that runs a session's JavaScript. It is started in the sandbox of the agent's
+//! commands, exchanges lines of JSON over its own pipes, and ends with the session. All of its
+//! output is untrusted data: a line that is not a message counts as printed text.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,24 +21,24 @@ use config::script::ScriptEntry;
 use sandbox::process::{Child, Program, StdioMode};
 use tools::{BoxFuture, Failure, ToolContext};
 
-/// The script of the host, and what stands in for OpenCode's package.
+/// The script of the host, and the replacement for OpenCode's package.
 const HOST: &str = include_str!("host.mjs");
 pub(super) const STAND_IN: &str = include_str!("stand_in.mjs");
 
-/// Reads the host from the first line of its input: no file of it is on the disk, and a list of processes
-/// stays readable.
+/// The bootstrap code, which reads the host from the first line of its input. The host needs no
+/// file on disk, and the list of processes stays readable.
 const BOOT: &str = "import{createInterface as c}from\"node:readline\";const i=c({input:process.stdin})\
     [Symbol.asyncIterator](),s=JSON.parse((await i.next()).value);await(await import(\"data:text/javascript;base64,\"+s)).default(i)";
 
-/// The longest line it may write, and how much it may print altogether that is not a message.
+/// The longest line that it may write, and the total size of printed text, in bytes.
 const LINE: usize = 16 << 20;
 const PRINTED: u64 = 64 << 20;
-/// What is kept of what it prints.
+/// The number of bytes retained from the end of its printed text.
 const LAST_WORDS: usize = 2 << 10;
-/// Lines that may wait to be written to it.
+/// The number of lines that may wait to be written to it.
 const WAITING: usize = 64;
 
-/// Whose scripts run in a host.
+/// The origin of the scripts in a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptOrigin {
     Own,
@@ -46,7 +46,7 @@ pub(super) enum ScriptOrigin {
 }
 
 impl ScriptOrigin {
-    /// In the order in which they are asked.
+    /// All origins, in the order in which their hooks run.
     pub(super) const ALL: [Self; 2] = [Self::Own, Self::Project];
 
     pub(super) fn covers(self, script: &ScriptEntry) -> bool {
@@ -54,59 +54,59 @@ impl ScriptOrigin {
     }
 }
 
-/// What a host asks of us, or tells.
+/// A message of the host during a call.
 #[derive(Debug)]
 pub(super) enum FromHost {
-    /// A tool asks for a permission.
+    /// A tool requests a permission.
     Ask { id: u64, params: Value },
-    /// A tool says how far it is.
+    /// A tool reports progress.
     Metadata(Value),
 }
 
-/// How a request to a host fails.
+/// The failure of a request to a host.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum HostError {
-    /// It says so: words, and where.
-    Said {
+    /// The host reports an error, with its stack.
+    Reported {
         message: String,
         stack: String,
         arguments: bool,
     },
     Gone(String),
-    /// It does not answer.
+    /// The host does not answer in time.
     Late,
 }
 
 impl std::fmt::Display for HostError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Said { message, .. } => f.write_str(message),
+            Self::Reported { message, .. } => f.write_str(message),
             Self::Gone(why) => write!(f, "the program that runs it has ended: {why}"),
             Self::Late => f.write_str("it does not answer"),
         }
     }
 }
 
-/// How long the last of what a host wrote to standard error is waited for.
+/// The time to wait for the rest of standard error after the host has ended.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// A call of OpenCode's client.
 #[derive(Debug)]
 pub(super) struct ClientCall {
-    /// The file that makes it, as the host says.
+    /// The file that makes the call, according to the host.
     pub(super) file: String,
-    /// `session.prompt`.
+    /// The method: `session.prompt`.
     pub(super) way: String,
     pub(super) options: Value,
 }
 
-/// Something a host says beside its answers, for whoever keeps the session.
+/// The receiver of messages outside of calls, for the session.
 pub(super) trait Listener: Send + Sync {
-    /// It asks something through OpenCode's client.
+    /// Answers a call through OpenCode's client.
     fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value>;
-    /// A plugin subscribes to events.
+    /// Records that a plugin subscribes to events.
     fn listens(&self);
-    /// An error that no call was waiting for.
+    /// Reports an error that belongs to no call.
     fn failed(&self, params: &Value);
 }
 
@@ -119,10 +119,10 @@ pub(super) struct PluginHost {
     // Leaf locks around maps.
     waiting: Mutex<Waiting>,
     calls: Mutex<HashMap<String, mpsc::UnboundedSender<FromHost>>>,
-    /// Why it has ended, once it has.
+    /// The reason for its end, after it has ended.
     ended: Mutex<Option<String>>,
     stop: CancellationToken,
-    /// It is gone, and all it started.
+    /// Cancelled when the process and everything it started have ended.
     gone: CancellationToken,
 }
 
@@ -132,18 +132,19 @@ impl Drop for PluginHost {
     }
 }
 
-/// The program that runs JavaScript here: Bun, else Node.
+/// Returns the program that runs JavaScript: Bun, otherwise Node.
 pub(super) fn runtime(dirs: &[PathBuf]) -> Option<(PathBuf, &'static [&'static str])> {
-    // Bun would install what is missing.
+    // Without this option, Bun installs missing packages.
     let bun = base::executable::find("bun", dirs).map(|path| (path, &["--no-install", "-e"][..]));
     bun.or_else(|| base::executable::find("node", dirs).map(|path| (path, &["--input-type=module", "-e"][..])))
 }
 
 impl PluginHost {
-    /// Starts one.
+    /// Starts a host.
     ///
     /// # Errors
-    /// Why it cannot be started, as the end of a sentence; that the user cancelled.
+    /// Returns the reason why it cannot be started, as the end of a sentence, or
+    /// [`Failure::Cancelled`].
     pub(super) async fn start(context: &ToolContext, listener: Arc<dyn Listener>) -> Result<Arc<Self>, Failure> {
         let environment = &context.project.environment;
         let Some((path, args)) = runtime(&environment.path()) else {
@@ -155,7 +156,8 @@ impl PluginHost {
         if !context.confinement.trusted {
             env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
         }
-        // Not in the project: Bun would load what its files there name before anything of ours runs.
+        // Not in the project, because Bun would load what its configuration files there name before
+        // our code runs.
         let program = Program::new(path, "/", env).args(args.iter().copied().chain([BOOT]));
         let program = confinement.enter_shared(&lock, context, program)?;
         static STARTED: AtomicU64 = AtomicU64::new(0);
@@ -163,7 +165,8 @@ impl PluginHost {
         let child = program.start(StdioMode::Separate, &work);
         let child = child.map_err(|e| Failure::Tell(format!("it cannot be started: {e}")))?;
         let (lines, coming) = mpsc::channel(WAITING);
-        let (stop, gone) = (CancellationToken::new(), CancellationToken::new());
+        let stop = CancellationToken::new();
+        let gone = CancellationToken::new();
         let host = Arc::new(Self {
             lines,
             next: AtomicU64::new(1),
@@ -173,7 +176,7 @@ impl PluginHost {
             stop: stop.clone(),
             gone,
         });
-        // It ends when nobody holds the host any more.
+        // The task ends when the last reference to the host is dropped.
         base::task::spawn(keep(child, coming, Arc::downgrade(&host), host.gone.clone(), stop, listener));
         let source = base64::engine::general_purpose::STANDARD.encode(HOST);
         host.say(&Value::String(source)).await.map_err(|e| Failure::Tell(e.to_string()))?;
@@ -188,7 +191,7 @@ impl PluginHost {
         self.stop.cancel();
     }
 
-    /// Waits until it is gone, with all it started.
+    /// Waits until the process and everything it started have ended.
     pub(super) async fn gone(&self) {
         self.gone.cancelled().await;
     }
@@ -201,18 +204,18 @@ impl PluginHost {
         HostError::Gone(locked(&self.ended).clone().unwrap_or_else(|| "it was ended".into()))
     }
 
-    /// Tells it something, without an answer.
+    /// Sends a notification, which has no answer.
     pub(super) async fn tell(&self, method: &str, params: Value) {
-        // One that is gone has no use for it.
+        // A host that has ended does not need it.
         self.say(&json!({ "method": method, "params": params })).await.ok();
     }
 
-    /// Answers what it has asked.
+    /// Answers a request of the host.
     pub(super) async fn answer(&self, id: u64, result: Value) {
         self.say(&json!({ "id": id, "result": result })).await.ok();
     }
 
-    /// Asks it. One that does not answer in time is ended: nobody can tell what it is doing.
+    /// Sends a request. A host that does not answer in time is ended, because its state is unknown.
     ///
     /// # Errors
     /// [`HostError`].
@@ -227,7 +230,7 @@ impl PluginHost {
         }
     }
 
-    /// Asks it; the answer may take its time.
+    /// Sends a request, whose answer may take any time.
     async fn ask(&self, method: &str, params: Value) -> Result<oneshot::Receiver<Result<Value, HostError>>, HostError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
@@ -240,35 +243,36 @@ impl PluginHost {
         Ok(answer)
     }
 
-    /// Waits until what it was told of is done, but not for long. It is not ended where it takes longer.
+    /// Waits, up to a limit, until the events sent so far are handled. A host that takes longer is
+    /// not ended.
     pub(super) async fn settled(&self, params: Value, limit: Duration) {
-        // One that is gone has settled.
+        // A host that has ended has nothing left to handle.
         if let Ok(answer) = self.ask("settled", params).await {
             tokio::time::timeout(limit, answer).await.ok();
         }
     }
 
-    /// Begins a call of a tool: its answer, and what it asks and tells on the way.
+    /// Begins a tool call, whose questions, progress and answer come from [`HostCall::next`].
     pub(super) async fn call(self: &Arc<Self>, call: &str, params: Value) -> Result<HostCall, HostError> {
-        let (news, heard) = mpsc::unbounded_channel();
-        locked(&self.calls).insert(call.to_owned(), news);
+        let (sender, heard) = mpsc::unbounded_channel();
+        locked(&self.calls).insert(call.to_owned(), sender);
         let mut call = HostCall { host: self.clone(), call: call.to_owned(), heard, answer: None, done: false };
         call.answer = Some(self.ask("call", params).await?);
         Ok(call)
     }
 
-    /// It has ended: so has everything that waits for it.
+    /// Ends everything that waits for the host, with the reason for its end.
     fn over(&self, why: String) {
         locked(&self.ended).get_or_insert(why);
         let waiting = std::mem::take(&mut *locked(&self.waiting));
         for reply in waiting.into_values() {
-            // Who has gone away meanwhile does not care.
+            // The receiver may be dropped.
             reply.send(Err(self.why_gone())).ok();
         }
         locked(&self.calls).clear();
     }
 
-    /// What one line of it says.
+    /// Handles one message of the host.
     fn heard(self: &Arc<Self>, message: Value, listener: &Arc<dyn Listener>) {
         let id = message.get("id").and_then(Value::as_u64);
         let params = message.get("params").cloned().unwrap_or_default();
@@ -283,7 +287,7 @@ impl PluginHost {
                     Some(error) => {
                         let words = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
                         let arguments = error.get("arguments").and_then(Value::as_bool) == Some(true);
-                        Err(HostError::Said { message: words("message"), stack: words("stack"), arguments })
+                        Err(HostError::Reported { message: words("message"), stack: words("stack"), arguments })
                     }
                     None => Ok(message.get("result").cloned().unwrap_or_default()),
                 };
@@ -297,7 +301,7 @@ impl PluginHost {
             }
             (Some("metadata"), _) => {
                 if let Some(call) = call() {
-                    // A call that has ended is told of no more.
+                    // The call may have ended.
                     call.send(FromHost::Metadata(params.clone())).ok();
                 }
             }
@@ -305,8 +309,9 @@ impl PluginHost {
                 let words = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
                 let options = params.get("options").cloned().unwrap_or_default();
                 let asked = ClientCall { file: words("file"), way: words("way"), options };
-                // An answer may take long, and keeps no host alive.
-                let (host, answer) = (Arc::downgrade(self), listener.clone().client(asked));
+                // An answer may take long, and does not keep the host alive.
+                let host = Arc::downgrade(self);
+                let answer = listener.clone().client(asked);
                 base::task::spawn(async move {
                     let answer = answer.await;
                     if let Some(host) = host.upgrade() {
@@ -320,14 +325,14 @@ impl PluginHost {
         }
     }
 
-    /// Answers without holding up the reader.
+    /// Answers a request without delaying the reader.
     fn later(self: &Arc<Self>, id: u64, result: Value) {
         let host = self.clone();
         base::task::spawn(async move { host.answer(id, result).await });
     }
 }
 
-/// A call of a tool on its way. One that is dropped is aborted.
+/// A tool call in progress. Dropping it aborts the call.
 pub(super) struct HostCall {
     pub(super) host: Arc<PluginHost>,
     call: String,
@@ -336,26 +341,26 @@ pub(super) struct HostCall {
     done: bool,
 }
 
-/// What comes of a call.
+/// A message about a tool call.
 #[derive(Debug)]
-pub(super) enum CallNews {
-    /// It asks or tells something on its way.
-    Said(FromHost),
-    /// The end of the call: nothing comes after it.
+pub(super) enum CallMessage {
+    /// A question or progress.
+    FromHost(FromHost),
+    /// The end of the call, after which there is no further message.
     Answered(Result<Value, HostError>),
 }
 
 impl HostCall {
-    /// What comes next of it. May be dropped and asked for again, until it is answered.
-    pub(super) async fn next(&mut self) -> CallNews {
-        let Some(answer) = &mut self.answer else { return CallNews::Answered(Err(self.host.why_gone())) };
+    /// Returns the next message. Cancellation-safe until the call is answered.
+    pub(super) async fn next(&mut self) -> CallMessage {
+        let Some(answer) = &mut self.answer else { return CallMessage::Answered(Err(self.host.why_gone())) };
         let answer = tokio::select! {
             biased;
-            Some(said) = self.heard.recv() => return CallNews::Said(said),
+            Some(message) = self.heard.recv() => return CallMessage::FromHost(message),
             answer = answer => answer,
         };
         self.done = true;
-        CallNews::Answered(answer.unwrap_or_else(|_| Err(self.host.why_gone())))
+        CallMessage::Answered(answer.unwrap_or_else(|_| Err(self.host.why_gone())))
     }
 }
 
@@ -364,13 +369,13 @@ impl Drop for HostCall {
         locked(&self.host.calls).remove(&self.call);
         if !self.done {
             let line = format!("{}\n", json!({ "method": "abort", "params": { "call": self.call } }));
-            // One that reads nothing any more is ended when it is asked next.
+            // A host that no longer reads is ended at its next request.
             self.host.lines.try_send(line).ok();
         }
     }
 }
 
-/// Keeps the process until it ends, or nobody wants it any more.
+/// Serves the process until it ends or is stopped.
 async fn keep(
     mut child: Child,
     mut coming: mpsc::Receiver<String>,
@@ -388,7 +393,7 @@ async fn keep(
                 break;
             }
         }
-        // What it does not read any more nobody has to write.
+        // Input that the process no longer reads is discarded.
         std::future::pending::<()>().await;
     };
     let read = async {
@@ -397,14 +402,15 @@ async fn keep(
             None => "it has no output".to_owned(),
         }
     };
-    let (listen, write) = (listen(stderr, &printed), write);
+    let listen = listen(stderr, &printed);
     let mut why = {
         tokio::pin!(read, listen, write);
         let mut silent = false;
         loop {
             tokio::select! {
                 why = &mut read => {
-                    // What it wrote last may still be on its way; one that keeps the other end open is not waited for.
+                    // Its last output may still be on its way. A process that keeps the pipe open
+                    // is not waited for.
                     if !silent {
                         tokio::time::timeout(FAREWELL, &mut listen).await.ok();
                     }
@@ -418,7 +424,9 @@ async fn keep(
     };
     child.kill(Duration::ZERO).await;
     let last = locked(&printed).lines().rfind(|line| !line.trim().is_empty()).map(text::title);
-    if let Some(last) = last.filter(|_| !stop.is_cancelled()) {
+    if let Some(last) = last
+        && !stop.is_cancelled()
+    {
         why = format!("{why} (it wrote: {last})");
     }
     tracing::info!("the host of extensions has ended: {why}");
@@ -428,7 +436,7 @@ async fn keep(
     gone.cancel();
 }
 
-/// Reads lines until there are no more; gives why.
+/// Reads lines until the output ends. Returns the reason for the end.
 async fn read(
     stdout: impl AsyncRead + Unpin,
     host: &std::sync::Weak<PluginHost>,
@@ -436,7 +444,8 @@ async fn read(
     printed: &Mutex<String>,
 ) -> String {
     let mut stdout = BufReader::with_capacity(64 << 10, stdout);
-    let (mut line, mut noise) = (Vec::new(), 0);
+    let mut line = Vec::new();
+    let mut noise = 0;
     loop {
         line.clear();
         let most = u64::try_from(LINE).unwrap_or(u64::MAX) + 1;
@@ -461,12 +470,12 @@ async fn read(
                 }
             }
         }
-        // A flood of lines is not the only thing that happens.
+        // A flood of lines must not starve other tasks.
         tokio::task::yield_now().await;
     }
 }
 
-/// Keeps the end of what it prints.
+/// Collects the end of standard error.
 async fn listen(stderr: Option<impl AsyncRead + Unpin>, printed: &Mutex<String>) {
     let mut buffer = vec![0; 8 << 10];
     if let Some(mut stderr) = stderr {
@@ -478,10 +487,10 @@ async fn listen(stderr: Option<impl AsyncRead + Unpin>, printed: &Mutex<String>)
 }
 
 fn note(printed: &Mutex<String>, bytes: &[u8]) {
-    let said = String::from_utf8_lossy(bytes);
-    tracing::debug!("an extension prints: {}", text::title(&said));
-    let mut kept = locked(printed);
-    kept.push_str(&said);
-    let tail = text::tail(&kept, LAST_WORDS).to_owned();
-    *kept = tail;
+    let text = String::from_utf8_lossy(bytes);
+    tracing::debug!("an extension prints: {}", text::title(&text));
+    let mut printed = locked(printed);
+    printed.push_str(&text);
+    let tail = text::tail(&printed, LAST_WORDS).to_owned();
+    *printed = tail;
 }

@@ -1,6 +1,6 @@
-//! What users and projects hook into a session without writing Rust: commands that run when something
-//! happens in it (`hook` in the settings). What they answer is an [`advice::Advice`]; the turn and the
-//! session ask for it and act on it, and the rules stay above it.
+//! The extensions of a session that need no Rust: hooks (commands that run on an event, `hook` in
+//! the settings), custom tools and plugins. Their combined answer is an [`advice::Advice`], which
+//! the turn and the session request and act on. Permission rules take precedence over it.
 
 pub mod advice;
 pub mod login;
@@ -39,26 +39,26 @@ use providers::{Model, Request};
 use tools::{Failure, ToolContext};
 use transcript::ModelRef;
 
-/// The longest notice of a hook's, in characters.
+/// The longest notice of a hook, in characters.
 const NOTICE: usize = 1_000;
 
-/// What hooks into one session.
+/// The extensions of one session.
 #[derive(Debug, Default)]
 pub struct Extensions {
-    /// The hooks of the session's start have run.
+    /// Whether the hooks of the session's start have run.
     started: AtomicBool,
-    /// What did not work and was told: each once. A std mutex: a leaf around a set.
-    told: Mutex<BTreeSet<String>>,
+    /// The failures that were reported, so that each is reported once. A leaf lock around a set.
+    reported: Mutex<BTreeSet<String>>,
     /// Custom tools and plugins.
     pub scripts: Arc<Scripts>,
 }
 
-/// Whether anything hooks into what happens there. Costs a look at a list that is nearly always empty.
+/// Whether any hook or plugin may handle this event. Cheap if there are none.
 pub fn any(settings: &Settings, on: HookPoint) -> bool {
     !settings.scripts.is_empty() || settings.hooks.iter().any(|hook| hook.on == on)
 }
 
-/// Whether a hook might refuse a call of a tool about this, or ask about it.
+/// Whether a hook might refuse or question a call of a tool on this subject.
 pub fn guards(settings: &Settings, agent: &str, tool: &str, subject: &str) -> bool {
     let guard = |hook: &HookEntry| matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
     settings.hooks.iter().filter(|hook| guard(hook)).any(|hook| {
@@ -70,7 +70,7 @@ pub fn guards(settings: &Settings, agent: &str, tool: &str, subject: &str) -> bo
 }
 
 impl Extensions {
-    /// Says that the session begins; true the first time.
+    /// Marks the session as begun. Returns `true` the first time.
     pub fn begin(&self) -> bool {
         !self.started.swap(true, Ordering::Relaxed)
     }
@@ -80,15 +80,16 @@ impl Extensions {
         self.started.load(Ordering::Relaxed)
     }
 
-    /// Asks everything that hooks into this moment, one after the other, in the order of the settings. The first
-    /// refusal is the last word. One that fails is told once, and where it could have refused a call the user
-    /// is asked instead.
+    /// Runs all hooks on an event, one after the other in the order of the settings, then the
+    /// plugins. The first refusal ends it. A failing hook is reported once, and if it could have
+    /// refused a call, the user is asked instead.
     ///
     /// # Errors
-    /// When the user cancels meanwhile.
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn ask(&self, mut moment: Moment, context: &ToolContext) -> Result<Advice, Failure> {
         let mut advice = Advice::default();
-        let (on, settings) = (moment.on, context.project.settings.clone());
+        let on = moment.on;
+        let settings = context.project.settings.clone();
         for hook in settings.hooks.iter().filter(|hook| hook.on == on) {
             if !fits(hook, &moment) {
                 continue;
@@ -123,74 +124,76 @@ impl Extensions {
         Ok(advice)
     }
 
-    /// A prompt's texts as plugins leave them; none where they leave them as they are.
+    /// Returns a prompt's texts as changed by plugins, or `None` if they change nothing. The flag
+    /// marks texts that are for the model only.
     ///
     /// # Errors
-    /// When the user cancels meanwhile.
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn prompt(
         &self,
         model: &ModelRef,
-        said: &[String],
+        texts: &[String],
         context: &ToolContext,
     ) -> Result<Option<Vec<(String, bool)>>, Failure> {
         let input = json!({
             "sessionID": context.session.id.as_str(), "agent": context.call.agent, "messageID": "msg",
             "model": { "providerID": model.provider, "modelID": model.model }, "variant": model.effort,
         });
-        plugin::texts_of(&self.scripts, ("chat.message", input), said, context).await
+        plugin::texts_of(&self.scripts, ("chat.message", input), texts, context).await
     }
 
-    /// What a `/word` stands for, as plugins leave it; none where they leave it as it is.
+    /// Returns the texts of a command as changed by plugins, or `None` if they change nothing.
     ///
     /// # Errors
-    /// When the user cancels meanwhile.
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn command(
         &self,
         (name, arguments): (&str, &str),
-        said: &[String],
+        texts: &[String],
         context: &ToolContext,
     ) -> Result<Option<Vec<(String, bool)>>, Failure> {
         let input = json!({ "command": name, "arguments": arguments, "sessionID": context.session.id.as_str() });
-        plugin::texts_of(&self.scripts, ("command.execute.before", input), said, context).await
+        plugin::texts_of(&self.scripts, ("command.execute.before", input), texts, context).await
     }
 
-    /// A request as plugins want it.
+    /// Applies the changes of plugins to a request.
     ///
     /// # Errors
-    /// When the user cancels meanwhile.
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn request(&self, request: &mut Request, context: &ToolContext) -> Result<(), Failure> {
         plugin::request(&self.scripts, request, context).await
     }
 
-    /// Whether plugins let a turn go on by itself once its history was summarised.
+    /// Returns whether plugins let a turn continue automatically after compaction.
     ///
     /// # Errors
-    /// When the user cancels meanwhile.
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn goes_on(&self, model: &Model, overflow: bool, context: &ToolContext) -> Result<bool, Failure> {
         plugin::goes_on(&self.scripts, model, overflow, context).await
     }
 
-    /// The model that plugins want for small work beside this one; none where they name none.
+    /// Returns the model that plugins choose for small tasks, given the main model; `None` if they
+    /// choose none.
     ///
     /// # Errors
-    /// When the user cancels meanwhile.
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn small_model(&self, beside: &ModelRef, context: &ToolContext) -> Result<Option<ModelRef>, Failure> {
         plugin::small_model(&self.scripts, beside, context).await
     }
 
-    /// The variables that plugins give a command.
+    /// Returns the environment variables that plugins add to a command.
     ///
     /// # Errors
-    /// When the user cancels meanwhile.
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn variables(&self, context: &ToolContext) -> Result<Vec<(String, String)>, Failure> {
         plugin::variables(&self.scripts, context).await
     }
 
-    /// Words of the model as plugins want them kept; none where they leave them as they are. `at` names the message
-    /// and the part.
+    /// Returns a text of the model as changed by plugins, or `None` if they do not change it. `at`
+    /// names the message and the part.
     ///
     /// # Errors
-    /// When the user cancels meanwhile.
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn complete(
         &self,
         at: (&str, &str),
@@ -200,10 +203,11 @@ impl Extensions {
         plugin::complete(&self.scripts, at, words, context).await
     }
 
-    /// A hook that did not work: the user hears of it once, and decides in its place.
+    /// Handles a failed hook: notifies the user once, and asks the user in place of a hook that
+    /// could have refused.
     async fn failed(&self, hook: &HookEntry, why: &str, context: &ToolContext) -> HookAnswer {
         let title = format!("The hook {} failed: {why}.", text::title(&hook.name));
-        if locked(&self.told).insert(title.clone()) {
+        if locked(&self.reported).insert(title.clone()) {
             let shown = format!("{title} It is configured in {}.", hook.source);
             notice(Severity::Warning, shown, context).await;
         }
@@ -220,7 +224,7 @@ async fn notice(severity: Severity, title: String, context: &ToolContext) {
     context.client.outlet.event(Event::Notice { severity, title: first.to_owned(), details }).await;
 }
 
-/// Whether a hook is for what happens.
+/// Whether a hook applies to an event.
 fn fits(hook: &HookEntry, moment: &Moment) -> bool {
     let tool = moment.tool.as_deref().unwrap_or_default();
     let named = !hook.on.is_about_a_call()
@@ -230,7 +234,8 @@ fn fits(hook: &HookEntry, moment: &Moment) -> bool {
     named && hook.pattern.as_ref().is_none_or(about)
 }
 
-/// Whether a text, or a command in it, is what a pattern names: `cd x && git commit` has a `git commit *`.
+/// Whether a pattern matches a text, or a command in it: `cd x && git commit` contains a `git
+/// commit *`.
 fn concerns(pattern: &str, subject: &str) -> bool {
     if wildcard::matches_folded(pattern, subject.trim()) {
         return true;
@@ -239,7 +244,7 @@ fn concerns(pattern: &str, subject: &str) -> bool {
     shell::commands(subject).unwrap_or_default().into_iter().any(|one| wildcard::matches_folded(pattern, &words(one)))
 }
 
-/// What every event says first.
+/// Returns the common fields of every event.
 pub(crate) fn head(hook: &HookEntry, moment: &Moment, context: &ToolContext) -> Vec<(&'static str, Value)> {
     vec![
         ("event", hook.on.as_str().into()),
@@ -257,7 +262,7 @@ mod tests {
     use config::settings::HookFormat;
 
     #[test]
-    fn what_a_hook_may_refuse() {
+    fn hook_guards_matching_calls_before_they_run() {
         let hook = |on: HookPoint, tools: &[&str], pattern: Option<&str>| {
             let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
             let hooks = vec![HookEntry {
@@ -283,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pattern_is_about() {
+    fn pattern_matches_a_text_or_a_command_in_it() {
         let table = [
             ("git commit *", "git commit -m x", true),
             ("git commit *", "cd a && git commit", true),

@@ -1,5 +1,6 @@
-//! Logging in to a provider as a plugin of the user's own does it: by the ways of its `auth` hook. The plugin says
-//! which address to open or what to type, and brings a key or tokens back; whoever calls this keeps them.
+//! Logs in to a provider through a plugin of the user's own, using the methods of its `auth` hook.
+//! The plugin provides a URL to open or a text to enter, and returns a key or tokens, which the
+//! caller stores.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::client::Teller;
+use super::client::Notifier;
 use super::host::{ClientCall, Listener, PluginHost, ScriptOrigin};
 use super::load::{self, LoadPurpose};
 use super::scripts::Scripts;
@@ -21,43 +22,45 @@ use config::script::{ScriptEntry, ScriptKind};
 use events::Severity;
 use tools::{BoxFuture, scratch};
 
-/// How long plugins may take to say which ways they have, and the user for one of them.
+/// The time limit for listing the methods, and for the user to complete one.
 const QUICK: Duration = Duration::from_secs(10);
 const PATIENT: Duration = Duration::from_secs(15 * 60);
-/// What a login may have beside its tokens, and the longest of it in bytes.
+/// The number of further fields that a login may have, and the longest of them in bytes.
 const BESIDES: usize = 20;
 const BESIDE: usize = 4_000;
 
-/// Whoever speaks with the user while a plugin logs in.
+/// The user interface of a login through a plugin.
 pub trait LoginDesk: Send + Sync {
-    /// Asks for a line, which is not shown where it is secret. None where nobody answers. Blocks.
+    /// Asks for a line of input, which is hidden if it is secret. Returns `None` without an answer.
+    /// Blocks.
     fn ask(&self, question: &str, secret: bool) -> Option<String>;
     fn say(&self, words: &str);
 }
 
-/// The ways to log in to a provider that plugins of the user's own offer.
+/// The login methods that plugins of the user's own offer for a provider.
 pub struct PluginLogin {
     host: Arc<PluginHost>,
     scratch: PathBuf,
     provider: String,
-    /// What they are called, in their order; never empty.
+    /// The names of the methods, in the order of the plugins; never empty.
     pub ways: Vec<String>,
 }
 
-/// What a plugin brought back.
+/// The credential that a plugin returned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginCredential {
-    /// The provider it is for, which may be another one.
+    /// The provider of the credential, which may differ from the requested one.
     pub provider: String,
-    /// As OpenCode's `auth.json` has it.
+    /// The entry in the format of OpenCode's `auth.json`.
     pub entry: Value,
 }
 
 impl PluginLogin {
-    /// The ways for a provider; none where no plugin of the user's own has any. Those of a project are not asked.
+    /// Returns the methods for a provider, or `None` if no plugin of the user's own has one.
+    /// Plugins of the project are not used.
     ///
     /// # Errors
-    /// Why the plugins cannot be asked.
+    /// Returns the reason why the plugins cannot be asked.
     pub async fn offered(
         provider: &str,
         settings: &Settings,
@@ -71,11 +74,11 @@ impl PluginLogin {
         }
         let settings = Arc::new(Settings { scripts: scripts.clone(), ..settings.clone() });
         let context = survey::context(&settings, environment, worktree, cwd);
-        let clerk = Arc::new(Clerk(desk));
-        // Their tools are not called.
+        let relay = Arc::new(LoginRelay(desk));
+        // The tools of the plugins are not called.
         let home: Weak<dyn Home> = Weak::<Scripts>::new();
         let files = (scripts.as_slice(), ScriptOrigin::Own);
-        let loaded = load::load(files, LoadPurpose::Login, clerk.clone(), (&*clerk, &home), &context).await;
+        let loaded = load::load(files, LoadPurpose::Login, relay.clone(), (&*relay, &home), &context).await;
         let host = loaded.map_err(|e| e.to_string())?.host;
         let scratch = scratch::directory(environment, context.session.id.as_str());
         let mut login = Self { host, scratch, provider: provider.to_owned(), ways: Vec::new() };
@@ -90,10 +93,10 @@ impl PluginLogin {
         Ok(Some(login))
     }
 
-    /// Logs in by one of them.
+    /// Logs in with one of the methods.
     ///
     /// # Errors
-    /// Why that did not work, in the plugin's words.
+    /// Returns the plugin's reason for a failure.
     pub async fn log_in(self, way: usize) -> Result<PluginCredential, String> {
         let params = json!({ "provider": self.provider, "at": way });
         let answer = self.host.request("login", params, PATIENT).await;
@@ -104,19 +107,19 @@ impl PluginLogin {
     async fn end(&self) {
         self.host.end();
         self.host.gone().await;
-        // Nothing is left of a session that was none.
+        // The session existed only for the login.
         scratch::remove(&self.scratch);
     }
 }
 
 impl PluginCredential {
-    fn of(provider: &str, said: &Value) -> Result<Self, String> {
-        let words = |key: &str| said.get(key).and_then(Value::as_str).filter(|words| !words.trim().is_empty());
+    fn of(provider: &str, answer: &Value) -> Result<Self, String> {
+        let words = |key: &str| answer.get(key).and_then(Value::as_str).filter(|words| !words.trim().is_empty());
         let mut entry = Map::new();
         let known: &[&str] = match (words("key"), words("access").or(words("refresh"))) {
             (Some(key), _) => {
                 entry.extend([("type".to_owned(), "api".into()), ("key".to_owned(), key.trim().into())]);
-                let metadata = said.get("metadata").and_then(Value::as_object).filter(|all| !all.is_empty());
+                let metadata = answer.get("metadata").and_then(Value::as_object).filter(|all| !all.is_empty());
                 entry.extend(metadata.map(|all| ("metadata".to_owned(), Value::Object(all.clone()))));
                 return Ok(Self { provider: words("provider").unwrap_or(provider).to_owned(), entry: entry.into() });
             }
@@ -124,14 +127,14 @@ impl PluginCredential {
             (None, None) => return Err("the plugin gave neither a key nor tokens".into()),
         };
         let whole = |at: f64| Duration::try_from_secs_f64(at / 1e3).ok()?.as_millis().try_into().ok();
-        let expires: u64 = said.get("expires").and_then(Value::as_f64).and_then(whole).unwrap_or_default();
+        let expires: u64 = answer.get("expires").and_then(Value::as_f64).and_then(whole).unwrap_or_default();
         entry.extend([
             ("type".to_owned(), "oauth".into()),
             ("refresh".to_owned(), words("refresh").unwrap_or_default().into()),
             ("access".to_owned(), words("access").unwrap_or_default().into()),
             ("expires".to_owned(), expires.into()),
         ]);
-        let besides = said.as_object().into_iter().flatten().filter(|(name, value)| {
+        let besides = answer.as_object().into_iter().flatten().filter(|(name, value)| {
             !known.contains(&name.as_str()) && value.as_str().is_some_and(|value| value.len() <= BESIDE)
         });
         entry.extend(besides.take(BESIDES).map(|(name, value)| (name.clone(), value.clone())));
@@ -139,16 +142,17 @@ impl PluginCredential {
     }
 }
 
-/// Passes on what plugins say and ask while they log in.
-struct Clerk(Arc<dyn LoginDesk>);
+/// Relays the questions and messages of plugins during a login.
+struct LoginRelay(Arc<dyn LoginDesk>);
 
-impl Listener for Clerk {
+impl Listener for LoginRelay {
     fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value> {
         Box::pin(async move {
             let words = |at: &str| asked.options.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
             match asked.way.as_str() {
                 "adjutant.ask" => {
-                    let (question, desk) = (words("/question"), self.0.clone());
+                    let question = words("/question");
+                    let desk = self.0.clone();
                     let secret = asked.options.get("secret").and_then(Value::as_bool) == Some(true);
                     let answer = base::task::spawn_blocking(move || desk.ask(&question, secret)).await;
                     json!({ "data": answer.ok().flatten() })
@@ -172,7 +176,7 @@ impl Listener for Clerk {
     fn failed(&self, _: &Value) {}
 }
 
-impl Teller for Clerk {
+impl Notifier for LoginRelay {
     fn tell(&self, severity: Severity, title: String, _: Option<String>) {
         if severity != Severity::Info {
             self.0.say(&title);
@@ -189,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_brought_back() {
+    fn credential_of_a_plugin_becomes_an_auth_entry() {
         let table = [
             (json!({ "type": "success", "key": " k " }), Ok(("p", json!({ "type": "api", "key": "k" })))),
             (
@@ -210,9 +214,9 @@ mod tests {
             (json!({ "type": "success" }), Err("the plugin gave neither a key nor tokens".to_owned())),
             (json!(null), Err("the plugin gave neither a key nor tokens".to_owned())),
         ];
-        for (said, wanted) in table {
+        for (answer, wanted) in table {
             let wanted = wanted.map(|(provider, entry)| PluginCredential { provider: provider.into(), entry });
-            assert_eq!(PluginCredential::of("p", &said), wanted, "{said}");
+            assert_eq!(PluginCredential::of("p", &answer), wanted, "{answer}");
         }
     }
 }

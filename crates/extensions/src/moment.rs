@@ -1,4 +1,4 @@
-//! Something that happens in a session, as a hook is told of it: in our words, or as Claude Code has it.
+//! An event of a session as the input of a hook, in adjutant's format or in Claude Code's.
 
 use std::path::PathBuf;
 
@@ -8,38 +8,39 @@ use config::claude::TOOLS;
 use config::settings::{HookEntry, HookFormat, HookPoint};
 use tools::ToolContext;
 
-/// The longest text an event brings along, in bytes.
+/// The longest text in an event, in bytes.
 const TEXT: usize = 256 << 10;
 
+/// An event that hooks run on.
 #[derive(Debug, Clone)]
 pub struct Moment {
     pub on: HookPoint,
     pub agent: String,
-    /// The tool that is called, where it is about a call.
+    /// The called tool, if the event is about a call.
     pub tool: Option<String>,
-    /// What it is about, for patterns: files from the project's root, command lines, addresses, words.
+    /// The subjects that patterns are matched against: files relative to the project's root,
+    /// command lines, URLs, prompts.
     pub subjects: Vec<String>,
-    /// The files it is about: absolute.
+    /// The files of the call, as absolute paths.
     pub files: Vec<PathBuf>,
-    /// What else there is to say: `input`, `output`, `text`, `outcome` and the like.
+    /// Further fields, such as `input`, `output`, `text` and `outcome`.
     facts: Map<String, Value>,
 }
 
 impl Moment {
-    /// Nothing is said of it yet.
+    /// Creates an event without further fields.
     pub fn new(on: HookPoint, agent: &str) -> Self {
-        let (agent, facts) = (agent.to_owned(), Map::new());
-        Self { on, agent, tool: None, subjects: Vec::new(), files: Vec::new(), facts }
+        Self { on, agent: agent.to_owned(), tool: None, subjects: Vec::new(), files: Vec::new(), facts: Map::new() }
     }
 
-    /// With something that is said of it.
+    /// Adds a field.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.set(key, value.into());
         self
     }
 
-    /// Says something of it, or something else.
+    /// Sets a field.
     pub fn set(&mut self, key: &str, value: Value) {
         let value = match value {
             Value::String(text) => base::text::head(&text, TEXT).into(),
@@ -48,12 +49,12 @@ impl Moment {
         self.facts.insert(key.to_owned(), value);
     }
 
-    /// What is said of it under a key; nothing is `null`.
+    /// Returns a field, or `null` if it is missing.
     pub(crate) fn fact(&self, key: &str) -> Value {
         self.facts.get(key).cloned().unwrap_or_default()
     }
 
-    /// The JSON that a hook reads on its standard input.
+    /// Returns the JSON that a hook reads from its standard input.
     pub(crate) fn event(&self, hook: &HookEntry, context: &ToolContext) -> Value {
         match hook.format {
             HookFormat::Adjutant => {
@@ -72,7 +73,8 @@ impl Moment {
         }
     }
 
-    /// As Claude Code has it. There is no transcript in its format.
+    /// Returns the event in Claude Code's format. The transcript path is empty, because there is no
+    /// transcript in that format.
     fn claude(&self, context: &ToolContext) -> Value {
         let fact = |key: &str| self.fact(key);
         let name = match self.on {
@@ -103,7 +105,7 @@ impl Moment {
                 let own = self.tool.as_deref().unwrap_or_default();
                 let theirs = TOOLS.iter().find(|(_, ours)| *ours == own).map_or(own, |(theirs, _)| theirs);
                 let mut input = renamed(&fact("input"), snake);
-                // There every path is absolute.
+                // Paths are absolute in that format.
                 if let Some(path) = input.get("file_path").and_then(Value::as_str) {
                     input["file_path"] = json!(context.absolute(path));
                 }
@@ -123,7 +125,7 @@ impl Moment {
     }
 }
 
-/// An object with its keys spelled otherwise.
+/// Renames the keys of an object.
 pub(crate) fn renamed(value: &Value, spell: fn(&str) -> String) -> Value {
     match value {
         Value::Object(object) => object.iter().map(|(key, value)| (spell(key), value.clone())).collect(),
@@ -131,7 +133,7 @@ pub(crate) fn renamed(value: &Value, spell: fn(&str) -> String) -> Value {
     }
 }
 
-/// `filePath` as `file_path`.
+/// Converts `filePath` to `file_path`.
 fn snake(key: &str) -> String {
     let mut out = String::new();
     for letter in key.chars() {
@@ -143,7 +145,7 @@ fn snake(key: &str) -> String {
     out
 }
 
-/// `file_path` as `filePath`.
+/// Converts `file_path` to `filePath`.
 pub(crate) fn camel(key: &str) -> String {
     let mut out = String::new();
     let mut upper = false;

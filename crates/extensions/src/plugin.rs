@@ -1,4 +1,4 @@
-//! OpenCode's hooks, as plugins have them: what each is given, and what comes of what it leaves behind.
+//! Runs OpenCode's hooks of plugins: the input of each hook, and the effect of its output.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use providers::{Model, Request};
 use tools::{Failure, ToolContext};
 use transcript::ModelRef;
 
-/// Who has changed something, for people.
+/// Returns the names of the plugins that changed the output, for display.
 fn who(run: &HookRun) -> String {
     let names: Vec<String> = run.changed.iter().map(|name| text::title(name)).collect();
     names.join(", ")
@@ -25,10 +25,10 @@ fn texts(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// What the plugins say to something that happens.
+/// Runs the plugins' hooks on an event.
 ///
 /// # Errors
-/// When the user cancels meanwhile.
+/// Returns [`Failure::Cancelled`] if the user cancels.
 pub(super) async fn ask(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -> Result<Advice, Failure> {
     match moment.on {
         HookPoint::ToolBefore => before(scripts, moment, context).await,
@@ -54,7 +54,8 @@ async fn before(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) 
         run.unknown.as_ref().map(|why| format!("plugins that might have refused it could not be asked: {why}"));
     let changed = run.output.get("args").filter(|changed| changed.is_object() && **changed != args).cloned();
     if changed.is_some() {
-        (advice.input, advice.changed_by) = (changed, who(&run));
+        advice.input = changed;
+        advice.changed_by = who(&run);
     }
     Ok(advice)
 }
@@ -68,10 +69,10 @@ async fn after(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -
         "tool": moment.tool, "sessionID": context.session.id.as_str(), "callID": moment.fact("call"),
         "args": moment.fact("input"),
     });
-    let said = moment.fact("output");
-    let output = json!({ "title": moment.fact("title"), "output": said, "metadata": {} });
+    let result = moment.fact("output");
+    let output = json!({ "title": moment.fact("title"), "output": result, "metadata": {} });
     let Some(run) = scripts.hook("tool.execute.after", input, output, context).await? else { return Ok(advice) };
-    let changed = run.output.get("output").filter(|changed| **changed != said).and_then(Value::as_str);
+    let changed = run.output.get("output").filter(|changed| **changed != result).and_then(Value::as_str);
     advice.output = changed.map(str::to_owned);
     Ok(advice)
 }
@@ -112,20 +113,20 @@ async fn compaction(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<Adv
     Ok(advice)
 }
 
-/// A prompt's texts as plugins leave them: as many as there were, then what they have added, with whether that is
-/// for the model alone. None where nothing is changed.
+/// Returns a prompt's texts as changed by plugins: the existing ones, then added ones, each with
+/// whether it is for the model only. `None` if nothing was changed.
 ///
-/// # Errors
+/// Returns [`Failure::Cancelled`] if the user cancels.
 /// When the user cancels meanwhile.
 pub(super) async fn texts_of(
     scripts: &Arc<Scripts>,
     hook: (&str, Value),
-    said: &[String],
+    texts: &[String],
     context: &ToolContext,
 ) -> Result<Option<Vec<(String, bool)>>, Failure> {
     let session = context.session.id.as_str();
     let part = |(at, words): (usize, &String)| json!({ "id": format!("prt_{at}"), "sessionID": session, "messageID": "msg", "type": "text", "text": words });
-    let parts: Vec<Value> = said.iter().enumerate().map(part).collect();
+    let parts: Vec<Value> = texts.iter().enumerate().map(part).collect();
     let message = json!({ "id": "msg", "sessionID": session, "role": "user", "agent": context.call.agent, "time": { "created": 0 } });
     let output = json!({ "message": message, "parts": parts });
     let Some(run) = scripts.hook(hook.0, hook.1, output, context).await? else { return Ok(None) };
@@ -140,10 +141,11 @@ pub(super) async fn texts_of(
     Ok(Some(parts.iter().filter_map(one).collect()))
 }
 
-/// A request as plugins want it: its system prompt, what tools say of themselves, temperature and the like.
+/// Applies the changes of plugins to a request: system prompt, tool definitions, messages and
+/// parameters.
 ///
 /// # Errors
-/// When the user cancels meanwhile.
+/// Returns [`Failure::Cancelled`] if the user cancels.
 pub(super) async fn request(
     scripts: &Arc<Scripts>,
     request: &mut Request,
@@ -175,7 +177,7 @@ pub(super) async fn request(
     params(scripts, request, &model, context).await
 }
 
-/// What tools say of themselves.
+/// Applies changes to tool definitions.
 async fn definitions(scripts: &Arc<Scripts>, request: &mut Request, context: &ToolContext) -> Result<(), Failure> {
     if scripts.hangs_into("tool.definition") {
         for tool in &mut request.tools {
@@ -196,7 +198,7 @@ async fn definitions(scripts: &Arc<Scripts>, request: &mut Request, context: &To
     Ok(())
 }
 
-/// What was said, as it is to be sent this time.
+/// Applies changes to the messages of this request.
 async fn messages(scripts: &Arc<Scripts>, request: &mut Request, context: &ToolContext) -> Result<(), Failure> {
     if scripts.hangs_into("experimental.chat.messages.transform") {
         let before = transform::messages(request, context.session.id.as_str(), &context.call.agent);
@@ -215,7 +217,7 @@ async fn messages(scripts: &Arc<Scripts>, request: &mut Request, context: &ToolC
     Ok(())
 }
 
-/// Temperature and the like, and headers.
+/// Applies changes to temperature and other parameters, and adds headers.
 async fn params(
     scripts: &Arc<Scripts>,
     request: &mut Request,
@@ -252,7 +254,8 @@ async fn params(
     Ok(())
 }
 
-/// Whether a plugin may send such a header: not what says who asks, or how the body is to be read.
+/// Whether a plugin may send this header. Headers that carry credentials or control the body are
+/// excluded.
 fn is_header(name: &str, value: &str) -> bool {
     const OURS: [&str; 6] = ["authorization", "cookie", "host", "content-length", "content-type", "transfer-encoding"];
     let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
@@ -263,10 +266,11 @@ fn is_header(name: &str, value: &str) -> bool {
         && !base::variables::is_secret(name)
 }
 
-/// The variables that plugins give a command. Those that would make programs run something else are left out.
+/// Returns the environment variables that plugins add to a command. Leaves out variables that would
+/// make programs run something else.
 ///
 /// # Errors
-/// When the user cancels meanwhile.
+/// Returns [`Failure::Cancelled`] if the user cancels.
 pub(super) async fn variables(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<Vec<(String, String)>, Failure> {
     let input = json!({
         "cwd": context.project.cwd, "sessionID": context.session.id.as_str(), "callID": context.call.id.as_str(),
@@ -290,10 +294,10 @@ pub(super) async fn variables(scripts: &Arc<Scripts>, context: &ToolContext) -> 
     Ok(variables)
 }
 
-/// Whether a turn goes on by itself once its history was summarised.
+/// Returns whether a turn continues automatically after compaction.
 ///
 /// # Errors
-/// When the user cancels meanwhile.
+/// Returns [`Failure::Cancelled`] if the user cancels.
 pub(super) async fn goes_on(
     scripts: &Arc<Scripts>,
     model: &Model,
@@ -311,29 +315,29 @@ pub(super) async fn goes_on(
     Ok(run.is_none_or(|run| run.output.get("enabled").and_then(Value::as_bool) != Some(false)))
 }
 
-/// The model that plugins want for small work beside this one, where they name one.
+/// Returns the model that plugins choose for small tasks, given the main model.
 ///
 /// # Errors
-/// When the user cancels meanwhile.
+/// Returns [`Failure::Cancelled`] if the user cancels.
 pub(super) async fn small_model(
     scripts: &Arc<Scripts>,
-    beside: &ModelRef,
+    main: &ModelRef,
     context: &ToolContext,
 ) -> Result<Option<ModelRef>, Failure> {
-    let input = json!({ "provider": { "id": beside.provider } });
+    let input = json!({ "provider": { "id": main.provider } });
     let run = scripts.hook("experimental.provider.small_model", input, json!({}), context).await?;
     Ok(run.and_then(|run| {
         let word = |at: &str| run.output.pointer(at).and_then(Value::as_str).map(str::to_owned);
-        let provider = word("/model/providerID").unwrap_or_else(|| beside.provider.clone());
+        let provider = word("/model/providerID").unwrap_or_else(|| main.provider.clone());
         let model = word("/model/id").or_else(|| word("/model/modelID"))?;
         Some(ModelRef { provider, model, effort: None })
     }))
 }
 
-/// Words of the model as plugins want them kept.
+/// Returns a text of the model as changed by plugins.
 ///
 /// # Errors
-/// When the user cancels meanwhile.
+/// Returns [`Failure::Cancelled`] if the user cancels.
 pub(super) async fn complete(
     scripts: &Arc<Scripts>,
     (message, part): (&str, &str),

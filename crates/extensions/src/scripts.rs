@@ -1,5 +1,5 @@
-//! The custom tools and plugins of one session: their host is started when they are first wanted, started again
-//! when it has broken off, and rests when that happens too often.
+//! The custom tools and plugins of one session. Their host is started at the first use and
+//! restarted after it has broken off, and it rests if that happens too often.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::client::{Ears, Knowledge, PluginPrompt, Teller};
+use super::client::{Notifier, PluginHandlers, PluginPrompt, SessionState};
 use super::host::{PluginHost, ScriptOrigin};
 use super::load::{self, LoadPurpose, LoadedScripts};
 use super::subagents::{SessionDoor, Subagents, TurnLoan};
@@ -27,43 +27,43 @@ use tools::registry::find_properties;
 use tools::{AnyTool, BoxFuture, Failure, ToolContext};
 use transcript::Message;
 
-/// How long a plugin may take for one hook.
+/// The time limit of one plugin for one hook.
 const HOOK: Duration = Duration::from_secs(5);
-/// How long the handlers of a turn's end are waited for, whose words it may go on with.
+/// The time limit for handlers of a turn's end, which may add a prompt to continue with.
 const SETTLED: Duration = Duration::from_millis(100);
-/// How much longer the host may take than what runs in it.
+/// The time that the host has in addition to the limit of the code in it.
 const GRACE: Duration = Duration::from_secs(2);
-/// After how many breakdowns in a row it rests, and for how long.
+/// The number of failures in a row after which it rests, and the duration of the rest.
 const FAILURES: u32 = 3;
 const REST: Duration = Duration::from_secs(5 * 60);
-/// Why there is no host for what is not there any more.
+/// The reason why there is no host for scripts that were removed.
 const GONE: &str = "they are gone from the settings";
-/// The most notices that wait to be told.
-const NEWS: usize = 20;
+/// The number of notices that may wait to be sent.
+const MAX_NOTICES: usize = 20;
 
 /// The scripts of one session and of its subagents.
 #[derive(Debug, Default)]
 pub struct Scripts {
-    /// The user's own, and the project's.
+    /// The user's own scripts, and the project's.
     sides: [Side; 2],
-    // Leaf locks: around lists and maps.
-    news: Mutex<Vec<Event>>,
-    told: Mutex<BTreeSet<String>>,
+    // Leaf locks around lists and maps.
+    notices: Mutex<Vec<Event>>,
+    reported: Mutex<BTreeSet<String>>,
     tally: Mutex<Tallies>,
-    /// The system prompt as hooks have made it of the same words before.
+    /// The system prompt that hooks have produced from the same input before.
     prompts: Mutex<BTreeMap<Vec<String>, Vec<String>>>,
-    /// Plugins are loaded, and none of their functions is called.
+    /// Whether plugins are only loaded, and none of their functions is called.
     compiles: bool,
-    /// What plugins may ask for.
-    knowledge: Arc<Knowledge>,
+    /// The state that plugins may ask for.
+    knowledge: Arc<SessionState>,
 }
 
 /// The scripts of one origin.
 #[derive(Debug, Default)]
 struct Side {
-    // Leaf locks: around a pointer, and a count.
+    // Leaf locks around a pointer and a counter.
     now: Mutex<Option<Arc<Generation>>>,
-    /// Breakdowns since the last success, and when the last one was.
+    /// The failures since the last success, and the time of the last one.
     failures: Mutex<(u32, Option<Instant>)>,
 }
 
@@ -79,36 +79,36 @@ impl std::fmt::Debug for Generation {
     }
 }
 
-/// What is known of the scripts, for people.
+/// The inventory of scripts, for display.
 #[derive(Debug, Default)]
 pub struct ScriptReport {
-    /// What runs them: `Node 20.20.2`.
+    /// The runtime: `Node 20.20.2`.
     pub runtime: String,
-    /// Tools by name, with their files.
+    /// The tools by name, with their files.
     pub tools: Vec<(String, String)>,
-    /// Hooks, with the files that hook into them.
+    /// The hooks, with the files that handle them.
     pub hooks: BTreeMap<String, Vec<String>>,
-    /// Files that could not be loaded, with why and where.
+    /// The files that could not be loaded, with the message and the stack.
     pub errors: Vec<(String, String, String)>,
 }
 
-/// What became of a hook.
+/// The outcome of a hook.
 #[derive(Debug, Default)]
 pub(super) struct HookRun {
-    /// As the plugins left it.
+    /// The output after all plugins.
     pub(super) output: Value,
-    /// A plugin that threw, and what.
+    /// The plugin that threw, with its message.
     pub(super) threw: Option<(String, String)>,
-    /// Nobody knows what the plugins would have said.
+    /// The reason why the plugins' answer is unknown.
     pub(super) unknown: Option<String>,
     /// The files of plugins that changed the output.
     pub(super) changed: Vec<String>,
-    /// One of those came with the project.
+    /// Whether a plugin of the project is among them.
     pub(super) by_project: bool,
 }
 
 impl HookRun {
-    /// This, and then what those of the next host made of it.
+    /// Adds the outcome of the next host.
     fn then(self, next: Self) -> Self {
         Self {
             output: next.output,
@@ -121,15 +121,15 @@ impl HookRun {
 }
 
 impl Scripts {
-    /// To see whether the files load: no function of a plugin is called.
+    /// Returns scripts that are only checked for loading: no function of a plugin is called.
     pub fn compiling() -> Self {
         Self { compiles: true, ..Self::default() }
     }
 
-    /// Makes ready for a turn: loads what is there and new. Costs nothing where there is nothing.
+    /// Prepares a turn: loads new scripts. Does nothing if there are none.
     ///
     /// # Errors
-    /// When the user cancels meanwhile.
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn greet(self: &Arc<Self>, context: &ToolContext) -> Result<(), Failure> {
         let there = ScriptOrigin::ALL.into_iter().filter(|origin| {
             let scripts = &context.project.settings.scripts;
@@ -154,18 +154,18 @@ impl Scripts {
         if origin == ScriptOrigin::Own { own } else { project }
     }
 
-    /// What is loaded of one origin, as far as it is there already.
+    /// Returns the scripts of one origin, if they are loaded already.
     fn loaded_of(&self, origin: ScriptOrigin) -> Option<Arc<LoadedScripts>> {
         let generation = locked(&self.side(origin).now).clone()?;
         generation.cell.get()?.as_ref().ok().cloned()
     }
 
-    /// What is loaded, as far as it is there already.
+    /// Returns the scripts that are loaded already.
     fn current(&self) -> impl Iterator<Item = Arc<LoadedScripts>> + '_ {
         ScriptOrigin::ALL.into_iter().filter_map(|origin| self.loaded_of(origin))
     }
 
-    /// The host for the files as they are now.
+    /// Returns the host for the current state of the files.
     fn generation(&self, origin: ScriptOrigin, settings: &Settings) -> Result<Option<Arc<Generation>>, String> {
         let side = self.side(origin);
         let wanted = || settings.scripts.iter().filter(|script| origin.covers(script));
@@ -179,9 +179,10 @@ impl Scripts {
                 Some(Ok(loaded)) if loaded.host.is_gone() => {
                     let mut failures = locked(&side.failures);
                     let (count, since) = *failures;
-                    let rests = count >= FAILURES && since.is_some_and(|since| since.elapsed() < REST);
-                    if !rests {
-                        *failures = (if count >= FAILURES { 1 } else { count + 1 }, Some(Instant::now()));
+                    let is_paused = count >= FAILURES && since.is_some_and(|since| since.elapsed() < REST);
+                    if !is_paused {
+                        let next = if count >= FAILURES { 1 } else { count + 1 };
+                        *failures = (next, Some(Instant::now()));
                     }
                     if failures.0 >= FAILURES {
                         return Err(format!("what runs them broke off {FAILURES} times in a row and is paused"));
@@ -195,7 +196,8 @@ impl Scripts {
         Ok(Some(fresh))
     }
 
-    /// What is loaded of one origin; it is loaded where it is not. Errors of a kind that stay are given as words.
+    /// Returns the scripts of one origin, and loads them if needed. Permanent errors are returned
+    /// as text.
     async fn loaded(
         self: &Arc<Self>,
         origin: ScriptOrigin,
@@ -226,10 +228,10 @@ impl Scripts {
         scripts: &[ScriptEntry],
         context: &ToolContext,
     ) -> Result<LoadedScripts, Failure> {
-        let teller: Weak<dyn Teller> = Arc::<Self>::downgrade(self);
+        let notifier: Weak<dyn Notifier> = Arc::<Self>::downgrade(self);
         let home: Weak<dyn Home> = Arc::<Self>::downgrade(self);
-        let ears = Ears {
-            teller,
+        let handlers = PluginHandlers {
+            notifier,
             knowledge: self.knowledge.clone(),
             session: context.session.id.to_string(),
             directory: context.project.cwd.clone(),
@@ -241,12 +243,13 @@ impl Scripts {
             subagents: Subagents::default(),
         };
         let purpose = if self.compiles { LoadPurpose::Check } else { LoadPurpose::Session };
-        let mut loaded = load::load((scripts, origin), purpose, Arc::new(ears), (&**self, &home), context).await?;
+        let mut loaded = load::load((scripts, origin), purpose, Arc::new(handlers), (&**self, &home), context).await?;
         loaded.tools = self.named(loaded.tools, &context.project.settings);
         Ok(loaded)
     }
 
-    /// Tools under names that are free: one of a tool of ours only where the settings say so.
+    /// Gives tools names that are free. A custom tool replaces a built-in one only if the settings
+    /// allow it.
     fn named(&self, tools: Vec<CustomTool>, settings: &Settings) -> Vec<CustomTool> {
         let mut taken = BTreeSet::new();
         let one = |mut tool: CustomTool| {
@@ -260,7 +263,7 @@ impl Scripts {
                 );
                 self.tell(Severity::Info, title, None);
             }
-            // Of two the later one counts, as in OpenCode.
+            // Of two with the same name, the later one is used, as in OpenCode.
             tool
         };
         let mut all: Vec<CustomTool> = tools.into_iter().map(one).collect();
@@ -270,7 +273,8 @@ impl Scripts {
         all
     }
 
-    /// The tools that are loaded, as far as these rules do not hide them. Of two of a name the project's counts.
+    /// Returns the loaded tools that the rules do not hide. Of two with the same name, the
+    /// project's is used.
     pub fn tools(&self, rules: &Rules) -> Vec<Arc<dyn AnyTool>> {
         let mut all: Vec<CustomTool> = Vec::new();
         for loaded in self.current() {
@@ -281,20 +285,21 @@ impl Scripts {
         shown.map(|tool| Arc::new(tool) as Arc<dyn AnyTool>).collect()
     }
 
-    /// What the plugins that are loaded add to the settings.
+    /// Returns the additions of loaded plugins to the settings.
     pub fn added(&self) -> Vec<Contribution> {
         self.current().flat_map(|loaded| loaded.added.clone()).collect()
     }
 
-    /// Whether any plugin hooks into this. Nothing is started for the answer.
+    /// Whether any loaded plugin handles this hook. Starts nothing.
     pub fn hangs_into(&self, name: &str) -> bool {
         self.current().any(|loaded| loaded.hooks.contains_key(name))
     }
 
-    /// Runs a hook of all plugins, one after the other, the user's own first. None where nobody hooks into it.
+    /// Runs a hook of all plugins, one after the other, the user's own first. Returns `None` if no
+    /// plugin handles it.
     ///
     /// # Errors
-    /// When the user cancels meanwhile.
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     pub(super) async fn hook(
         self: &Arc<Self>,
         name: &str,
@@ -327,7 +332,7 @@ impl Scripts {
         Ok(all)
     }
 
-    /// The same for those of one origin.
+    /// Runs a hook of the plugins of one origin.
     async fn hook_of(
         self: &Arc<Self>,
         origin: ScriptOrigin,
@@ -364,7 +369,7 @@ impl Scripts {
         })
     }
 
-    /// What the host says of a hook that ran.
+    /// Reads the host's answer about a hook that ran.
     fn ran(&self, name: &str, answer: &Value, origin: ScriptOrigin) -> HookRun {
         let mut run = HookRun { output: answer.get("output").cloned().unwrap_or_default(), ..HookRun::default() };
         for one in answer.get("ran").and_then(Value::as_array).into_iter().flatten() {
@@ -395,7 +400,8 @@ impl Scripts {
         run
     }
 
-    /// Keeps what of the conversation plugins may ask for. Costs nothing where there are none.
+    /// Stores the part of the conversation that plugins may ask for. Does nothing if there are
+    /// none.
     pub fn remember(&self, session: &str, history: &[Message], busy: bool) {
         if self.current().next().is_some() {
             locked(&self.knowledge.conversation).update(session, history);
@@ -403,57 +409,57 @@ impl Scripts {
         }
     }
 
-    /// What a running turn lends to plugins; none takes it back. Costs nothing where there are none.
+    /// Gives plugins access to a running turn; `None` ends it. Does nothing if there are none.
     pub fn lend(&self, turn: impl FnOnce() -> Option<TurnLoan>) {
         if self.current().next().is_some() {
             self.knowledge.loans.lend(turn());
         }
     }
 
-    /// Lets plugins ask for what the session does. Once.
+    /// Connects plugins to the operations of the session, once.
     pub fn opens(&self, door: Box<dyn SessionDoor>) {
-        // A second one would be the same.
+        // A second connection would be the same.
         self.knowledge.loans.door.set(door).ok();
     }
 
-    /// What plugins want the model told with this prompt of the user's.
+    /// Returns the notes of plugins to be added to this prompt of the user.
     pub fn take_notes(&self) -> Vec<String> {
         self.knowledge.loans.renew();
         std::mem::take(&mut *locked(&self.knowledge.notes))
     }
 
-    /// What plugins want the model to go on with.
+    /// Returns the prompts of plugins with which the model is to continue.
     pub fn take_prompts(&self) -> Vec<PluginPrompt> {
         std::mem::take(&mut *locked(&self.knowledge.prompts))
     }
 
-    /// Whether plugins want the model to go on with something, once they have heard of the turn's end. Handlers that
-    /// take longer are not waited for.
+    /// Returns whether plugins have added a prompt, after their handlers of the turn's end have
+    /// run. Handlers that take longer than the limit are not waited for.
     pub async fn wants_more(&self) -> bool {
         let limit = u64::try_from(SETTLED.as_millis()).unwrap_or(u64::MAX);
-        for loaded in self.current().filter(|loaded| self.hears(loaded)) {
+        for loaded in self.current().filter(|loaded| self.subscribes(loaded)) {
             loaded.host.settled(json!({ "limit": limit }), GRACE).await;
         }
         !locked(&self.knowledge.prompts).is_empty()
     }
 
-    fn hears(&self, loaded: &LoadedScripts) -> bool {
+    fn subscribes(&self, loaded: &LoadedScripts) -> bool {
         *locked(&self.knowledge.listens) || loaded.hooks.contains_key("event")
     }
 
-    /// Tells plugins of an event of OpenCode's kind. Nobody waits for them.
+    /// Sends an event in OpenCode's format to the plugins, without waiting for their handlers.
     pub async fn event(&self, kind: &str, properties: Value) {
-        for loaded in self.current().filter(|loaded| self.hears(loaded)) {
+        for loaded in self.current().filter(|loaded| self.subscribes(loaded)) {
             let params = json!({ "event": { "type": kind, "properties": properties } });
-            // A host that reads nothing is found out by who asks it something.
+            // A host that does not read is detected at its next request.
             tokio::time::timeout(GRACE, loaded.host.tell("event", params)).await.ok();
         }
     }
 
-    /// Keeps what the system prompt was made into. Says whether hooks make something else of the same words than
-    /// before.
+    /// Records the system prompt that hooks have produced. Returns whether the same input has
+    /// produced something else before.
     pub(super) fn wavers(&self, before: &[String], after: &[String]) -> bool {
-        /// More prompts than any session has.
+        /// A limit that no session reaches.
         const MOST: usize = 64;
         let mut prompts = locked(&self.prompts);
         if prompts.len() >= MOST {
@@ -463,7 +469,7 @@ impl Scripts {
         known.is_some_and(|known| known != after)
     }
 
-    /// Counts what a file has done.
+    /// Counts a call of a file.
     pub(super) fn counted(&self, file: &str, spent: Duration, error: Option<String>) {
         let mut tally = locked(&self.tally);
         let one = tally.entry(file.to_owned()).or_default();
@@ -472,51 +478,52 @@ impl Scripts {
         one.last_error = error.or(one.last_error.take());
     }
 
-    /// A file changes the system prompt each time although nothing else has changed.
+    /// Records that a file changes the system prompt each time although nothing else has changed.
     pub(super) fn wavered(&self, file: &str) {
         locked(&self.tally).entry(file.to_owned()).or_default().wavers = true;
     }
 
-    /// A host has done something well.
+    /// Records a success of a host.
     fn worked(&self, origin: ScriptOrigin) {
         *locked(&self.side(origin).failures) = (0, None);
     }
 
-    /// What hooks and files have done since they were taken last.
+    /// Returns the statistics of hooks and files since the last call.
     pub fn take_tallies(&self) -> Tallies {
         std::mem::take(&mut *locked(&self.tally))
     }
 
-    /// Something the user should hear, once.
+    /// Queues a notice for the user. Each notice is sent once.
     pub(super) fn tell(&self, severity: Severity, title: String, details: Option<String>) {
-        if !locked(&self.told).insert(title.clone()) {
+        if !locked(&self.reported).insert(title.clone()) {
             return;
         }
-        let mut news = locked(&self.news);
-        if news.len() < NEWS {
+        let mut notices = locked(&self.notices);
+        if notices.len() < MAX_NOTICES {
             let (title, _) = text::visible(&title);
             let details =
                 details.map(|details| text::visible(&details).0).filter(|details| details.trim().contains('\n'));
-            news.push(Event::Notice { severity, title, details });
+            notices.push(Event::Notice { severity, title, details });
         }
     }
 
-    /// Tells what waits to be told.
+    /// Sends the queued notices.
     pub async fn flush(&self, context: &ToolContext) {
-        let news = std::mem::take(&mut *locked(&self.news));
-        for notice in news {
+        let notices = std::mem::take(&mut *locked(&self.notices));
+        for notice in notices {
             context.client.outlet.event(notice).await;
         }
     }
 
-    /// What is loaded, for people.
+    /// Returns the inventory of loaded scripts, for display.
     ///
     /// # Errors
-    /// Why nothing is.
+    /// Returns the reason why nothing is loaded.
     pub async fn report(self: &Arc<Self>, context: &ToolContext) -> Result<ScriptReport, String> {
         let scripts = &context.project.settings.scripts;
         let mut report = ScriptReport::default();
-        let (mut any, mut whys) = (false, Vec::new());
+        let mut any = false;
+        let mut whys = Vec::new();
         for origin in ScriptOrigin::ALL.into_iter().filter(|origin| scripts.iter().any(|script| origin.covers(script)))
         {
             let loaded = match self.loaded(origin, context).await.map_err(|e| e.to_string())? {
@@ -554,7 +561,7 @@ impl Scripts {
     }
 }
 
-impl Teller for Scripts {
+impl Notifier for Scripts {
     fn tell(&self, severity: Severity, title: String, details: Option<String>) {
         Scripts::tell(self, severity, title, details);
     }

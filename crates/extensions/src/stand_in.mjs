@@ -1,5 +1,5 @@
-// Stands in for @opencode-ai/plugin where the project has not installed it: `tool`, and `tool.schema` with the
-// shapes of zod that arguments are usually declared with.
+// Replaces @opencode-ai/plugin if the project has not installed it: `tool`, and `tool.schema` with the zod types
+// that are usual in declarations of arguments.
 class Type {
   adjutant = true
   constructor(schema, check) {

@@ -1,5 +1,6 @@
-//! Sessions that plugins have subagents work in: children of the session they hook into. A prompt for one goes the
-//! way of the `task` tool, so that it may do what a subagent of the running turn may do, and costs what that costs.
+//! Sessions in which plugins let subagents work: children of the plugins' session. A prompt for one
+//! takes the same path as the `task` tool, so that it has the permissions of a subagent of the
+//! running turn and counts against the turn's budget.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,37 +18,38 @@ use permission::{Action, Rule, Rules};
 use tools::registry::find_properties;
 use transcript::ModelRef;
 
-/// The most sessions that the plugins of one host may have.
+/// The number of sessions that the plugins of one host may have.
 const SESSIONS: usize = 50;
-/// How many of them may work at once, and how many prompts they may be given for one of the user's.
+/// The number of them that may work at once, and the number of prompts for them per prompt of the
+/// user.
 const AT_ONCE: u32 = 4;
 const PROMPTS: u32 = 20;
 /// The longest prompt, in bytes.
 const PROMPT: usize = 100_000;
 
-/// What a session does where a plugin asks for it.
+/// The operations that a plugin may perform on its session.
 pub trait SessionDoor: Send + Sync + std::fmt::Debug {
-    /// Stops the running turn, and forgets the prompts that wait.
+    /// Stops the running turn and drops waiting prompts.
     fn cancel(&self);
     fn rename(&self, title: &str);
-    /// Stops a subagent at work. False where there is none.
+    /// Stops a running subagent. Returns `false` if there is none.
     fn stop(&self, child: &SessionId) -> bool;
 }
 
-/// What a running turn lends to plugins, from one step to the next.
+/// The parts of a running turn that plugins may use, from one step to the next.
 #[derive(Debug, Clone)]
 pub struct TurnLoan {
-    /// Closed once the turn has ended.
+    /// Closed when the turn has ended.
     pub requests: SessionRequestSender,
-    /// The subagents that whoever speaks may use without a question.
+    /// The subagents that the current agent may use without a question.
     pub agents: Vec<String>,
-    /// For agents that name no model.
+    /// The model for agents that name none.
     pub model: ModelRef,
-    /// What they deny, no subagent may do either.
+    /// The rules of the turn, whose denials apply to subagents as well.
     pub rules: Rules,
 }
 
-/// What plugins may use of their session.
+/// The parts of their session that plugins may use.
 #[derive(Debug, Default)]
 pub(super) struct Loans {
     // A leaf lock around a value.
@@ -62,7 +64,7 @@ impl Loans {
         *locked(&self.turn) = turn;
     }
 
-    /// The user has said something: what was used up is there again.
+    /// Resets the number of prompts, after a prompt of the user.
     pub(super) fn renew(&self) {
         self.prompted.store(0, Ordering::Relaxed);
     }
@@ -72,7 +74,7 @@ impl Loans {
         self.working.load(Ordering::Relaxed) > 0
     }
 
-    /// The turn, for one prompt more.
+    /// Returns access to the turn for one more prompt.
     fn turn(&self) -> Result<(TurnLoan, AtWork<'_>), String> {
         let Some(turn) = locked(&self.turn).clone() else {
             return Err("no turn is running, and a plugin begins none".into());
@@ -88,7 +90,7 @@ impl Loans {
     }
 }
 
-/// One that works; counted until it is dropped.
+/// A subagent at work, counted until the guard is dropped.
 struct AtWork<'a>(&'a AtomicU32);
 
 impl Drop for AtWork<'_> {
@@ -104,25 +106,25 @@ pub(super) struct Subagents(Mutex<BTreeMap<String, PluginSession>>);
 #[derive(Debug, Default)]
 struct PluginSession {
     title: String,
-    /// It has been prompted, so that its session is kept.
+    /// Whether it was prompted, so that its session is stored.
     begun: bool,
     busy: bool,
-    /// What its next prompt begins with.
+    /// Texts at the beginning of its next prompt.
     notes: Vec<String>,
-    /// What was said in it, as OpenCode's client shows it.
+    /// Its messages, as OpenCode's client shows them.
     messages: Vec<Value>,
 }
 
-/// What a prompt of a plugin's asks for.
-struct Wanted {
+/// The request in a prompt of a plugin.
+struct PromptRequest {
     words: String,
     agent: Option<String>,
     model: Option<ModelRef>,
-    /// Tools that it takes away.
+    /// Denials of the tools that the prompt disables.
     denied: Rules,
 }
 
-impl Wanted {
+impl PromptRequest {
     fn of(body: &Value, notes: Vec<String>) -> Self {
         let system = body.get("system").and_then(Value::as_str).map(str::to_owned);
         let words: Vec<String> = notes.into_iter().chain(system).chain(Some(words(body))).collect();
@@ -147,13 +149,13 @@ impl Wanted {
     }
 }
 
-/// The texts of a prompt.
+/// Returns the texts of a prompt.
 pub(super) fn words(body: &Value) -> String {
     let parts = body.get("parts").and_then(Value::as_array).into_iter().flatten();
     parts.filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n\n")
 }
 
-/// The subagent that is to answer: who is asked for, else the one for everything.
+/// Returns the subagent that answers: the requested one, otherwise `general`.
 fn chosen(agents: &[String], wanted: Option<&str>) -> Result<String, String> {
     let wanted = wanted.unwrap_or("general");
     match agents.iter().find(|agent| *agent == wanted) {
@@ -168,7 +170,7 @@ fn chosen(agents: &[String], wanted: Option<&str>) -> Result<String, String> {
 }
 
 impl Subagents {
-    /// Makes one known, before anything is said in it.
+    /// Creates a session, before its first prompt.
     pub(super) fn create(&self, id: &str, title: &str) -> Result<(), String> {
         let mut all = locked(&self.0);
         if all.len() >= SESSIONS {
@@ -185,7 +187,7 @@ impl Subagents {
         locked(&self.0).contains_key(id)
     }
 
-    /// Ids with their titles, in the order of ids.
+    /// Returns the ids with their titles, in the order of ids.
     pub(super) fn list(&self) -> Vec<(String, String)> {
         locked(&self.0).iter().map(|(id, child)| (id.clone(), child.title.clone())).collect()
     }
@@ -204,19 +206,19 @@ impl Subagents {
         locked(&self.0).iter().filter(|(_, child)| child.busy).map(|(id, _)| id.clone()).collect()
     }
 
-    /// The last messages of one, at most so many.
+    /// Returns the last messages of a session, at most `limit` of them.
     pub(super) fn messages(&self, id: &str, limit: usize) -> Value {
         let all = locked(&self.0);
         let messages = all.get(id).map(|child| child.messages.as_slice()).unwrap_or_default();
         messages[messages.len().saturating_sub(limit)..].iter().cloned().collect()
     }
 
-    /// Forgets one. What is kept of its session stays.
+    /// Removes a session from the list. Its stored history remains.
     pub(super) fn forget(&self, id: &str) -> bool {
         locked(&self.0).remove(id).is_some()
     }
 
-    /// Words that its next prompt begins with.
+    /// Adds a text to the beginning of its next prompt.
     pub(super) fn note(&self, id: &str, words: String) -> Result<(), String> {
         let mut all = locked(&self.0);
         let child = all.get_mut(id).ok_or("there is no such session")?;
@@ -227,7 +229,7 @@ impl Subagents {
         Ok(())
     }
 
-    /// Has a subagent work on a prompt, and gives its last message. `file` is the plugin.
+    /// Sends a prompt to a subagent, and returns its last message. `file` is the plugin.
     pub(super) async fn prompt(
         &self,
         (id, file): (&str, &str),
@@ -243,7 +245,7 @@ impl Subagents {
             if child.busy {
                 return Err("the session works on another prompt".into());
             }
-            let wanted = Wanted::of(body, child.notes.clone());
+            let wanted = PromptRequest::of(body, child.notes.clone());
             let agent = chosen(&turn.agents, wanted.agent.as_deref())?;
             if wanted.words.trim().is_empty() || wanted.words.len() > PROMPT {
                 return Err(format!("a prompt has words, at most {PROMPT} bytes of them"));
@@ -285,7 +287,7 @@ impl Subagents {
             }
             Ok(Err(why)) => Err(why),
             Err(_) => {
-                // Nobody knows whether it had begun.
+                // It is unknown whether the subagent had begun.
                 all.remove(id);
                 Err("the turn has ended".into())
             }
@@ -299,7 +301,7 @@ fn shown(session: &str, id: &str, role: &str, words: &str) -> Value {
     json!({ "info": { "id": id, "sessionID": session, "role": role, "time": { "created": 0 } }, "parts": [part] })
 }
 
-/// What a subagent came back with, as a message.
+/// Returns the report of a subagent as a message.
 fn answered(session: &str, id: &str, agent: &str, report: SubagentReport) -> Value {
     let mut message = shown(session, id, "assistant", &report.text);
     let info = &mut message["info"];
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers() {
+    fn requested_subagent_is_used_if_allowed() {
         let agents = ["explore".to_owned(), "general".to_owned()];
         assert_eq!(chosen(&agents, None).as_deref(), Ok("general"));
         assert_eq!(chosen(&agents, Some("explore")).as_deref(), Ok("explore"));
@@ -350,17 +352,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_is_prompted_and_goes_on() {
+    async fn session_is_prompted_and_resumed() {
         let home = tempfile::tempdir().unwrap();
         let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
-        let (subagents, loans) = (Subagents::default(), Loans::default());
+        let subagents = Subagents::default();
+        let loans = Loans::default();
         subagents.create("ses_a", "Look").unwrap();
         let body = json!({
             "system": "Be brief.", "tools": { "bash": false, "read": true },
             "parts": [{ "type": "text", "text": "Look." }, { "type": "agent", "name": "explore" }],
         });
         let prompt = |body: Value| {
-            let (subagents, loans, environment) = (&subagents, &loans, &environment);
+            let subagents = &subagents;
+            let loans = &loans;
+            let environment = &environment;
             async move { subagents.prompt(("ses_a", "p.js"), &body, loans, environment).await }
         };
         assert!(prompt(body.clone()).await.unwrap_err().contains("no turn is running"));

@@ -1,4 +1,5 @@
-//! What hooks into the sessions of a project, for people: what is there, what it hooks into, what does not load.
+//! The inventory of a project's extensions for the command line: hooks, tools and plugins, and the
+//! ones that do not load.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,15 +24,17 @@ use sandbox::Sandbox;
 use tools::confinement::Confinement;
 use tools::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, scratch};
 
+/// The inventory of custom tools and plugins.
 #[derive(Debug, Default)]
 pub struct Survey {
     pub report: ScriptReport,
-    /// Why nothing was loaded.
+    /// The reason why nothing was loaded.
     pub failed: Option<String>,
 }
 
-/// Loads the custom tools and plugins of a project once, as a session would, and looks what there is. What a project's
-/// files bring is among the settings only where it is trusted. [`Scripts::compiling`] calls no function of theirs.
+/// Loads the custom tools and plugins of a project once, as a session would, and returns the
+/// inventory. Files of a project are in the settings only if it is trusted. With
+/// [`Scripts::compiling`], no function of theirs is called.
 pub async fn survey(
     scripts: Scripts,
     settings: &Arc<Settings>,
@@ -49,12 +52,12 @@ pub async fn survey(
         Err(why) => Survey { failed: Some(why), ..Survey::default() },
     };
     scripts.end().await;
-    // Nothing is left of a session that was none.
+    // The session existed only for the inventory.
     scratch::remove(&scratch::directory(environment, context.session.id.as_str()));
     survey
 }
 
-/// What a session would give them, without anybody who listens.
+/// Returns the context of a session without a client.
 pub(super) fn context(
     settings: &Arc<Settings>,
     environment: &Environment,
@@ -101,7 +104,7 @@ pub(super) fn context(
     }
 }
 
-/// What does not load, as problems of the settings.
+/// Returns the files that do not load as problems of the settings.
 pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
     let one = |script: &ScriptEntry| {
         let failed = survey.report.errors.iter().find(|(file, ..)| *file == script.name);
@@ -119,16 +122,17 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
     settings.scripts.iter().filter_map(one).collect()
 }
 
-/// The line of a file that an error is about: the first place in it that the words name.
+/// Returns the line of a file that an error is about: the first position in it that the stack
+/// names.
 fn line_of(stack: &str, path: &Path) -> Option<u32> {
     let (_, rest) = stack.split_once(&format!("{}:", path.display()))?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// A line for each hook, tool and plugin, and what does not work.
+/// Returns a line for each hook, tool and plugin, with its statistics and errors.
 pub fn lines(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<String> {
-    let done = |name: &str| tallies.get(name).map(told).unwrap_or_default();
+    let done = |name: &str| tallies.get(name).map(statistics).unwrap_or_default();
     let mut lines = Vec::new();
     for hook in &settings.hooks {
         let tools = if hook.tools.is_empty() { String::new() } else { format!(" {}", hook.tools.join("|")) };
@@ -166,15 +170,15 @@ pub fn lines(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<Str
     lines
 }
 
-/// What one of them has done, for people.
-fn told(tally: &Tally) -> String {
+/// Describes the statistics of one extension, for display.
+fn statistics(tally: &Tally) -> String {
     let mean = tally.spent.as_secs_f64() * 1e3 / f64::from(u32::try_from(tally.calls.max(1)).unwrap_or(u32::MAX));
     let error = tally.last_error.as_ref().map(|error| format!(", last error: {error}")).unwrap_or_default();
     let count = usize::try_from(tally.calls).unwrap_or(usize::MAX);
     format!("; {}, {mean:.1} ms each{error}", text::count(count, "call"))
 }
 
-/// For `adjutant extensions --json`.
+/// Returns the JSON of `adjutant extensions --json`.
 pub fn data(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Value {
     let done = |name: &str| {
         let tally = tallies.get(name).cloned().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What hooks, tools and plugins of a project have done so far: kept when a session ends, for `adjutant extensions`.
+//! Statistics of the hooks, tools and plugins of a project, stored at the end of a session for
+//! `adjutant extensions`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,38 +12,43 @@ use base::environment::{Environment, private_dir, private_note};
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// What one of them has done.
+/// The statistics of one extension.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     pub calls: u64,
     pub spent: Duration,
-    /// What went wrong last.
+    /// The last error.
     #[serde(default)]
     pub last_error: Option<String>,
-    /// It changes the system prompt each time although nothing else has changed, so that no provider's cache holds.
+    /// Whether it changes the system prompt each time although nothing else has changed, so that no
+    /// provider's cache applies.
     #[serde(default)]
     pub wavers: bool,
 }
 
-/// By the name of the hook or the file.
+/// Statistics by the name of the hook or the file.
 pub type Tallies = BTreeMap<String, Tally>;
 
-/// Where those of a project are.
+/// Returns the path of a project's statistics.
 fn file(environment: &Environment, root: &Path) -> PathBuf {
     let name = ring::digest::digest(&ring::digest::SHA256, root.as_os_str().as_encoded_bytes());
     let name: String = name.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     environment.dirs.data.join("extensions").join(format!("{name}.json"))
 }
 
-/// What was kept for a project.
+/// Reads the statistics of a project.
 pub fn read(environment: &Environment, root: &Path) -> Tallies {
     let path = file(environment, root);
-    let small = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= LARGEST);
-    let text = Some(path).filter(|_| small).and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+    let is_readable = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= LARGEST);
+    if !is_readable {
+        return Tallies::default();
+    }
+    let text = std::fs::read(path).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// Adds to what is kept. Blocks; two processes at once may lose what one of them adds.
+/// Adds to the stored statistics. Blocks. If two processes write at once, one of the additions may
+/// be lost.
 pub fn add(environment: &Environment, root: &Path, more: Tallies) {
     if more.is_empty() {
         return;
@@ -56,9 +62,9 @@ pub fn add(environment: &Environment, root: &Path, more: Tallies) {
         known.last_error = tally.last_error.or(known.last_error.take());
     }
     let path = file(environment, root);
-    let kept = path.parent().map_or(Ok(()), private_dir);
-    let kept = kept.and_then(|()| private_note(&path, &serde_json::to_vec(&all).unwrap_or_default()));
-    if let Err(e) = kept {
+    let written = path.parent().map_or(Ok(()), private_dir);
+    let written = written.and_then(|()| private_note(&path, &serde_json::to_vec(&all).unwrap_or_default()));
+    if let Err(e) = written {
         tracing::info!("what extensions have done is not kept: {e}");
     }
 }
@@ -68,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_add_up() {
+    fn added_statistics_are_summed() {
         let home = tempfile::tempdir().unwrap();
         let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         let root = Path::new("/p");

@@ -1,4 +1,4 @@
-//! A custom tool, as the model sees it. Its permission is its name.
+//! A custom tool as the model sees it. The permission is the tool's name.
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::host::{CallNews, FromHost, HostCall, HostError, PluginHost, ScriptOrigin};
+use super::host::{CallMessage, FromHost, HostCall, HostError, PluginHost, ScriptOrigin};
 use base::text;
 use config::file::PERMISSIONS;
 use events::{CallUpdate, ToolKind};
@@ -16,37 +16,37 @@ use tools::clock::CallClock;
 use tools::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema};
 use transcript::File;
 
-/// What a tool may say about itself, in characters.
+/// The longest description of a tool, in characters.
 const WORDS: usize = 10_000;
-/// How long a call may take without a word: an answer, a question, a word of progress.
+/// The time limit of a call without an answer, a question or progress.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long one that was told to stop may take for it.
+/// The time that an aborted call has to end.
 const GRACE: Duration = Duration::from_millis(150);
 /// The largest attachment, in base64.
 const ATTACHMENT: usize = 14 << 20;
 
-/// Starts the host that runs a tool, and keeps count of its calls.
+/// Starts the host that runs a tool, and counts its calls.
 pub(super) trait Home: Send + Sync {
-    /// The host that runs it, started where it is not there; words say why there is none.
+    /// Returns the host that runs the tool, starting it if needed, or the reason why there is none.
     fn host<'a>(
         self: Arc<Self>,
         origin: ScriptOrigin,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>>;
-    /// A call has ended.
+    /// Counts a call that has ended.
     fn called(&self, at: (ScriptOrigin, &str), spent: Duration, error: Option<String>);
-    /// Whether a subagent works for a plugin, whose answer a tool may be waiting for.
+    /// Whether a subagent works for a plugin. A tool may be waiting for its answer.
     fn has_subagent_at_work(&self) -> bool;
 }
 
-/// A tool that a file exports, or a plugin brings along.
+/// A tool that a file exports or a plugin provides.
 #[derive(Debug, Clone)]
 pub(super) struct CustomTool {
-    /// For the model.
+    /// The name for the model.
     pub(super) name: String,
-    /// In the host.
+    /// The name in the host.
     pub(super) own: String,
-    /// The file it is in, for people.
+    /// The file that contains it, for display.
     pub(super) file: String,
     pub(super) description: String,
     pub(super) schema: Arc<Value>,
@@ -55,10 +55,10 @@ pub(super) struct CustomTool {
 }
 
 impl CustomTool {
-    /// The tool that the host tells of.
-    pub(super) fn of(said: &Value, origin: ScriptOrigin, home: &Weak<dyn Home>) -> Option<Self> {
-        let words = |key: &str| said.get(key).and_then(Value::as_str);
-        let schema = schema::normalised(said.get("schema").unwrap_or(&Value::Null));
+    /// Creates the tool from the host's listing.
+    pub(super) fn of(listed: &Value, origin: ScriptOrigin, home: &Weak<dyn Home>) -> Option<Self> {
+        let words = |key: &str| listed.get(key).and_then(Value::as_str);
+        let schema = schema::normalised(listed.get("schema").unwrap_or(&Value::Null));
         let own = words("name")?.to_owned();
         Some(Self {
             name: text::plain(&own).chars().take(64).collect(),
@@ -131,12 +131,13 @@ impl CustomTool {
                 "directory": context.project.cwd, "worktree": context.project.worktree.root,
             },
         });
-        let (began, clock) = (Instant::now(), CallClock::start(LIMIT, Instant::now()));
+        let began = Instant::now();
+        let clock = CallClock::start(LIMIT, Instant::now());
         let call = host.call(id, params).await.map_err(|e| failed(e.to_string()))?;
         self.go_on(call, context, began, clock).await
     }
 
-    /// Follows a call to its end, or to a question of its own.
+    /// Follows a call to its end, or to its next question.
     fn go_on(
         self,
         call: HostCall,
@@ -159,7 +160,7 @@ impl CustomTool {
                 biased;
                 () = context.cancelled.cancelled() => {
                     call.host.tell("abort", json!({ "call": context.call.id.as_str() })).await;
-                    // It may still say what it has done.
+                    // The host may still answer.
                     tokio::time::timeout(GRACE, call.next()).await.ok();
                     return Err(Failure::Cancelled);
                 }
@@ -179,17 +180,17 @@ impl CustomTool {
                 }
             };
             match news {
-                CallNews::Answered(answer) => {
+                CallMessage::Answered(answer) => {
                     self.counted(began, answer.as_ref().err().map(ToString::to_string));
                     return self.output(answer);
                 }
-                CallNews::Said(FromHost::Metadata(said)) => {
-                    let title = said.get("title").and_then(Value::as_str).map(text::title);
-                    let metadata = said.get("metadata").and_then(Value::as_object).cloned();
+                CallMessage::FromHost(FromHost::Metadata(update)) => {
+                    let title = update.get("title").and_then(Value::as_str).map(text::title);
+                    let metadata = update.get("metadata").and_then(Value::as_object).cloned();
                     context.progress(CallUpdate { title, metadata, ..CallUpdate::default() }).await;
                     clock.heard(Instant::now());
                 }
-                CallNews::Said(FromHost::Ask { id, params }) => {
+                CallMessage::FromHost(FromHost::Ask { id, params }) => {
                     let needs = vec![self.need(&params)];
                     clock.asking(true, Instant::now());
                     let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
@@ -211,7 +212,7 @@ impl CustomTool {
         }
     }
 
-    /// What a tool asks for on its way.
+    /// Returns the access request of a tool's question.
     fn need(&self, params: &Value) -> Need {
         let texts = |key: &str| -> Vec<String> {
             let list = params.get(key).and_then(Value::as_array).into_iter().flatten();
@@ -220,7 +221,7 @@ impl CustomTool {
         let permission = params.get("permission").and_then(Value::as_str).unwrap_or(&self.name);
         let patterns = Some(texts("patterns")).filter(|patterns| !patterns.is_empty());
         let metadata = params.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-        // What is for tools of ours a tool of somebody else's is never granted for good.
+        // A permission of a built-in tool is never granted permanently to a foreign tool.
         let ours = PERMISSIONS.iter().any(|(key, _)| *key == permission);
         Need {
             patterns: patterns.unwrap_or_else(|| vec!["*".into()]),
@@ -232,28 +233,28 @@ impl CustomTool {
 
     fn output(&self, answer: Result<Value, HostError>) -> Result<ToolOutput, Failure> {
         let name = &self.name;
-        let said = answer.map_err(|e| match e {
-            HostError::Said { message, arguments: true, .. } => {
+        let result = answer.map_err(|e| match e {
+            HostError::Reported { message, arguments: true, .. } => {
                 Failure::Tell(format!("The tool {name} was called with invalid arguments: {message}."))
             }
-            HostError::Said { message, .. } if !message.trim().is_empty() => Failure::Tell(message),
+            HostError::Reported { message, .. } if !message.trim().is_empty() => Failure::Tell(message),
             e => Failure::Tell(format!("The tool {name} failed: {e}. What it has done of the call is not known.")),
         })?;
-        let words = |key: &str| said.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let words = |key: &str| result.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut text = words("output");
         let mut attachments = Vec::new();
-        for file in said.get("attachments").and_then(Value::as_array).into_iter().flatten() {
+        for file in result.get("attachments").and_then(Value::as_array).into_iter().flatten() {
             match attachment(file) {
                 Ok(file) => attachments.push(file),
                 Err(what) => text.push_str(&format!("\n[{what}, left out]")),
             }
         }
-        let metadata = said.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        let metadata = result.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
         Ok(ToolOutput { title: words("title"), text, metadata, attachments, ..ToolOutput::default() })
     }
 }
 
-/// A file that a tool brings back: one whose bytes are in its address.
+/// Returns a file in a tool's result. Only files in `data:` URLs are accepted.
 fn attachment(file: &Value) -> Result<File, String> {
     let words = |key: &str| file.get(key).and_then(Value::as_str).map(str::to_owned);
     let url = words("url").unwrap_or_default();

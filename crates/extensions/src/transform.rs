@@ -1,6 +1,7 @@
-//! The conversation as OpenCode's plugins see it, `experimental.chat.messages.transform`: messages with parts, calls with
-//! their results in them. What a plugin may change of it are words, arguments and results that are there; nothing is
-//! added, taken out or moved, so that every call keeps its one result.
+//! The conversation as OpenCode's plugins see it in `experimental.chat.messages.transform`:
+//! messages with parts, and calls that contain their results. Plugins may change existing texts,
+//! arguments and results. They cannot add, remove or move anything, so that every call keeps
+//! exactly one result.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use providers::Request;
 use providers::request::{CallResult, ModelInput, ModelMessage, ModelOutput};
 
-/// What stands for a message; the same for as long as nothing before it changes.
+/// Returns the id of a message, which is stable as long as nothing before it changes.
 fn message_id(at: usize) -> String {
     format!("msg_{at:06}")
 }
@@ -18,7 +19,7 @@ fn part_id(at: usize, within: usize) -> String {
     format!("prt_{at:06}_{within:03}")
 }
 
-/// The conversation of a request.
+/// Returns the conversation of a request.
 pub(super) fn messages(request: &Request, session: &str, agent: &str) -> Value {
     let mut all = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
@@ -69,23 +70,25 @@ fn part(output: &ModelOutput, results: &[CallResult]) -> Value {
             let text = result.map(|result| &*result.text).unwrap_or_default();
             let failed = result.is_some_and(|result| result.failed);
             let time = json!({ "start": 0, "end": 0 });
-            let state = match failed {
-                true => json!({ "status": "error", "input": **arguments, "error": text, "time": time }),
-                false => json!({
+            let state = if failed {
+                json!({ "status": "error", "input": **arguments, "error": text, "time": time })
+            } else {
+                json!({
                     "status": "completed", "input": **arguments, "output": text, "title": name, "metadata": {}, "time": time,
-                }),
+                })
             };
             json!({ "type": "tool", "callID": &**id, "tool": name, "state": state })
         }
     }
 }
 
-/// Takes over what a plugin has changed. Says whether there was anything it may not change: messages or parts that are
-/// new, or gone.
+/// Applies the changes of a plugin. Returns whether it attempted changes that are not allowed: new
+/// or missing messages or parts.
 pub(super) fn take(request: &mut Request, before: &Value, after: &Value) -> bool {
     let empty = Vec::new();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let (before, after) = (list(before), list(after));
+    let before = list(before);
+    let after = list(after);
     let mut odd = before.len() != after.len();
     for message in &after {
         let id = message.pointer("/info/id").and_then(Value::as_str).unwrap_or_default();
@@ -109,12 +112,12 @@ pub(super) fn take(request: &mut Request, before: &Value, after: &Value) -> bool
     odd
 }
 
-/// Changes what a part stands for.
+/// Applies the change of one part.
 fn change(request: &mut Request, id: &str, part: &Value) {
     let mut numbers = id.trim_start_matches("prt_").split('_').map(str::parse::<usize>);
     let (Some(Ok(at)), Some(Ok(within))) = (numbers.next(), numbers.next()) else { return };
     let words = |at: &str| part.pointer(at).and_then(Value::as_str).map(str::to_owned);
-    // Blank words are no answer, and a provider refuses them.
+    // Blank text is not a valid message; providers refuse it.
     let text = words("/text").filter(|text| !text.trim().is_empty());
     let mut result = None;
     match request.messages.get_mut(at) {
@@ -137,7 +140,7 @@ fn change(request: &mut Request, id: &str, part: &Value) {
                 }
                 result = words("/state/output").or_else(|| words("/state/error")).map(|text| (id.clone(), text));
             }
-            // A provider wants it back as it was.
+            // Providers require the reasoning unchanged.
             Some(ModelOutput::Reasoning { .. }) | None => {}
         },
         Some(ModelMessage::Results(_)) | None => {}
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_plugins_change_is_taken_over_and_nothing_else() {
+    fn changed_texts_are_applied_and_nothing_else() {
         let mut asked = request();
         let before = messages(&asked, "s", "build");
         assert_eq!(before[1]["parts"][1]["state"]["output"], "long");
@@ -213,7 +216,7 @@ mod tests {
             ("[pruned]", ModelOutput::Reasoning { text: "Hm.".into(), provider: Map::new() })
         );
         assert!(matches!(&outputs[1], ModelOutput::Call { arguments, .. } if **arguments == json!({"filePath": "b"})));
-        // A message that is gone stays, one that is new does not come.
+        // A missing message stays, and a new one is ignored.
         let mut asked = request();
         assert!(take(&mut asked, &before, &json!([{"info": {"id": "msg_9"}, "parts": []}])));
         assert_eq!(asked.messages, request().messages);
