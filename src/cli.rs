@@ -11,14 +11,14 @@ mod connect;
 mod doctor;
 mod extensions;
 mod form;
+mod in_process;
 mod input;
-mod inside;
 mod log;
 mod mcp;
 mod models;
 mod pages;
 mod permissions;
-mod place;
+mod project_context;
 mod refused;
 mod reply;
 mod run;
@@ -135,7 +135,7 @@ struct CommandOrList<V: Subcommand, L: clap::Args> {
 }
 
 impl Command {
-    /// Whether it changes what is allowed or acts in the user's name, which no agent may.
+    /// Whether the command changes permissions or acts in the user's name, which no agent may do.
     fn is_for_the_user(&self) -> bool {
         match self {
             Self::Trust(args) => !args.only_lists(),
@@ -158,17 +158,17 @@ impl Command {
     }
 }
 
-/// Reads the command line and does what it says.
+/// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
-    // Started by ourselves, to become a command: nothing else is read or made before.
+    // A process that the program started itself in order to become a command does nothing else
+    // before.
     if let Some(code) = sandbox::confined() {
         return code;
     }
     std::panic::set_hook(Box::new(terminal::panicked));
     sandbox::conceal();
     sandbox::process::be_known();
-    // How editors start it. There is nothing to be understood, and the parser with all its words need
-    // not be read into memory.
+    // Clients start it like this. The fast path saves loading the parser with all its texts.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
     let cli = match if plain {
         Ok(Cli { command: Some(Command::Acp(acp::Args::default())), login: false })
@@ -191,7 +191,7 @@ pub fn main() -> ExitCode {
         );
     }
     let done = match &command {
-        // It loads what the settings load.
+        // Checking the settings loads extensions as well, so it needs the runtime.
         Command::Config { verb: Some(config::ConfigCommand::Check { .. }) } => None,
         Command::Config { verb } => {
             Some(config::config(verb.as_ref().unwrap_or(&config::ConfigCommand::Show), &environment))
@@ -200,7 +200,7 @@ pub fn main() -> ExitCode {
         Command::Agents { verb } => Some(agents::agents(verb.as_ref().unwrap_or(&agents::Verb::List), &environment)),
         Command::Completions { shell } => Some(pages::completions(*shell, <Cli as clap::CommandFactory>::command())),
         Command::Man => Some(pages::manual(<Cli as clap::CommandFactory>::command())),
-        // The rest needs threads.
+        // All other commands need the runtime.
         _ => None,
     };
     match done {
@@ -210,21 +210,21 @@ pub fn main() -> ExitCode {
     }
     let _log = log::start(&environment);
     base::open_files::raise();
-    // One thread for everything that waits: half the CPU per delta of two (0.04 s against 0.15 s for
-    // 20,000), because nothing has to be woken elsewhere. What computes or blocks runs on threads of
-    // its own.
+    // One thread for all waiting halves the CPU per delta compared to two (0.04 s against 0.15 s
+    // for 20,000), because no other thread has to be woken. Computation and blocking calls run on
+    // threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(e) => return complain(&format!("adjutant cannot start its threads: {e}")),
     };
     let code = runtime.block_on(waiting(command, environment));
-    // Threads that wait for a disk or a pipe must not keep the process alive.
+    // Threads that wait for a disk or a pipe must not delay the exit.
     runtime.shutdown_background();
     code
 }
 
-/// Does what a command line says that waits for something.
+/// Runs a command that needs the runtime.
 async fn waiting(command: Command, environment: Environment) -> ExitCode {
     let done = match command {
         Command::Acp(args) => return acp::acp(&args, environment).await,
@@ -243,7 +243,7 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         }
         Command::Models(args) => models::models(&args, &environment).await,
         Command::Agents { verb: Some(agents::Verb::Create(wish)) } => agents::create(&wish, &environment).await,
-        // They wait for nothing.
+        // These were run before the runtime was started.
         Command::Config { .. } | Command::Agents { .. } | Command::Completions { .. } | Command::Man => Ok(0),
     };
     match done {
@@ -252,10 +252,11 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
     }
 }
 
-/// Whether this is a command line of ours, as far as it goes; `words` begin with the name of the program.
+/// Returns whether the program accepts this command line; missing arguments are allowed. `words`
+/// begin with the name of the program.
 ///
 /// # Errors
-/// What is wrong with it, in one line.
+/// Returns the parser's message, in one line.
 #[cfg(test)]
 pub(crate) fn understands(words: &[String]) -> Result<(), String> {
     use clap::error::ErrorKind::MissingRequiredArgument;
@@ -267,14 +268,15 @@ pub(crate) fn understands(words: &[String]) -> Result<(), String> {
     }
 }
 
-/// Waits for a signal that asks us to end, and ends everything; gives the exit code that tells of it.
-/// Without `interrupt` a Ctrl-C is somebody else's business.
+/// Waits for a signal to end, and cancels `ended`. Returns the exit code for the signal. With
+/// `interrupt` off, another task handles Ctrl-C.
 async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup()).ok()?;
     let mut terminate = signal(SignalKind::terminate()).ok()?;
     let interrupted = async {
-        match signal(SignalKind::interrupt()).ok().filter(|_| interrupt) {
+        let interrupt = if interrupt { signal(SignalKind::interrupt()).ok() } else { None };
+        match interrupt {
             Some(mut signal) => signal.recv().await,
             None => std::future::pending().await,
         }
@@ -294,7 +296,7 @@ mod tests {
     use super::Cli;
 
     #[test]
-    fn the_shell_judge_knows_every_subcommand() {
+    fn every_subcommand_is_known_to_the_command_analysis() {
         let command = <Cli as clap::CommandFactory>::command();
         for name in command.get_subcommands().map(clap::Command::get_name) {
             assert!(permission::shell::is_subcommand(name), "{name}");

@@ -1,4 +1,4 @@
-//! Sessions for people and for other programs: one HTML page, or JSON that can be imported again.
+//! Exports of sessions: an HTML page for reading, or JSON that can be imported again.
 
 pub mod chart;
 pub mod html;

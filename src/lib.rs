@@ -1,7 +1,7 @@
 //! adjutant, a coding agent that runs behind an editor: its command line, and the map of its crates.
 //!
-//! Bytes of an editor enter at the top of this list. A crate uses only crates below it: calls go down, messages come
-//! up.
+//! The table is ordered from the client inwards. A crate uses only crates below it: calls go down,
+//! messages come up.
 //!
 //! | crate | subject |
 //! |---|---|

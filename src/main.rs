@@ -1,4 +1,4 @@
-//! argv to subcommand. The only place that ends the process with a code.
+//! Runs the command line. The only place that ends the process with an exit code.
 
 use std::process::ExitCode;
 

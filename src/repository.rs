@@ -1,4 +1,5 @@
-//! Checks of the repository that neither cargo nor clippy can make: pages against code, and a few rules about sources.
+//! Checks of the repository that neither cargo nor clippy can make: pages against code, and rules
+//! about sources.
 
 mod pages;
 mod sources;

@@ -29,16 +29,16 @@ pub(super) struct DraftSwitch {
 }
 
 impl DraftSwitch {
-    /// The variable that does the same: 1 or true.
+    /// The variable with the same effect: 1 or true.
     const VARIABLE: &str = "ADJUTANT_ACP_V2";
 
-    /// Whether the option or the variable says so.
+    /// Whether the option or the variable selects the draft.
     pub(super) fn is_on(&self, environment: &Environment) -> bool {
         self.acp_v2 || matches!(environment.var(Self::VARIABLE), Some("1" | "true"))
     }
 }
 
-/// Serves until the editor closes our input, stops reading our output, or a signal comes.
+/// Serves until the client closes the input, stops reading the output, or a signal arrives.
 pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
     let draft = args.draft.is_on(&environment);
     let output = match lines::take_stdout() {
@@ -49,7 +49,7 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
     let peer = Peer::new(Outbox::start(output));
     let input = lines::read(std::io::stdin());
     let shared = Sessions::new(environment, ended.clone());
-    // Each version has a connection of its own, of which one shakes hands.
+    // Each version has a server of its own, and the handshake selects one of them.
     let server = |view| Server::new(shared.clone(), peer.clone(), ended.clone(), view);
     let second = draft.then(|| v2::table(&server(v2::view)));
     let versions = Versions::new(v1::table(&server(v1::view)), second);

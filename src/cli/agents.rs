@@ -1,4 +1,4 @@
-//! `adjutant agents`: who can speak here, and a new one from a description.
+//! `adjutant agents`: lists agents, and creates one from a description.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use futures_util::StreamExt as _;
 
-use super::place::Here;
+use super::project_context::ProjectContext;
 use base::environment::Environment;
 use project::agent::{Mode, create, show};
 use providers::registry::Registry;
@@ -50,7 +50,7 @@ pub(super) struct Wish {
 }
 
 pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u8> {
-    let here = Here::read(Path::new("."), environment)?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
     match verb {
         Verb::List | Verb::Create(_) => super::say(&show::list(&here.agents)),
         Verb::Show { name } => {
@@ -64,19 +64,19 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
     Ok(0)
 }
 
-/// Asks a model for an agent and writes its file; a file that is there is never touched.
+/// Lets a model write an agent, and creates its file. Never changes an existing file.
 pub(super) async fn create(wish: &Wish, environment: &Environment) -> anyhow::Result<u8> {
     if wish.description.trim().is_empty() {
         bail!("say what the agent is for: adjutant agents create \"reviews SQL migrations\"");
     }
-    let here = Here::read(Path::new("."), environment)?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
     let folder = if wish.global { environment.dirs.config.clone() } else { here.worktree.root.join(".adjutant") };
     let folder = folder.join("agents");
-    let (model, provider) = who(wish, &here, environment).await?;
+    let (model, provider) = author(wish, &here, environment).await?;
     let names: Vec<String> = here.agents.all().map(|agent| agent.name.clone()).collect();
     let taken: Vec<&str> = names.iter().map(String::as_str).collect();
     let (system, question) = create::question(&wish.description, &taken);
-    // A model that answers in the wrong shape is told so, once.
+    // A model that answers in the wrong form gets one more attempt, with the reason.
     let mut refused = String::new();
     let mut proposal = None;
     for _ in 0..2 {
@@ -99,7 +99,12 @@ pub(super) async fn create(wish: &Wish, environment: &Environment) -> anyhow::Re
     Ok(0)
 }
 
-async fn who(wish: &Wish, here: &Here, environment: &Environment) -> anyhow::Result<(Arc<Model>, Arc<dyn Provider>)> {
+/// Returns the model that writes the agent.
+async fn author(
+    wish: &Wish,
+    here: &ProjectContext,
+    environment: &Environment,
+) -> anyhow::Result<(Arc<Model>, Arc<dyn Provider>)> {
     let settings = &here.loaded.settings;
     let sources = ModelSources::new(environment);
     let mut registry = sources.configured(settings);
@@ -141,20 +146,20 @@ async fn ask(model: &Arc<Model>, provider: &dyn Provider, system: &str, text: St
         body_cache: BodyCache::default(),
     };
     let mut answer = provider.ask(Arc::new(request));
-    let mut words = String::new();
+    let mut text_so_far = String::new();
     while let Some(delta) = answer.next().await {
         if let Delta::Text { text, .. } = delta.with_context(|| format!("{} did not answer", model.id))? {
-            words.push_str(&text);
+            text_so_far.push_str(&text);
         }
     }
-    Ok(words)
+    Ok(text_so_far)
 }
 
 fn write(file: &PathBuf, text: &str) -> anyhow::Result<()> {
-    let told = || format!("{} cannot be written", file.display());
+    let unwritable = || format!("{} cannot be written", file.display());
     if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder).with_context(told)?;
+        std::fs::create_dir_all(folder).with_context(unwritable)?;
     }
-    let mut new = std::fs::OpenOptions::new().write(true).create_new(true).open(file).with_context(told)?;
-    new.write_all(text.as_bytes()).with_context(told)
+    let mut new = std::fs::OpenOptions::new().write(true).create_new(true).open(file).with_context(unwritable)?;
+    new.write_all(text.as_bytes()).with_context(unwritable)
 }

@@ -1,5 +1,5 @@
-//! `adjutant auth`: keys and logins that are kept. `adjutant acp --login`, which editors run in a
-//! terminal, is the same login with a question for the provider before it.
+//! `adjutant auth`: stored keys and logins. `adjutant acp --login`, which clients run in a
+//! terminal, is the same login, preceded by a question for the provider.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 
-use super::place::Here;
+use super::project_context::ProjectContext;
 use super::terminal;
 use base::environment::Environment;
 use config::settings::{ProviderEntry, Secret, Settings};
@@ -50,7 +50,7 @@ pub(super) async fn auth(verb: Verb, environment: &Environment) -> anyhow::Resul
 }
 
 fn list(environment: &Environment) -> anyhow::Result<u8> {
-    let settings = Here::read(Path::new("."), environment)?.loaded.settings.clone();
+    let settings = ProjectContext::read(Path::new("."), environment)?.loaded.settings.clone();
     let mut lines = Vec::new();
     for (id, kind, place) in Auth::places(environment) {
         lines.push(format!("{id}: {kind}, {place}"));
@@ -77,7 +77,7 @@ pub(super) async fn login(
     device: bool,
     environment: &Environment,
 ) -> anyhow::Result<u8> {
-    let here = Here::read(Path::new("."), environment)?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = here.loaded.settings.clone();
     let catalog = Catalog::load(environment);
     let terminal = std::io::stdin().is_terminal();
@@ -94,8 +94,8 @@ pub(super) async fn login(
     }
     let provider = find(&id, &settings, &catalog)?;
     let name = provider.name.as_deref().unwrap_or(&id).to_owned();
-    let service = Service::of(&provider).filter(|_| !key);
-    let kept = match service {
+    let service = if key { None } else { Service::of(&provider) };
+    let credential = match service {
         None if device => bail!("{name} has no login with a code; `adjutant auth login {id}` takes its key"),
         None => {
             let text = if terminal { ask(&format!("Key for {name}: "), false)? } else { line()? };
@@ -115,7 +115,7 @@ pub(super) async fn login(
         }
     };
     let path = Auth::path(environment);
-    Auth::keep(&path, &id, Some(&kept)).with_context(|| format!("{} cannot be written", path.display()))?;
+    Auth::keep(&path, &id, Some(&credential)).with_context(|| format!("{} cannot be written", path.display()))?;
     super::say(&format!("{name}: kept in {}, for you alone.", path.display()));
     if !Auth::read(environment).has(&id) {
         super::say(REPLACED);
@@ -125,10 +125,10 @@ pub(super) async fn login(
 
 const REPLACED: &str = "OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces what is kept.";
 
-/// The ways to log in that plugins of the user's own offer for a provider.
-async fn ways(id: &str, here: &Here, environment: &Environment) -> Option<PluginLogin> {
+/// Returns the login methods that plugins of the user's own offer for a provider.
+async fn ways(id: &str, here: &ProjectContext, environment: &Environment) -> Option<PluginLogin> {
     let place = (environment, &here.worktree, &*here.cwd);
-    match PluginLogin::offered(id, &here.loaded.settings, place, Arc::new(Desk)).await {
+    match PluginLogin::offered(id, &here.loaded.settings, place, Arc::new(TerminalLogin)).await {
         Ok(login) => login,
         Err(why) => {
             terminal::aside(&format!("Plugins cannot be asked how to log in: {why}."));
@@ -137,20 +137,20 @@ async fn ways(id: &str, here: &Here, environment: &Environment) -> Option<Plugin
     }
 }
 
-/// Logs in as a plugin does it, and keeps what it brings back.
+/// Logs in through a plugin, and stores the result.
 async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Result<u8> {
     let way = match &login.ways[..] {
         [_] => 0,
         ways => {
             let list = ways.iter().enumerate().map(|(at, way)| format!("  {}. {way}", at + 1));
             let list = list.collect::<Vec<_>>().join("\n");
-            let said = ask(&format!("Ways to log in:\n{list}\nNumber: "), true)?;
-            let chosen = said.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            let answer = ask(&format!("Ways to log in:\n{list}\nNumber: "), true)?;
+            let chosen = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
             chosen.filter(|at| *at < ways.len()).context("there is no way with that number; nothing was changed")?
         }
     };
-    let kept = login.log_in(way).await.map_err(|why| anyhow::anyhow!("{why}; nothing was changed"))?;
-    let PluginCredential { provider, entry } = kept;
+    let credential = login.log_in(way).await.map_err(|why| anyhow::anyhow!("{why}; nothing was changed"))?;
+    let PluginCredential { provider, entry } = credential;
     let path = Auth::path(environment);
     let changed = Auth::change(&path, |all| drop(all.insert(provider.clone(), entry)));
     changed.with_context(|| format!("{} cannot be written", path.display()))?;
@@ -161,10 +161,10 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
     Ok(0)
 }
 
-/// The terminal, for plugins that log in.
-struct Desk;
+/// The terminal as the user interface of a login through a plugin.
+struct TerminalLogin;
 
-impl LoginDesk for Desk {
+impl LoginDesk for TerminalLogin {
     fn ask(&self, question: &str, secret: bool) -> Option<String> {
         terminal::ask(question).ok();
         let quiet = if secret { Quiet::new() } else { None };
@@ -224,7 +224,7 @@ fn show(step: LoginStep) {
     });
 }
 
-/// A line from somebody at the terminal; without an echo where it is secret.
+/// Reads a line from the user at the terminal, without echo if it is secret.
 fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
     terminal::ask(question).ok();
     let quiet = if echo { None } else { Quiet::new() };
@@ -242,7 +242,7 @@ fn line() -> anyhow::Result<String> {
     Ok(line.trim().to_owned())
 }
 
-/// A terminal that shows nothing of what is typed, until dropped.
+/// A guard that turns off the terminal's echo until it is dropped.
 struct Quiet(rustix::termios::Termios);
 
 impl Quiet {
@@ -259,7 +259,7 @@ impl Quiet {
 impl Drop for Quiet {
     fn drop(&mut self) {
         use rustix::termios::{OptionalActions, tcsetattr};
-        // A terminal that is gone needs no echo.
+        // Fails only if the terminal is gone.
         tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0).ok();
     }
 }

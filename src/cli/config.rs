@@ -1,9 +1,9 @@
-//! `adjutant config`: what the settings are, where each comes from, and what is wrong with them.
+//! `adjutant config`: the settings, their sources and their problems.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::place::Here;
+use super::project_context::ProjectContext;
 use base::environment::Environment;
 use config::{self, ProblemSeverity};
 use extensions::scripts::Scripts;
@@ -32,14 +32,14 @@ pub(super) fn config(verb: &ConfigCommand, environment: &Environment) -> anyhow:
         super::terminal::json(&config::schema_text());
         return Ok(0);
     }
-    let here = Here::read(Path::new("."), environment)?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
     super::say(&config::show(&here.loaded, &here.problems));
     Ok(0)
 }
 
-/// Says what is wrong; what the settings load is loaded to see whether it can be.
+/// Prints the problems of the settings. Loads the extensions, to find those that do not load.
 pub(super) async fn check(json: bool, environment: &Environment) -> anyhow::Result<u8> {
-    let here = Here::read(Path::new("."), environment)?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
     let mut problems = here.every_problem(&ModelSources::new(environment));
     let settings = Arc::new(here.loaded.settings.clone());
     let found = survey::survey(Scripts::compiling(), &settings, environment, &here.worktree, &here.cwd).await;

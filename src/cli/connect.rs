@@ -1,4 +1,4 @@
-//! `adjutant connect`: an editor that only starts programs, and a server somewhere else.
+//! `adjutant connect`: connects a client that can only start programs to a remote server.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ pub(super) struct Args {
     tls_key: Option<PathBuf>,
 }
 
-/// Carries what the editor and the server say to each other, until the editor closes our input.
+/// Relays messages between the client and the server until the client closes the input.
 pub(super) async fn connect(args: Args, environment: &Environment) -> ExitCode {
     let (client, url, token) = match prepare(&args, environment) {
         Ok(prepared) => prepared,
@@ -96,7 +96,7 @@ fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
     Ok((client, url.to_string(), token))
 }
 
-/// What the server is shown where it wants to know by a certificate who connects.
+/// Returns the certificate with which the client identifies itself to the server.
 fn identity(certificate: &Path, key: &Path) -> Result<reqwest::Identity, String> {
     let mut pem = Vec::new();
     for path in [certificate, key] {

@@ -1,4 +1,4 @@
-//! `adjutant doctor`: what works here and what does not, found out by trying it.
+//! `adjutant doctor`: tries the parts of the installation, and reports which ones work.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::place::Here;
+use super::project_context::ProjectContext;
 use base::environment::Environment;
 use config::settings::SandboxMode;
 use config::trust::{Review, TrustKind};
@@ -31,7 +31,7 @@ pub(super) struct DoctorArgs {
     json: bool,
 }
 
-/// What was found out, for people and as data.
+/// The findings, as text and as data.
 #[derive(Default)]
 struct DoctorReport {
     lines: Vec<String>,
@@ -49,14 +49,14 @@ impl DoctorReport {
     }
 }
 
-/// Tells; exit code 1 if something does not work.
+/// Prints the report. Exit code 1 if something does not work.
 pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyhow::Result<u8> {
     let mut report = DoctorReport::default();
     versions(&mut report, environment).await;
     directories(&mut report, environment);
     store(&mut report, environment).await;
-    // The settings name the rest; without them it is told what is left.
-    match Here::read(Path::new("."), environment) {
+    // The settings name everything else. If they cannot be read, the rest is skipped.
+    match ProjectContext::read(Path::new("."), environment) {
         Ok(here) => {
             config(&mut report, &here, environment);
             sandbox(&mut report, &here, environment).await;
@@ -145,7 +145,7 @@ fn directories(report: &mut DoctorReport, environment: &Environment) {
     report.keep("directories", Value::Array(list));
 }
 
-/// Whether a file can be made in a directory, or where it would have to be made.
+/// Whether a file can be created in a directory, or in its nearest existing ancestor.
 fn writable(path: &Path) -> bool {
     match path.ancestors().find(|path| path.is_dir()) {
         Some(dir) if dir == path => tempfile::tempfile_in(dir).is_ok(),
@@ -155,10 +155,10 @@ fn writable(path: &Path) -> bool {
 }
 
 async fn store(report: &mut DoctorReport, environment: &Environment) {
-    /// More than these are not counted.
+    /// The number of sessions that are counted.
     const MOST: usize = 10_000;
     let store = session::user_store::store(environment);
-    // As an editor asks: what fails there must fail here.
+    // The same query as for a client, so that it fails in the same cases.
     let query = ListQuery { archived: Some(false), limit: MOST, ..ListQuery::default() };
     let looked = store.filled().await;
     let told = match looked.and(store.list_where(query).await) {
@@ -190,16 +190,18 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
     report.keep("store", told);
 }
 
-fn config(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+fn config(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let problems = here.every_problem(&ModelSources::new(environment));
     let count = |severity: ProblemSeverity| problems.iter().filter(|problem| problem.severity == severity).count();
-    let (errors, warnings) = (count(ProblemSeverity::Error), count(ProblemSeverity::Warning));
+    let errors = count(ProblemSeverity::Error);
+    let warnings = count(ProblemSeverity::Warning);
     let other = problems.len() - errors - warnings;
     let files: Vec<PathBuf> = here.loaded.files();
     let told = match (errors, warnings) {
         (0, 0) => "nothing is wrong".to_owned(),
         _ => {
-            let (errors, warnings) = (base::text::count(errors, "error"), base::text::count(warnings, "warning"));
+            let errors = base::text::count(errors, "error");
+            let warnings = base::text::count(warnings, "warning");
             format!("{errors}, {warnings}; `adjutant config check` shows them")
         }
     };
@@ -224,7 +226,7 @@ fn config(report: &mut DoctorReport, here: &Here, environment: &Environment) {
     report.keep("withheld", json!(trust));
 }
 
-async fn sandbox(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let wish = &here.loaded.settings.sandbox;
     let sandbox = Sandbox::new(environment);
     let mode = match wish.mode {
@@ -280,8 +282,8 @@ async fn sandbox(report: &mut DoctorReport, here: &Here, environment: &Environme
     }
 }
 
-/// Which credentials commands do not get to see, and who sees them.
-fn hidden(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+/// Reports the credentials that are hidden from commands, and the programs that see them.
+fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let wish = &here.loaded.settings.sandbox;
     let mechanism = report.data.get("sandbox").and_then(|levels| levels["workspaceWrite"]["mechanism"].as_str());
     let can_hide = matches!(mechanism, Some("bwrap" | "seatbelt"));
@@ -316,8 +318,8 @@ fn hidden(report: &mut DoctorReport, here: &Here, environment: &Environment) {
     report.keep("hidden", json!(list));
 }
 
-/// What commands and servers do not get of the environment.
-fn variables(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+/// Reports the environment variables that commands and servers do not receive.
+fn variables(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let out = here.loaded.settings.variables.left_out(environment);
     let shown: Vec<String> = out.iter().map(|name| base::text::escaped(name)).collect();
     let told = match shown.as_slice() {
@@ -331,7 +333,7 @@ fn variables(report: &mut DoctorReport, here: &Here, environment: &Environment) 
     report.keep("environment", json!({ "leftOut": out }));
 }
 
-async fn providers(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let settings = &here.loaded.settings;
     let sources = ModelSources::new(environment);
     let configured = sources.configured(settings);
@@ -369,8 +371,9 @@ async fn providers(report: &mut DoctorReport, here: &Here, environment: &Environ
     report.keep("localServers", json!(servers));
 }
 
-/// Custom tools and plugins: whether they load, and which of them cost the provider's cache.
-async fn extensions(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+/// Reports the custom tools and plugins that do not load, or that prevent the use of a provider's
+/// cache.
+async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let settings = Arc::new(here.loaded.settings.clone());
     if settings.scripts.is_empty() {
         return;
@@ -390,7 +393,7 @@ async fn extensions(report: &mut DoctorReport, here: &Here, environment: &Enviro
     }
 }
 
-async fn servers(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+async fn servers(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let servers = super::mcp::servers(here, environment);
     let tried = servers.survey(&here.loaded.settings.mcp).await;
     servers.end().await;
@@ -403,8 +406,8 @@ async fn servers(report: &mut DoctorReport, here: &Here, environment: &Environme
     report.keep("mcpServers", tried.iter().map(super::mcp::data).collect());
 }
 
-/// Which language servers would be asked about files of this directory.
-fn languages(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+/// Reports the language servers for files of this directory.
+fn languages(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let settings = &here.loaded.settings;
     let mut list = Vec::new();
     let mut missing = Vec::new();
@@ -439,7 +442,7 @@ fn languages(report: &mut DoctorReport, here: &Here, environment: &Environment) 
     report.keep("languageServers", json!({ "found": list, "missing": missing, "trusted": settings.trusted }));
 }
 
-/// Names what is left out until the user trusts the project.
+/// Reports the items that are withheld until the project is trusted.
 fn withheld(report: &mut DoctorReport, trust: &Review, kind: TrustKind, section: &str) {
     for item in trust.withheld(kind) {
         let state = trust.withheld_state();

@@ -1,9 +1,9 @@
-//! `adjutant extensions`: what hooks into the sessions of a project.
+//! `adjutant extensions`: the hooks, custom tools and plugins of a project.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::place::Here;
+use super::project_context::ProjectContext;
 use base::environment::Environment;
 use base::text;
 use config::trust::{Review, TrustItem, TrustKind};
@@ -21,9 +21,9 @@ pub(super) struct Args {
     dir: PathBuf,
 }
 
-/// Loads them once, as a session would; exit code 1 if something does not load.
+/// Loads the extensions once, as a session would. Exit code 1 if one of them does not load.
 pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
-    let here = Here::read(&args.dir, environment)?;
+    let here = ProjectContext::read(&args.dir, environment)?;
     let settings = Arc::new(here.loaded.settings.clone());
     let found = survey::survey(Scripts::default(), &settings, environment, &here.worktree, &here.cwd).await;
     let tallies = tally::read(environment, &here.worktree.root);
@@ -47,7 +47,8 @@ pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow
     Ok(u8::from(broken))
 }
 
-/// A line for each hook, custom tool and plugin that is left out until the user trusts the project.
+/// Returns a line for each hook, custom tool and plugin that is withheld until the project is
+/// trusted.
 fn withheld(trust: &Review) -> Vec<String> {
     let state = trust.withheld_state();
     let line = |item: &TrustItem| {

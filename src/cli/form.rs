@@ -1,4 +1,4 @@
-//! The questions of the model and of servers at a terminal: one after the other, numbers or words.
+//! Forms at a terminal: the fields are asked one after the other, and answered by numbers or text.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use protocol::acp::v1;
 
 use super::reply::{self, TypedReply};
 
-/// A field that is asked about.
+/// A field of a form.
 #[derive(Debug)]
 pub(super) struct Field {
     name: String,
-    /// Where an answer in words of one's own goes.
+    /// The field that receives a free-text answer.
     own: String,
     pub(super) words: String,
-    /// What each option puts in.
+    /// The value of each option.
     labels: Vec<String>,
     takes: AnswerType,
 }
@@ -26,7 +26,7 @@ enum AnswerType {
     Number,
 }
 
-/// The fields of a form, in order; none where it is no form.
+/// Returns the fields of a form in order, or `None` if the request is not a form.
 pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field>> {
     let v1::ElicitationMode::Form(form) = &request.mode else { return None };
     let properties = &form.requested_schema.properties;
@@ -59,12 +59,12 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
 }
 
 impl Field {
-    /// Whether it is answered with yes or no.
+    /// Whether the field is answered with yes or no.
     pub(super) fn is_switch(&self) -> bool {
         self.takes == AnswerType::Switch
     }
 
-    /// Takes a line as the answer; an empty one is none.
+    /// Stores a line as the answer. An empty line is no answer.
     pub(super) fn take(&self, line: &str, content: &mut BTreeMap<String, v1::ElicitationContentValue>) {
         use v1::ElicitationContentValue as Put;
         let line = line.trim();
@@ -102,15 +102,15 @@ impl Field {
     }
 }
 
-/// What the name of a field for words of one's own ends with.
+/// The suffix of a field for free text.
 const OWN: &str = "_own";
 
-/// A property as it is shown.
+/// A property in the form for display.
 struct Shown {
     words: String,
-    /// What it is where nothing is answered.
+    /// The value without an answer.
     default: Option<String>,
-    /// What each puts in, what it is called, and what it means.
+    /// The value, the label and the description of each option.
     options: Vec<(String, String, String)>,
     takes: AnswerType,
 }
@@ -158,7 +158,7 @@ fn shown(property: &v1::ElicitationPropertySchema) -> Shown {
     }
 }
 
-/// The options that a line names by their numbers; none where it is words.
+/// Returns the options that a line selects by number, or `None` if it is text.
 fn numbers(line: &str, options: usize, several: bool) -> Option<Vec<usize>> {
     let one = |word: &str| word.trim().parse::<usize>().ok()?.checked_sub(1).filter(|at| *at < options);
     let all: Vec<usize> = line.split(',').map(one).collect::<Option<_>>()?;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_or_words() {
+    fn line_selects_options_by_number_or_is_text() {
         let table = [
             (["2", "1, 2", "so"], json!({ "question1": "b", "question2": ["x", "y"], "question3": "so" })),
             (["mine", "neither", ""], json!({ "question1_own": "mine", "question2_own": "neither" })),

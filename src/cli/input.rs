@@ -1,4 +1,4 @@
-//! What a command line names to be read: regular files and standard input, up to a size.
+//! Reads the inputs named on a command line: regular files and standard input, up to a size.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use rustix::fs::{Mode, OFlags};
 
-/// Reads a text from a file, or from standard input for `-`. Errors as of [`file`].
+/// Reads a text from a file, or from standard input for `-`. Errors are those of [`file`].
 pub(super) fn read(path: &Path, most: u64) -> anyhow::Result<String> {
     if path != Path::new("-") {
         return file(path, most);
@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path, most: u64) -> anyhow::Result<String> {
 /// Reads a text from a file.
 ///
 /// # Errors
-/// As of [`bytes`], and where it is not text.
+/// Returns the errors of [`bytes`], and an error if the file is not text.
 pub(super) fn file(path: &Path, most: u64) -> anyhow::Result<String> {
     String::from_utf8(bytes(path, most)?).with_context(|| format!("{} cannot be read", path.display()))
 }
@@ -28,8 +28,8 @@ pub(super) fn file(path: &Path, most: u64) -> anyhow::Result<String> {
 /// Reads a file.
 ///
 /// # Errors
-/// Why it cannot be read: it is not there, no regular file (which could wait for ever, or never end), or
-/// larger than `most` bytes.
+/// Returns an error if the file does not exist, is not a regular file (which could block, or never
+/// end), or is larger than `most` bytes.
 pub(super) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let name = path.display().to_string();
     bounded(open(path)?, &name, most)
@@ -38,10 +38,10 @@ pub(super) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
 /// Opens a file.
 ///
 /// # Errors
-/// The file is not there, or is no regular one.
+/// Returns an error if the file does not exist, or is not a regular file.
 pub(super) fn open(path: &Path) -> anyhow::Result<File> {
     let name = path.display().to_string();
-    // Opening a pipe waits for its other end, and opening a device may do things.
+    // Opening a pipe waits for its other end, and opening a device may have effects.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).with_context(|| format!("{name} cannot be read"))?;
     let file = File::from(file);
@@ -51,7 +51,7 @@ pub(super) fn open(path: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Reads standard input to its end, as often as it is wanted.
+/// Reads standard input to its end, into a buffer that can be read several times.
 pub(super) fn standard(most: u64) -> anyhow::Result<Arc<[u8]>> {
     Ok(bounded(io::stdin().lock(), "standard input", most)?.into())
 }

@@ -1,6 +1,6 @@
-//! The log: a file under the state directory, chosen by `ADJUTANT_LOG` (a level, or directives as
-//! of tracing-subscriber; `ADJUTANT_LOG_FORMAT=json` makes each line an object). Nothing is logged to standard error or output. What is logged are
-//! shapes and names, never bodies or keys.
+//! The log: a file in the state directory, filtered by `ADJUTANT_LOG` (a level, or directives of
+//! tracing-subscriber). `ADJUTANT_LOG_FORMAT=json` writes each line as a JSON object. Nothing is
+//! logged to standard output or error. Entries contain shapes and names, never bodies or keys.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,9 +13,9 @@ use tracing_subscriber::filter::LevelFilter;
 use base::environment::{Environment, private_dir, private_file};
 use base::text;
 
-/// Starts logging when `ADJUTANT_LOG` asks for it; warnings and errors are logged without asking.
-/// Logging ends when the guard is dropped. Where no file can be made there is no log: that is no
-/// reason not to work.
+/// Starts logging. Warnings and errors are logged by default, and more if `ADJUTANT_LOG` selects
+/// it. Logging ends when the guard is dropped. Returns `None` if the file cannot be created,
+/// because the program works without a log.
 pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
     let dir = environment.dirs.state.join("log");
     private_dir(&dir).ok()?;
@@ -31,25 +31,26 @@ pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
             log.json().flatten_event(true).with_env_filter(filter).try_init()
         }
         Some(Ok(filter)) => log.with_env_filter(filter).try_init(),
-        // Nobody asked for anything that would have to be understood.
+        // Without valid directives, the expensive filter is not needed.
         Some(Err(_)) | None => log.with_max_level(LevelFilter::WARN).try_init(),
     }
     .ok()?;
-    // A panic is caught and answered: from here on nobody wants it on standard error.
+    // Panics are caught and answered, so from here on they belong in the log instead of standard
+    // error.
     std::panic::set_hook(Box::new(|info| tracing::error!("panic: {info}")));
     Some(guard)
 }
 
-/// How many files are kept, one for each day.
+/// The number of files that are retained, one per day.
 const KEPT: usize = 7;
 
-/// A file for each day, readable by its owner alone. What is logged is cleaned like what is shown:
-/// whoever looks at a log does so at a terminal. JSON is for programs, and has escapes of its own.
+/// A log file per day, readable by its owner only. Text is cleaned like all output, because logs
+/// are read at a terminal. JSON is for programs and has its own escapes.
 struct Daily {
     environment: Environment,
     dir: PathBuf,
     json: bool,
-    /// The day, and its file.
+    /// The day and its file.
     open: Option<(String, File)>,
 }
 
@@ -79,9 +80,10 @@ impl Daily {
 
 impl Write for Daily {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match self.json {
-            true => self.file()?.write_all(line)?,
-            false => self.file()?.write_all(text::shown(&String::from_utf8_lossy(line)).as_bytes())?,
+        if self.json {
+            self.file()?.write_all(line)?;
+        } else {
+            self.file()?.write_all(text::shown(&String::from_utf8_lossy(line)).as_bytes())?;
         }
         Ok(line.len())
     }

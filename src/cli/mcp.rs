@@ -1,4 +1,4 @@
-//! `adjutant mcp`: the MCP servers of this directory, logging in at them, and trying their tools.
+//! `adjutant mcp`: lists the MCP servers of this directory, logs in to them and calls their tools.
 
 use std::collections::HashMap;
 use std::io::{BufRead, IsTerminal};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value, json};
 
-use super::place::Here;
+use super::project_context::ProjectContext;
 use super::reply;
 use super::terminal;
 use base::environment::Environment;
@@ -28,7 +28,8 @@ use providers::http::HttpClient;
 pub(super) type Args = super::CommandOrList<Verb, Listing>;
 
 impl Args {
-    /// Whether it does what only the user may: logs in or out, calls a tool, changes settings.
+    /// Whether it does something that only the user may do: log in or out, call a tool, change
+    /// settings.
     pub(super) fn acts(&self) -> bool {
         !matches!(self.verb, None | Some(Verb::List(_) | Verb::Tools { .. } | Verb::Add(Addition { write: false, .. })))
     }
@@ -118,13 +119,13 @@ pub(super) async fn mcp(args: Args, environment: &Environment) -> anyhow::Result
     }
 }
 
-/// The servers of a directory, none of them started.
-pub(super) fn servers(here: &Here, environment: &Environment) -> McpServers {
+/// Returns the servers of a directory, not yet started.
+pub(super) fn servers(here: &ProjectContext, environment: &Environment) -> McpServers {
     asking(here, environment, false)
 }
 
-/// The same; `attended`: what they ask can be answered.
-fn asking(here: &Here, environment: &Environment, attended: bool) -> McpServers {
+/// Returns the servers of a directory; `attended` means that the user can answer their questions.
+fn asking(here: &ProjectContext, environment: &Environment, attended: bool) -> McpServers {
     let client = Arc::new(HttpClient::new(environment));
     let catalogs = Some(mcp::catalogs(environment, None));
     let session = ForSession { attended, catalogs, ..ForSession::default() };
@@ -132,7 +133,7 @@ fn asking(here: &Here, environment: &Environment, attended: bool) -> McpServers 
 }
 
 async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
-    let here = Here::read(Path::new("."), environment)?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
     let servers = servers(&here, environment);
     let reports = servers.survey(&here.loaded.settings.mcp).await;
     servers.end().await;
@@ -174,7 +175,7 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     Ok(u8::from(failed))
 }
 
-/// How a server is, in a few words.
+/// Describes the state of a server in a few words.
 pub(super) fn state(report: &ServerReport) -> String {
     match &report.state {
         ReportedState::Connected => {
@@ -204,7 +205,7 @@ pub(super) fn data(report: &ServerReport) -> Value {
         "prompts": report.prompts, "resources": report.resources})
 }
 
-/// A server that is left out until the user trusts the project.
+/// A server that is withheld until the project is trusted.
 struct WithheldServer<'a> {
     name: &'a str,
     state: &'static str,
@@ -225,19 +226,19 @@ fn withheld(trust: &Review) -> Vec<WithheldServer<'_>> {
     servers
 }
 
-/// A server that is not used, for what the settings say of it is wrong.
+/// A server that is not used because its settings are invalid.
 struct Unused {
     name: String,
     why: String,
     source: String,
 }
 
-/// All of them, with the first thing that is wrong.
-fn unused(here: &Here) -> Vec<Unused> {
+/// Returns the unused servers, each with its first problem.
+fn unused(here: &ProjectContext) -> Vec<Unused> {
     let mut all: Vec<(_, Unused)> = Vec::new();
     for problem in here.problems.iter().filter(|problem| problem.severity == ProblemSeverity::Error) {
         let Some(rest) = problem.key.strip_prefix("mcp.") else { continue };
-        // A name may have dots; what its entry has begins at one of these.
+        // A name may contain dots, so the key within the entry begins at one of these.
         let inside = [".command", ".url", ".type", ".headers", ".environment", ".cwd", ".oauth", ".timeout"];
         let (name, key) = rest.split_at(inside.iter().filter_map(|key| rest.find(key)).min().unwrap_or(rest.len()));
         let known = here.loaded.settings.mcp.iter().any(|entry| entry.name == name);
@@ -252,8 +253,8 @@ fn unused(here: &Here) -> Vec<Unused> {
     all.into_iter().map(|(_, server)| server).collect()
 }
 
-/// A server of the settings.
-fn find<'a>(name: &str, here: &'a Here) -> anyhow::Result<&'a McpEntry> {
+/// Returns a server of the settings.
+fn find<'a>(name: &str, here: &'a ProjectContext) -> anyhow::Result<&'a McpEntry> {
     let all = &here.loaded.settings.mcp;
     all.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let near = text::nearest(name, all.iter().map(|entry| entry.name.as_str()));
@@ -271,7 +272,7 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
     let (url, oauth) = match url {
         Some(url) => (url, OAuth::default()),
         None => {
-            let here = Here::read(Path::new("."), environment)?;
+            let here = ProjectContext::read(Path::new("."), environment)?;
             match &find(name, &here)?.transport {
                 Transport::Local { .. } => bail!("{name} is a program on this machine; it has no login"),
                 Transport::Remote { oauth: None, .. } => {
@@ -308,7 +309,7 @@ fn log_out(name: &str, environment: &Environment) -> anyhow::Result<u8> {
 }
 
 async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Result<u8> {
-    let here = Here::read(Path::new("."), environment)?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
     let entry = find(name, &here)?.clone();
     let servers = servers(&here, environment);
     let reports = servers.survey(&[McpEntry { enabled: true, ..entry }]).await;
@@ -333,7 +334,7 @@ async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Res
 async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment: &Environment) -> anyhow::Result<u8> {
     let arguments: Map<String, Value> = serde_json::from_str(arguments)
         .context("the arguments are not a JSON object, such as '{\"word\": \"milk\"}'")?;
-    let here = Here::read(Path::new("."), environment)?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
     let entry = find(name, &here)?.clone();
     let person = std::io::stdin().is_terminal();
     let servers = asking(&here, environment, allow || person);
@@ -393,16 +394,17 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
     }
 }
 
-/// Answers what a server asks: at the terminal, field by field, or with what it proposes where nobody is to be asked.
+/// Answers a form of a server: at the terminal, field by field, or with its defaults if the user
+/// must not be asked.
 fn answer(form: FormRequest, allow: bool) {
     let FormRequest { who, message, asks, reply, .. } = form;
-    let said = match (&asks, allow) {
+    let answer = match (&asks, allow) {
         (FormPage::Fields(_), true) => asks.accepted(|_| Vec::new()),
         (FormPage::Address(_), true) => FormReply::Declined,
         (asks, false) => fill(&who, &message, asks).unwrap_or(FormReply::Cancelled),
     };
-    // A call that has ended does not care.
-    reply.send(said).ok();
+    // The call may have ended.
+    reply.send(answer).ok();
 }
 
 fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> {
@@ -450,7 +452,7 @@ fn asked(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Resu
     agree(&format!("Call {tool} of {name} with {shown}? [y/N]"), "y  calls it this once; n  does not")
 }
 
-/// Asks for a yes; nothing typed is a no.
+/// Asks for a yes. An empty answer is a no.
 fn agree(question: &str, explained: &str) -> anyhow::Result<bool> {
     let question = format!("{} ", text::shown(question));
     Ok(reply::yes_or_no(&question, explained, Some(false), terminal::answer)?.unwrap_or(false))

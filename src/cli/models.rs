@@ -1,4 +1,4 @@
-//! `adjutant models`: who can be asked here, what it costs, and what is missing.
+//! `adjutant models`: lists the models with prices, and the missing keys.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::place::Here;
+use super::project_context::ProjectContext;
 use base::environment::Environment;
 use config::settings::Rates;
 use config::trust::TrustKind;
@@ -42,7 +42,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
             super::say(&said);
         }
     }
-    let here = Here::read(Path::new("."), environment)?;
+    let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = here.loaded.settings.clone();
     let mut registry = if args.all { sources.everyone(&settings) } else { sources.configured(&settings) };
     if registry.is_bare()
@@ -50,7 +50,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     {
         registry = found;
     }
-    // Who names a provider wants to see what it has, with a key or without.
+    // A provider named on the command line is shown with or without a key.
     let has = |registry: &Registry, name: &str| registry.providers().iter().any(|facts| facts.id == name);
     if let Some(name) = args.provider.as_deref().filter(|name| !has(&registry, name)) {
         let all = sources.everyone(&settings);
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn token_counts_and_prices_are_short() {
         let cases = [(0, "0"), (999, "999"), (4096, "4k"), (200_000, "200k"), (1_000_000, "1M"), (1_500_000, "1.5M")];
         for (count, expected) in cases {
             assert_eq!(tokens(count), expected);

@@ -1,4 +1,4 @@
-//! `adjutant completions` and `adjutant man`: what shells and `man` want to know of the command line.
+//! `adjutant completions` and `adjutant man`: the command line for shells and for `man`.
 
 use anyhow::Context as _;
 use clap::{Command, ValueEnum};
@@ -36,7 +36,7 @@ fn script(shell: impl Generator, mut command: Command) -> Vec<u8> {
     script
 }
 
-/// One page: adjutant, then each of its commands.
+/// Prints one page: adjutant, then each of its commands.
 pub(super) fn manual(mut command: Command) -> anyhow::Result<u8> {
     command.build();
     let mut page = Vec::new();
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shell_gets_a_script_that_knows_the_commands() {
+    fn completion_script_of_every_shell_contains_the_commands() {
         let scripts = [
             script(shells::Bash, Cli::command()),
             script(shells::Fish, Cli::command()),

@@ -1,11 +1,11 @@
-//! `adjutant permissions`: what is allowed here, why, and what was granted.
+//! `adjutant permissions`: explains verdicts, and lists and revokes grants.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 
-use super::place::Here;
+use super::project_context::ProjectContext;
 use base::approvals::Approvals;
 use base::environment::Environment;
 use base::worktree::Worktree;
@@ -98,7 +98,7 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
         Verb::List(Listing { all }) => list(all, environment).await,
         Verb::Revoke { permission, pattern, agent } => revoke(&permission, pattern, agent, environment).await,
         Verb::Explain { agent, approvals, sandbox, read, edit, command } => {
-            let here = Here::read(Path::new("."), environment)?;
+            let here = ProjectContext::read(Path::new("."), environment)?;
             let policy = asking(approvals, sandbox, policy(&agent, &here, environment)?, &here, environment).await;
             let policy = Policy { grants: granted(&agent, &here, environment).await, ..policy };
             let path = read.map(|path| (Access::Read, path)).or(edit.map(|path| (Access::Edit, path)));
@@ -138,7 +138,7 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
                 }
                 None => environment.clone(),
             };
-            let here = Here::read(Path::new("."), &environment)?;
+            let here = ProjectContext::read(Path::new("."), &environment)?;
             let secrets = secrets(&here.loaded.settings, &environment);
             let policy = policy(&agent, &here, &environment)?;
             check(&asking(approvals, sandbox, policy, &here, &environment).await, &secrets)
@@ -146,8 +146,8 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
     }
 }
 
-/// What an agent may do here.
-pub(super) fn policy(agent: &str, here: &Here, environment: &Environment) -> anyhow::Result<Policy> {
+/// Returns the policy of an agent in this directory.
+pub(super) fn policy(agent: &str, here: &ProjectContext, environment: &Environment) -> anyhow::Result<Policy> {
     let Some(found) = here.agents.get(agent) else {
         let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
         bail!("no agent \"{agent}\"; available: {}", names.join(", "));
@@ -155,23 +155,24 @@ pub(super) fn policy(agent: &str, here: &Here, environment: &Environment) -> any
     let place = PermissionContext::new(environment, &here.worktree, &here.cwd);
     let private = here.loaded.settings.webfetch_private.clone();
     let approvals = here.loaded.settings.approvals;
-    let (rules, doubt) = (found.rules.clone(), here.loaded.settings.doubt());
+    let rules = found.rules.clone();
+    let doubt = here.loaded.settings.doubt();
     Ok(Policy { rules, grants: Rules::default(), approvals, private, place, doubt, ..Policy::default() })
 }
 
-/// What the user granted an agent here with "always".
-async fn granted(agent: &str, here: &Here, environment: &Environment) -> Rules {
+/// Returns the user's grants to an agent in this project.
+async fn granted(agent: &str, here: &ProjectContext, environment: &Environment) -> Rules {
     let store = session::user_store::store(environment);
-    let project = kept_as(&store, &here.worktree).await;
+    let project = grants_key(&store, &here.worktree).await;
     Grants::open(&project, environment, &store).await.of(agent)
 }
 
-/// The same where so much is asked, in a sandbox that is given or found here.
+/// Returns the policy with the given approvals, and with a sandbox that is given or found here.
 async fn asking(
     approvals: Option<Approvals>,
     sandbox: Option<SandboxGuarantee>,
     policy: Policy,
-    here: &Here,
+    here: &ProjectContext,
     environment: &Environment,
 ) -> Policy {
     let approvals = approvals.unwrap_or(policy.approvals);
@@ -183,7 +184,7 @@ async fn asking(
     Policy { approvals, guarantee, sandboxed: whole && approvals == Approvals::Sandboxed, ..policy }
 }
 
-/// Says which sandbox a verdict was found with.
+/// Describes the sandbox of a verdict.
 fn judged_in(guarantee: SandboxGuarantee, is_given: bool) -> String {
     let sandbox = match guarantee {
         SandboxGuarantee::None => "without a sandbox".to_owned(),
@@ -201,7 +202,7 @@ fn approvals(word: &str) -> Result<Approvals, String> {
     Approvals::named(word).ok_or_else(|| format!("choose one of {}", known()))
 }
 
-/// What a file tool would need; says so where it would refuse.
+/// Returns the access requests of a file tool. Prints the reason if the path is refused.
 fn path_needs(policy: &Policy, access: Access, path: &str) -> Vec<Need> {
     match path_gate::admit(policy, access, path) {
         Ok(located) => located.needs(access),
@@ -272,12 +273,12 @@ async fn revoke(
     Ok(0)
 }
 
-/// What this project's grants are kept under.
+/// Returns the key of the grants of the current project.
 async fn project(store: &Store, environment: &Environment) -> anyhow::Result<String> {
-    Ok(kept_as(store, &Here::read(Path::new("."), environment)?.worktree).await)
+    Ok(grants_key(store, &ProjectContext::read(Path::new("."), environment)?.worktree).await)
 }
 
-/// What the grants of a project are kept under.
-async fn kept_as(store: &Store, worktree: &Worktree) -> String {
+/// Returns the key of a project's grants.
+async fn grants_key(store: &Store, worktree: &Worktree) -> String {
     if store.is_shared().await { worktree.shared_name() } else { worktree.root.display().to_string() }
 }

@@ -1,5 +1,5 @@
-//! Calls that were refused because nobody could be asked: named as it happens, and once more at the end of a run, with
-//! what would have allowed them.
+//! Calls that were refused because no user could be asked. They are printed as they happen, and
+//! again at the end of a run with the settings that would have allowed them.
 
 use protocol::acp::v1;
 use serde::{Deserialize, Serialize};
@@ -12,14 +12,14 @@ use base::text;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RefusedCall {
     title: String,
-    /// Why it is asked about, in a few words.
+    /// The reason for the question, in a few words.
     reason: String,
-    /// What `permission` in the settings would have to hold; none where no rule allows it.
+    /// The value of `permission` in the settings that would allow it; `None` if no rule can.
     permission: Option<Value>,
 }
 
 impl RefusedCall {
-    /// The call that a question is about.
+    /// Creates the refused call of a permission request.
     pub(super) fn new(request: &v1::RequestPermissionRequest) -> Self {
         let fact = |key: &str| of_ours(request.meta.as_ref(), UNATTENDED).and_then(|facts| facts.get(key));
         Self {
@@ -29,8 +29,8 @@ impl RefusedCall {
         }
     }
 
-    /// Says at once that it was refused; `because` is "nobody to ask".
-    pub(super) fn said(&self, because: &str) -> String {
+    /// Returns the message for a refusal as it happens, with its cause.
+    pub(super) fn message(&self, because: &str) -> String {
         format!("not allowed, {because}: {}; --allow permits it", self.named())
     }
 
@@ -39,7 +39,7 @@ impl RefusedCall {
     }
 }
 
-/// Lists what was refused, each call once; none where nothing was.
+/// Lists the refused calls, each once. `None` if there are none.
 pub(super) fn listed(refused: &[RefusedCall]) -> Option<String> {
     let mut different: Vec<&RefusedCall> = Vec::new();
     for call in refused {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_were_refused_are_listed_once_with_what_permits_them() {
+    fn refused_calls_are_listed_once_with_the_rule_that_permits_them() {
         let call = |title: &str, permission: Option<Value>| RefusedCall {
             title: title.into(),
             reason: "outside the project".into(),
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(listed(&[]), None);
         let read = call("Read /etc/hosts", Some(json!({ "external_directory": { "/etc/*": "allow" } })));
         assert_eq!(
-            read.said("nobody to ask"),
+            read.message("nobody to ask"),
             "not allowed, nobody to ask: Read /etc/hosts (outside the project); --allow permits it"
         );
         let all = [read.clone(), call("Write .git/config", None), read];

@@ -1,5 +1,5 @@
-//! What somebody types at the terminal to answer a question. The same in every place that asks: y, yes, ok; a, always;
-//! n, no; ?; in capital letters as well.
+//! Answers to yes-or-no questions at the terminal. All questions accept the same ones: y, yes, ok;
+//! a, always; n, no; ?; in upper or lower case.
 
 /// An answer to a question with a yes and a no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,14 +7,14 @@ pub(super) enum TypedReply<'t> {
     Yes,
     Always,
     No,
-    /// What do the answers mean?
+    /// A request to explain the answers.
     Explain,
-    /// Nothing was typed.
+    /// An empty line.
     Nothing,
     Words(&'t str),
 }
 
-/// Reads an answer from a line.
+/// Parses an answer.
 pub(super) fn read(line: &str) -> TypedReply<'_> {
     let line = line.trim();
     match line.to_lowercase().as_str() {
@@ -27,9 +27,9 @@ pub(super) fn read(line: &str) -> TypedReply<'_> {
     }
 }
 
-/// Asks for a plain yes or no until there is one: `ask` shows words and gives the line that answers them; none at the
-/// end of the input. `explained` says what follows from a yes. Nothing typed is the answer of `default`, if there is
-/// one.
+/// Asks for yes or no until the answer is one of them: `ask` shows a text and returns the next
+/// line, or `None` at the end of the input. `explained` describes the effect of a yes. An empty
+/// line selects `default`, if there is one.
 pub(super) fn yes_or_no(
     question: &str,
     explained: &str,
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_mean_what_they_say_in_any_case() {
+    fn answer_is_recognized_in_any_case() {
         let table = [
             ("y", TypedReply::Yes),
             (" Y \n", TypedReply::Yes),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yes_or_no_is_asked_until_it_is_one() {
+    fn yes_or_no_question_is_repeated_until_answered() {
         let answered = |lines: &[&str], default| {
             let mut lines = lines.iter();
             let mut shown = Vec::new();

@@ -1,5 +1,5 @@
-//! `adjutant run`: answers one prompt, as an ACP client of its own server over a pair of pipes. What
-//! an editor sees is what is printed here, no more and no less.
+//! `adjutant run`: answers one prompt, as an ACP client of its own server over a pair of pipes. It
+//! prints exactly the information that an editor receives.
 
 mod client;
 mod keyboard;
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::client::Client;
-use super::inside::{Inside, exit_code, said};
+use super::in_process::{InProcessServer, exit_code, server_error};
 use super::work::{self, Work};
 use super::{input, sessions, terminal};
 use acp_server::meta::{ALONE, OWN, REJECTED, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
@@ -90,7 +90,7 @@ pub(super) struct Args {
     format: OutputFormat,
 }
 
-/// What is wrong with the command line.
+/// An error in the command line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Misuse(String);
@@ -114,7 +114,7 @@ struct Task {
     blocks: Vec<v1::ContentBlock>,
     schema: Option<Value>,
     cwd: PathBuf,
-    /// The session that goes on.
+    /// The session to continue.
     earlier: Option<Record>,
 }
 
@@ -139,20 +139,21 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let routes =
         Table::new(client.clone()).notification(Client::update).request(Client::permit).request(Client::inquire);
     let print = args.format == OutputFormat::Json && !args.detach;
-    let mut inside = Inside::start(&shared, ended.clone(), routes, |lines| tee(lines, print)).context("no pipe")?;
+    let mut in_process =
+        InProcessServer::start(&shared, ended.clone(), routes, |lines| tee(lines, print)).context("no pipe")?;
     let work = async {
         let earlier = earlier(&args, &cwd, &shared).await?;
-        converse(&args, &inside.peer, &client, &shared, Task { blocks, schema, cwd, earlier }).await
+        converse(&args, &in_process.peer, &client, &shared, Task { blocks, schema, cwd, earlier }).await
     };
     let code = tokio::select! {
         code = work => code,
         Some(code) = super::signalled(ended.clone(), false) => Ok(code),
     };
     client.end(code.is_err());
-    // The agent's end first: what it still had to say has been written by then.
-    inside.stop_serving().await;
+    // The server first, so that all its messages are written.
+    in_process.stop_serving().await;
     shared.finish().await;
-    inside.end().await;
+    in_process.end().await;
     code
 }
 
@@ -166,7 +167,7 @@ fn schema(path: &Path) -> anyhow::Result<Value> {
     }
 }
 
-/// The session that is to go on.
+/// Returns the session to continue.
 async fn earlier(args: &Args, cwd: &Path, shared: &Sessions) -> anyhow::Result<Option<Record>> {
     let Some(name) = args.session.as_deref().or(args.r#continue.then_some(sessions::LAST)) else { return Ok(None) };
     let id = sessions::find(&shared.store, name, cwd, &shared.environment).await?;
@@ -174,14 +175,14 @@ async fn earlier(args: &Args, cwd: &Path, shared: &Sessions) -> anyhow::Result<O
 }
 
 async fn converse(args: &Args, peer: &Peer, client: &Client, shared: &Sessions, task: Task) -> anyhow::Result<u8> {
-    peer.call(&hello(client), None).await.map_err(said)?;
-    let kept = task.earlier.is_some() && !args.fork;
+    peer.call(&hello(client), None).await.map_err(server_error)?;
+    let is_earlier_session = task.earlier.is_some() && !args.fork;
     let extra = task.earlier.as_ref().map(|earlier| earlier.extra.clone()).unwrap_or_default();
     let cwd = task.earlier.as_ref().map_or_else(|| task.cwd.clone(), |earlier| earlier.cwd.clone());
     let session = open(args.fork, peer, task.earlier, task.cwd).await?;
     if let Err(wrong) = choose(args, peer, &session).await {
-        // Nothing was said in it.
-        if !kept {
+        // The new session is empty.
+        if !is_earlier_session {
             peer.call(&v1::DeleteSessionRequest::new(session), None).await.ok();
         }
         return Err(wrong);
@@ -211,10 +212,10 @@ async fn converse(args: &Args, peer: &Peer, client: &Client, shared: &Sessions, 
             }
         }
     };
-    ended(args, client, &response.map_err(said)?)
+    ended(args, client, &response.map_err(server_error)?)
 }
 
-/// What is said of the prompt beside its words.
+/// Returns the options of the prompt, for its metadata.
 fn meta(args: &Args, schema: Option<Value>) -> Map<String, Value> {
     let only = (!args.tools.is_empty()).then_some(("*", false));
     let named = args.tools.iter().map(|name| (name.as_str(), true));
@@ -227,18 +228,16 @@ fn meta(args: &Args, schema: Option<Value>) -> Map<String, Value> {
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// What somebody at a terminal can be asked.
+/// Returns the kinds of elicitation that a terminal supports.
 fn asks() -> v1::ElicitationCapabilities {
-    let (forms, addresses) = (v1::ElicitationFormCapabilities::new(), v1::ElicitationUrlCapabilities::new());
+    let forms = v1::ElicitationFormCapabilities::new();
+    let addresses = v1::ElicitationUrlCapabilities::new();
     v1::ElicitationCapabilities::new().form(forms).url(addresses)
 }
 
 fn hello(client: &Client) -> Initialize {
     let mut offers = v1::ClientCapabilities::new();
-    offers = match client.person() {
-        true => offers.elicitation(asks()),
-        false => offers.meta(own(ALONE, Value::Bool(true))),
-    };
+    offers = if client.person() { offers.elicitation(asks()) } else { offers.meta(own(ALONE, Value::Bool(true))) };
     let session = v1::ClientSessionCapabilities::new()
         .notices(v1::NoticeCapabilities::new())
         .compaction(v1::CompactionCapabilities::new());
@@ -247,19 +246,19 @@ fn hello(client: &Client) -> Initialize {
     Initialize(request.client_capabilities(offers.session(session)).client_info(info))
 }
 
-/// Opens the session: a new one, an earlier one, or a copy of that.
+/// Opens a new session, an earlier one, or a copy of an earlier one.
 async fn open(fork: bool, peer: &Peer, earlier: Option<Record>, cwd: PathBuf) -> anyhow::Result<v1::SessionId> {
     let Some(record) = earlier else {
         let new = NewSession(v1::NewSessionRequest::new(cwd));
-        return Ok(peer.call(&new, None).await.map_err(said)?.session_id);
+        return Ok(peer.call(&new, None).await.map_err(server_error)?.session_id);
     };
     let id = v1::SessionId::new(record.id.share());
     if fork {
         let copy = v1::ForkSessionRequest::new(id, record.cwd).additional_directories(record.extra);
-        return Ok(peer.call(&copy, None).await.map_err(said)?.session_id);
+        return Ok(peer.call(&copy, None).await.map_err(server_error)?.session_id);
     }
     let resume = v1::ResumeSessionRequest::new(id.clone(), record.cwd).additional_directories(record.extra);
-    peer.call(&resume, None).await.map_err(said)?;
+    peer.call(&resume, None).await.map_err(server_error)?;
     Ok(id)
 }
 
@@ -270,15 +269,15 @@ async fn choose(args: &Args, peer: &Peer, session: &v1::SessionId) -> anyhow::Re
         let set = v1::SetSessionConfigOptionRequest::new(session.clone(), option, value);
         peer.call(&set, None).await.map_err(|error| match error {
             CallError::Refused(refused) if refused.code == code::INVALID_PARAMS => {
-                Misuse(format!("{:#}", said(CallError::Refused(refused)))).into()
+                Misuse(format!("{:#}", server_error(CallError::Refused(refused)))).into()
             }
-            error => said(error),
+            error => server_error(error),
         })?;
     }
     Ok(())
 }
 
-/// How a turn has ended, as an exit code, and what there is to say about it.
+/// Returns the exit code of a turn, and prints the reason for an incomplete answer.
 fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow::Result<u8> {
     let refused = client.has_refused();
     let stopped = of_ours(response.meta.as_ref(), REJECTED).is_some();
@@ -286,7 +285,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
     if stopped {
         client.stop();
     }
-    // Why it ended without the answer that was wanted; none where the model was done.
+    // The reason for a missing answer; `None` if the model has finished.
     let why = match response.stop_reason {
         v1::StopReason::EndTurn if refused || stopped => Some("something was not permitted"),
         v1::StopReason::EndTurn => None,
@@ -308,7 +307,9 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
             client.screen.aside(&format!("adjutant: {none}: {why}"));
         }
         (_, None) => {
-            if let Some(why) = why.filter(|_| response.stop_reason == v1::StopReason::MaxTokens) {
+            if let Some(why) = why
+                && response.stop_reason == v1::StopReason::MaxTokens
+            {
                 client.screen.aside(&format!("adjutant: the answer is not complete: {why}"));
             }
         }
@@ -317,7 +318,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
     Ok(exit_code(response.stop_reason, permitted))
 }
 
-/// Passes lines on, and prints them first if asked to.
+/// Passes lines on, and prints them first if `print` is set.
 fn tee(mut lines: mpsc::Receiver<Line>, print: bool) -> mpsc::Receiver<Line> {
     if !print {
         return lines;

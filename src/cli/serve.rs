@@ -51,13 +51,13 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Whether it changes who may connect.
+    /// Whether it changes the set of clients that may connect.
     pub(super) fn lets_in(&self) -> bool {
         self.new_token.is_some()
     }
 }
 
-/// Serves until a signal comes.
+/// Serves until a signal arrives.
 pub(super) async fn serve(args: Args, environment: Environment) -> ExitCode {
     let settings = settings(&args, &environment);
     if let Some(name) = &args.new_token {
@@ -78,7 +78,8 @@ pub(super) async fn serve(args: Args, environment: Environment) -> ExitCode {
     }
 }
 
-/// What the user's own files say, and the command line. No project speaks here.
+/// Returns the settings of the user's own files and the command line. Settings of projects do not
+/// apply.
 fn settings(args: &Args, environment: &Environment) -> ServeSettings {
     let own = environment.home.clone().unwrap_or_else(|| PathBuf::from("/"));
     let worktree = Worktree::find(&own, &[], environment.home.as_deref());
@@ -99,7 +100,7 @@ fn settings(args: &Args, environment: &Environment) -> ServeSettings {
     settings
 }
 
-/// Makes a token. It is shown, and kept nowhere.
+/// Creates a token. It is printed, and only its digest is stored.
 fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result<(), String> {
     let (token, line) = tokens::make(name, user)?;
     let Some(path) = &settings.token_file else {
@@ -109,7 +110,7 @@ fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result
     if known.has(name) {
         return Err(format!("there is a token named \"{name}\" already; remove its line, or choose another name"));
     }
-    // Somebody's editor may have left the last line without its end.
+    // An editor may have omitted the newline at the end of the file.
     let unfinished = std::fs::read_to_string(path).is_ok_and(|text| !text.is_empty() && !text.ends_with('\n'));
     let gap = if unfinished { "\n" } else { "" };
     let file = private_file().create(true).append(true).open(path);
@@ -120,13 +121,16 @@ fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result
     Ok(())
 }
 
-/// How long turns may take to end at a step, when they have not ended in time.
+/// The time limit for turns to end at a step, after the drain limit.
 const STEP: Duration = Duration::from_secs(10);
 
 async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environment: Environment) -> Result<u8, String> {
-    let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+    let stop = CancellationToken::new();
+    let ended = CancellationToken::new();
     let tls = settings.tls.as_ref().map(listen::tls).transpose()?;
-    let (drain, secure, draft) = (settings.drain, tls.is_some(), args.draft.is_on(&environment));
+    let drain = settings.drain;
+    let secure = tls.is_some();
+    let draft = args.draft.is_on(&environment);
     let host = Host::new(environment, settings, listen, draft, ended)?;
     let listener = TcpListener::bind(listen).await.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
     let address = listener.local_addr().map_err(|e| format!("cannot listen on {listen}: {e}"))?;
@@ -154,7 +158,8 @@ async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environme
     if turns > 0 {
         aside(&format!("Waiting for {turns} turns to end, {} seconds at most.", drain.as_secs()));
     }
-    let (again, left) = (CancellationToken::new(), host.clone());
+    let again = CancellationToken::new();
+    let left = host.clone();
     let over = async move {
         left.drain().await;
         if let Some(at_work) = at_work {
@@ -172,10 +177,10 @@ async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environme
         () = at_a_step => aside("Running turns are cut off."),
         _ = super::signalled(again, true) => aside("Running turns are cut off."),
     }
-    // Prompts from the store that are cut off go on elsewhere.
+    // Prompts from the store that are cut off continue on another host.
     host.leave();
     host.finish().await;
     serving.abort();
-    // To have been asked to stop is how it ends.
+    // SIGTERM is the regular way to stop the server.
     Ok(if code == 143 { 0 } else { code })
 }

@@ -1,4 +1,4 @@
-//! `adjutant sessions`: what was said and done before.
+//! `adjutant sessions`: earlier sessions.
 
 mod files;
 mod fleet;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
-use super::place::Here;
+use super::project_context::ProjectContext;
 use super::{input, terminal};
 use crate::export;
 use base::environment::{Environment, Timestamp};
@@ -19,17 +19,17 @@ use session::prune::{self, Prune};
 use store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSession};
 use transcript::{CallState, Content, Role};
 
-/// How many sessions take so long to be read that it is said why.
+/// The number of unindexed sessions above which the user is notified of the slow search.
 const WORTH_SAYING: usize = 200;
 
-/// The largest export that is taken in, in bytes.
+/// The largest export that is imported, in bytes.
 const LARGEST: u64 = 256 << 20;
 
 /// Options of `adjutant sessions`. A session is named by its id, the beginning of it, or `last`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;
 
 impl Args {
-    /// Whether a session is taken in.
+    /// Whether it imports a session.
     pub(super) fn imports(&self) -> bool {
         matches!(self.verb, Some(Verb::Import { .. }))
     }
@@ -172,7 +172,7 @@ pub(super) enum Verb {
     },
 }
 
-/// What a session is written as.
+/// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum ExportFormat {
     Json,
@@ -215,7 +215,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         Verb::Restore { id, file, version } => {
             let id = find(store, &id, here, environment).await?;
             match (file, version) {
-                (None, _) => files::list_kept(store, &id).await,
+                (None, _) => files::list_recorded(store, &id).await,
                 (Some(file), None) => files::list_versions(store, environment, &id, &file).await,
                 (Some(file), Some(version)) => files::restore(store, environment, &id, &file, version).await,
             }
@@ -253,7 +253,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
 
 async fn search(store: &Store, environment: &Environment, words: &str, all: bool, limit: usize) -> anyhow::Result<u8> {
     let query = query(store, !all, Path::new("."), environment).await?;
-    // Nothing is searched in that is not in the list yet.
+    // A search covers only indexed sessions.
     store.filled().await?;
     let store::SearchPage { hits, unindexed, cut } = store.search(query, words, limit).await?;
     if unindexed >= WORTH_SAYING {
@@ -278,10 +278,12 @@ async fn search(store: &Store, environment: &Environment, words: &str, all: bool
     Ok(u8::from(hits.is_empty()))
 }
 
-/// How often an export begins again because somebody writes to the session. Then it is read at once.
+/// The number of times that an export is restarted because the session has changed. After that it
+/// is read at once.
 const MAX_EXPORT_TRIES: usize = 3;
 
-/// Writes a session as JSON: beside the target first, which so has all of it or is left alone.
+/// Writes a session as JSON, into a temporary file first, so that the target is either complete or
+/// unchanged.
 async fn export_json(store: &Store, id: &SessionId, output: Option<PathBuf>) -> anyhow::Result<u8> {
     let mut tries = 0;
     let (document, damage) = loop {
@@ -303,7 +305,7 @@ async fn export_json(store: &Store, id: &SessionId, output: Option<PathBuf>) -> 
     Ok(0)
 }
 
-/// Writes a session into a file without a name.
+/// Writes a session into an anonymous temporary file.
 fn spooled(feed: SessionFeed) -> Result<std::fs::File, export::json::WriteError> {
     let io = |e: io::Error| export::json::WriteError::Write(serde_json::Error::io(e));
     let mut out = BufWriter::new(tempfile::tempfile().map_err(io)?);
@@ -319,7 +321,7 @@ fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow
         let mut lines = BufReader::new(document).lines();
         let printed = lines.try_for_each(|line| out.line(&line?)).and_then(|()| out.end());
         return match printed {
-            // Nobody reads it any more.
+            // The reader has closed the pipe.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             printed => printed.context("the session is not written to its end"),
         };
@@ -360,7 +362,7 @@ async fn prune_all(store: &Store, environment: &Environment, wish: &Prune) -> an
     Ok(0)
 }
 
-/// What scripts are told of a session.
+/// Returns a session as JSON for scripts.
 fn data(record: &Record) -> Value {
     let Record { id, cwd, extra, title, created, updated, parent, agent, model, archived, cost, changed, .. } = record;
     json!({"id": id, "title": title, "cwd": cwd, "additionalDirectories": extra, "created": created, "updated": updated,
@@ -396,16 +398,16 @@ async fn list(store: &Store, environment: &Environment, all: bool, limit: usize,
     Ok(0)
 }
 
-/// Which sessions are a project's.
+/// The sessions of a project.
 struct ProjectSessions {
     root: PathBuf,
-    /// What it is called on every machine, where machines share the store.
+    /// The name of the project on every machine, if machines share the store.
     name: Option<String>,
 }
 
 impl ProjectSessions {
     async fn of(store: &Store, dir: &Path, environment: &Environment) -> anyhow::Result<Self> {
-        let worktree = Here::read(dir, environment)?.worktree;
+        let worktree = ProjectContext::read(dir, environment)?.worktree;
         let name = store.is_shared().await.then(|| worktree.shared_name());
         Ok(Self { root: worktree.root, name })
     }
@@ -416,7 +418,7 @@ impl ProjectSessions {
     }
 }
 
-/// What is asked for to list the sessions of a directory's project, or all.
+/// Returns the query for the sessions of a directory's project, or for all sessions.
 async fn query(store: &Store, is_project: bool, dir: &Path, environment: &Environment) -> anyhow::Result<ListQuery> {
     let query = ListQuery { is_project, ..ListQuery::default() };
     if !is_project {
@@ -426,28 +428,29 @@ async fn query(store: &Store, is_project: bool, dir: &Path, environment: &Enviro
     Ok(ListQuery { cwd: Some(project.root), place: project.name, ..query })
 }
 
-/// Lists sessions when the list has all of them: whoever asks at a terminal, or in a script, asks once.
+/// Lists sessions after the index is complete, because a command at a terminal or in a script runs
+/// only once.
 async fn listed(store: &Store, query: ListQuery) -> Result<SessionPage, store::Error> {
     let mut page = store.list_where(query.clone()).await?;
-    let mut is_told = false;
+    let mut is_notified = false;
     while page.filling.is_some() {
-        if !is_told {
+        if !is_notified {
             terminal::aside("The list of sessions is being made again; this may take a while.");
         }
-        is_told = true;
+        is_notified = true;
         store.filled().await?;
         page = store.list_where(query.clone()).await?;
     }
     Ok(page)
 }
 
-/// The name of the session of a project that was used last.
+/// The name of a project's most recent session.
 pub(super) const LAST: &str = "last";
 
-/// More sessions whose ids begin alike are not counted.
+/// The number of matching ids above which they are not counted.
 const MOST_BEGINNINGS: usize = 100;
 
-/// A session by its id, a beginning that only one has, or [`LAST`].
+/// Returns the session with this id or unique beginning of an id, or the one named by [`LAST`].
 pub(super) async fn find(
     store: &Store,
     name: &str,
@@ -470,7 +473,7 @@ pub(super) async fn find(
     }
     match store.beginning_with(name, MOST_BEGINNINGS).await?.as_slice() {
         [one] => Ok(one.clone()),
-        // A damaged one is in no list; the store says what is wrong with it.
+        // A damaged session is not in the index. The store returns the reason.
         [] if exact.is_well_formed() => {
             Err(store.peek(&exact).await.err().map_or_else(|| anyhow!("no session {name}"), Into::into))
         }
@@ -482,7 +485,7 @@ pub(super) async fn find(
 
 async fn import(store: &Store, environment: &Environment, file: &Path, cwd: Option<&Path>) -> anyhow::Result<u8> {
     let mut feed = opened(file)?;
-    // What it delegated to is not in the file, nor is who delegated to it.
+    // The sessions of subagents are not in the file, nor is the parent.
     feed.record.parent = None;
     feed.record.title = feed.record.title.as_deref().map(session::title::tidy);
     if let Some(cwd) = cwd {
@@ -501,13 +504,14 @@ async fn import(store: &Store, environment: &Environment, file: &Path, cwd: Opti
     Ok(0)
 }
 
-/// An exported session, of which a message at a time is in memory unless it comes through standard input.
+/// Opens an exported session. One message at a time is in memory, unless it is read from standard
+/// input.
 fn opened(file: &Path) -> anyhow::Result<SessionFeed> {
     if file == Path::new("-") {
         let text = input::standard(LARGEST)?;
         return Ok(export::json::import(move || Ok(Cursor::new(text.clone())))?);
     }
-    // What is wrong with the file is said before anything is read.
+    // Opening first reports an unreadable file before anything else is read.
     input::open(file)?;
     Ok(export::json::import(|| input::open(file).map_err(io::Error::other))?)
 }
@@ -523,7 +527,7 @@ fn day(at: Timestamp) -> String {
     at.iso().replace('T', " ").get(..16).unwrap_or_default().to_owned()
 }
 
-/// Without what is undone.
+/// Removes the messages that are undone.
 fn shown(mut stored: StoredSession) -> StoredSession {
     stored.messages.truncate(store::visible(&stored.messages, &stored.record.undone));
     stored

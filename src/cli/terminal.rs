@@ -1,10 +1,10 @@
-//! The only way to a terminal. Whatever is shown to people goes through here, on a terminal as in a
-//! pipe, and what is hidden in it is written out (see [`base::text::shown`]): what models, tools,
-//! files, settings and servers say cannot move the cursor, set a title, fill the clipboard, or
-//! reverse the direction of reading. JSON says it in escapes.
+//! The only module that writes to a terminal. All text for users goes through it, whether to a
+//! terminal or a pipe, and invisible characters are made visible (see [`base::text::shown`]). Text
+//! of models, tools, files, settings and servers therefore cannot move the cursor, set a title,
+//! write to the clipboard, or reverse the direction of text. JSON uses its own escapes.
 //!
-//! Exact are, in a pipe or a file, the answer of a run and a patch: somebody works on with those. On a
-//! terminal they are cleaned like everything else.
+//! In a pipe or a file, the answer of a run and a patch are exact, because programs process them.
+//! On a terminal they are cleaned like everything else.
 
 pub(super) mod screen;
 pub(super) mod styled;
@@ -18,24 +18,24 @@ use anyhow::Context as _;
 use base::text;
 use styled::Styled;
 
-/// Whether somebody sees what is said.
+/// Whether standard output is a terminal.
 pub(super) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Prints an answer. When nobody reads it any more there is nobody to tell.
+/// Prints a result. Errors are ignored, because there is no reader left.
 pub(super) fn say(words: &str) {
     let end = if words.ends_with('\n') { "" } else { "\n" };
     print(&[text::shown(words).as_bytes(), end.as_bytes()]);
 }
 
-/// Prints JSON, as it is but for what is hidden.
+/// Prints JSON, with invisible characters escaped.
 pub(super) fn json(words: &str) {
     let end = if words.ends_with('\n') { "" } else { "\n" };
     print(&[text::json(words).as_bytes(), end.as_bytes()]);
 }
 
-/// Prints what somebody works on with: to the byte, unless it goes to a terminal.
+/// Prints output for further processing: byte for byte, unless it goes to a terminal.
 pub(super) fn exact(words: &str) {
     if io::stdout().is_terminal() { say(words) } else { print(&[words.as_bytes()]) }
 }
@@ -45,7 +45,7 @@ fn print(pieces: &[&[u8]]) {
     pieces.iter().try_for_each(|piece| stdout.write_all(piece)).and_then(|()| stdout.flush()).ok();
 }
 
-/// Prints many lines of JSON.
+/// A writer of many lines of JSON.
 pub(super) struct JsonWriter(BufWriter<StdoutLock<'static>>);
 
 impl JsonWriter {
@@ -62,7 +62,7 @@ impl JsonWriter {
     }
 }
 
-/// For a document that is made while it is printed.
+/// Writes a document while it is generated.
 impl Write for JsonWriter {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         match std::str::from_utf8(piece) {
@@ -77,24 +77,24 @@ impl Write for JsonWriter {
     }
 }
 
-/// Says something beside the answer.
+/// Prints a message on standard error.
 pub(super) fn aside(words: &str) {
     writeln!(io::stderr().lock(), "{}", text::shown(words)).ok();
 }
 
-fn beside(words: &Styled) {
+fn message(words: &Styled) {
     let end = if words.as_str().ends_with('\n') { "" } else { "\n" };
     write!(io::stderr().lock(), "{}{end}", words.as_str()).ok();
 }
 
-/// Says on standard error why nothing could be done.
+/// Prints the reason for a failure on standard error.
 pub(super) fn complain(message: &str) -> ExitCode {
     aside(&format!("adjutant: {}", message_after_name(message)));
     ExitCode::FAILURE
 }
 
-/// A message as it goes on behind the program's name: its first word is small, unless it is a name, and one
-/// sentence has no full stop.
+/// Adapts a message to follow the program's name: the first word is in lower case, unless it is a
+/// name, and a single sentence has no full stop.
 fn message_after_name(message: &str) -> String {
     const SMALL: &[&str] = &["A", "An", "It", "No", "Nobody", "Nothing", "Only", "The", "There", "This", "What"];
     let mut text = message.to_owned();
@@ -108,18 +108,18 @@ fn message_after_name(message: &str) -> String {
     text
 }
 
-/// Says on standard error what is wrong with the command line.
+/// Prints an error in the command line on standard error.
 pub(super) fn misused(message: &str) -> ExitCode {
     complain(message);
     ExitCode::from(2)
 }
 
-/// Says what somebody at the terminal is to answer, and stays on the line.
+/// Prints a question, and stays on the line.
 pub(super) fn ask(question: &str) -> io::Result<()> {
     question_of(&styled::Palette::plain(question))
 }
 
-/// The same, and the line that is typed then; none at the end of the input.
+/// Prints a question and returns the line that is typed; `None` at the end of the input.
 pub(super) fn answer(question: &str) -> anyhow::Result<Option<String>> {
     ask(question)?;
     let mut line = String::new();
@@ -132,8 +132,8 @@ fn question_of(words: &Styled) -> io::Result<()> {
     write!(stderr, "{}", words.as_str()).and_then(|()| stderr.flush())
 }
 
-/// Prints what the parser of the command line has to say. Complaints repeat what was typed; help and
-/// version are our own words alone, and keep their colours.
+/// Prints a message of the command-line parser. Errors repeat user input, so they are cleaned; help
+/// and version contain only our own text, and keep their colours.
 pub(super) fn parsed(said: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
     if matches!(said.kind(), DisplayHelp | DisplayVersion) {
@@ -143,12 +143,12 @@ pub(super) fn parsed(said: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Prints what there is to say to a command line without a word.
+/// Prints the help for a command line without arguments.
 pub(super) fn help(mut command: clap::Command) -> ExitCode {
     if command.print_help().is_ok() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
-/// Tells of a panic, until there is a log.
+/// Prints a panic, until the log is started.
 pub(super) fn panicked(info: &PanicHookInfo<'_>) {
     aside(&format!("adjutant: {info}"));
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::message_after_name;
 
     #[test]
-    fn a_message_goes_on_behind_the_name() {
+    fn message_is_adapted_to_follow_the_program_name() {
         for (message, expected) in [
             ("There is no model \"a\" here. `x` lists them.", "there is no model \"a\" here. `x` lists them."),
             ("There is nothing to redo.", "there is nothing to redo"),

@@ -1,4 +1,4 @@
-//! `adjutant trust`: what a project's files may run and loosen.
+//! `adjutant trust`: reviews the parts of a project's settings that run or loosen something.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use base::worktree::Worktree;
 use config::trust::{Decision, TrustStore};
 use session::elsewhere::share_trust;
 
-use super::place::Here;
+use super::project_context::ProjectContext;
 use super::reply;
 
 /// Options of `adjutant trust`.
@@ -34,23 +34,23 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Whether nothing is decided.
+    /// Whether it only lists decisions.
     pub(super) fn only_lists(&self) -> bool {
         self.list
     }
 }
 
-/// Lets other machines know what is said about a project now. Says so where they cannot be told.
-async fn tell_others(worktree: &Worktree, environment: &Environment) -> anyhow::Result<()> {
+/// Shares the current decision about a project with other machines, if the store is shared.
+async fn share_decision(worktree: &Worktree, environment: &Environment) -> anyhow::Result<()> {
     let store = session::user_store::store(environment);
     if !store.is_shared().await {
         return Ok(());
     }
     let entry = TrustStore::open(environment).entry(&worktree.root).cloned();
     let entry = entry.unwrap_or_else(|| TrustStore::taken_back(environment.now()));
-    let told = store.decide(&worktree.shared_name(), serde_json::to_string(&entry)?).await;
+    let shared = store.decide(&worktree.shared_name(), serde_json::to_string(&entry)?).await;
     store.stop().await;
-    told.context("it holds on this machine only: the others could not be told")
+    shared.context("it holds on this machine only: the others could not be told")
 }
 
 pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
@@ -60,11 +60,11 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
     let others = session::user_store::store(environment);
     share_trust(&others, environment, &Worktree::find(&args.dir, &[], environment.home.as_deref())).await;
     others.stop().await;
-    let here = Here::read(&args.dir, environment)?;
+    let here = ProjectContext::read(&args.dir, environment)?;
     let root = &here.worktree.root;
     if args.revoke {
         let was = TrustStore::open(environment).revoke(root).context("the decision cannot be forgotten")?;
-        tell_others(&here.worktree, environment).await?;
+        share_decision(&here.worktree, environment).await?;
         let shown = root.display();
         super::say(&if was { format!("Forgotten: {shown}") } else { format!("No decision about {shown} was stored.") });
         return Ok(0);
@@ -117,7 +117,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             if let Some(aside) = aside {
                 super::say(&format!("The answers that could not be read are in {}.", aside.display()));
             }
-            tell_others(&here.worktree, environment).await?;
+            share_decision(&here.worktree, environment).await?;
             super::say(if yes {
                 "Trusted. You are asked again when any of these changes; `adjutant trust --revoke` takes it back."
             } else {
@@ -128,7 +128,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
     Ok(0)
 }
 
-/// Asks at the terminal. None: no word was said.
+/// Asks at the terminal. Returns `None` at the end of the input.
 fn asked(root: &Path) -> anyhow::Result<Option<bool>> {
     let question = format!("Trust {}? [y/n] ", root.display());
     let explained = "y  turns on what is listed, until any of it changes; `adjutant trust --revoke` takes it back\n\

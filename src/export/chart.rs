@@ -1,7 +1,8 @@
-//! Tokens and cost of a session as one small drawing.
+//! Draws the tokens and the cost of a session as a small chart.
 
 use std::fmt::Write as _;
 
+/// The usage of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UsageStep {
     /// Input that was not cached.
@@ -10,7 +11,7 @@ pub struct UsageStep {
     pub cached: u64,
     /// Output and reasoning.
     pub output: u64,
-    /// US dollars, where known.
+    /// The cost in US dollars, if known.
     pub cost: Option<f64>,
 }
 
@@ -27,10 +28,12 @@ const RIGHT: f64 = 54.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 22.0;
 
-/// More bars than this cannot be told apart: neighbours are drawn as one, the largest.
+/// The number of bars. More could not be distinguished, so neighbours are drawn as one bar, the
+/// largest.
 const BARS: usize = 160;
 
-/// Draws a bar per step, stacked, and the cost so far as a line. Empty where nothing was counted.
+/// Draws a stacked bar per step, and the cumulative cost as a line. Returns an empty string if no
+/// tokens were counted.
 pub fn chart(steps: &[UsageStep]) -> String {
     let most = steps.iter().map(UsageStep::tokens).max().unwrap_or(0);
     if most == 0 {
@@ -40,7 +43,8 @@ pub fn chart(steps: &[UsageStep]) -> String {
     let bars: Vec<UsageStep> =
         steps.chunks(per_bar).filter_map(|of| of.iter().max_by_key(|s| s.tokens()).copied()).collect();
     let top = round(most);
-    let (width, height) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
+    let width = WIDTH - LEFT - RIGHT;
+    let height = HEIGHT - TOP - BOTTOM;
     let slot = width / real(bars.len());
     let bar = (slot * 0.72).clamp(1.0, 26.0);
     let mut svg = format!(
@@ -94,7 +98,8 @@ fn cost_line(steps: &[UsageStep], per_bar: usize, width: f64, height: f64) -> St
         let x = LEFT + width * (real(n) + 0.5) / real(steps.len());
         write!(points, "{x:.1},{:.1} ", TOP + height * (1.0 - sum / total)).ok();
     }
-    let (x, y) = (WIDTH - RIGHT + 6.0, TOP + 4.0);
+    let x = WIDTH - RIGHT + 6.0;
+    let y = TOP + 4.0;
     format!(
         "<polyline class=\"cost\" points=\"{}\"/><text class=\"cost\" x=\"{x:.0}\" y=\"{y:.0}\">{}</text>",
         points.trim(),
@@ -102,7 +107,7 @@ fn cost_line(steps: &[UsageStep], per_bar: usize, width: f64, height: f64) -> St
     )
 }
 
-/// The next number a scale may end with.
+/// Returns the next round number for the end of a scale.
 fn round(most: u64) -> u64 {
     let mut unit = 1;
     loop {
@@ -115,7 +120,7 @@ fn round(most: u64) -> u64 {
     }
 }
 
-/// A count for people: 1234 as 1.2k.
+/// Formats a count: 1234 as 1.2k.
 pub fn short(n: u64) -> String {
     let (value, unit) = match n {
         0..1_000 => return n.to_string(),
@@ -140,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn counts_and_amounts_are_short() {
         for (n, text) in [(0, "0"), (999, "999"), (1_000, "1k"), (1_234, "1.2k"), (45_600, "46k"), (2_000_000, "2M")] {
             assert_eq!(short(n), text);
         }
@@ -148,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_is_nothing_drawn_and_much_stays_small() {
+    fn chart_is_empty_without_tokens_and_bounded_with_many_steps() {
         assert_eq!(chart(&[UsageStep::default()]), "");
         let step = UsageStep { input: 10, cached: 5_000, output: 300, cost: Some(0.01) };
         assert_eq!(chart(&[step; 2]).matches("<rect").count(), 6);

@@ -1,5 +1,6 @@
-//! A session as one page: readable without network or script, in light and dark. Everything that
-//! comes from the session is escaped; the page's own policy forbids whatever slipped through.
+//! Renders a session as one page, readable without network or scripts, in light and dark. All text
+//! of the session is escaped, and the page's content security policy blocks anything that escaping
+//! missed.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -14,16 +15,16 @@ use base::text;
 use store::StoredSession;
 use transcript::{Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind};
 
-/// The longest output of a call, in bytes; the page is for people.
+/// The longest output of a call, in bytes, because the page is for reading.
 const OUTPUT: usize = 64 << 10;
 
-/// The longest file that is compared line by line.
+/// The largest file that is compared line by line, in bytes.
 const COMPARED: usize = 1 << 20;
 
-/// The largest picture that goes into the page, as base64.
+/// The largest picture in the page, in bytes of base64.
 const PICTURE: usize = 4 << 20;
 
-/// Escapes a text for HTML, content and attributes alike.
+/// Escapes text for HTML, in content and attributes.
 struct Esc<'a>(&'a str);
 
 impl fmt::Display for Esc<'_> {
@@ -35,7 +36,7 @@ impl fmt::Display for Esc<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // Controls have no place in a page; terminal colours come with them.
+                // Control characters, including those of terminal colours, do not belong in a page.
                 '\n' | '\t' => f.write_char(letter)?,
                 c if c.is_control() => {}
                 c => f.write_char(c)?,
@@ -45,12 +46,12 @@ impl fmt::Display for Esc<'_> {
     }
 }
 
-/// Appends to a page; writing to a string cannot fail.
+/// Appends to a page. Writing to a string cannot fail.
 macro_rules! put {
     ($out:expr, $($arg:tt)*) => { write!($out, $($arg)*).ok() };
 }
 
-/// The page of a session. `home` is written as `~` in paths.
+/// Returns the page of a session. `home` is written as `~` in paths.
 pub fn page(stored: &StoredSession, home: Option<&str>) -> String {
     let title = stored.record.title.as_deref().unwrap_or("A session without a title");
     let mut out = String::new();
@@ -84,17 +85,17 @@ pub fn page(stored: &StoredSession, home: Option<&str>) -> String {
         Esc(stored.record.id.as_str()),
         env!("CARGO_PKG_VERSION")
     );
-    // Directions and the like would show something else than what was said.
+    // Bidirectional controls would show something other than the actual text.
     text::shown(&out).into_owned()
 }
 
-/// Numbers what can be jumped to.
+/// The numbers of link targets.
 #[derive(Default)]
 struct Numbers {
     turns: usize,
     calls: usize,
     began: Timestamp,
-    /// What paths of the project begin with.
+    /// The prefix of the project's paths.
     root: String,
 }
 
@@ -123,7 +124,7 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
         put!(out, "<span>{}</span>", Esc(&model));
     }
     out.push_str("</p>\n");
-    let prompts = stored.messages.iter().filter(|m| is_said(m)).count();
+    let prompts = stored.messages.iter().filter(|m| is_from_user(m)).count();
     let calls = stored.messages.iter().map(|m| m.calls().count()).sum::<usize>();
     let steps = steps(stored);
     let (read, written) = steps.iter().fold((0, 0), |(r, w), s| (r + s.input + s.cached, w + s.output));
@@ -136,8 +137,7 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
     if let Some(cost) = record.cost {
         facts.push((chart::money(cost), "cost"));
     }
-    let (first, last) = (stored.messages.first(), stored.messages.last());
-    if let (Some(first), Some(last)) = (first, last) {
+    if let (Some(first), Some(last)) = (stored.messages.first(), stored.messages.last()) {
         let end = last.assistant().and_then(|a| a.completed).unwrap_or(last.created);
         facts.push((span(first.created, end), "from first to last"));
     }
@@ -161,8 +161,8 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
     out.push_str("</header>\n");
 }
 
-/// Whether a user said it, rather than the program in the user's place.
-fn is_said(message: &Message) -> bool {
+/// Whether the message is from the user, rather than from the program on the user's behalf.
+fn is_from_user(message: &Message) -> bool {
     let shown = |part: &Part| match &part.content {
         Content::Text(text) => !text.synthetic,
         Content::File(_) => true,
@@ -172,7 +172,7 @@ fn is_said(message: &Message) -> bool {
 }
 
 fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut Numbers) {
-    if !is_said(message) {
+    if !is_from_user(message) {
         return;
     }
     if numbers.turns > 0 {
@@ -269,7 +269,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
         }
         CallState::Pending => ("not begun".to_owned(), "", &[], &[]),
     };
-    // A change is what people look for; everything else opens when asked.
+    // Changes are open, because readers look for them; everything else opens on request.
     let open = if changes.is_empty() { "" } else { " open" };
     put!(
         out,
@@ -304,12 +304,14 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
     out.push_str("</div></details>\n");
 }
 
-/// The arguments, as a person would write them.
+/// Returns the arguments in a readable form.
 fn input(call: &Call) -> String {
     match &*call.input {
         Value::String(raw) => raw.clone(),
         Value::Object(input) => {
-            if let Some(Value::String(command)) = input.get("command").filter(|_| call.kind == ToolKind::Execute) {
+            if call.kind == ToolKind::Execute
+                && let Some(Value::String(command)) = input.get("command")
+            {
                 return format!("$ {command}");
             }
             let line = |(key, value): (&String, &Value)| match value {
@@ -344,7 +346,7 @@ fn class(call: &Call) -> String {
     format!("{kind}{state}")
 }
 
-/// How a command ended, where that was not well.
+/// Describes an unsuccessful end of a command.
 fn exit(done: &Completed) -> String {
     let code = done.facts.exit.as_ref().and_then(|exit| exit.code);
     code.filter(|code| *code != 0).map(|code| format!("exit {code}")).unwrap_or_default()
@@ -354,7 +356,7 @@ fn title(call: &Call) -> String {
     if call.title.is_empty() { call.tool.clone() } else { call.title.clone() }
 }
 
-/// Lines added and removed.
+/// Returns the numbers of added and removed lines.
 fn lines(change: &Change) -> (usize, usize) {
     let old = change.old.as_deref().unwrap_or_default();
     if old.len() > COMPARED || change.new.len() > COMPARED {
@@ -363,7 +365,8 @@ fn lines(change: &Change) -> (usize, usize) {
     change.lines().count()
 }
 
-/// Lines added to a file and removed from it by all its changes together. Where only parts are known, those of each.
+/// Returns the lines added to a file and removed from it by all its changes together; if only parts
+/// are known, the sums over the changes.
 fn sum(changes: &[&Change]) -> (usize, usize) {
     match changes {
         [first, .., last] if changes.iter().all(|change| change.part.is_none()) => {
@@ -416,13 +419,13 @@ fn attached(out: &mut String, file: &File) {
     let base64 = |data: &&String| {
         data.len() <= PICTURE && data.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
     };
-    if let Some(data) = file.data.as_ref().filter(|_| picture).filter(base64) {
+    if picture && let Some(data) = file.data.as_ref().filter(base64) {
         put!(out, "<img alt=\"{}\" src=\"data:{};base64,{data}\">", Esc(name), file.mime);
     }
     out.push_str("</p>");
 }
 
-/// What was changed in the end, per file.
+/// Writes the list of changed files, with their total changes.
 fn files(out: &mut String, stored: &StoredSession, home: Option<&str>) {
     let mut changed: BTreeMap<&str, Vec<&Change>> = BTreeMap::new();
     for call in stored.messages.iter().flat_map(Message::calls) {
@@ -462,7 +465,7 @@ fn moment(at: Timestamp) -> String {
     format!("<time datetime=\"{iso}\">{} UTC</time>", text.get(..16).unwrap_or(&text))
 }
 
-/// How far into a turn.
+/// Formats the time since the beginning of a turn.
 fn since(from: Timestamp, to: Timestamp) -> String {
     format!("after {}", span(from, to))
 }

@@ -1,4 +1,5 @@
-//! A session as JSON, whole, and back. The shape is the store's own with a number in front.
+//! Exports a complete session as JSON, and imports it again. The format is that of the store, with
+//! a version number.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,16 +14,16 @@ use serde_json::Value;
 use store::{self, Record, SessionFeed};
 use transcript::{Message, Part};
 
-/// The shape written today. Newer ones are refused.
+/// The format that is written. Newer formats are refused.
 const FORMAT: u64 = 1;
 
-/// Why a file cannot be imported.
+/// The reason why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not JSON, or something else in JSON.
+    /// The file is not JSON, or not an exported session.
     #[error("this is not an exported session: {0}")]
     Shape(String),
-    /// A newer adjutant wrote it.
+    /// The file was written by a newer version.
     #[error(
         "this was exported by a newer adjutant (format {0}, this one knows {FORMAT}); update adjutant to import it"
     )]
@@ -32,7 +33,7 @@ pub enum Error {
 /// The number of messages that are read ahead.
 const AHEAD: usize = 16;
 
-/// A message with its parts, as it is written.
+/// A message with its parts, in the written form.
 #[derive(Serialize, Deserialize)]
 struct WrittenMessage {
     #[serde(flatten)]
@@ -40,7 +41,7 @@ struct WrittenMessage {
     parts: Vec<Part>,
 }
 
-/// Messages that are written as they come. What they end with is kept.
+/// The messages, written as they are read. An error is stored in `failed`.
 struct WrittenMessages<'f> {
     feed: RefCell<&'f mut SessionFeed>,
     failed: &'f RefCell<Option<store::Error>>,
@@ -55,7 +56,7 @@ impl Serialize for WrittenMessages<'_> {
         for message in written {
             list.serialize_element(&message)?;
         }
-        // Closed, it would be a document with fewer messages.
+        // If the list were closed, the document would be valid and incomplete.
         if self.failed.borrow().is_some() {
             return Err(serde::ser::Error::custom("the session cannot be read to its end"));
         }
@@ -70,10 +71,10 @@ struct WrittenSession<'f> {
     messages: WrittenMessages<'f>,
 }
 
-/// Writes a session as one JSON document, a message at a time. Blocks.
+/// Writes a session as one JSON document, one message at a time. Blocks.
 ///
 /// # Errors
-/// [`WriteError`]. The text that was written so far is no document.
+/// Returns [`WriteError`]. The text written so far is not a valid document.
 pub fn export(mut feed: SessionFeed, out: impl Write) -> Result<(), WriteError> {
     let session = feed.record.clone();
     let failed = RefCell::new(None);
@@ -94,7 +95,7 @@ pub enum WriteError {
     Read(#[from] store::Error),
 }
 
-/// The members of an exported session, its messages unread.
+/// The members of an exported session, without its messages.
 #[derive(Deserialize)]
 struct Head {
     adjutant: Option<Value>,
@@ -102,11 +103,12 @@ struct Head {
     messages: Option<IgnoredAny>,
 }
 
-/// Reads what [`export`] wrote: twice, for what is known about the session may stand behind its messages. The second
-/// time, messages are read as they are asked for.
+/// Reads a document of [`export`]. It is read twice, because the session's record may come after
+/// its messages. On the second pass, messages are read on demand.
 ///
 /// # Errors
-/// [`Error`], as far as it is seen without a look at the messages; the feed ends with what is wrong with those.
+/// Returns [`Error`] for a mistake outside the messages. The feed ends with an error for a mistake
+/// in them.
 pub fn import<R: Read + Send + 'static>(open: impl Fn() -> io::Result<R>) -> Result<SessionFeed, Error> {
     let shape = |e: String| Error::Shape(e);
     let source = || open().map(BufReader::new).map_err(|e| shape(e.to_string()));
@@ -127,7 +129,7 @@ pub fn import<R: Read + Send + 'static>(open: impl Fn() -> io::Result<R>) -> Res
             Ok(()) => Ok(None),
             Err(e) => Err(store::Error::Source(Error::Shape(e.to_string()).to_string())),
         };
-        // Whoever imports may have given up.
+        // The receiver may be dropped.
         sender.send(end).ok();
     };
     std::thread::Builder::new().name("import".into()).spawn(read).map_err(|e| shape(e.to_string()))?;
@@ -144,10 +146,10 @@ pub fn import<R: Read + Send + 'static>(open: impl Fn() -> io::Result<R>) -> Res
     Ok(SessionFeed::new(record, std::iter::from_fn(next)))
 }
 
-/// Sends messages, and at last `None` or an error.
+/// The sender of messages, and finally of `None` or an error.
 type MessageSender = SyncSender<Result<Option<Message>, store::Error>>;
 
-/// Reads a whole document for its messages, which are passed on.
+/// Reads a whole document, and passes its messages on.
 struct WholeVisitor<'s>(&'s MessageSender);
 
 impl<'de> Visitor<'de> for WholeVisitor<'_> {
@@ -169,7 +171,7 @@ impl<'de> Visitor<'de> for WholeVisitor<'_> {
     }
 }
 
-/// Passes on messages of a list.
+/// Passes on the messages of a list.
 struct MessageVisitor<'s>(&'s MessageSender);
 
 impl<'de> DeserializeSeed<'de> for MessageVisitor<'_> {
@@ -274,7 +276,7 @@ mod tests {
         }
     }
 
-    /// However long a session is, a message is written before the next one is asked for.
+    /// A message of any session is written before the next one is requested.
     #[test]
     fn export_holds_one_message() {
         for count in [20, 200] {
@@ -292,7 +294,7 @@ mod tests {
         }
     }
 
-    /// However long a session is, so many bytes of it are read before a message is asked for.
+    /// The number of bytes read before the first message is bounded for any session.
     #[test]
     fn import_reads_a_few_messages_ahead() {
         for count in [100, 1_000] {
@@ -302,7 +304,7 @@ mod tests {
             let bytes = read.clone();
             let times = opened.clone();
             let mut feed = import(move || {
-                // What the first reading read does not count.
+                // The bytes of the first pass do not count.
                 times.fetch_add(1, Ordering::Relaxed);
                 bytes.store(0, Ordering::Relaxed);
                 Ok(Counted(io::Cursor::new(document.clone()), bytes.clone()))
@@ -317,7 +319,7 @@ mod tests {
         }
     }
 
-    /// A file of an earlier adjutant has the session behind the messages.
+    /// Earlier versions wrote the session after the messages.
     #[test]
     fn import_takes_members_in_any_order() {
         let document: Value = serde_json::from_slice(&exported(3)).unwrap();
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn import_says_what_is_wrong() {
+    fn import_reports_the_mistake() {
         let whole = String::from_utf8(exported(2)).unwrap();
         let table = [
             ("no JSON", "{".to_owned(), "this is not an exported session: EOF"),

@@ -1,5 +1,5 @@
-//! Markdown as HTML that can do nothing: no HTML of the author's, no scripts, no addresses but web
-//! and mail, no pictures from elsewhere.
+//! Renders Markdown as harmless HTML: no HTML of the author, no scripts, only web and mail
+//! addresses, no remote pictures.
 
 use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd};
 
@@ -23,7 +23,7 @@ fn harmless(event: Event<'_>) -> Event<'_> {
             let dest_url = address(link_type, dest_url);
             Event::Start(Tag::Link { link_type: LinkType::Inline, dest_url, title: "".into(), id: "".into() })
         }
-        // A picture from elsewhere would tell that server who reads this page: a link instead.
+        // A remote picture would inform its server of every reader, so it becomes a link.
         Event::Start(Tag::Image { link_type, dest_url, .. }) => {
             let dest_url = address(link_type, dest_url);
             Event::Start(Tag::Link { link_type: LinkType::Inline, dest_url, title: "".into(), id: "".into() })
@@ -37,7 +37,7 @@ fn harmless(event: Event<'_>) -> Event<'_> {
     }
 }
 
-/// The page has headings of its own above these.
+/// Lowers a heading, because the page has headings above it.
 fn lower(level: HeadingLevel) -> HeadingLevel {
     match level {
         HeadingLevel::H1 => HeadingLevel::H3,
@@ -58,7 +58,7 @@ mod tests {
     use super::html;
 
     #[test]
-    fn nothing_harmful_comes_through() {
+    fn hostile_markdown_becomes_harmless_html() {
         for hostile in [
             "<script>alert(1)</script>",
             "a <img src=x onerror=alert(1)> b",

@@ -1,26 +1,27 @@
-//! What the pages at the doors promise: that the first one is short, that every link leads somewhere,
-//! that every command they name exists, and that the table of settings is the one that is declared.
+//! Checks of the documentation pages: the README is short, every link has a target, every named
+//! command exists, and the table of settings matches the declarations.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The longest README, in bytes. What is more belongs to the `README.md` of a folder.
+/// The longest README, in bytes. Further text belongs in the `README.md` of a folder.
 const LONGEST: usize = 10_000;
 
-/// Folders whose pages are material for tests and models, not pages about adjutant.
+/// Folders with Markdown for tests and models, which are not pages about adjutant.
 const MATERIAL: &[&str] = &["editor-tests/fixtures", "prompts"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Markdown file of the repository, its path relative to the root.
+/// Returns every Markdown file of the repository, with its path relative to the root.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![root().to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap().flatten() {
-            let (path, name) = (entry.path(), entry.file_name());
+            let path = entry.path();
+            let name = entry.file_name();
             let short = path.strip_prefix(root()).unwrap().to_owned();
             if path.is_dir() {
                 let skipped = ["target", ".git", "node_modules", "corpus"].iter().any(|skipped| name == *skipped);
@@ -37,9 +38,10 @@ fn pages() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The lines outside fenced blocks, and those inside, with the language of their block.
+/// Returns the lines outside fenced blocks, and those inside with the language of their block.
 fn split(text: &str) -> (Vec<&str>, Vec<(&str, &str)>) {
-    let (mut prose, mut fenced) = (Vec::new(), Vec::new());
+    let mut prose = Vec::new();
+    let mut fenced = Vec::new();
     let mut language = None;
     for line in text.lines() {
         match (line.trim_start().strip_prefix("```"), language) {
@@ -52,12 +54,15 @@ fn split(text: &str) -> (Vec<&str>, Vec<(&str, &str)>) {
     (prose, fenced)
 }
 
-/// The code spans of a line, without their backticks, and the line without them.
+/// Returns the code spans of a line, without their backticks, and the line without them.
 fn spans(line: &str) -> (Vec<&str>, String) {
-    let (mut spans, mut rest, mut plain) = (Vec::new(), line, String::new());
+    let mut spans = Vec::new();
+    let mut rest = line;
+    let mut plain = String::new();
     while let Some(at) = rest.find('`') {
         let marks = rest[at..].bytes().take_while(|byte| *byte == b'`').count();
-        let (before, after) = (&rest[..at], &rest[at + marks..]);
+        let before = &rest[..at];
+        let after = &rest[at + marks..];
         let Some(end) = after.find(&rest[at..at + marks]) else { break };
         plain.push_str(before);
         spans.push(after[..end].trim());
@@ -67,10 +72,10 @@ fn spans(line: &str) -> (Vec<&str>, String) {
     (spans, plain)
 }
 
-/// What a heading is called in an address, as GitHub does it.
+/// Returns the anchor of a heading, as on GitHub.
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-    kept.collect::<String>().to_lowercase().replace(' ', "-")
+    let letters = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    letters.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
 fn has_anchor(text: &str, wanted: &str) -> bool {
@@ -79,7 +84,7 @@ fn has_anchor(text: &str, wanted: &str) -> bool {
     headings.map(anchor).any(|anchor| anchor == wanted)
 }
 
-/// What a link leads to, if it lies in the repository: `](path)`, `](path#heading)`, `](#heading)`.
+/// Returns the link targets within the repository: `](path)`, `](path#heading)`, `](#heading)`.
 fn links(line: &str) -> Vec<String> {
     let (_, plain) = spans(line);
     let starts = plain.match_indices("](").map(|(at, mark)| at + mark.len());
@@ -88,13 +93,13 @@ fn links(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_readme_is_short() {
+fn readme_is_short() {
     let bytes = fs::read(root().join("README.md")).unwrap().len();
     assert!(bytes < LONGEST, "README.md has {bytes} bytes; {LONGEST} are allowed");
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_a_target() {
     let mut wrong = Vec::new();
     for (page, text) in pages() {
         for link in split(&text).0.iter().flat_map(|line| links(line)) {
@@ -112,7 +117,7 @@ fn every_link_leads_somewhere() {
     assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
 }
 
-/// Paragraphs, rows and items of lists, each as one line.
+/// Returns paragraphs, rows and list items, each as one line.
 fn units(text: &str) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
     let mut open = false;
@@ -120,21 +125,22 @@ fn units(text: &str) -> Vec<String> {
         let start = line.trim_start();
         let item = start.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
         let begins = item || start.starts_with(['|', '-', '#']) || start.starts_with("**");
-        match units.last_mut().filter(|_| open && !begins) {
-            Some(unit) => *unit = format!("{unit} {start}"),
-            None => units.push(start.to_owned()),
+        match units.last_mut() {
+            Some(unit) if open && !begins => *unit = format!("{unit} {start}"),
+            _ => units.push(start.to_owned()),
         }
         open = !start.is_empty();
     }
     units
 }
 
-/// A path in backticks exists, and a function (`name()`) is in a source file that the same paragraph names; so are
-/// the constants that whoever adds something is sent to.
-/// `x` stands for a name that is to be chosen.
+/// Checks that every path in backticks exists, and that a function (`name()`) or a constant for
+/// extenders is in a source file named in the same paragraph. `x` is a placeholder for a name.
 #[test]
-fn every_file_and_function_that_is_named_exists() {
-    let (mut wrong, mut paths, mut functions) = (Vec::new(), 0, 0);
+fn every_named_file_and_function_exists() {
+    let mut wrong = Vec::new();
+    let mut paths = 0;
+    let mut functions = 0;
     let ours = |page: &Path| !page.starts_with("editor-tests") || page.ends_with("README.md");
     for (page, text) in pages().into_iter().filter(|(page, _)| ours(page) && !page.ends_with("CHANGELOG.md")) {
         for unit in units(&text) {
@@ -153,17 +159,22 @@ fn every_file_and_function_that_is_named_exists() {
                     _ => wrong.push(format!("{}: {}", page.display(), path.display())),
                 }
             }
-            for name in spans.iter().filter_map(|span| span.strip_suffix("()")).filter(|_| !sources.is_empty()) {
+            if sources.is_empty() {
+                continue;
+            }
+            for name in spans.iter().filter_map(|span| span.strip_suffix("()")) {
                 functions += 1;
                 let name = format!("fn {}", name.rsplit("::").next().unwrap_or(name));
                 if !sources.contains(&format!("{name}(")) && !sources.contains(&format!("{name}<")) {
                     wrong.push(format!("{}: {name}() in {unit}", page.display()));
                 }
             }
-            // On other pages what is written in capitals is a variable of the environment.
+            // On other pages, a name in capitals is an environment variable.
             let constant = |span: &&&str| span.len() > 2 && span.bytes().all(|c| c.is_ascii_uppercase() || c == b'_');
-            let steps = page.ends_with("CONTRIBUTING.md") && !sources.is_empty();
-            for name in spans.iter().filter(constant).filter(|name| steps && !sources.contains(**name)) {
+            if !page.ends_with("CONTRIBUTING.md") {
+                continue;
+            }
+            for name in spans.iter().filter(constant).filter(|name| !sources.contains(**name)) {
                 wrong.push(format!("{}: {name} in {unit}", page.display()));
             }
         }
@@ -172,12 +183,13 @@ fn every_file_and_function_that_is_named_exists() {
     assert!(paths > 100 && functions > 30, "{paths} {functions}");
 }
 
-/// Transcripts run the commands they name; all other pages only name them.
+/// Transcripts run the commands that they name; all other pages only name them.
 #[test]
-fn every_command_that_is_named_exists() {
-    let (mut wrong, mut count) = (Vec::new(), 0);
-    let told = |page: &Path| !page.starts_with("editor-tests") || page.ends_with("README.md");
-    for (page, text) in pages().into_iter().filter(|(page, _)| told(page)) {
+fn every_named_command_exists() {
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    let is_for_readers = |page: &Path| !page.starts_with("editor-tests") || page.ends_with("README.md");
+    for (page, text) in pages().into_iter().filter(|(page, _)| is_for_readers(page)) {
         let (prose, fenced) = split(&text);
         let shell = fenced.iter().filter(|(language, _)| *language == "sh").map(|(_, line)| line.trim());
         let named = prose.iter().flat_map(|line| spans(line).0).chain(shell);
@@ -192,11 +204,13 @@ fn every_command_that_is_named_exists() {
     assert!(count > 20, "{count}");
 }
 
-/// The words of a command line as a shell would hand them over, as far as pages need it: quotes, and
-/// the `\|` of a table.
+/// Splits a command line as a shell would, as far as pages need it: quotes, and the `\|` of a
+/// table.
 fn words(line: &str) -> Vec<String> {
     let line = line.split(" #").next().unwrap_or_default().replace("\\|", "|");
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    let mut words = Vec::new();
+    let mut word = None::<String>;
+    let mut quote = None;
     for letter in line.chars() {
         match (letter, quote) {
             (letter, Some(mark)) if letter == mark => quote = None,
@@ -213,7 +227,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn pages_are_read_as_they_are_written() {
+fn links_spans_anchors_and_words_are_parsed() {
     let line = "see `a](b)`, [c](d.md#e-f) and [g](https://h), [i](#j) ``k`l``";
     assert_eq!(links(line), ["d.md#e-f", "#j"]);
     assert_eq!(spans(line).0, ["a](b)", "k`l"]);
@@ -225,14 +239,14 @@ fn pages_are_read_as_they_are_written() {
     assert!(crate::cli::understands(&words("adjutant run --no-such x")).is_err());
 }
 
-/// A page that was blessed says what holds on every machine: where this one is checked out, and what its
-/// temporary files are called, have names such as `${ADJUTANT}` and `${TMP}`.
+/// A transcript must be valid on every machine: the paths of the checkout and of temporary files
+/// are replaced by names such as `${ADJUTANT}` and `${TMP}`.
 #[test]
-fn what_was_heard_names_no_machine() {
+fn transcript_contains_no_path_of_a_machine() {
     let own = ["/target/debug/", "/target/release/", "/tmp/adjutant-"];
-    let heard = |language: &str| language.starts_with("agent") || language == "terminal";
+    let is_output = |language: &str| language.starts_with("agent") || language == "terminal";
     for (page, text) in pages() {
-        for (_, line) in split(&text).1.into_iter().filter(|(language, _)| heard(language)) {
+        for (_, line) in split(&text).1.into_iter().filter(|(language, _)| is_output(language)) {
             assert!(!own.iter().any(|own| line.contains(own)), "{}: {line}", page.display());
         }
     }

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// The beginning of the unit tests of a file.
+/// The beginning of a file's unit tests.
 const TESTS: &str = "#[cfg(test)]\nmod tests {";
 
-/// Files that write to standard output or error: the terminal, the lines of the protocol, and the child that becomes a
-/// command or tries a sandbox and writes into our pipe.
+/// Files that write to standard output or error: the terminal, the protocol, and the child process
+/// that becomes a command or tries a sandbox and writes into our pipe.
 const WRITERS: &[&str] = &[
     "protocol/src/lines.rs",
     "sandbox/src/inside.rs",
@@ -18,7 +18,7 @@ const WRITERS: &[&str] = &[
     "src/cli/terminal/screen.rs",
 ];
 
-/// Expressions that open another way to a terminal.
+/// Expressions that write to a terminal in another way.
 const TERMINAL_CALLS: &[&str] = &[
     "io::stdout",
     "io::stderr",
@@ -32,8 +32,8 @@ const TERMINAL_CALLS: &[&str] = &[
     "dup2_std",
 ];
 
-/// Files that create files for others to read, or open those that exist: for projects, which users share, and to try
-/// a sandbox.
+/// Files that create files for other readers, or open existing ones: in projects, which users
+/// share, and to try a sandbox.
 const OPENERS: &[&str] = &[
     "base/src/environment.rs",
     "src/cli/agents.rs",
@@ -102,7 +102,7 @@ fn is_test_module(path: &Path) -> bool {
     attributes.any(|line| line.contains("cfg(") && line.contains("test"))
 }
 
-/// Returns the text of a file up to its unit tests; nothing of a file that belongs to tests.
+/// Returns the text of a file before its unit tests; nothing of a file that contains only tests.
 fn without_tests<'f>(file: &'f File, tests: &str) -> &'f str {
     if file.path.ancestors().any(is_test_module) {
         return "";
@@ -110,7 +110,8 @@ fn without_tests<'f>(file: &'f File, tests: &str) -> &'f str {
     file.text.split(tests).next().unwrap_or_default()
 }
 
-/// Returns the lines of code of all files but `excepted` that meet a condition, with their places.
+/// Returns the lines of code that meet a condition, with their locations, in all files except
+/// `excepted`.
 fn violations(excepted: &[&str], tests: &str, meets: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for file in files() {
@@ -126,7 +127,8 @@ fn violations(excepted: &[&str], tests: &str, meets: impl Fn(&str) -> bool) -> V
     found
 }
 
-/// `base::task` boxes work before it makes a task of it, so that the runtime's code for tasks is compiled once.
+/// `base::task` boxes futures before spawning them, so that the runtime's code for tasks is
+/// compiled once.
 #[test]
 fn task_is_spawned_by_base_task_only() {
     let wrong = violations(&["base/src/task.rs"], TESTS, |line| {
@@ -137,7 +139,8 @@ fn task_is_spawned_by_base_task_only() {
     assert!(wrong.is_empty(), "use base::task instead:\n{}", wrong.join("\n"));
 }
 
-/// `cli/terminal.rs` cleans the text of strangers; and nothing but protocol lines may reach stdout of `acp`.
+/// `cli/terminal.rs` cleans untrusted text, and only protocol lines may reach the standard output
+/// of `acp`.
 #[test]
 fn terminal_is_written_by_its_own_module_only() {
     let wrong = violations(WRITERS, TESTS, |line| {
@@ -147,7 +150,7 @@ fn terminal_is_written_by_its_own_module_only() {
     assert!(wrong.is_empty(), "use cli::terminal instead:\n{}", wrong.join("\n"));
 }
 
-/// Files that adjutant stores are readable for their owner alone.
+/// Files that adjutant stores are readable by their owner only.
 #[test]
 fn stored_file_is_opened_as_private_file() {
     let calls = ["File::create", "fs::write(", "File::options()", "OpenOptions::"];
@@ -155,7 +158,8 @@ fn stored_file_is_opened_as_private_file() {
     assert!(wrong.is_empty(), "use base::environment::private_file instead:\n{}", wrong.join("\n"));
 }
 
-/// The names that code uses, declarations apart, and those behind a point or `::`, as methods are.
+/// The names used in code, without declarations, and the names after a point or `::`, such as
+/// methods.
 #[derive(Default)]
 struct Names<'t> {
     used: BTreeSet<&'t str>,
@@ -193,7 +197,7 @@ fn public_function(line: &str) -> Option<&str> {
     (public && plain).then_some(&rest[..end])
 }
 
-/// Benchmarks and the tests of the whole program count as callers.
+/// Benchmarks and tests of the whole program count as callers.
 #[test]
 fn public_function_is_used_outside_of_tests() {
     let tests_of_the_program = sources(&["editor-tests"]);

@@ -1,4 +1,4 @@
-//! The client's side of a run: shows what comes, answers what is asked.
+//! The client of a run: shows updates and answers requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, IsTerminal};
@@ -24,38 +24,40 @@ use base::lock::locked;
 use base::text;
 use transcript::CallFacts;
 
-/// How many lines of a failed command are shown: the last ones.
+/// The number of lines shown of a failed command's output, from its end.
 const LAST: usize = 10;
 
-/// Prints what comes, answers what is asked.
+/// The ACP client of a run.
 pub(super) struct Client {
     format: OutputFormat,
-    /// Words are not printed: a result is.
+    /// Whether only a structured result is printed, instead of text.
     silent: bool,
     allow: bool,
     deny: bool,
-    /// The turn ended because something was rejected: what was said last is no answer.
+    /// Whether the turn ended because something was rejected; then the last text is not an answer.
     stopped: AtomicBool,
     pub(super) screen: Arc<Screen>,
     keyboard: Keyboard,
-    // A std mutex: a leaf, never held across an await.
-    told: Mutex<RunProgress>,
+    // A std mutex: a leaf lock, never held across an await.
+    progress: Mutex<RunProgress>,
 }
 
 #[derive(Default)]
 struct RunProgress {
-    /// The message whose words came last.
+    /// The message of the last text.
     message: Option<v1::MessageId>,
-    /// Where nobody watches: the words since the last call, and those before it. One of them is the answer.
+    /// The text since the last call, and the text before it, if the answer is held back. One of
+    /// them is the answer.
+    /// answer.
     words: String,
     before: String,
-    /// The calls that are not over: their titles, and what they change.
+    /// The calls in progress: their titles and changes.
     calls: HashMap<v1::ToolCallId, (String, Vec<v1::Diff>)>,
-    /// Something was said since the last call.
+    /// Whether there was text since the last call.
     answered: bool,
-    /// What was refused without a word.
+    /// The calls that were refused without asking.
     refused: Vec<RefusedCall>,
-    /// What runs in the background.
+    /// The background jobs that are running.
     background: BTreeSet<String>,
 }
 
@@ -70,49 +72,49 @@ impl Client {
             stopped: AtomicBool::new(false),
             keyboard: Keyboard::new(screen.clone()),
             screen,
-            told: Mutex::default(),
+            progress: Mutex::default(),
         }
     }
 
-    /// Whether somebody is there who can be asked.
+    /// Whether there is a user who can be asked.
     pub(super) fn person(&self) -> bool {
         self.format == OutputFormat::Text && !self.allow && !self.deny && io::stdin().is_terminal()
     }
 
-    /// Whether something was asked for and refused.
+    /// Whether a request was refused.
     pub(super) fn has_refused(&self) -> bool {
-        !self.told().refused.is_empty()
+        !self.progress().refused.is_empty()
     }
 
-    /// Whether the model said something after its last call.
+    /// Whether the model has written text after its last call.
     pub(super) fn is_answered(&self) -> bool {
-        self.told().answered
+        self.progress().answered
     }
 
-    /// Takes note that the turn ended because something was rejected.
+    /// Records that the turn ended because something was rejected.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Says which session it is, and shows that work has begun.
+    /// Prints the id of the session, and starts the spinner.
     pub(super) fn begin(&self, session: &v1::SessionId) {
         if self.format == OutputFormat::Text {
-            self.screen.beside(&self.screen.aside.line(FAINT, &format!("session {session}")));
+            self.screen.message(&self.screen.aside.line(FAINT, &format!("session {session}")));
             self.screen.doing("thinking");
         }
     }
 
-    /// Prints the answer where it has been held back, and says what ends with the run. The answer is what
-    /// was said last; where the run has failed there is none.
+    /// Prints the answer if it was held back, and the background jobs that end with the run. The
+    /// answer is the last text; a failed run has none.
     pub(super) fn end(&self, failed: bool) {
         self.screen.finish();
-        let RunProgress { words, before, background, refused, .. } = std::mem::take(&mut *self.told());
+        let RunProgress { words, before, background, refused, .. } = std::mem::take(&mut *self.progress());
         if self.format == OutputFormat::Json {
             return self.list(&refused);
         }
         let (narration, answer) = match words.trim() {
             "" => (String::new(), before),
-            // That the turn was stopped is said by us.
+            // The rejection is reported by the client, so the text after it is not an answer.
             _ if self.stopped.load(Ordering::Relaxed) => (words, before),
             _ => (before, words),
         };
@@ -123,7 +125,7 @@ impl Client {
             self.screen.words(&answer);
         }
         self.screen.end_line();
-        // Somebody may have hoped that it would go on.
+        // The user may expect background jobs to continue.
         if !background.is_empty() {
             let ids: Vec<String> = background.into_iter().collect();
             self.screen.aside(&format!("note: what runs in the background ends with this run: {}", ids.join(", ")));
@@ -131,14 +133,17 @@ impl Client {
         self.list(&refused);
     }
 
-    /// Lists what was refused because nobody could be asked.
+    /// Lists the calls that were refused because no user could be asked.
     fn list(&self, refused: &[RefusedCall]) {
-        if let Some(list) = refused::listed(refused).filter(|_| !self.person()) {
+        if self.person() {
+            return;
+        }
+        if let Some(list) = refused::listed(refused) {
             self.screen.aside(&list);
         }
     }
 
-    /// session/update.
+    /// Handles `session/update`.
     pub(super) fn update(client: &Arc<Self>, note: v1::SessionNotification) {
         client.take_note(&note.update);
         if client.format == OutputFormat::Json {
@@ -160,40 +165,40 @@ impl Client {
         }
     }
 
-    /// Takes note of whether there is an answer.
+    /// Records whether there is an answer.
     fn take_note(&self, update: &v1::SessionUpdate) {
         match update {
-            v1::SessionUpdate::ToolCall(_) => self.told().answered = false,
+            v1::SessionUpdate::ToolCall(_) => self.progress().answered = false,
             v1::SessionUpdate::AgentMessageChunk(chunk) => {
                 let says = matches!(&chunk.content, v1::ContentBlock::Text(text) if !text.text.trim().is_empty());
-                self.told().answered |= says;
+                self.progress().answered |= says;
             }
             _ => {}
         }
     }
 
-    /// More of what the model says: shown as it comes where somebody watches, else held back until it is
-    /// known whether it is the answer.
+    /// Adds text of the model. It is shown immediately on a terminal, and otherwise held back until
+    /// it is known to be the answer.
     fn words(&self, chunk: v1::ContentChunk) {
         let v1::ContentBlock::Text(text) = chunk.content else { return };
-        let mut told = self.told();
-        let another = told.message.is_some() && told.message != chunk.message_id;
-        told.message = chunk.message_id;
+        let mut progress = self.progress();
+        let another = progress.message.is_some() && progress.message != chunk.message_id;
+        progress.message = chunk.message_id;
         if self.screen.is_watched() {
-            drop(told);
+            drop(progress);
             if another {
                 self.screen.paragraph();
             }
             return self.screen.words(&text.text);
         }
-        if another && !told.words.is_empty() {
-            let end = if told.words.ends_with('\n') { "\n" } else { "\n\n" };
-            told.words.push_str(end);
+        if another && !progress.words.is_empty() {
+            let end = if progress.words.ends_with('\n') { "\n" } else { "\n\n" };
+            progress.words.push_str(end);
         }
-        told.words.push_str(&text.text);
+        progress.words.push_str(&text.text);
     }
 
-    /// Words that are not the answer.
+    /// Prints text that is not the answer.
     fn narrate(&self, words: &str) {
         let words = words.trim();
         if !words.is_empty() {
@@ -201,35 +206,35 @@ impl Client {
         }
     }
 
-    /// A new call: what was said before it was no answer, unless nothing follows.
+    /// Begins a call. The text before it is not the answer, unless no other text follows.
     fn call(&self, call: v1::ToolCall) {
-        let mut told = self.told();
-        if !told.words.trim().is_empty() {
-            let earlier = std::mem::take(&mut told.words);
-            let earlier = std::mem::replace(&mut told.before, earlier);
-            told.message = None;
+        let mut progress = self.progress();
+        if !progress.words.trim().is_empty() {
+            let earlier = std::mem::take(&mut progress.words);
+            let earlier = std::mem::replace(&mut progress.before, earlier);
+            progress.message = None;
             self.narrate(&earlier);
         }
         let diffs = diffs(&call.content);
-        told.calls.insert(call.tool_call_id, (call.title.clone(), diffs));
-        drop(told);
+        progress.calls.insert(call.tool_call_id, (call.title.clone(), diffs));
+        drop(progress);
         self.screen.end_line();
         self.screen.doing(&call.title);
     }
 
     fn news(&self, update: v1::ToolCallUpdate) {
         let fields = update.fields;
-        let mut told = self.told();
+        let mut progress = self.progress();
         if let Some(facts) = &fields.raw_output
             && let Some(id) = facts[CallFacts::BACKGROUND].as_str()
         {
             if facts[CallFacts::ENDED].is_null() {
-                told.background.insert(id.to_owned());
+                progress.background.insert(id.to_owned());
             } else {
-                told.background.remove(id);
+                progress.background.remove(id);
             }
         }
-        let Some((title, changes)) = told.calls.get_mut(&update.tool_call_id) else { return };
+        let Some((title, changes)) = progress.calls.get_mut(&update.tool_call_id) else { return };
         if let Some(new) = fields.title {
             *title = new;
         }
@@ -241,16 +246,16 @@ impl Client {
             Some(v1::ToolCallStatus::Failed) => true,
             _ => return,
         };
-        let Some((title, changes)) = told.calls.remove(&update.tool_call_id) else { return };
-        drop(told);
+        let Some((title, changes)) = progress.calls.remove(&update.tool_call_id) else { return };
+        drop(progress);
         if self.screen.shows_calls() {
             let output = fields.raw_output.unwrap_or_default();
-            self.screen.beside(&self.over(&title, &changes, failed, &output));
+            self.screen.message(&self.over(&title, &changes, failed, &output));
             self.screen.doing("thinking");
         }
     }
 
-    /// A call that is over: what it did, and what of it is worth a look.
+    /// Describes a finished call, with its changes or the end of its output.
     fn over(&self, title: &str, changes: &[v1::Diff], failed: bool, output: &serde_json::Value) -> Styled {
         let palette = self.screen.aside;
         let mut out = palette.styled(if failed { BAD } else { GOOD }, if failed { "✗ " } else { "• " });
@@ -267,14 +272,15 @@ impl Client {
             return out;
         }
         for diff in changes {
-            let (path, old) = (diff.path.display().to_string(), diff.old_text.as_deref().unwrap_or_default());
+            let path = diff.path.display().to_string();
+            let old = diff.old_text.as_deref().unwrap_or_default();
             out.push(&Palette::plain("\n"));
             out.push(&palette.change(&path, old, &diff.new_text, 4));
         }
         out
     }
 
-    /// session/request_permission.
+    /// Handles `session/request_permission`.
     pub(super) fn permit(
         client: &Arc<Self>,
         cx: Cx,
@@ -283,7 +289,7 @@ impl Client {
         use v1::PermissionOptionKind::{AllowAlways, AllowOnce, RejectOnce};
         let client = client.clone();
         table::Reply::later(async move {
-            // A question about the session, whose answer is kept: only a person can give it.
+            // A question about the session, whose answer is stored. Only a user can answer it.
             let kept = request.options.iter().any(|option| *option.option_id.0 == *YES);
             let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
             let mut said = None;
@@ -297,26 +303,26 @@ impl Client {
             } else {
                 let answer = tokio::select! {
                     answer = client.ask(&request) => answer,
-                    // The question was withdrawn. Whoever types now types for nobody.
+                    // The question was withdrawn, so a line typed now answers nothing.
                     () = cx.cancelled.cancelled() => {
                         is_withdrawn = true;
                         None
                     }
                 };
                 answer.map(|(kind, words)| {
-                    said = words.filter(|_| !kept);
+                    said = if kept { None } else { words };
                     kind
                 })
             };
             let chosen = request.options.iter().find(|option| Some(option.kind) == asked);
-            // What was withdrawn was settled by another answer, or ended with its turn.
+            // A withdrawn question was settled by another answer, or ended with its turn.
             if !kept && !is_withdrawn && said.is_none() && !matches!(asked, Some(AllowOnce | AllowAlways)) {
                 let refused = RefusedCall::new(&request);
                 if !client.person() {
                     let because = if client.deny { "as --deny says" } else { "nobody to ask" };
-                    client.screen.aside(&refused.said(because));
+                    client.screen.aside(&refused.message(because));
                 }
-                client.told().refused.push(refused);
+                client.progress().refused.push(refused);
             }
             Ok(v1::RequestPermissionResponse::new(match chosen {
                 Some(option) => {
@@ -329,7 +335,7 @@ impl Client {
         })
     }
 
-    /// elicitation/create.
+    /// Handles `elicitation/create`.
     pub(super) fn inquire(
         client: &Arc<Self>,
         cx: Cx,
@@ -348,14 +354,15 @@ impl Client {
         })
     }
 
-    /// Asks what a form asks; none where the input ends.
+    /// Asks the user the questions of a form. Returns `None` at the end of the input.
     async fn fill(
         &self,
         request: &v1::CreateElicitationRequest,
     ) -> Option<BTreeMap<String, v1::ElicitationContentValue>> {
         let mut content = BTreeMap::new();
         if let v1::ElicitationMode::Url(visit) = &request.mode {
-            let (message, url) = (text::shown(&request.message), text::shown(&visit.url));
+            let message = text::shown(&request.message);
+            let url = text::shown(&visit.url);
             let question = format!("\n? {message}\n  {url}\nOpen it in a browser, then answer y (n to decline)> ");
             let explained =
                 "y: you have opened the address and done what it asks. n: the server is told that you declined.";
@@ -367,7 +374,7 @@ impl Client {
             let explained = "y: the server is told yes. n: it is told that you declined.";
             return self.agree(&question, explained).await?.then_some(content);
         }
-        // One question stands in its own field.
+        // The message of a single question is in its field already.
         if fields.len() > 1 || !fields.iter().any(|field| field.words.contains(request.message.trim())) {
             self.screen.aside(&request.message);
         }
@@ -385,7 +392,7 @@ impl Client {
         Some(content)
     }
 
-    /// Asks at the terminal. Beside a no may stand what the user said instead.
+    /// Asks at the terminal. A refusal may include the user's message to the model.
     async fn ask(&self, request: &v1::RequestPermissionRequest) -> Option<(v1::PermissionOptionKind, Option<String>)> {
         use v1::PermissionOptionKind::{AllowAlways, AllowOnce, RejectOnce};
         let has = |kind| request.options.iter().any(|option| option.kind == kind);
@@ -407,7 +414,7 @@ impl Client {
         } else {
             "  ?  Explain\n> "
         }));
-        // Other words are taken when they are sent off with an empty line.
+        // Any other text is sent with a refusal, after an empty line confirms it.
         let mut instead: Option<String> = None;
         let (last, taken) = oneshot::channel();
         let mut last = Some(last);
@@ -431,7 +438,7 @@ impl Client {
                 }
             };
             if let Some(last) = last.take() {
-                // Whoever asked may have been cancelled since.
+                // The receiver may be dropped.
                 last.send(answer).ok();
             }
             None
@@ -440,7 +447,7 @@ impl Client {
         taken.await.ok()
     }
 
-    /// Asks for a yes or no; none at the end of the input.
+    /// Asks for yes or no; `None` at the end of the input.
     async fn agree(&self, question: &str, explained: &'static str) -> Option<bool> {
         let again = question.trim_start_matches('\n').to_owned();
         let check: LineCheck = Box::new(move |line| {
@@ -455,17 +462,18 @@ impl Client {
         Some(reply::read(&line) == TypedReply::Yes)
     }
 
-    /// What is asked, and all there is to see of it.
+    /// Returns the question, with the complete contents of the call.
     fn question(&self, request: &v1::RequestPermissionRequest) -> Styled {
         let palette = self.screen.aside;
         let mut words = Palette::plain("\n");
         let contents = request.tool_call.fields.content.iter().flatten();
-        // A command that stands in the question whole is shown there alone.
+        // A command that the question quotes in full is shown only there.
         let whole = contents.clone().any(|content| {
             matches!(content, v1::ToolCallContent::Content(content)
             if matches!(&content.content, v1::ContentBlock::Text(text) if text.text.starts_with("```sh\n")))
         });
-        let title = request.tool_call.fields.title.as_deref().filter(|_| !whole).unwrap_or("Run this?");
+        let title = if whole { None } else { request.tool_call.fields.title.as_deref() };
+        let title = title.unwrap_or("Run this?");
         words.push(&palette.line(STRONG, &format!("? {title}")));
         words.push(&Palette::plain("\n"));
         for content in contents {
@@ -485,12 +493,12 @@ impl Client {
         words
     }
 
-    fn told(&self) -> MutexGuard<'_, RunProgress> {
-        locked(&self.told)
+    fn progress(&self) -> MutexGuard<'_, RunProgress> {
+        locked(&self.progress)
     }
 }
 
-/// Which answers a question offers.
+/// The answers that a question offers.
 #[derive(Debug, Clone, Copy)]
 struct PermissionAnswers {
     once: bool,
@@ -498,7 +506,7 @@ struct PermissionAnswers {
 }
 
 impl PermissionAnswers {
-    /// What is shown when a line was no answer.
+    /// Returns the text after a line that is not an answer.
     fn again(self, reply: TypedReply<'_>) -> String {
         let mut lines = Vec::new();
         match reply {

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::Styled;
 
-/// Where questions are asked. What is typed while none is shown answers none.
+/// The sender of questions. Lines typed while no question is shown are discarded.
 #[derive(Clone)]
 pub(super) struct Keyboard(mpsc::UnboundedSender<LineRequest>);
 
@@ -18,7 +18,8 @@ struct LineRequest {
     answer: oneshot::Sender<Option<String>>,
 }
 
-/// Looks at a line before it is taken: what to show, and to ask again, where it is no answer.
+/// Checks a line before it is accepted. Returns a text to show before asking again, if the line is
+/// not an answer.
 pub(super) type LineCheck = Box<dyn FnMut(&str) -> Option<Styled> + Send>;
 
 impl Keyboard {
@@ -28,8 +29,8 @@ impl Keyboard {
         Self(sender)
     }
 
-    /// Shows a question and waits for a line that is an answer; none at the end of the input. No other question comes in
-    /// between. Dropping the future withdraws it.
+    /// Shows a question and waits for a valid answer; `None` at the end of the input. No other
+    /// question is shown in between. Dropping the future withdraws the question.
     pub(super) async fn ask(&self, words: Styled, check: LineCheck) -> Option<String> {
         let (answer, line) = oneshot::channel();
         self.0.send(LineRequest { words, check, answer }).ok()?;
@@ -40,7 +41,7 @@ impl Keyboard {
 async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen: Arc<Screen>) {
     let (wanted, wants) = thread::channel::<()>();
     let (typed, mut lines) = mpsc::unbounded_channel();
-    // A thread of its own: a line that nobody waits for any more keeps nothing else waiting.
+    // A separate thread, so that a read without a question blocks nothing else.
     std::thread::spawn(move || {
         while wants.recv().is_ok() {
             let mut line = String::new();
@@ -55,7 +56,7 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
         if answer.is_closed() {
             continue;
         }
-        // Typed for a question that was withdrawn.
+        // A line that was typed for a withdrawn question is discarded.
         reads &= lines.try_recv().is_err();
         loop {
             if !std::mem::replace(&mut reads, true) && wanted.send(()).is_err() {
@@ -70,7 +71,7 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
                         words = again;
                         continue;
                     }
-                    // Whoever asked may have been cancelled since.
+                    // The asking task may be cancelled.
                     answer.send(line).ok();
                 }
                 () = answer.closed() => screen.aside("(withdrawn)"),

@@ -1,4 +1,4 @@
-//! What a run is asked: the words of the command line, what stands on standard input, and files.
+//! The prompt of a run: the words of the command line, standard input, and files.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
@@ -18,13 +18,13 @@ use crate::cli::{input, terminal};
 /// The largest prompt, in bytes.
 pub(super) const LARGEST: u64 = 16 << 20;
 
-/// How long standard input may be silent before somebody is told that it is waited for.
+/// The time without input after which the user is notified that standard input is awaited.
 const SILENT: Duration = Duration::from_secs(3);
 
-/// The prompt as content blocks: its words, then what goes with them.
+/// Returns the prompt as content blocks: the text, then the files.
 ///
 /// # Errors
-/// [`Misuse`] where there is nothing to do, or a file cannot be sent.
+/// Returns [`Misuse`] if the prompt is empty, or a file cannot be sent.
 pub(super) fn blocks(words: &[String], files: &[PathBuf]) -> anyhow::Result<Vec<v1::ContentBlock>> {
     let words = if words == ["-"] { String::new() } else { words.join(" ") };
     let piped = piped().map_err(|e| Misuse(format!("{e:#}")))?;
@@ -48,7 +48,7 @@ pub(super) fn blocks(words: &[String], files: &[PathBuf]) -> anyhow::Result<Vec<
     Ok(blocks)
 }
 
-/// What stands on standard input, where that is a pipe or a file.
+/// Returns the contents of standard input, if it is a pipe or a file.
 fn piped() -> anyhow::Result<String> {
     let stdin = io::stdin();
     if stdin.is_terminal() || !is_input(&stdin) {
@@ -66,14 +66,14 @@ fn piped() -> anyhow::Result<String> {
     text.map_err(|_| anyhow!("standard input cannot be read"))?
 }
 
-/// Devices such as `/dev/null` say nothing, or never end; a closed one is none.
+/// Whether standard input can have contents. Devices such as `/dev/null` are empty or endless.
 fn is_input(stdin: &impl AsFd) -> bool {
     use rustix::fs::FileType as Kind;
     let kind = rustix::fs::fstat(stdin).map(|stat| Kind::from_raw_mode(stat.st_mode));
     matches!(kind, Ok(Kind::RegularFile | Kind::Fifo | Kind::Socket))
 }
 
-/// A file with what it holds: text, an image or a PDF. Of a directory, only where it is.
+/// Returns a file with its contents: text, an image or a PDF. A directory is only linked.
 fn file(path: &Path) -> anyhow::Result<v1::ContentBlock> {
     let name = path.display();
     let whole = std::fs::canonicalize(path).with_context(|| format!("{name} cannot be read"))?;
@@ -110,7 +110,7 @@ fn address(path: &Path) -> anyhow::Result<String> {
     Ok(url.into())
 }
 
-/// How much of a line a block takes, in bytes.
+/// Returns the size of a block in a message, in bytes.
 fn size(block: &v1::ContentBlock) -> usize {
     match block {
         v1::ContentBlock::Text(text) => text.text.len(),
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_as_what_they_hold() {
+    fn file_becomes_a_block_of_its_contents() {
         let dir = tempfile::tempdir().unwrap();
         let block = |name: &str, bytes: &[u8]| {
             let path = dir.path().join(name);

@@ -1,4 +1,5 @@
-//! `adjutant sessions revert`, `restore` and `diff`: what a session did to the files, and the way back.
+//! `adjutant sessions revert`, `restore` and `diff`: the file changes of a session, and undoing
+//! them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,55 +16,57 @@ use session::{changes, diff};
 use snapshot::Tracker;
 use store::{Record, Store, StoredSession, visible};
 
-/// Which way a session goes.
+/// The direction of an undo.
 pub(in crate::cli) enum Way {
-    /// Back, to before the last turn or to before a message or part; by force over what has changed.
+    /// Undo, to before the last turn or to before a message or part; `force` also restores files
+    /// that have changed since.
     Back { to: Option<String>, force: bool },
-    /// Forth again, by one.
+    /// Redo by one step.
     Forth,
 }
 
-/// Takes turns back, or brings them back. The session must not be open elsewhere. Exit code 1 when
-/// files were left alone.
+/// Undoes or redoes turns. The session must not be open elsewhere. Exit code 1 if files were left
+/// alone.
 pub(in crate::cli) async fn revert(
     store: &Store,
     environment: &Environment,
     id: &SessionId,
     way: Way,
 ) -> anyhow::Result<u8> {
-    // What it has changed may have been kept on another machine.
+    // The changes may have been recorded on another machine.
     store.is_shared().await;
     let stored = store.load(id).await?;
     let mut record = stored.record;
-    let (messages, keep) = (&stored.messages, Recorder::new(store.clone(), id.clone()));
-    let hands = hands(&record, environment)?;
-    let (done, phrases) = match way {
+    let messages = &stored.messages;
+    let keep = Recorder::new(store.clone(), id.clone());
+    let context = restore_context(&record, environment)?;
+    let (done, hints) = match way {
         Way::Back { to, force } => {
             let point = to.map_or(RevertPoint::LastTurn, RevertPoint::Before);
-            let done = revert::undo(messages, &mut record, &keep, &hands, &point, force).await;
-            let phrases = revert::RevertHints {
+            let done = revert::undo(messages, &mut record, &keep, &context, &point, force).await;
+            let hints = revert::RevertHints {
                 force: "Run it again with `--force` to restore those as well.".into(),
                 redo: format!(
                     "`adjutant sessions revert {id} --redo` brings everything back; after the next prompt, the files alone."
                 ),
             };
-            (done, Some(phrases))
+            (done, Some(hints))
         }
-        Way::Forth => (revert::redo(messages, &mut record, &keep, &hands).await, None),
+        Way::Forth => (revert::redo(messages, &mut record, &keep, &context).await, None),
     };
-    let tracker = hands.tracker.clone();
+    let tracker = context.tracker.clone();
     base::task::spawn_blocking(move || tracker.save()).await.ok();
     store.close(id).await;
     let report = done.map_err(|nothing| anyhow!(nothing))?;
-    super::super::say(&match phrases {
-        Some(phrases) => report.undone(&hands.worktree, &phrases),
+    super::super::say(&match hints {
+        Some(hints) => report.undone(&context.worktree, &hints),
         None => report.redone(),
     });
     Ok(u8::from(!report.left.is_empty()))
 }
 
-/// Prints the files of which a session has kept versions. The session may be open elsewhere.
-pub(in crate::cli) async fn list_kept(store: &Store, id: &SessionId) -> anyhow::Result<u8> {
+/// Prints the files with recorded versions. The session may be open elsewhere.
+pub(in crate::cli) async fn list_recorded(store: &Store, id: &SessionId) -> anyhow::Result<u8> {
     let stored = store.peek(id).await?;
     let files = revert::files(&stored.messages, &stored.record);
     if files.is_empty() {
@@ -92,7 +95,7 @@ pub(in crate::cli) async fn list_versions(
     Ok(0)
 }
 
-/// Makes a file the version with this number. The session must not be open elsewhere.
+/// Restores a version of a file by its number. The session must not be open elsewhere.
 pub(in crate::cli) async fn restore(
     store: &Store,
     environment: &Environment,
@@ -108,7 +111,7 @@ pub(in crate::cli) async fn restore(
     Ok(0)
 }
 
-/// Makes a file of a session that is open here a version of it; says what was done.
+/// Restores a version of a file of a session that is open here. Returns the message for the user.
 async fn restore_of(
     stored: &mut StoredSession,
     store: &Store,
@@ -120,33 +123,34 @@ async fn restore_of(
     let there = text::count(versions.len(), "version");
     let version = number.checked_sub(1).and_then(|at| versions.into_iter().nth(at));
     let version = version.with_context(|| format!("there is no version {number} of {}: {there}", path.display()))?;
-    let hands = hands(&stored.record, environment)?;
+    let context = restore_context(&stored.record, environment)?;
     let keep = Recorder::new(store.clone(), stored.record.id.clone());
-    let name = text::escaped(&hands.worktree.relative(&path));
+    let name = text::escaped(&context.worktree.relative(&path));
     let first = if stored.record.undone.is_empty() { "" } else { "After what is undone, " };
     let when = version.when.clone();
-    let done = revert::restore(&mut stored.record, &keep, &hands, path, version).await;
+    let done = revert::restore(&mut stored.record, &keep, &context, path, version).await;
     let report = done.map_err(|why| anyhow!("{name} is left as it is: {why}"))?;
-    let tracker = hands.tracker.clone();
+    let tracker = context.tracker.clone();
     base::task::spawn_blocking(move || tracker.save()).await.ok();
-    Ok(match report.set.is_empty() {
-        true => format!("{name} is like this already: {when}."),
-        false => format!(
-            "{name} is as it was {when}. {first}`adjutant sessions revert {} --redo` brings back what it replaced.",
-            stored.record.id
-        ),
-    })
+    if report.set.is_empty() {
+        return Ok(format!("{name} is like this already: {when}."));
+    }
+    Ok(format!(
+        "{name} is as it was {when}. {first}`adjutant sessions revert {} --redo` brings back what it replaced.",
+        stored.record.id
+    ))
 }
 
-/// A file's full path and its versions. It may be named from here or from the root of the project.
+/// Returns a file's full path and its versions. The file may be given relative to the current
+/// directory or to the project's root.
 fn versions(
     stored: &StoredSession,
     environment: &Environment,
     file: &Path,
 ) -> anyhow::Result<(PathBuf, Vec<FileVersion>)> {
-    let root = hands(&stored.record, environment)?.worktree.root.clone();
+    let root = restore_context(&stored.record, environment)?.worktree.root.clone();
     for path in [std::path::absolute(file)?, root.join(file)] {
-        // The directory may be gone together with the file.
+        // The directory may be deleted together with the file.
         let parent = path.parent().and_then(|dir| std::fs::canonicalize(dir).ok());
         let path = parent.zip(path.file_name()).map_or(path.clone(), |(dir, name)| dir.join(name));
         let versions = revert::versions(&stored.messages, &stored.record, &path);
@@ -157,7 +161,8 @@ fn versions(
     bail!("session {} has kept no version of {}", stored.record.id, file.display())
 }
 
-/// Prints what a session changed as a unified diff, or per file. The session may be open elsewhere.
+/// Prints the changes of a session as a unified diff, or per file. The session may be open
+/// elsewhere.
 pub(in crate::cli) async fn diff(
     store: &Store,
     environment: &Environment,
@@ -166,7 +171,7 @@ pub(in crate::cli) async fn diff(
 ) -> anyhow::Result<u8> {
     store.is_shared().await;
     let stored = store.peek(id).await?;
-    let RestoreContext { tracker, worktree, .. } = hands(&stored.record, environment)?;
+    let RestoreContext { tracker, worktree, .. } = restore_context(&stored.record, environment)?;
     let seen = stored.messages.get(..visible(&stored.messages, &stored.record.undone)).unwrap_or_default();
     let runs = changes::runs(seen);
     if runs.is_empty() {
@@ -186,7 +191,7 @@ pub(in crate::cli) async fn diff(
     Ok(0)
 }
 
-fn hands(record: &Record, environment: &Environment) -> anyhow::Result<RestoreContext> {
+fn restore_context(record: &Record, environment: &Environment) -> anyhow::Result<RestoreContext> {
     if !record.cwd.is_dir() {
         bail!("{}, where session {} worked, no longer exists", record.cwd.display(), record.id);
     }

@@ -1,4 +1,4 @@
-//! `adjutant sessions --running`, `wait` and `cancel`: what other hosts do.
+//! `adjutant sessions --running`, `wait` and `cancel`: sessions on other hosts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,19 +13,16 @@ use base::environment::Environment;
 use base::id::SessionId;
 use store::{Store, TaskState};
 
-/// How often it is looked whether a prompt was answered.
+/// The interval of checking whether a prompt is answered.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Prints the sessions that a host works in, or that wait for one.
+/// Prints the sessions that a host works on, or that wait for one.
 pub(super) async fn running(store: &Store, environment: &Environment, all: bool, json: bool) -> anyhow::Result<u8> {
     let busy = store.busy().await?;
-    let here = match all {
-        true => None,
-        false => Some(ProjectSessions::of(store, Path::new("."), environment).await?),
-    };
+    let here = if all { None } else { Some(ProjectSessions::of(store, Path::new("."), environment).await?) };
     let mut any = false;
     for one in busy {
-        // One that is made and not written yet has no record.
+        // A session that is created and not yet written has no record.
         let record = store.peek(&one.session).await.ok().map(|stored| stored.record);
         if here.as_ref().is_some_and(|here| !record.as_ref().is_some_and(|record| here.has(record))) {
             continue;
@@ -51,14 +48,15 @@ pub(super) async fn running(store: &Store, environment: &Environment, all: bool,
     Ok(0)
 }
 
-/// Waits until a prompt is answered, and prints the answer. `strict`: what was refused makes an exit code of its own.
+/// Waits until a prompt is answered, and prints the answer. With `strict`, a refused call has an
+/// exit code of its own.
 pub(super) async fn wait(store: &Store, session: &SessionId, strict: bool) -> anyhow::Result<u8> {
     loop {
         let Some(task) = store.task(session).await? else {
             bail!("no prompt of session {session} was put into the store");
         };
         if !task.state.is_over() {
-            tokio::time::sleep(PAUSE).await; // looked again: nobody says when it is answered
+            tokio::time::sleep(PAUSE).await; // the store does not notify about answers
             continue;
         }
         let answer: Option<PromptAnswer> =
@@ -87,7 +85,7 @@ pub(super) async fn wait(store: &Store, session: &SessionId, strict: bool) -> an
     }
 }
 
-/// Cancels what runs or waits.
+/// Cancels a prompt that runs or waits.
 pub(super) async fn cancel(store: &Store, session: &SessionId) -> anyhow::Result<u8> {
     let was = store.cancel_task(session).await?;
     crate::cli::say(&if was { format!("cancelled {session}") } else { format!("Nothing runs in {session}.") });

@@ -1,4 +1,4 @@
-//! What a run shows: the answer, what is said beside it, and what turns while nothing is said.
+//! The display of a run: the answer, messages, and a spinner.
 
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard};
@@ -11,41 +11,41 @@ use base::environment::Environment;
 use base::lock::locked;
 use base::text::{self, UnseenFilter};
 
-/// How often the spinner turns.
+/// The interval of the spinner.
 const TICK: Duration = Duration::from_millis(120);
 
-/// The two streams, and what stands on them. A terminal is given the answer in whole lines, each with its
-/// colours, so that the spinner always has a line of its own; a pipe is given it to the byte.
+/// The two output streams and their state. A terminal receives the answer in whole, coloured lines,
+/// so that the spinner always has a line of its own. A pipe receives it byte for byte.
 pub(in crate::cli) struct Screen {
-    /// Of standard output.
+    /// The palette of standard output.
     words: Palette,
-    /// Of standard error.
+    /// The palette of standard error.
     pub(in crate::cli) aside: Palette,
-    /// Standard output is a terminal.
+    /// Whether standard output is a terminal.
     watched: bool,
-    /// Standard error is a terminal, where something may turn.
+    /// Whether the spinner is shown, which needs a terminal on standard error.
     turns: bool,
-    // A std mutex, a leaf.
+    // A std mutex, a leaf lock.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     spinner: Option<ProgressBar>,
-    /// What is turning for, also while it does not.
+    /// The text next to the spinner, also while it is hidden.
     doing: Option<String>,
-    /// For how long it has turned before.
+    /// The time for which it was shown before.
     turned: Duration,
     shown: UnseenFilter,
     markdown: Markdown,
-    /// The line that is not whole yet.
+    /// The incomplete last line.
     line: String,
-    /// What was printed last did not end a line.
+    /// Whether the last output did not end a line.
     within: bool,
 }
 
 impl Screen {
-    /// `quiet`: nothing turns.
+    /// Creates the display; `quiet` disables the spinner.
     pub(in crate::cli) fn new(quiet: bool, environment: &Environment) -> Self {
         let moves = environment.var("TERM") != Some("dumb");
         Self {
@@ -57,12 +57,12 @@ impl Screen {
         }
     }
 
-    /// Prints more of the answer.
+    /// Prints a part of the answer.
     pub(in crate::cli) fn words(&self, piece: &str) {
         let mut state = self.state();
         if !self.watched {
             state.within = if piece.is_empty() { state.within } else { !piece.ends_with('\n') };
-            return state.beside(|| super::print(&[piece.as_bytes()]));
+            return state.without_spinner(|| super::print(&[piece.as_bytes()]));
         }
         let piece = state.shown.push(piece).into_owned();
         state.line.push_str(&piece);
@@ -75,48 +75,48 @@ impl Screen {
         if !lines.is_empty() {
             let one = |line: &str| format!("{}\n", self.words.of_line(&mut state.markdown, line));
             let lines: String = lines.lines().map(one).collect();
-            state.beside(|| super::print(&[lines.as_bytes()]));
+            state.without_spinner(|| super::print(&[lines.as_bytes()]));
         }
     }
 
-    /// Ends the paragraph: what comes next is another message.
+    /// Ends the paragraph, because another message follows.
     pub(in crate::cli) fn paragraph(&self) {
         self.end_line();
         self.state().markdown = Markdown::default();
         self.words("\n");
     }
 
-    /// Ends the line where one has begun.
+    /// Ends the current line, if one has begun.
     pub(in crate::cli) fn end_line(&self) {
         let mut state = self.state();
         let mut rest = std::mem::take(&mut state.line);
         rest.push_str(&state.shown.end());
         self.lines(&mut state, &rest);
         if std::mem::take(&mut state.within) {
-            state.beside(|| super::print(&[b"\n"]));
+            state.without_spinner(|| super::print(&[b"\n"]));
         }
     }
 
-    /// Says something beside the answer.
+    /// Prints a message on standard error.
     pub(in crate::cli) fn aside(&self, words: &str) {
-        self.beside(&Palette::plain(words));
+        self.message(&Palette::plain(words));
     }
 
-    pub(in crate::cli) fn beside(&self, words: &Styled) {
-        self.state().beside(|| super::beside(words));
+    pub(in crate::cli) fn message(&self, words: &Styled) {
+        self.state().without_spinner(|| super::message(words));
     }
 
-    /// Whether somebody sees the answer as it comes.
+    /// Whether the answer is shown while it arrives.
     pub(in crate::cli) fn is_watched(&self) -> bool {
         self.watched
     }
 
-    /// Whether calls are shown: in a pipe nobody follows them.
+    /// Whether calls are shown, which needs a terminal on standard error.
     pub(in crate::cli) fn shows_calls(&self) -> bool {
         self.turns
     }
 
-    /// What is being done, beside the spinner; begins to turn.
+    /// Shows the spinner with a description of the current activity.
     pub(in crate::cli) fn doing(&self, what: &str) {
         if self.turns {
             let mut state = self.state();
@@ -125,7 +125,7 @@ impl Screen {
         }
     }
 
-    /// Shows a question; nothing turns until [`Self::asked`].
+    /// Shows a question, and hides the spinner until [`Self::asked`].
     pub(in crate::cli) fn ask(&self, question: &Styled) -> io::Result<()> {
         self.state().stop();
         super::question_of(question)
@@ -135,7 +135,7 @@ impl Screen {
         self.state().turn();
     }
 
-    /// Leaves the terminal as it should be.
+    /// Removes the spinner for good.
     pub(in crate::cli) fn finish(&self) {
         let mut state = self.state();
         state.stop();
@@ -148,7 +148,7 @@ impl Screen {
 }
 
 impl State {
-    fn beside(&self, write: impl FnOnce()) {
+    fn without_spinner(&self, write: impl FnOnce()) {
         match &self.spinner {
             Some(spinner) => spinner.suspend(write),
             None => write(),
@@ -159,7 +159,7 @@ impl State {
         let Some(doing) = &self.doing else { return };
         let spinner = self.spinner.get_or_insert_with(|| {
             let spinner = ProgressBar::new_spinner().with_elapsed(self.turned);
-            // One line, however long it is: only that much is erased.
+            // One line regardless of its length, because only one line is erased.
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
                 spinner.set_style(style);
             }

@@ -1,5 +1,5 @@
-//! Text for a terminal: cleaned first, then given its colours. Markdown keeps its lines as they were
-//! written; what is marked up in them is shown as meant.
+//! Text for a terminal: cleaned first, then coloured. Markdown keeps its lines as written, and its
+//! inline markup is rendered.
 
 use std::io::IsTerminal;
 
@@ -9,17 +9,17 @@ use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 use base::environment::Environment;
 use base::text;
 
-/// What is less important than the rest.
+/// The style of less important text.
 pub(in crate::cli) const FAINT: Style = Style::new().dimmed();
 pub(in crate::cli) const STRONG: Style = Style::new().bold();
 pub(in crate::cli) const GOOD: Style = AnsiColor::Green.on_default();
 pub(in crate::cli) const BAD: Style = AnsiColor::Red.on_default();
 const CODE: Style = AnsiColor::Cyan.on_default();
 
-/// The most lines of a change that are shown.
+/// The number of lines shown of a change.
 const CHANGE: usize = 40;
 
-/// Text that a terminal can be given: nothing in it acts, but for colours of ours.
+/// Text that is safe for a terminal: it contains no control sequences except our own colours.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::cli) struct Styled(String);
 
@@ -28,20 +28,20 @@ impl Styled {
         &self.0
     }
 
-    /// Puts another text behind this one.
+    /// Appends another text.
     pub(in crate::cli) fn push(&mut self, more: &Self) {
         self.0.push_str(&more.0);
     }
 }
 
-/// Whether a stream is given colours.
+/// The colours of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cli) struct Palette {
     colours: bool,
 }
 
 impl Palette {
-    /// Colours where the stream is a terminal that has them, and `NO_COLOR` does not forbid them.
+    /// Returns colours if the stream is a terminal that has them, unless `NO_COLOR` is set.
     pub(in crate::cli) fn of(stream: &impl IsTerminal, environment: &Environment) -> Self {
         let plain = environment.var("NO_COLOR").is_some() || environment.var("TERM") == Some("dumb");
         Self { colours: stream.is_terminal() && !plain }
@@ -55,22 +55,24 @@ impl Palette {
         Styled(self.paint(style, &text::shown(words)))
     }
 
-    /// One line in a style: what would break it is written out.
+    /// Returns one line in a style, with line breaks escaped.
     pub(in crate::cli) fn line(self, style: Style, words: &str) -> Styled {
         Styled(self.paint(style, &text::escaped(words)))
     }
 
-    /// A Markdown text, indented by so many blanks.
+    /// Renders a Markdown text, indented by `indent` blanks.
     pub(in crate::cli) fn markdown(self, words: &str, indent: usize) -> Styled {
-        let (mut markdown, blank) = (Markdown::default(), " ".repeat(indent));
+        let mut markdown = Markdown::default();
+        let blank = " ".repeat(indent);
         let one = |line: &str| format!("{blank}{}\n", self.of_line(&mut markdown, line));
         Styled(text::shown(words).lines().map(one).collect())
     }
 
-    /// A file's change as a unified diff of at most [`CHANGE`] lines.
+    /// Renders a file's change as a unified diff of at most [`CHANGE`] lines.
     pub(in crate::cli) fn change(self, path: &str, old: &str, new: &str, indent: usize) -> Styled {
         let all = text::diff::LineDiff::of(old, new).unified(Some((path, path)));
-        let (all, blank) = (text::shown(&all), " ".repeat(indent));
+        let all = text::shown(&all);
+        let blank = " ".repeat(indent);
         let mut out = String::new();
         for line in all.lines().take(CHANGE) {
             out += &format!("{blank}{}\n", self.paint(of_change(line), line));
@@ -82,7 +84,7 @@ impl Palette {
         Styled(out)
     }
 
-    /// A line of a Markdown text, which is clean already.
+    /// Renders a line of Markdown that is cleaned already.
     pub(super) fn of_line(self, markdown: &mut Markdown, line: &str) -> String {
         if self.colours { markdown.line(line) } else { line.to_owned() }
     }
@@ -91,7 +93,8 @@ impl Palette {
         if !self.colours || words.is_empty() || style.is_plain() {
             return words.to_owned();
         }
-        // A style that goes over several lines would colour what a pager or an editor puts between them.
+        // A style across several lines would also colour text that a pager or an editor inserts
+        // between them.
         let lines = words.split('\n').map(|line| if line.is_empty() { String::new() } else { painted(style, line) });
         lines.collect::<Vec<_>>().join("\n")
     }
@@ -111,15 +114,15 @@ fn of_change(line: &str) -> Style {
     }
 }
 
-/// Where a Markdown text is, that comes line by line.
+/// The state of rendering Markdown line by line.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Markdown {
-    /// The fence of the block of code we are in, and whether it holds a diff.
+    /// The fence of the current code block, and whether the block contains a diff.
     fence: Option<(String, bool)>,
 }
 
 impl Markdown {
-    /// The line with its colours.
+    /// Renders a line in colour.
     fn line(&mut self, line: &str) -> String {
         let words = line.trim_start();
         let indent = &line[..line.len() - words.len()];
@@ -143,7 +146,7 @@ impl Markdown {
     }
 }
 
-/// A line outside blocks of code: headings, emphasis, code and links.
+/// Renders a line outside code blocks: headings, emphasis, code and links.
 fn inline(line: &str) -> String {
     let mut out = LineStyler { source: line, at: 0, styles: vec![Style::new()], out: String::new() };
     let mut links: Vec<String> = Vec::new();
@@ -169,7 +172,7 @@ fn inline(line: &str) -> String {
                 }
             }
             Event::Text(words) => {
-                // A backslash before a sign has said that it is none.
+                // A backslash escape is not shown.
                 if &line[out.at..range.start.max(out.at)] != "\\" {
                     out.up_to(range.start);
                 }
@@ -197,14 +200,14 @@ fn inline(line: &str) -> String {
 
 struct LineStyler<'a> {
     source: &'a str,
-    /// How much of the source has been dealt with, in bytes.
+    /// The number of bytes of the source that are rendered.
     at: usize,
     styles: Vec<Style>,
     out: String,
 }
 
 impl LineStyler<'_> {
-    /// The source as it is, up to a place.
+    /// Appends the source unchanged, up to a position.
     fn up_to(&mut self, end: usize) {
         if let Some(words) = self.source.get(self.at..end) {
             let words = words.to_owned();
@@ -222,7 +225,7 @@ impl LineStyler<'_> {
         }
     }
 
-    /// Begins a style behind a mark of so many bytes, which is not shown.
+    /// Begins a style after a marker of `mark` bytes, which is not shown.
     fn begin(&mut self, style: Style, at: usize, mark: usize) {
         self.up_to(at);
         self.at = self.at.max(at + mark);
@@ -243,7 +246,7 @@ mod tests {
 
     const COLOURS: Palette = Palette { colours: true };
 
-    /// Styles as tags that can be read.
+    /// Returns the styles as readable tags.
     fn tags(styled: &Styled) -> String {
         let table = [
             ("\u{1b}[0m", "</>"),
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_is_shown_as_meant() {
+    fn inline_markdown_is_rendered() {
         let table = [
             ("Plain words.", "Plain words."),
             ("# Title `x`", "<b># </><b>Title </><code>x</>"),
@@ -292,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_text_is_lost_but_its_marks() {
+    fn rendered_text_loses_only_its_markup() {
         let pieces = [
             "a",
             "é",
@@ -318,14 +321,14 @@ mod tests {
         for _ in 0..3000 {
             let line: String = (0..fastrand::usize(..12)).map(|_| pieces[fastrand::usize(..pieces.len())]).collect();
             let shown = tags(&COLOURS.markdown(&line, 0));
-            for kept in ["a", "é"] {
-                assert!(shown.matches(kept).count() >= line.matches(kept).count(), "{line:?} as {shown:?}");
+            for letter in ["a", "é"] {
+                assert!(shown.matches(letter).count() >= line.matches(letter).count(), "{line:?} as {shown:?}");
             }
         }
     }
 
     #[test]
-    fn a_change_is_cut_and_cleaned() {
+    fn change_is_cut_and_cleaned() {
         let new: String = (0..100).map(|n| format!("{n}\u{1b}[31m\n")).collect();
         let shown = tags(&COLOURS.change("a.rs", "x\n", &new, 2));
         assert!(

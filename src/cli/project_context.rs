@@ -1,4 +1,4 @@
-//! What holds in the directory a command is used in.
+//! The project in whose directory a command runs.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use session::configuration::Configuration;
 use session::models::ModelSources;
 
 /// The settings and agents of a directory.
-pub(super) struct Here {
+pub(super) struct ProjectContext {
     pub(super) worktree: Worktree,
     pub(super) cwd: PathBuf,
     configuration: Configuration,
 }
 
-impl Here {
+impl ProjectContext {
     pub(super) fn read(dir: &Path, environment: &Environment) -> anyhow::Result<Self> {
         let cwd = std::fs::canonicalize(dir).with_context(|| format!("{} cannot be entered", dir.display()))?;
         let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());
@@ -26,7 +26,7 @@ impl Here {
         Ok(Self { worktree, cwd, configuration })
     }
 
-    /// Everything that is wrong with them, models included.
+    /// Returns all problems of the settings, including those of models.
     pub(super) fn every_problem(&self, sources: &ModelSources) -> Vec<Problem> {
         let mut problems = self.problems.clone();
         problems.extend(self.model_problems(sources));
@@ -34,7 +34,7 @@ impl Here {
     }
 }
 
-impl Deref for Here {
+impl Deref for ProjectContext {
     type Target = Configuration;
 
     fn deref(&self) -> &Configuration {

@@ -1,4 +1,5 @@
-//! A server of this process and a client of it, over a pair of pipes: what an editor would see is what the client sees.
+//! An ACP server and its client in one process, connected by a pair of pipes. The client receives
+//! the same messages as an editor would.
 
 use std::io;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use remote::serve;
 use session::Sessions;
 
 /// Both ends of a connection within this process.
-pub(super) struct Inside {
-    /// The way to the server.
+pub(super) struct InProcessServer {
+    /// The connection to the server.
     pub(super) peer: Peer,
     ended: CancellationToken,
     done: CancellationToken,
@@ -27,11 +28,11 @@ pub(super) struct Inside {
     reading: JoinHandle<()>,
 }
 
-impl Inside {
-    /// Begins to serve. `routes` answer what the server asks; `heard` sees its lines first.
+impl InProcessServer {
+    /// Starts serving. `routes` answer the server's requests; `heard` sees its lines first.
     ///
     /// # Errors
-    /// The system's, where there is no pipe to be had.
+    /// Returns an I/O error if no pipe can be created.
     pub(super) fn start(
         shared: &Arc<Sessions>,
         ended: CancellationToken,
@@ -50,26 +51,27 @@ impl Inside {
         let lines = heard(lines::read(from_agent));
         let done = CancellationToken::new();
         let reading = base::task::spawn({
-            let (peer, done) = (peer.clone(), done.clone());
+            let peer = peer.clone();
+            let done = done.clone();
             async move { serve(&routes, lines, &peer, &done).await }
         });
         Ok(Self { peer, ended, done, serving, reading })
     }
 
-    /// Ends the server's side: what it still had to say has been written when this returns.
+    /// Stops the server. All its messages are written when this returns.
     pub(super) async fn stop_serving(&mut self) {
         self.ended.cancel();
         (&mut self.serving).await.ok();
     }
 
-    /// Ends the client's side, too.
+    /// Stops the client as well.
     pub(super) async fn end(self) {
         self.done.cancel();
         self.reading.await.ok();
     }
 }
 
-/// How a turn has ended; `permitted`: it did not end for want of a permission.
+/// Returns the exit code of a turn. `permitted` is `false` if the turn lacked a permission.
 pub(super) fn exit_code(stop: v1::StopReason, permitted: bool) -> u8 {
     match stop {
         v1::StopReason::EndTurn if !permitted => 5,
@@ -79,8 +81,8 @@ pub(super) fn exit_code(stop: v1::StopReason, permitted: bool) -> u8 {
     }
 }
 
-/// An error of our own server, in its own words.
-pub(super) fn said(error: CallError) -> anyhow::Error {
+/// Converts an error of the server, with its details as the message.
+pub(super) fn server_error(error: CallError) -> anyhow::Error {
     match error {
         CallError::Refused(error) => {
             let details = error.data.as_ref().and_then(|data| data["details"].as_str());
